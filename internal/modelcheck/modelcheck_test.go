@@ -38,6 +38,11 @@ var searches = []Size{
 	{MaxHolders: []int{1, 2, 2}, Healthy: true, Does: Queue, States: 150_000},
 	{MaxHolders: []int{1, 64, 64}, Does: Queue | Renew, Dead: 1, States: 200_000},
 	{MaxHolders: []int{1, 64, 64}, Healthy: true, Does: Queue, States: 200_000},
+	{MaxHolders: two, Parked: true, Does: Queue | Renew | Start | Complete | Revoke, Dead: 1, States: 100_000},
+	{MaxHolders: two, Parked: true, Healthy: true, Does: Queue | Complete, Dead: 3, States: 150_000},
+	{MaxHolders: three, Parked: true, Does: Queue | Renew, Dead: 1, States: 150_000},
+	{MaxHolders: []int{1, 2, 2}, Parked: true, Does: Queue | Renew, Dead: 1, States: 100_000},
+	{MaxHolders: two, Parked: true, Register: true, Does: Queue | Renew | Complete, States: 100_000},
 }
 
 // few is the number of states of each search outside make verify.
@@ -83,6 +88,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 	handOver := Size{MaxHolders: two, Does: Queue}
 	blurred := Size{MaxHolders: two, Blurred: true, Does: Queue | Renew}
 	register := Size{MaxHolders: two, Register: true, Does: Renew}
+	parks := Size{MaxHolders: two, Parked: true, Does: Queue | Complete}
 	started := Size{MaxHolders: two, Does: Start | Complete | Revoke}
 	const trust, longer = "trusts a lease that it does not have", "trusts its lease for longer than it lasts"
 	const ended = "a request of an owner that has ended changed the key"
@@ -122,6 +128,8 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{Size{MaxHolders: []int{2, 2, 2}, Does: Queue}, None, "several: one more than may hold the key", "one of them allows"},
 		{Size{MaxHolders: []int{1, 64, 64}, Does: Queue}, None, "several: who asks counts alone", "one of them allows"},
 		{queue, None, "M82 a lease is live at the instant of its end", "can never be granted"},
+		{parks, None, "parked: nobody is woken by a hand-over", "is not woken"},
+		{parks, None, "parked: a completion wakes nobody", "is not woken"},
 		{register, None, "a lease begins at the earliest time", trust},
 		{register, None, "M118 others' leases end by the latest time", trust},
 		{register, None, "M110 a takeover by a guess", trust},

@@ -45,7 +45,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, several, times, fences, inspecting, Careful, Searched)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, Careful, Searched)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
@@ -410,6 +410,20 @@ var queueing = []Mistake{
 			c.answer.Position = len(c.Queue)
 		})
 	}),
+}
+
+// parking are mistakes about parked places.
+var parking = []Mistake{
+	{"parked: nobody is woken by a hand-over", nil, func(c *call) {
+		when(c.Kind != driver.Complete && c.Kind != driver.Resolve, func() { c.answer.Wake = nil })
+	}},
+	after("parked: a completion wakes nobody", driver.Complete, func(c *call) { c.answer.Wake = nil }),
+	after("parked: a completion wakes one", driver.Complete, func(c *call) { c.answer.Wake = c.answer.Wake[:min(1, len(c.answer.Wake))] }),
+	{"parked: a hand-over is for a turn of those who wait", nil, func(c *call) {
+		when(len(c.answer.Wake) > 0 && c.first().HandedOver, func() { c.Holders[len(c.Holders)-1].TTL = driver.Turn })
+	}},
+	before("parked: the place has the turn of those who wait", driver.Acquire, func(c *call) { c.Parked = min(c.Parked, driver.Turn) }),
+	before("parked: all places may be parked", driver.Acquire, func(c *call) { when(c.Parked > 0 && len(c.Queue) < c.Places, func() { c.Places *= 2 }) }),
 }
 
 // roomFor changes for how long there has been room, after leases that have expired.
