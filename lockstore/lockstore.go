@@ -27,6 +27,17 @@ type Request struct {
 	// has a place keeps it.
 	JoinQueue bool
 
+	// Parked, if it is not 0, is for an owner that does not wait itself: somebody wakes it at Address
+	// when the key is handed over to it or completed. It is how long the hand-over lasts in which the owner
+	// has to ask again with the same owner, [Turn] to [MaxParked]. It needs JoinQueue, and a store whose
+	// driver is a driver.Parker; otherwise the error matches errors.ErrUnsupported. At most half of a
+	// queue's places are parked; if there is none left, the request gets no place.
+	//
+	// A wake-up may be lost, late or doubled. So a parked owner asks again after a time of its own, too,
+	// and it never trusts a wake-up: its next Acquire says whether it has the lease.
+	Parked  time.Duration
+	Address Address
+
 	// Fence, if it is not 0, is of a lease that was handed over to this owner. The request then only
 	// extends this lease, and is ErrLost if it is over.
 	Fence Fence
@@ -126,6 +137,7 @@ type Status struct {
 	Fence     Fence         // of the last grant; 0 when the store knows none
 	Remaining time.Duration // the longest time until a takeover, if nobody renews; 0 if the key is free, reserved or in doubt
 	Waiting   int           // places in the key's queue
+	Parked    int           // those of them where nobody waits, see Request.Parked
 	Holders   []Holder      // everybody who has a live lease, in the order of the grants
 }
 
@@ -148,7 +160,7 @@ func (s Status) MaxHolders() int {
 }
 
 func statusOf(key string, s driver.Status) Status {
-	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting}
+	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting, Parked: s.Parked}
 	if s.State.Taken() {
 		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
 	}
@@ -195,6 +207,9 @@ func (r Request) Validate() error {
 	}
 	if r.MaxHolders < 0 || r.MaxHolders > MaxHolders {
 		return Invalidf("lockstore: MaxHolders is %d; want 1 to %d", r.MaxHolders, MaxHolders)
+	}
+	if err := r.validateParked(); err != nil {
+		return err
 	}
 	return ValidateTTL(r.TTL)
 }

@@ -86,8 +86,13 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 	if err := req.Validate(); err != nil {
 		return Lease{}, err
 	}
+	if req.Parked > 0 {
+		if err := s.park(ctx, req); err != nil {
+			return Lease{}, err
+		}
+	}
 	a, err := s.do(ctx, req.Key, driver.Request{
-		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue,
+		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
 		Fence: req.Fence, Note: req.Note,
 	})
 	if err != nil {

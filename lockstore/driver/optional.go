@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Lister is implemented by a driver that can list its keys. A listing reads the whole
 // table or server, and may need more permissions than locking does.
@@ -47,7 +50,18 @@ type Finding struct {
 	Fix     string // what to set instead
 }
 
-// As finds an optional interface, [Lister], [Checker] or io.Closer, on d or on a driver that
+// Parker is implemented by a driver whose queue has parked places, see Request.Parked. It keeps the
+// addresses of their owners in an entry of their own, beside that of the key.
+type Parker interface {
+	// PutAddress keeps the address of an owner for the time d, in place of an earlier one. An error is
+	// like an error of Do.
+	PutAddress(ctx context.Context, key string, owner Owner, address Secret, d time.Duration) error
+
+	// TakeAddress returns the address and deletes it; nil if there is none.
+	TakeAddress(ctx context.Context, key string, owner Owner) (Secret, error)
+}
+
+// As finds an optional interface, [Lister], [Checker], [Parker] or io.Closer, on d or on a driver that
 // d wraps. A wrapper has a method Unwrap() Driver.
 func As[T any](d Driver) (T, bool) {
 	for d != nil {
