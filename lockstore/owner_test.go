@@ -18,13 +18,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Whoever knows the owner can release the lease, so no way of printing shows
-// it.
+// Whoever knows the owner can release the lease, and whoever knows the address can wake its program, so no way of printing shows
+// them.
 func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 	const secret = "ABCDsecretsecretsecret"
 	owner := lockstore.Owner(secret)
 	lease := lockstore.Lease{Key: "account/7", Owner: owner, Fence: 1, TTL: time.Second}
-	req := lockstore.Request{Key: "account/7", Owner: owner, TTL: time.Second}
+	req := lockstore.Request{Key: "account/7", Owner: owner, TTL: time.Second, Address: lockstore.TaskToken(secret)}
 
 	shows := func(how, text string) {
 		t.Helper()
@@ -36,6 +36,7 @@ func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%#q", "%+q", "%x", "%X", "% x", "%d", "%c", "%U", "%t", "%z", "%10.30s"} {
 		for what, value := range map[string]any{
 			"owner": owner, "pointer": &owner, "lease": lease, "pointer to lease": &lease, "request": req,
+			"address": [2]any{owner, req.Address}, "address of an unknown kind": [2]any{owner, lockstore.Address(secret)},
 			"slice": []lockstore.Owner{owner}, "map": map[lockstore.Owner]lockstore.Owner{owner: owner},
 			"any": struct{ Any any }{lease},
 		} {
@@ -60,10 +61,10 @@ func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 
 	var b bytes.Buffer
 	for name, h := range map[string]slog.Handler{"text": slog.NewTextHandler(&b, nil), "JSON": slog.NewJSONHandler(&b, nil)} {
-		for what, value := range map[string]any{"owner": owner, "lease": lease, "pointer": &lease} {
+		for what, value := range map[string]any{"owner": owner, "lease": lease, "pointer": &lease, "request": req} {
 			b.Reset()
 			slog.New(h).Info("acquired", "what", value, slog.Any("any", value))
-			if name == "JSON" && what != "owner" { // a Lease is not JSON
+			if name == "JSON" && what != "owner" && what != "request" { // a Lease is not JSON
 				assert.NotContains(t, b.String(), "ABCD")
 				continue
 			}
@@ -78,6 +79,7 @@ func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 	shows("template", b.String())
 
 	assert.Equal(t, secret, string(owner), "a store gets it whole")
+	assert.Equal(t, "task token of 22 bytes", req.Address.String())
 }
 
 func TestOwnerStringOfAShortOneShowsNothing(t *testing.T) {

@@ -2,10 +2,12 @@ package lockstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -21,8 +23,8 @@ type Address string
 // AWS with its own rights.
 const taskToken = "states "
 
-// maxAddressBytes is above the 2,048 bytes that AWS allows a task token.
-const maxAddressBytes = 3 << 10
+// maxTokenBytes is what AWS allows a task token.
+const maxTokenBytes = 2048
 
 // TaskToken is the address of a state of AWS Step Functions that waits for a task token.
 func TaskToken(token string) Address { return Address(taskToken + token) }
@@ -32,15 +34,20 @@ func (a Address) TaskToken() (token string, ok bool) {
 	return strings.CutPrefix(string(a), taskToken)
 }
 
-// Validate returns an error that matches ErrInvalid unless the address is of a known kind and not too
-// long. The error does not show the address.
+// Validate returns an error that matches ErrInvalid unless the address is of a known kind, printable ASCII
+// without spaces, and not too long. The error does not show the address.
 func (a Address) Validate() error {
 	token, known := a.TaskToken()
 	switch {
 	case !known:
 		return Invalidf("lockstore: Address has %d bytes (not shown, it is a secret) and is of no kind that this version knows; want TaskToken", len(a))
-	case token == "" || len(a) > maxAddressBytes:
-		return Invalidf("lockstore: Address has %d bytes (not shown, it is a secret); want a token, and at most %d", len(a), maxAddressBytes)
+	case token == "" || len(token) > maxTokenBytes:
+		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d", len(token), maxTokenBytes)
+	}
+	for i := range len(token) {
+		if token[i] <= ' ' || token[i] > '~' {
+			return Invalidf("lockstore: Address has a task token with a byte at %d that is not printable ASCII (not shown, it is a secret)", i)
+		}
 	}
 	return nil
 }
@@ -74,31 +81,64 @@ func (r Request) validateParked() error {
 	return r.Address.Validate()
 }
 
-// addressTime is how long a store keeps an address: longer than any program waits.
-const addressTime = 2 * MaxTTL
+const (
+	// addressTime is how long a store keeps an address after the last request with it. A place lasts for as
+	// long as others renew their leases, or as the key is in doubt, so no time is enough for all.
+	addressTime = StartedFor
 
-// park keeps the address of a request before it asks for the place.
-func (s *Store) park(ctx context.Context, r Request) error {
-	p, ok := driver.As[driver.Parker](s.Driver())
-	if !ok {
-		return s.unsupported("park a waiting owner")
+	// forgetTime bounds how long an Acquire takes longer to delete an address that nobody needs: its lease runs meanwhile.
+	forgetTime = time.Second
+)
+
+// parker is the driver's, for a request that may be sent.
+func (s *Store) parker(ctx context.Context, key string, owner Owner) (driver.Parker, error) {
+	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
+		return nil, err
 	}
-	return p.PutAddress(ctx, r.Key, r.Owner, driver.Secret(r.Address), addressTime)
+	p, ok := driver.As[driver.Parker](s.driver)
+	if !ok {
+		return nil, s.unsupported("park a waiting owner")
+	}
+	return p, nil
 }
 
-// TakeAddress returns the address of a parked owner, and forgets it: who calls it wakes the owner. The
-// address is "" if the store has none, or one that is of no known kind. A guard calls it.
+// acquireOrPark stores the address before it asks for the place, because from then on somebody may hand
+// the key over. Without a place nobody needs the address.
+func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
+	p, err := s.parker(ctx, r.Key, r.Owner)
+	if err != nil {
+		return Lease{}, err
+	}
+	if err := p.PutAddress(ctx, r.Key, r.Owner, driver.Secret(r.Address), addressTime); errors.Is(err, ErrUnavailable) || errors.Is(err, ErrCorrupt) {
+		return Lease{}, err
+	} else if err != nil {
+		return Lease{}, fmt.Errorf("%s: not applied, because the address may not be stored: %w: %w", s.name, ErrUnavailable, err)
+	}
+	lease, err := s.acquire(ctx, r)
+	refused, isRefused := errors.AsType[*Refused](err)
+	if err == nil || errors.Is(err, ErrLost) || isRefused && refused.QueuePosition == 0 {
+		ctx, cancel := context.WithTimeout(ctx, forgetTime)
+		defer cancel()
+		_, _ = p.TakeAddress(ctx, r.Key, r.Owner) // if it stays, it ends by itself
+	}
+	return lease, err
+}
+
+// TakeAddress returns the address of a parked owner and deletes it: who calls it wakes the owner. The
+// address is "" if the store has none. The error matches ErrCorrupt if the address is of no kind that this version knows, and
+// errors.ErrUnsupported if the driver is no driver.Parker. A guard calls it.
 func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (Address, error) {
-	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
+	p, err := s.parker(ctx, key, owner)
+	if err != nil {
 		return "", err
 	}
-	p, ok := driver.As[driver.Parker](s.Driver())
-	if !ok {
-		return "", s.unsupported("park a waiting owner")
-	}
 	text, err := p.TakeAddress(ctx, key, owner)
-	if a := Address(text); err == nil && a.Validate() == nil {
-		return a, nil
+	if err != nil || len(text) == 0 {
+		return "", err
 	}
-	return "", err
+	a := Address(text)
+	if bad := a.Validate(); bad != nil {
+		return "", fmt.Errorf("%s: key %q: %w: the address of a parked owner: %v", s.name, key, ErrCorrupt, bad)
+	}
+	return a, nil
 }

@@ -19,6 +19,17 @@ func TestRequestValidate(t *testing.T) {
 	assert.NoError(t, good.Validate())
 	good.MaxHolders = 64
 	assert.NoError(t, good.Validate())
+	parked := func(change func(*lockstore.Request)) func(*lockstore.Request) {
+		return func(r *lockstore.Request) {
+			r.JoinQueue, r.Parked, r.Address = true, lockstore.MaxParked, lockstore.TaskToken(strings.Repeat("s", 2048))
+			change(r)
+		}
+	}
+	for _, turn := range []time.Duration{lockstore.Turn, lockstore.MaxParked} {
+		r := good
+		parked(func(r *lockstore.Request) { r.Parked = turn })(&r)
+		assert.NoError(t, r.Validate())
+	}
 
 	for name, tc := range map[string]struct {
 		change func(*lockstore.Request)
@@ -35,6 +46,20 @@ func TestRequestValidate(t *testing.T) {
 		"MaxHolders -1":  {func(r *lockstore.Request) { r.MaxHolders = -1 }, "MaxHolders", "is -1; want 1 to 64"},
 		"MaxHolders 65":  {func(r *lockstore.Request) { r.MaxHolders = 65 }, "MaxHolders", "is 65; want 1 to 64"},
 		"no TTL":         {func(r *lockstore.Request) { r.TTL = 0 }, "TTL", "is 0s"},
+
+		"parked for less than a turn":       {parked(func(r *lockstore.Request) { r.Parked = lockstore.Turn - 1 }), "Parked", "is 1.999999999s; want 2s to 30s"},
+		"parked for more than MaxParked":    {parked(func(r *lockstore.Request) { r.Parked = lockstore.MaxParked + 1 }), "Parked", "is 30.000000001s; want"},
+		"parked for less than 0":            {parked(func(r *lockstore.Request) { r.Parked = -1 }), "Parked", "is -1ns; want"},
+		"an address, and not parked":        {parked(func(r *lockstore.Request) { r.Parked = 0 }), "Parked", "is 0s; want"},
+		"parked without JoinQueue":          {parked(func(r *lockstore.Request) { r.JoinQueue = false }), "Parked", "without JoinQueue"},
+		"parked with a fence":               {parked(func(r *lockstore.Request) { r.Fence = 7 }), "Parked", "with Fence 7"},
+		"parked without an address":         {parked(func(r *lockstore.Request) { r.Address = "" }), "Address", "of no kind"},
+		"an address of another kind":        {parked(func(r *lockstore.Request) { r.Address = "https://secret" }), "Address", "of no kind"},
+		"an address without a token":        {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken("") }), "Address", "0 bytes"},
+		"an address that is too long":       {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken(strings.Repeat("secret", 342)) }), "Address", "2052 bytes"},
+		"a space in an address":             {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken("a secret") }), "Address", "byte at 1 "},
+		"an address that is not ASCII":      {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken("secreté") }), "Address", "byte at 6 "},
+		"a control character in an address": {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken("secret\n") }), "Address", "byte at 6 "},
 	} {
 		t.Run("F48 "+name, func(t *testing.T) {
 			r := good
@@ -43,6 +68,7 @@ func TestRequestValidate(t *testing.T) {
 			requireInvalid(t, err, tc.field)
 			assert.ErrorContains(t, err, tc.says)
 			assert.NotContains(t, err.Error(), string(good.Owner))
+			assert.NotContains(t, strings.ReplaceAll(err.Error(), "it is a secret", ""), "secret")
 		})
 	}
 }

@@ -87,10 +87,12 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 		return Lease{}, err
 	}
 	if req.Parked > 0 {
-		if err := s.park(ctx, req); err != nil {
-			return Lease{}, err
-		}
+		return s.acquireOrPark(ctx, req)
 	}
+	return s.acquire(ctx, req)
+}
+
+func (s *Store) acquire(ctx context.Context, req Request) (Lease, error) {
 	a, err := s.do(ctx, req.Key, driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
 		Fence: req.Fence, Note: req.Note,
@@ -199,10 +201,11 @@ func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
 		return Awaited{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
 	case a.Outcome != driver.Granted:
 		return Awaited{Ask: a.Outcome == driver.Ask, Note: a.Note}, nil
-	case a.Fence < 1 || a.TTL > Turn || !validSeat(a):
-		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, Turn)
+	case a.Fence < 1 || a.TTL > MaxParked || !validSeat(a):
+		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParked)
 	}
-	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}}, nil
+	// The place may be a parked one, whose turn is longer.
+	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: min(a.TTL, Turn), Seat: a.Seat, Note: a.Note}}, nil
 }
 
 // Leave ends the owner's place in the key's queue, and changes nothing else. It ends no lease,

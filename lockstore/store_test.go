@@ -47,7 +47,7 @@ func (f *fake) Close() error {
 
 var errClose = errors.New("cannot close")
 
-// lister is a driver that lists and checks, too.
+// lister is a driver that lists, checks and keeps addresses, too.
 type lister struct{ *fake }
 
 func (l lister) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
@@ -69,6 +69,16 @@ func (l lister) Extent(context.Context) (driver.Extent, error) {
 func (l lister) Check(context.Context) ([]driver.Finding, error) {
 	l.calls++
 	return []driver.Finding{{Problem: "p", Fix: "f"}}, nil
+}
+
+func (l lister) PutAddress(context.Context, string, driver.Owner, driver.Secret, time.Duration) error {
+	l.calls++
+	return nil
+}
+
+func (l lister) TakeAddress(context.Context, string, driver.Owner) (driver.Secret, error) {
+	l.calls++
+	return nil, nil
 }
 
 // wrapper is a driver around another one.
@@ -136,6 +146,14 @@ var optional = []call{
 	}},
 	{"Check", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error {
 		_, err := s.Check(ctx)
+		return err
+	}},
+	{"Acquire of a parked place", driver.Acquire, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		_, err := s.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: time.Minute, JoinQueue: true, Parked: lockstore.Turn, Address: lockstore.TaskToken("t")})
+		return err
+	}},
+	{"TakeAddress", 0, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		_, err := s.TakeAddress(ctx, l.Key, l.Owner)
 		return err
 	}},
 }
@@ -456,7 +474,11 @@ func TestAwaitTurn(t *testing.T) {
 			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Note: "m"}},
 		},
 		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 0"},
-		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 3 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 0 for 3s"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 31 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 0 for 31s"},
+		{
+			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: lockstore.MaxParked}, // an owner that parked and waits now
+			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: lockstore.Turn}},
+		},
 		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 64, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 64 for 1s"},
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
 	} {
@@ -519,12 +541,14 @@ func TestWrapDriver(t *testing.T) {
 }
 
 func TestUnsupported(t *testing.T) {
-	s := lockstore.New("mystore", wrapper{&fake{}})
+	f := &fake{}
+	s := lockstore.New("mystore", wrapper{f})
 	for _, c := range optional {
 		err := c.do(t.Context(), s, good)
 		require.ErrorIs(t, err, errors.ErrUnsupported, c.name)
 		assert.Empty(t, matches(err))
 		assert.ErrorContains(t, err, "mystore: this store cannot ")
+		assert.Zero(t, f.calls, c.name)
 	}
 }
 
@@ -613,7 +637,7 @@ func TestStateIsText(t *testing.T) {
 	text, err := json.Marshal(map[string]lockstore.State{"state": lockstore.InDoubt})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"in doubt"}`, string(text))
-	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
+	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
 }
 
 // A driver may remember owners, so a store prints its name only.

@@ -36,6 +36,18 @@ type memory struct {
 	mu      sync.Mutex
 	states  map[string]rules.State
 	changed map[string]chan struct{} // closed at the next write of the key; who waits has made it
+	parked  map[parked]address
+}
+
+// parked is an owner with an address.
+type parked struct {
+	key   string
+	owner driver.Owner
+}
+
+type address struct {
+	text driver.Secret
+	end  time.Time
 }
 
 // lookAgain is how often a waiter looks at a clock that is not time.Now.
@@ -49,7 +61,7 @@ var Opener = lockstore.Opener{
 
 // New returns an empty store. now is its clock; nil means time.Now.
 func New(now func() time.Time) *lockstore.Store {
-	m := &memory{book: rules.Book{Places: 128, Marks: 16}, now: now, states: map[string]rules.State{}, changed: map[string]chan struct{}{}}
+	m := &memory{book: rules.Book{Places: 128, Marks: 16}, now: now, states: map[string]rules.State{}, changed: map[string]chan struct{}{}, parked: map[parked]address{}}
 	if now == nil {
 		m.now, m.timers = time.Now, true
 	}
@@ -113,6 +125,26 @@ func (m *memory) write(key string, next rules.State) {
 		close(c)
 		delete(m.changed, key)
 	}
+}
+
+// PutAddress implements driver.Parker.
+func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, text driver.Secret, d time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parked[parked{key, owner}] = address{slices.Clone(text), m.now().Add(d)}
+	return nil
+}
+
+// TakeAddress implements driver.Parker.
+func (m *memory) TakeAddress(_ context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := m.parked[parked{key, owner}]
+	delete(m.parked, parked{key, owner})
+	if !m.now().Before(a.end) {
+		return nil, nil
+	}
+	return a.text, nil
 }
 
 // List implements driver.Lister: one page, in the order of the keys.

@@ -198,6 +198,9 @@ var plantedBugs = map[string][]string{
 	"list/every holder of a key":                       {"list: the first holder alone"},
 	"list/what is held is listed once, with its state": {"list: the prefix is a pattern", "list: everything", "list: not what is waited for", "list: the dead are held", "list: everything is free", "list: twice", "list: completed is only held", "list: in doubt is free", "list: revoked is only held"},
 
+	"parked/an address is kept for its owner until it is taken": {"parked: one address for a key", "parked: keys and owners meet", "parked: the first address stays", "parked: an address is taken twice", "parked: addresses are listed"},
+	"parked/half of the places are for those who wait":          {"parked: all places may be parked"},
+
 	"queue/AwaitTurn ends when the place is gone": {"queue: AwaitTurn goes on without a place"},
 	"queue/AwaitTurn ends with its context F28":   {"queue: AwaitTurn outlives its context"},
 	"queue/AwaitTurn ends with the turn F57":      {"queue: AwaitTurn sleeps through a release", "M30 a release before the wait is not seen"},

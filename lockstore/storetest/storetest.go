@@ -26,7 +26,7 @@
 //   - Requests, a counter in the client. A store that reads before it writes needs
 //     RequestsPerCall too.
 //
-// A store that cannot list its keys skips those cases. That is no mistake.
+// A store that cannot list its keys, or keeps no addresses of parked owners, skips those cases. That is no mistake.
 package storetest
 
 import (
@@ -128,6 +128,8 @@ var anyTime = map[string]bool{
 	"keys/as long as allowed F52":                                                        true,
 	"keys/many at once are independent F58":                                              true,
 	"keys/odd ones are accepted and never meet F52 M29":                                  true,
+	"parked/an address is kept for its owner until it is taken":                          true,
+	"parked/half of the places are for those who wait":                                   true,
 	"queue/a full one F02":                                                               true,
 	"rules/random requests get the answers of the rule book F07 F09 F11 F13 F24 F62 F63": true,
 	"takeover/not before trust ends, when the clock falls back F15 F16":                  true,
@@ -149,5 +151,5 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(rulesCases, leaseCases, takeoverCases, fenceCases, completeCases, queueCases,
-		listCases, keyCases, errorCases, corruptCases, contentionCases, requestCases)
+		listCases, parkedCases, keyCases, errorCases, corruptCases, contentionCases, requestCases)
 }

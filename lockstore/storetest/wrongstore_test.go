@@ -43,13 +43,14 @@ type wrongServer struct {
 	hang     bool // no reply comes
 	counter  driver.Fence
 	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
+	parked   map[string]driver.Secret      // addresses
 }
 
 var errCut = errors.New("connection reset")
 
 func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{},
+		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -317,6 +318,38 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 	}
 }
 
+// addressOf is where the address of an owner is.
+func (d *wrongServer) addressOf(key string, owner driver.Owner) string {
+	switch d.bug {
+	case "parked: one address for a key":
+		return key
+	case "parked: keys and owners meet":
+		return key + string(owner)
+	}
+	return key + "\n" + string(owner)
+}
+
+// PutAddress implements driver.Parker.
+func (d *wrongDriver) PutAddress(_ context.Context, key string, owner driver.Owner, address driver.Secret, _ time.Duration) error {
+	d.locked(func() {
+		if at := d.addressOf(key, owner); d.parked[at] == nil || !d.has("parked: the first address stays") {
+			d.parked[at] = address
+		}
+	})
+	return nil
+}
+
+// TakeAddress implements driver.Parker.
+func (d *wrongDriver) TakeAddress(_ context.Context, key string, owner driver.Owner) (address driver.Secret, err error) {
+	d.locked(func() {
+		at := d.addressOf(key, owner)
+		if address = d.parked[at]; !d.has("parked: an address is taken twice") {
+			delete(d.parked, at)
+		}
+	})
+	return address, nil
+}
+
 // List implements driver.Lister.
 func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Page) error) error {
 	var p driver.Page
@@ -361,6 +394,11 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 			p.Keys = append(p.Keys, one)
 		}
 	})
+	if d.has("parked: addresses are listed") {
+		for at := range d.parked {
+			p.Keys = append(p.Keys, driver.Listed{Key: at})
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -397,6 +435,7 @@ func (d *wrongDriver) harness() Harness {
 	}
 	return Harness{
 		Store:       d.store(),
+		Parks:       true,
 		Marks:       16,
 		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
 		Requests: func() (n int) {

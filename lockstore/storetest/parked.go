@@ -1,0 +1,105 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+var parkedCases = []testCase{
+	{
+		"parked/an address is kept for its owner until it is taken",
+		"Whoever hands the key over to a parked owner wakes it at its address. Without the right address the owner loses its turn and its place.",
+		func(c *check) {
+			c.parks()
+			prefix := newKey() + "/"
+			owner := lockstore.NewOwner()
+			owner += lockstore.Owner(strings.Repeat("~", lockstore.MaxOwnerBytes-1-len(owner)))
+			names := []string{"k", "k1", "K", "{a}b", `*?[c]\^ :|#%2F"'` + "`é😀", strings.Repeat("x", lockstore.MaxKeyBytes-len(prefix))}
+			owners := []lockstore.Owner{owner, "1" + owner} // key k1 of the first is not key k of the second
+			address := func(name, owner int) lockstore.Address {
+				return lockstore.TaskToken(fmt.Sprintf("%d%s", name*len(owners)+owner, strings.Repeat("t", 2046))) // as long as allowed
+			}
+			for name := range names {
+				c.acquire(newRequest(prefix+names[name], long))
+				for o := range owners {
+					req := parked(prefix + names[name])
+					req.Owner = owners[o]
+					c.heldPlace(req, o+1)
+					req.Address = address(name, o)
+					c.heldPlace(req, o+1)
+				}
+			}
+			if _, lists := driver.As[driver.Lister](c.Store.Driver()); lists {
+				if all := c.list(prefix); len(all) != len(names) {
+					c.Errorf("the list of %d keys with addresses is %+v", len(names), all)
+				}
+			}
+			for name := range names {
+				for o := range owners {
+					c.takes(prefix+names[name], owners[o], address(name, o))
+				}
+			}
+			for name := range names {
+				for o := range owners {
+					c.takes(prefix+names[name], owners[o], "")
+				}
+			}
+
+			granted := parked(newKey())
+			lease := c.acquire(granted)
+			c.takes(granted.Key, granted.Owner, "")
+			c.complete(lease, nil, long)
+			refused := granted
+			refused.Owner = lockstore.NewOwner()
+			c.refused(refused, lockstore.Cooldown)
+			c.takes(refused.Key, refused.Owner, "")
+		},
+	},
+	{
+		"parked/half of the places are for those who wait",
+		"Executions that sleep come in thousands. A run that waits still finds a place.",
+		func(c *check) {
+			c.parks()
+			_, lease := c.take(long)
+			places := 0
+			for ; places < 1000; places++ {
+				if c.refused(parked(lease.Key), lockstore.Held).QueuePosition == 0 {
+					break
+				}
+			}
+			c.join(lease.Key, places+1)
+			if s := c.inspect(lease.Key); places < 8 || s.Waiting != places+1 || s.Parked != places {
+				c.Errorf("after %d parked owners, and one that waits, Inspect says that %d wait and %d of them are parked; want at least 8 parked places, and one more", places, s.Waiting, s.Parked)
+			}
+		},
+	},
+}
+
+// parks skips the case if the store cannot park.
+func (c *check) parks() {
+	c.Helper()
+	_, parks := driver.As[driver.Parker](c.Store.Driver())
+	c.need("driver.Parker", parks)
+}
+
+func parked(key string) lockstore.Request {
+	req := queued(key)
+	req.Parked, req.Address = lockstore.Turn, lockstore.TaskToken("t")
+	return req
+}
+
+// takes takes an address in another process.
+func (c *check) takes(key string, owner lockstore.Owner, want lockstore.Address) {
+	c.Helper()
+	got, err := within(c, func(ctx context.Context) (lockstore.Address, error) { return c.client(1).TakeAddress(ctx, key, owner) })
+	if err != nil {
+		c.fatalf("TakeAddress of %q: %v", key, err)
+	}
+	if got != want {
+		c.fatalf("TakeAddress of %q: %.20q; want %.20q, the last one until it is taken", key, string(got), string(want))
+	}
+}
