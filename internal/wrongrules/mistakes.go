@@ -418,11 +418,23 @@ var parking = []Mistake{
 		when(c.Kind != driver.Complete && c.Kind != driver.Resolve, func() { c.answer.Wake = nil })
 	}},
 	after("parked: a completion wakes nobody", driver.Complete, func(c *call) { c.answer.Wake = nil }),
+	after("parked: resolving wakes nobody", driver.Resolve, func(c *call) { c.answer.Wake = nil }),
+	{"parked: who waits is woken, too", nil, func(c *call) { c.answer.Wake = slices.Concat(c.answer.Wake, c.answer.HandedOver) }},
 	after("parked: a completion wakes one", driver.Complete, func(c *call) { c.answer.Wake = c.answer.Wake[:min(1, len(c.answer.Wake))] }),
 	{"parked: a hand-over is for a turn of those who wait", nil, func(c *call) {
 		when(len(c.answer.Wake) > 0 && c.first().HandedOver, func() { c.Holders[len(c.Holders)-1].TTL = driver.Turn })
 	}},
 	before("parked: the place has the turn of those who wait", driver.Acquire, func(c *call) { c.Parked = min(c.Parked, driver.Turn) }),
+	before("parked: the turns add up without an end", driver.Acquire, func(c *call) {
+		before, all := c.Queue, time.Duration(0)
+		if i := c.place(); i >= 0 {
+			before = c.Queue[:i]
+		}
+		for _, w := range before[:min(len(before), driver.MaxTurns)] {
+			all += max(driver.Turn, w.Parked)
+		}
+		c.roomFor(plus(min(0, driver.MaxDelay-all)))
+	}),
 	before("parked: all places may be parked", driver.Acquire, func(c *call) { when(c.Parked > 0 && len(c.Queue) < c.Places, func() { c.Places *= 2 }) }),
 }
 

@@ -18,10 +18,10 @@ type step struct {
 	owner   int
 	fence   int
 	ttl     time.Duration
-	most    int  // MaxHolders
-	join    bool // of Acquire, AtOnce of Revoke, Effect of Resolve
-	parks   bool // an Acquire that asks for a parked place
-	extends bool // an Acquire with the fence
+	most    int           // MaxHolders
+	join    bool          // of Acquire, AtOnce of Revoke, Effect of Resolve
+	parked  time.Duration // of an Acquire
+	extends bool          // an Acquire with the fence
 	result  bool
 	noNote  bool // the caller has forgotten the store's note
 	unheard bool // the reply is lost
@@ -29,8 +29,8 @@ type step struct {
 }
 
 func (s step) String() string {
-	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parks %t, extends %t, result %t",
-		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parks, s.extends, s.result)
+	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parked %v, extends %t, result %t",
+		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parked, s.extends, s.result)
 	if s.unheard {
 		text += ", and the reply is lost"
 	}
@@ -63,10 +63,10 @@ type generator struct {
 	*rand.Rand
 	length  int
 	virtual bool
-	crowd   bool   // most requests are about the queue
-	most    [3]int // MaxHolders of the owners, one after the other
-	unheard bool   // some replies are lost
-	parks   bool   // some owners park
+	crowd   bool          // most requests are about the queue
+	most    [3]int        // MaxHolders of the owners, one after the other
+	unheard bool          // some replies are lost
+	turn    time.Duration // of those owners that park; 0: none does
 	// What the callers know.
 	leases  map[int]int // owner -> the number of its fence
 	holders []int
@@ -85,7 +85,12 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 		g.most = [][3]int{{1, 2, 2}, {2, 2, 2}, {3, 2, 1}, {64, 64, 1}}[random.IntN(4)]
 	}
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
-	g.parks = c.Parks && random.IntN(3) == 0
+	if c.Parks && random.IntN(3) == 0 {
+		g.turn = 3 * time.Second // another than that of a place where somebody waits
+		if c.virtual && random.IntN(2) == 0 {
+			g.turn = driver.MaxParked
+		}
+	}
 	return g
 }
 
@@ -157,7 +162,7 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		if g.IntN(4) > 0 {
 			s.owner = max(g.handed, 0)
 		}
-		if s.owner = min(s.owner, g.owners-1); g.parked(s.owner) {
+		if s.owner = min(s.owner, g.owners-1); g.parks(s.owner) {
 			s.kind = driver.Acquire
 		}
 	}
@@ -167,14 +172,16 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 		s.ttl = 10 * time.Second
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
-		s.parks = g.parked(s.owner)
+		if g.parks(s.owner) {
+			s.parked = g.turn
+		}
 		s.extends = s.fence > 0 && g.IntN(3) == 0
 	}
 	return s
 }
 
-// parked reports whether an owner parks, so that it never waits.
-func (g *generator) parked(owner int) bool { return g.parks && owner%3 == 1 }
+// parks reports whether an owner parks, so that it never waits.
+func (g *generator) parks(owner int) bool { return g.turn > 0 && owner%3 == 1 }
 
 // learn notes what the callers know after a step of an owner.
 func (g *generator) learn(m *comparison, owner int) {

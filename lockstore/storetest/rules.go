@@ -401,10 +401,7 @@ func (m *comparison) request(s step, f fences) driver.Request {
 		if !s.extends {
 			r.Fence = 0
 		}
-		r.TTL, r.MaxHolders, r.Holder, r.Join = s.ttl, s.most, holders[s.owner], s.join
-		if s.parks {
-			r.Parked = parkedTurn
-		}
+		r.TTL, r.MaxHolders, r.Holder, r.Join, r.Parked = s.ttl, s.most, holders[s.owner], s.join, s.parked
 		if s.result {
 			r.Holder = holders[(s.owner+1)%longest] // the text is for people, and never compared
 		}
@@ -423,9 +420,6 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	}
 	return r
 }
-
-// parkedTurn is another than that of a place where somebody waits, and short enough for sequences on the wall clock.
-const parkedTurn = 3 * time.Second
 
 // holders are the texts of the owners.
 var holders = func() (all [longest]string) {
