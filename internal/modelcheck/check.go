@@ -1,6 +1,7 @@
 package modelcheck
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ func (m *model) outcomes(s rules.State, r driver.Request) (all []Outcome) {
 		}
 	}
 	touched := false
-	for _, guess := range []time.Duration{0, -16 * tick, -tick, tick, 16 * tick} {
+	for _, guess := range []time.Duration{0, -24 * tick, -tick, tick, 24 * tick} {
 		at := now.Add(guess)
 		next, changed, answer, basis := m.store.Decide(m.book, s, rules.Clock{Early: at, Late: at.Add(unstamped)}, r)
 		switch {
@@ -128,11 +129,7 @@ func (m *model) changed(before, after *node, r driver.Request, out Outcome) (bad
 			bad = "somebody got a place before a client that waits"
 		}
 	}
-	for _, w := range before.key.Queue {
-		if h := holder(after.key, w.Owner); w.Parked > 0 && place(after.key, w.Owner) < 0 && (h != nil && h.HandedOver || closed(after.key)) != slices.Contains(out.Answer.Wake, w.Owner) {
-			bad = "a parked owner is not woken when it has the key or the key is closed, or it is woken for nothing"
-		}
-	}
+	bad = cmp.Or(wakes(before.key, after.key, r.Owner, out.Answer.Wake), bad)
 	m.ended(before, after, r, out)
 	if m.size.Healthy {
 		c, me := &after.clients[0], name(0, false)
@@ -165,6 +162,25 @@ func (m *model) ended(before, after *node, r driver.Request, out Outcome) {
 			}
 		}
 	}
+}
+
+// wakes says what is wrong with whom a request wakes: it has to wake all parked owners that it makes holders, or
+// whose places end because it closes the key, and nobody else.
+func wakes(before, after rules.State, asks driver.Owner, wake []driver.Owner) string {
+	for _, w := range before.Queue {
+		h := holder(after, w.Owner)
+		has := h != nil && h.HandedOver && live(*h) || closed(after)
+		if w.Parked > 0 && w.Owner != asks && w.Owner != gone && place(after, w.Owner) < 0 && has && !slices.Contains(wake, w.Owner) {
+			return "a parked owner is not woken"
+		}
+	}
+	for _, o := range wake {
+		i, h := place(before, o), holder(after, o)
+		if o != gone && (i < 0 || before.Queue[i].Parked == 0 || !closed(after) && (h == nil || !h.HandedOver)) {
+			return "an owner is woken for nothing"
+		}
+	}
+	return ""
 }
 
 // wrong is what is wrong in a state.

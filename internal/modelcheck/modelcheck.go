@@ -40,7 +40,8 @@
 //   - Nobody is granted a key that is completed or in doubt, and nobody waits for a completed one.
 //   - A revocation changes neither the end of the lease nor the queue.
 //   - Nobody waits for a key that nobody holds or held.
-//   - When all leases have ended and MaxTurns turns have passed, a new owner is granted the key,
+//   - Whoever hands the key over to a parked place learns whom to wake, and so does who closes the key. Nobody else is woken.
+//   - When all leases have ended and the turns of MaxTurns places have passed, a new owner is granted the key,
 //     and so is each client that waits, when its own turn comes.
 //
 // The first client may be a healthy one: its requests arrive once and are answered, and no time passes while one is
@@ -453,7 +454,7 @@ func (m *model) operator(n *node, visit visit) {
 					next := *n
 					next.key = o.State
 					next.push(o.Answer)
-					visit(next, step{what: "an operator resolves", who: -1, fence: int8(h.Fence), answer: o.Answer.Outcome, told: true}, "")
+					visit(next, step{what: "an operator resolves", who: -1, fence: int8(h.Fence), answer: o.Answer.Outcome, told: true}, wakes(n.key, next.key, "", o.Answer.Wake))
 				}
 			}
 		}

@@ -130,6 +130,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{queue, None, "M82 a lease is live at the instant of its end", "can never be granted"},
 		{parks, None, "parked: nobody is woken by a hand-over", "is not woken"},
 		{parks, None, "parked: a completion wakes nobody", "is not woken"},
+		{parks, None, "parked: who waits is woken, too", "woken for nothing"},
 		{register, None, "a lease begins at the earliest time", trust},
 		{register, None, "M118 others' leases end by the latest time", trust},
 		{register, None, "M110 a takeover by a guess", trust},

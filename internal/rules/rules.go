@@ -85,7 +85,6 @@
 package rules
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -158,7 +157,7 @@ type Waiter struct {
 
 // turn is for how long the key is handed over to the place.
 func (w Waiter) turn() time.Duration {
-	return cmp.Or(w.Parked, driver.Turn)
+	return max(driver.Turn, w.Parked)
 }
 
 // parked is how many places are parked.
