@@ -28,6 +28,7 @@ type answer struct {
 	Fence      string                `json:"fence,omitempty"`  // of the last grant
 	LeftMs     int64                 `json:"leftMs,omitempty"`
 	Waiting    int                   `json:"waiting"`
+	Parked     int                   `json:"parked,omitempty"` // of those who wait
 	MaxHolders int                   `json:"maxHolders,omitempty"`
 	Holders    []holder              `json:"holders,omitempty"`
 }
@@ -43,7 +44,7 @@ type holder struct {
 }
 
 func answerOf(s lockstore.Status) answer {
-	a := answer{Key: s.Key, State: s.State, Fence: fenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting, MaxHolders: s.MaxHolders()}
+	a := answer{Key: s.Key, State: s.State, Fence: fenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting, Parked: s.Parked, MaxHolders: s.MaxHolders()}
 	if s.State.Taken() && a.MaxHolders <= 1 {
 		a.Holder = &s.Holder
 	}

@@ -144,7 +144,7 @@ func rowsOf(s lockstore.Status, now time.Time) []row {
 	case s.State.Taken():
 		who = nameOf(s.Holder)
 	}
-	rows := []row{rowOf(now, exit.Visible(s.Key), s.State, who, since(s), s.Remaining, s.Fence, strconv.Itoa(s.Waiting))}
+	rows := []row{rowOf(now, exit.Visible(s.Key), s.State, who, since(s), s.Remaining, s.Fence, waits(s))}
 	if most <= 1 {
 		return rows
 	}
@@ -156,6 +156,14 @@ func rowsOf(s lockstore.Status, now time.Time) []row {
 		rows = append(rows, rowOf(now, fmt.Sprintf("  seat %d", h.Seat), h.State, who, h.HolderInfo.Since, h.Remaining, h.Fence, "-"))
 	}
 	return rows
+}
+
+// waits is how many wait, and how many of them are parked.
+func waits(s lockstore.Status) string {
+	if s.Parked > 0 {
+		return fmt.Sprintf("%d (%d parked)", s.Waiting, s.Parked)
+	}
+	return strconv.Itoa(s.Waiting)
 }
 
 // nameOf is a holder without its time.

@@ -24,7 +24,7 @@ func examples(key string) []lockstore.Status {
 	return []lockstore.Status{
 		{Key: key},
 		{Key: key, State: lockstore.Held, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3},
-		{Key: key, State: lockstore.Revoked, Holder: revoker, Remaining: 14*time.Minute + 59*time.Second, Fence: 1795295118105467, Waiting: 12},
+		{Key: key, State: lockstore.Revoked, Holder: revoker, Remaining: 14*time.Minute + 59*time.Second, Fence: 1795295118105467, Waiting: 12, Parked: 5},
 		{Key: key, State: lockstore.Held, Holder: holder, Remaining: time.Second, Fence: 1795295118105468},
 		{Key: key, Fence: 1795295118105468},
 	}
@@ -125,7 +125,7 @@ func several() lockstore.Status {
 	s.Holder.ID = ""
 	first := lockstore.Holder{State: lockstore.Held, HolderInfo: s.Holder, Fence: s.Fence - 1, MaxHolders: 3, Remaining: 12 * time.Second}
 	second := lockstore.Holder{State: lockstore.Reserved, Fence: s.Fence, Seat: 2, MaxHolders: 4, Remaining: 2 * time.Second}
-	s.Holders = []lockstore.Holder{first, second}
+	s.Holders, s.Parked = []lockstore.Holder{first, second}, 1
 	return s
 }
 
@@ -134,7 +134,7 @@ func TestSeveralHolders(t *testing.T) {
 	rows := showTable(&out)
 	require.NoError(t, rows.print(several()))
 	assert.Equal(t, `KEY       STATE     HOLDER    SINCE                 LEFT  FENCE             WAITING
-export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3
+export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3 (1 parked)
   seat 0  held      withdraw  2026-11-22T10:02:11Z  12s   1795295118105466  -
   seat 2  reserved  -         -                     2s    1795295118105467  -
 `, out.String())
@@ -143,7 +143,7 @@ export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3
 	rows.json = true
 	require.NoError(t, rows.print(several()))
 	const who = `{"name": "withdraw", "since": "2026-11-22T10:02:11Z"}`
-	assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "maxHolders": 3, "holders": [
+	assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "parked": 1, "maxHolders": 3, "holders": [
 		{"state": "held", "holder": `+who+`, "fence": "1795295118105466", "seat": 0, "maxHolders": 3, "leftMs": 12000},
 		{"state": "reserved", "fence": "1795295118105467", "seat": 2, "maxHolders": 4, "leftMs": 2000}]}`, out.String())
 
