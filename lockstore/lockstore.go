@@ -24,17 +24,18 @@ type Request struct {
 	MaxHolders int
 
 	// JoinQueue asks for a place in the key's queue if the request is refused. An owner that
-	// has a place keeps it.
+	// has a place keeps it, parked or not.
 	JoinQueue bool
 
 	// Parked, if it is not 0, is for an owner that does not wait itself: somebody wakes it at Address
-	// when the key is handed over to it or completed. It is how long the hand-over lasts in which the owner
-	// has to ask again with the same owner, [Turn] to [MaxParked]. It needs JoinQueue, and a store whose
-	// driver is a driver.Parker; otherwise the error matches errors.ErrUnsupported. At most half of a
+	// when the key is handed over to it or completed. It is how long the hand-over lasts in which it
+	// has to ask again as the same owner, [Turn] to [MaxParked]. It needs JoinQueue, and a store whose
+	// driver is a driver.Parker: another store sends nothing, and its error matches errors.ErrUnsupported. At most half of a
 	// queue's places are parked; if there is none left, the request gets no place.
 	//
 	// A wake-up may be lost, late or doubled. So a parked owner asks again after a time of its own, too,
-	// and it never trusts a wake-up: its next Acquire says whether it has the lease.
+	// and it never trusts a wake-up: its next Acquire says whether it has the lease. A repeat with another address
+	// replaces the first one. The store forgets an address StartedFor after the last request with it.
 	Parked  time.Duration
 	Address Address
 

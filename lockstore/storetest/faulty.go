@@ -93,7 +93,7 @@ func (d faultyDriver) Await(ctx context.Context, key string, r driver.Request) (
 	return d.f.through(ctx, Call{Key: key, Request: r}, func(ctx context.Context) (driver.Answer, error) { return d.f.inner.Await(ctx, key, r) })
 }
 
-// Unwrap is for driver.As. Listings and checks have no faults.
+// Unwrap is for driver.As. Listings, checks and addresses have no faults.
 func (d faultyDriver) Unwrap() driver.Driver { return d.f.inner }
 
 func (f *Faulty) through(ctx context.Context, call Call, apply func(context.Context) (driver.Answer, error)) (driver.Answer, error) {
