@@ -282,6 +282,7 @@ func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 	w.show("lease request", guard.LeaseRequest{Key: "busy", TTL: time.Minute, Owner: lease.Owner})
 	w.show("lease", lease)
 	require.IsType(t, &guard.LockBusy{}, do("busy", fine))
+	park(ctx, w, store, "busy")
 	answers(ctx, w, g, "busy")
 	status, err := g.Inspect(ctx, "busy")
 	require.NoError(t, err)
@@ -332,6 +333,21 @@ func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 	w.show("after the shutdown", do("k", fine))
 }
 
+// park asks for a parked place, and takes its address.
+func park(ctx context.Context, w *watch, store *lockstore.Store, key string) {
+	token := "token" + string(lockstore.NewOwner())
+	w.owner(lockstore.Owner(token))
+	r := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParked, Address: lockstore.TaskToken(token)}
+	w.owner(r.Owner)
+	w.show("parked", r)
+	_, err := store.Acquire(ctx, r)
+	w.show("parked Acquire", err)
+	address, err := store.TakeAddress(ctx, key, r.Owner)
+	w.show("address", address)
+	w.show("TakeAddress", err)
+	w.show("Leave", store.Leave(ctx, key, r.Owner))
+}
+
 // answers shows what every adapter answers for a key.
 func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -373,6 +389,9 @@ func broken(t *testing.T, w *watch, on target) {
 		w.show(what, err)
 		w.show(what, g.Release(ctx, lease))
 		answers(ctx, w, g, "k-"+what)
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		park(ctx, w, store, "k-"+what)
 		_, err = store.Check(ctx)
 		w.show(what, err)
 	}
@@ -530,6 +549,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	result := lockstore.Secret(lockstore.NewOwner())
 	w.owner(lockstore.Owner(result))
 	refused := &lockstore.Refused{Result: result}
+	address := lockstore.TaskToken(string(owner))
 
 	shown := map[string]bool{}
 	for _, v := range []any{
@@ -538,6 +558,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		refused, *refused, result, &result, []lockstore.Secret{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
+		address, &address, []lockstore.Address{address}, lockstore.Address(owner), lockstore.Request{Address: address}, &lockstore.Request{Address: address},
 		&lockstore.Granted{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Note: lockstore.Note(owner)}, lockstore.Awaited{Lease: lease, Note: lockstore.Note(owner)}, driver.Note(owner),
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
@@ -553,7 +574,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,
 		casstore.Options{}, casstore.Entry{Version: "v"}, casstore.Page{}, casstore.Listed{},
 		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(result),
-		driver.Answer{HandedOver: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
+		driver.Answer{HandedOver: []driver.Owner{owner}, Wake: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
 		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{}, httpapi.OnceOptions{},
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "[") // without type arguments
