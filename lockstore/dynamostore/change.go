@@ -126,6 +126,9 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			}
 			a.Note = placeNote(a.Position, t.clock.local(), seen)
 			return a, nil
+		case u.applied && next.Closed.For > 0:
+			a.Wake = t.parkedIn(key, u.item)
+			return a, nil
 		case u.applied:
 			return a, nil
 		}
@@ -149,6 +152,9 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 // unchanged returns an answer that needs no write, or none after one whose reply was lost.
 func (t *table) unchanged(ctx context.Context, key string, q driver.Request, seen row, r reply, a driver.Answer, last try, ambiguous bool) (driver.Answer, error) {
 	mine := seen.holder(q.Owner)
+	if ambiguous && a.Outcome == driver.Done {
+		a.Wake = last.answer.Wake // the attempt whose reply was lost may have handed the key over
+	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
 	case a.Outcome == driver.Granted:
@@ -156,7 +162,9 @@ func (t *table) unchanged(ctx context.Context, key string, q driver.Request, see
 		if slices.ContainsFunc(last.next.Holders, func(o rules.Holder) bool {
 			return o.Owner == h.Owner && o.Fence == h.Fence && o.End().UnixMilli() == h.End().UnixMilli()
 		}) {
-			return t.granted(ctx, key, q, row{}, last.next, r) // the SDK sent the write twice, and the first one was applied
+			granted, err := t.granted(ctx, key, q, row{}, last.next, r) // the SDK sent the write twice, and the first one was applied
+			granted.Wake = last.answer.Wake
+			return granted, err
 		}
 		return t.answerRepeat(ctx, key, q, seen, h, r)
 	case a.Outcome == driver.Refused && a.Position > 0:
@@ -240,9 +248,9 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	if leases || len(seen.item) == 0 {
 		w.ttl, w.values[":ttl"] = ":ttl", t.sweeps(item, next)
 	}
+	w.oldRow = q.Kind == driver.Acquire || next.Closed.For > 0
 	switch q.Kind {
 	case driver.Acquire:
-		w.oldRow = true
 		conditions = append(conditions, notEnded)
 		w.values[":me"] = ownerText(q.Owner)
 	case driver.Abandon:
@@ -327,6 +335,9 @@ func queueChange(seen row, next rules.State, queue []string) queueWrite {
 	switch {
 	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
 		joins, most := queue[kept], maxPlaces
+		if waiter(joins).Parked > 0 { // of others that park meanwhile, too
+			most = min(most, len(seen.queue)+maxPlaces/2-len(parked(next.Queue)))
+		}
 		if slices.Contains(seen.queue, joins) { // as the owner of a hand-over that has lapsed
 			most = len(seen.queue)
 		} else {

@@ -3,6 +3,7 @@ package dynamostore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -50,10 +51,7 @@ func (t *table) complete(ctx context.Context, key string, q driver.Request) (dri
 	}
 	if r.applied {
 		a, err := t.correctEnd(ctx, key, q, opens, r)
-		if before, bad := t.names.decode(key, r.item); bad == nil {
-			_, _, told, _ := book.Decide(before.State, t.clockOf(r), q)
-			a.Wake = told.Wake
-		}
+		a.Wake = t.parkedIn(key, r.item)
 		return a, err
 	}
 	seen, err := t.names.decode(key, r.item)
@@ -62,7 +60,7 @@ func (t *table) complete(ctx context.Context, key string, q driver.Request) (dri
 	}
 	_, changed, a := t.decide(seen, r, q)
 	if !changed && a.Outcome == driver.Done && seen.Closed.End().Equal(opens) {
-		// The SDK sent this write twice, and the first one was applied.
+		// The SDK sent this write twice, and the first one was applied. Nobody knows any more who was parked.
 		return t.correctEnd(ctx, key, q, opens, r)
 	}
 	return t.change(ctx, key, q, seen, r, r.ambiguous)
@@ -84,4 +82,21 @@ func (t *table) correctEnd(ctx context.Context, key string, q driver.Request, op
 		return done, nil // the SDK sent this write twice
 	}
 	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: completed, but not for its time: the local clock is wrong, and the row has changed since", key)
+}
+
+// parkedIn are the parked owners of the row before a write that has closed the key. Some may have joined after the
+// row was read.
+func (t *table) parkedIn(key string, item values) []driver.Owner {
+	before, _ := t.names.decode(key, item) // the write's condition says that it is sound
+	return slices.DeleteFunc(parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
+}
+
+// parked are the owners of parked places.
+func parked(queue []rules.Waiter) (all []driver.Owner) {
+	for _, w := range queue {
+		if w.Parked > 0 {
+			all = append(all, w.Owner)
+		}
+	}
+	return all
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
 )
 
@@ -18,6 +19,11 @@ func (s *Store) SetNow(now func() time.Time) { s.table.clock.now = now }
 
 // Correction is what the store adds to its local clock.
 func (s *Store) Correction() time.Duration { return time.Duration(s.table.clock.offset.Load()) }
+
+// AddressRow is the name of the row of an owner's address.
+func (s *Store) AddressRow(key string, owner lockstore.Owner) string {
+	return s.table.names.addressRow(key, owner)
+}
 
 // ClientOver is the lean client over another transport.
 func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Duration) *dynamodb.Client {

@@ -16,6 +16,7 @@ func TestGoldenRows(t *testing.T) {
 	golden.Run(t, func(t *testing.T) golden.Storage {
 		service := fakedynamo.New(table)
 		return golden.Storage{
+			Parks: true,
 			Open: func() *lockstore.Store {
 				s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
 				require.NoError(t, err)

@@ -73,6 +73,9 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 		p := driver.Page{Read: int(out.ScannedCount), Requests: 1}
 		for _, item := range out.Items {
 			name := textOf(item[t.names.key])
+			if isAddressRow(name) {
+				continue
+			}
 			key := strings.TrimPrefix(name, t.names.prefix)
 			if seen, err := t.names.decode(key, item); err == nil && name != "" {
 				_, _, a := t.decide(seen, r, driver.Request{Kind: driver.Inspect})

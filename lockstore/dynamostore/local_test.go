@@ -32,6 +32,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
+	t.Run("address", func(t *testing.T) { testAddress(t, client, realRows{client}) })
 	makeAppTable(t, client)
 	t.Run("an application's table", func(t *testing.T) { testApp(t, client, true) })
 	// A table with a sort key, other names and other items: what a table for locks only can do is

@@ -31,8 +31,11 @@ const (
 // SortValue is the value of the sort key in each row of a lock, see Options.Sort.
 const SortValue = "lambdalock"
 
-// maxPrefix keeps prefix and key below DynamoDB's 2048 bytes for a partition key.
-const maxPrefix = 2048 - lockstore.MaxKeyBytes
+// maxPartitionKey is DynamoDB's limit, in bytes. maxPrefix keeps prefix and key below it.
+const (
+	maxPartitionKey = 2048
+	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
+)
 
 func (opt Options) names() (names, error) {
 	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL, otherTTL: opt.OtherTTL}

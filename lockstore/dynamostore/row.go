@@ -160,7 +160,8 @@ func (r *row) decodeOwner() error {
 		}
 		for _, h := range all {
 			r.Holders = append(r.Holders, rules.Holder{
-				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, TTL: time.Duration(h.Turn) * time.Millisecond, Revoked: h.Revoked,
+				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked,
+				TTL: time.Duration(min(h.Turn, driver.MaxParked.Milliseconds())) * time.Millisecond, // of what was handed over
 			})
 		}
 	default:
@@ -172,10 +173,11 @@ func (r *row) decodeOwner() error {
 		}}
 	}
 	for i, h := range r.Holders {
+		ttl := time.Duration(0)
 		if h.HandedOver {
-			ttl := max(driver.Turn, min(h.TTL, driver.MaxParked))
-			r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-ttl), ttl
+			ttl = max(driver.Turn, min(h.TTL, driver.MaxParked))
 		}
+		r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-ttl), ttl
 	}
 	return nil
 }
@@ -234,7 +236,8 @@ func waiter(text string) rules.Waiter {
 	most, turn, _ := strings.Cut(rest, " ")
 	n, _ := strconv.Atoi(most)
 	parked, _ := strconv.Atoi(turn)
-	return rules.Waiter{Owner: driver.Owner(owner), MaxHolders: max(1, n), Parked: min(time.Duration(max(0, parked))*time.Millisecond, driver.MaxParked)}
+	parked = max(0, min(parked, int(driver.MaxParked.Milliseconds())))
+	return rules.Waiter{Owner: driver.Owner(owner), MaxHolders: max(1, n), Parked: time.Duration(parked) * time.Millisecond}
 }
 
 // encode returns the attributes of a state besides its queue, and the queue. seen is the row

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -72,6 +73,7 @@ type (
 
 // write is one conditional update of a key's row.
 type write struct {
+	row         string   // its name if it is not the key
 	set, remove []string // assignments and attributes of the update, besides the time to live
 	ttl         string   // what the time to live becomes, "" if it stays
 	condition   string   // on a row that exists, see names.expressions
@@ -95,7 +97,7 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 	update, condition := t.names.expressions(w)
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &t.name,
-		Key:                                 t.names.row(key),
+		Key:                                 t.names.row(cmp.Or(w.row, key)),
 		UpdateExpression:                    &update,
 		ConditionExpression:                 &condition,
 		ExpressionAttributeNames:            t.names.aliases(update, condition),

@@ -27,6 +27,7 @@ type Storage struct {
 	Open  func() *lockstore.Store // a store that has seen nothing yet
 	Read  func() string           // what is stored of Key
 	Write func(text string)       // stores it, as a write of this moment
+	Parks bool                    // its queue has parked places
 }
 
 var update = flag.Bool("update", false, "write testdata/golden.txt")
@@ -173,6 +174,17 @@ func written(t *testing.T, storage func(*testing.T) Storage) (all []entry) {
 		state("revoked", 0)
 		expect(t, s.Release(ctx, lease), lockstore.ErrLost)
 		state("free", 0)
+		if !there.Parks {
+			return
+		}
+		lease = acquire("c", 1)
+		r := request("f", 1)
+		r.JoinQueue, r.Parked, r.Address = true, 30*time.Second, lockstore.TaskToken("token")
+		_, err = s.Acquire(ctx, r)
+		expect(t, err, lockstore.ErrRefused)
+		state("a parked place", 0)
+		expect(t, s.Release(ctx, lease), nil)
+		state("handed over to a parked place", 0)
 	})
 	return all
 }
@@ -188,6 +200,9 @@ func read(t *testing.T, storage func(*testing.T) Storage, e entry) string {
 		status, err := there.Open().Inspect(t.Context(), Key)
 		expect(t, err, nil)
 		all = append(all, fmt.Sprintf("%v for %v: fence %d, %v; %d wait", status.State, status.Remaining, status.Fence, status.Holder, status.Waiting))
+		if status.Parked > 0 {
+			all[0] += fmt.Sprintf(", %d of them parked", status.Parked)
+		}
 		for _, h := range status.Holders {
 			all = append(all, fmt.Sprintf("%v for %v: fence %d, %v, seat %d of %d", h.State, h.Remaining, h.Fence, h.HolderInfo, h.Seat, h.MaxHolders))
 		}

@@ -1,0 +1,92 @@
+package dynamostore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// The address of a parked owner has a row of its own, with the time to live, the address as "kept" and its
+// size as "stored". Both requests are UpdateItem, which locking needs anyway: who may put or delete items could
+// also replace or delete the row of a lock. So the row of an address that was taken stays, without the
+// address, until its time to live deletes it.
+
+// ifAddress is true for such a row. The size stays when the address is taken.
+const ifAddress = "attribute_exists(#stored)"
+
+// addressEnd is how long the end of an address's row is: a newline, which no key of a lock has, and a hash.
+const addressEnd = 1 + 2*sha256.Size
+
+// addressRow is the name of the row of an owner's address. It begins with the key, so who may write rows of some keys
+// only (dynamodb:LeadingKeys) may write those of their addresses, too. The owner is a secret, so the name has a hash of it.
+func (n names) addressRow(key string, owner driver.Owner) string {
+	sum := sha256.Sum256([]byte(n.prefix + key + "\n" + string(owner)))
+	key = key[:min(len(key), maxPartitionKey-len(n.prefix)-addressEnd)]
+	return strings.ToValidUTF8(key, "") + "\n" + hex.EncodeToString(sum[:])
+}
+
+// isAddressRow is true for the name of such a row.
+func isAddressRow(name string) bool {
+	return len(name) >= addressEnd && name[len(name)-addressEnd] == '\n'
+}
+
+// PutAddress implements driver.Parker by one write.
+func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
+	r, err := t.update(ctx, key, write{
+		row:       t.names.addressRow(key, owner),
+		set:       []string{"#kept = :address", "#stored = :size"},
+		ttl:       ":ttl",
+		condition: ifAddress,
+		makesRow:  true,
+		values: values{
+			":address": &types.AttributeValueMemberB{Value: address},
+			":size":    integer(int64(len(address))),
+			":ttl":     integer(t.clock.read().Add(d).Unix() + 1),
+		},
+	})
+	if err != nil || r.applied {
+		return err
+	}
+	return t.noAddress(key, r.item)
+}
+
+// TakeAddress implements driver.Parker by one write. If its reply is lost, so is the address.
+func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+	r, err := t.update(ctx, key, write{
+		row:       t.names.addressRow(key, owner),
+		remove:    []string{"#kept"},
+		condition: "attribute_type(#kept, :binary) AND " + ifAddress,
+		values:    values{":binary": text("B")},
+		oldRow:    true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept, there := r.item[attrResult].(*types.AttributeValueMemberB)
+	taken := r.item[attrResult] == nil && r.item[attrSize] != nil && t.names.timeToLive(r.item) != nil
+	switch {
+	case r.applied && there:
+		return kept.Value, nil
+	case r.applied, taken && r.ambiguous:
+		return nil, fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the address of the parked owner is gone", key)
+	case taken, len(r.item) == 0:
+		return nil, nil
+	}
+	return nil, t.noAddress(key, r.item)
+}
+
+// noAddress is the error of a row that is not this store's.
+func (t *table) noAddress(key string, item values) error {
+	if t.names.timeToLive(item) == nil {
+		return t.names.wrongTTL(key, item)
+	}
+	return &failure{text: fmt.Sprintf("dynamostore: key %q: the row for the address of a parked owner is not of this store", key), class: lockstore.ErrCorrupt}
+}
