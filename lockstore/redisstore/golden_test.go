@@ -17,6 +17,7 @@ func TestGoldenEntries(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		t.Cleanup(m.Close)
 		return golden.Storage{
+			Parks: true,
 			Open: func() *lockstore.Store {
 				s, err := New(openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() }), Options{})
 				require.NoError(t, err)

@@ -42,6 +42,7 @@ type server struct {
 var (
 	_ driver.Lister  = (*server)(nil)
 	_ driver.Checker = (*server)(nil)
+	_ driver.Parker  = (*server)(nil)
 )
 
 // New returns a store that uses client. The caller closes the client.

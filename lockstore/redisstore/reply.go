@@ -28,6 +28,7 @@ const (
 	lost      code = 'L' // a line for each handed-over lease
 	holds     code = 'O' // fence
 	shared    code = 'S'
+	address   code = 'A' // the address of a parked owner, or nothing
 	foreign   code = 'B' // another program's entry, or a damaged one
 )
 
@@ -95,6 +96,8 @@ func parseReply(text string) (reply, error) {
 		r.handed, r.wake = p.news()
 	case r.code == holds:
 		r.fence = p.fence()
+	case r.code == address:
+		r.result = []byte(p.rest)
 	case r.code != shared && r.code != foreign:
 		return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
 	}
@@ -203,7 +206,7 @@ func (r reply) outcome(key string, req driver.Request) (driver.Answer, error) {
 	case foreign:
 		return driver.Answer{}, errForeign(key, nil)
 	}
-	return driver.Answer{}, fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, r.code)
+	return driver.Answer{}, unexpected(key, r.code)
 }
 
 // forgets reports whether a second attempt of a request, after other owners had the key, may

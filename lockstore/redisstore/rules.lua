@@ -167,7 +167,7 @@ local function handOver()
 	while places > 0 and not isClosed() and not inDoubt() do
 		local owner, most, turn = first()
 		if owner == '' or wait(most, 0) > 0 then return end
-		local h = grant({owner = owner, most = most, ttl = turn or 2000000, handed = true, text = ''})
+		local h = grant({owner = owner, most = most, ttl = turn and math.min(turn, 30000000) or 2000000, handed = true, text = ''})
 		if not h then return end
 		if turn then woken[#woken + 1] = owner else handed[#handed + 1] = h end
 	end

@@ -45,6 +45,8 @@ var (
 	finishLua string
 	//go:embed wake.lua
 	wakeLua string
+	//go:embed address.lua
+	addressLua string
 )
 
 type scriptName int
@@ -61,6 +63,7 @@ const (
 	revokeScript
 	inspectScript
 	wakeScript
+	addressScript
 	scriptNames
 )
 
@@ -106,5 +109,6 @@ func newScripts() [scriptNames]script {
 		revokeScript:   decision("", listedLua+revokeLua),
 		inspectScript:  decision("", listedLua+inspectLua),
 		wakeScript:     newScript(wakeLua + "wake(KEYS[1], ARGV[2])\nreturn 'R'\n"),
+		addressScript:  newScript(addressLua),
 	}
 }

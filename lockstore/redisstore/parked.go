@@ -1,0 +1,53 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// PutAddress implements driver.Parker. A server that is out of memory refuses it, as it refuses a grant.
+func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
+	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, address, d)
+	if err == nil && r.code != done {
+		return unexpected(key, r.code)
+	}
+	return err
+}
+
+// TakeAddress implements driver.Parker. If its reply is lost, so is the address.
+func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Leave}, key, owner, nil, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.code != address:
+		return nil, unexpected(key, r.code)
+	case len(r.result) > 0:
+		return r.result, nil
+	case r.ambiguous:
+		return nil, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
+	}
+	return nil, nil
+}
+
+// sendAddress sends the script of an address. It goes in the lane of the request like. The address is beside the list of its
+// owner, on the same node of a cluster.
+func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.Secret, d time.Duration) (reply, error) {
+	if err := s.lanes.enter(ctx, like); err != nil {
+		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)
+	}
+	defer s.lanes.leave()
+	stays := plain(int64((d + time.Millisecond - 1) / time.Millisecond))
+	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+"\naddress", "", owner, text(secret(address)), stays)
+	if err == nil && r.code == foreign {
+		err = errForeign(key, nil)
+	}
+	return r, err
+}
+
+func unexpected(key string, c code) error {
+	return fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, c)
+}
