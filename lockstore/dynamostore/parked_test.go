@@ -112,7 +112,7 @@ func TestAddressWhoseReplyIsLost(t *testing.T) {
 }
 
 func park(owner string) lockstore.Request {
-	return lockstore.Request{Key: key, Owner: lockstore.Owner(owner), TTL: time.Minute, JoinQueue: true, Parked: 30 * time.Second, Address: lockstore.TaskToken("token of " + owner)}
+	return lockstore.Request{Key: key, Owner: lockstore.Owner(owner), TTL: time.Minute, JoinQueue: true, Parked: 30 * time.Second, Address: lockstore.TaskToken("token-of-" + owner)}
 }
 
 // Those who park at the same time do not see each other, and have half of the places together.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // onBoth runs a test on Redis and on Valkey, side by side: such a test mostly waits.
@@ -433,9 +434,17 @@ func TestOutOfMemory(t *testing.T) {
 		addr := testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		lease, cooldown, unknown := acquire(t, s, "k"), acquire(t, s, "cooldown"), acquire(t, s, "unknown")
+		putAddress := func() error {
+			return driverOf(s).PutAddress(t.Context(), "k", lease.Owner, driver.Secret("token"), time.Hour)
+		}
+		require.NoError(t, putAddress())
 		configure(t, admin, "maxmemory", "1")
 
-		_, err := s.Acquire(t.Context(), newRequest("new"))
+		requireUnavailable(t, putAddress(), "OOM")
+		address, err := driverOf(s).TakeAddress(t.Context(), "k", lease.Owner)
+		require.NoError(t, err)
+		require.Equal(t, "token", string(address))
+		_, err = s.Acquire(t.Context(), newRequest("new"))
 		requireUnavailable(t, err, "OOM")
 		requireHeld(t, s, "k")
 		_, err = s.Renew(t.Context(), lease, time.Hour)

@@ -8,6 +8,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
+// addressEnd is how the name of an address ends. The rest of it is the name of the owner's list.
+const addressEnd = "\naddress"
+
 // PutAddress implements driver.Parker. A server that is out of memory refuses it, as it refuses a grant.
 func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
 	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, address, d)
@@ -41,7 +44,7 @@ func (s *server) sendAddress(ctx context.Context, like driver.Request, key strin
 	}
 	defer s.lanes.leave()
 	stays := plain(int64((d + time.Millisecond - 1) / time.Millisecond))
-	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+"\naddress", "", owner, text(secret(address)), stays)
+	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, text(secret(address)), stays)
 	if err == nil && r.code == foreign {
 		err = errForeign(key, nil)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // requests are the store's requests by name.
@@ -42,6 +43,13 @@ var requests = map[string]func(context.Context, *lockstore.Store) error{
 	},
 	"ResolveNoEffect": func(ctx context.Context, s *lockstore.Store) error {
 		return s.ResolveNoEffect(ctx, someLease.Key, someLease.Fence)
+	},
+	"PutAddress": func(ctx context.Context, s *lockstore.Store) error {
+		return driverOf(s).PutAddress(ctx, someLease.Key, someLease.Owner, driver.Secret("token"), time.Hour)
+	},
+	"TakeAddress": func(ctx context.Context, s *lockstore.Store) error {
+		_, err := driverOf(s).TakeAddress(ctx, someLease.Key, someLease.Owner)
+		return err
 	},
 	"Inspect": func(ctx context.Context, s *lockstore.Store) error {
 		_, err := s.Inspect(ctx, someLease.Key)
@@ -383,6 +391,7 @@ func lockUnlockKey(t *testing.T, s *lockstore.Store, key string) {
 	_, err = s.Inspect(ctx, lease.Key)
 	require.NoError(t, err)
 	require.NoError(t, s.Release(ctx, lease))
+	putAndTake(t, s, key)
 }
 
 func awaitInfo(t *testing.T, addr, text string) {

@@ -1,0 +1,91 @@
+package redisstore
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// putAndTake stores an address of the key, twice, and takes it.
+func putAndTake(t *testing.T, s *lockstore.Store, key string) {
+	t.Helper()
+	const owner = "OWNEROWNEROWNER"
+	for _, address := range []string{"one", "two"} {
+		require.NoError(t, driverOf(s).PutAddress(t.Context(), key, owner, driver.Secret(address), time.Hour))
+	}
+	for _, want := range []string{"two", ""} {
+		address, err := driverOf(s).TakeAddress(t.Context(), key, owner)
+		require.NoError(t, err)
+		require.Equal(t, want, string(address))
+	}
+}
+
+// The string of an address is in the slot of its key, is not listed, goes by itself, and is not mistaken for what another program has written.
+func TestAddress(t *testing.T) {
+	onBoth(t, "address", func(t *testing.T, program string) {
+		ctx, addr := t.Context(), testservers.Cluster(t, program)[0]
+		s, admin := openStore(t, "redis://"+addr+"?cluster=true"), openClient(t, "redis://"+addr+"?cluster=true")
+		d := driverOf(s)
+		const owner = "OWNEROWNEROWNER"
+		for _, key := range []string{"a", "{a}", "{}a", "a{b}c"} {
+			require.NoError(t, d.PutAddress(ctx, key, owner, driver.Secret("token"), time.Hour))
+			name := d.list(key, owner) + addressEnd
+			require.True(t, strings.HasPrefix(name, DefaultPrefix), "the rights of deploy/cache.yaml")
+			require.NotContains(t, name, owner)
+			stays, err := admin.PTTL(ctx, name).Result()
+			require.NoError(t, err)
+			require.InDelta(t, time.Hour, stays, float64(time.Minute))
+			require.Equal(t, d.together(key), admin.ClusterKeySlot(ctx, name).Val() == admin.ClusterKeySlot(ctx, DefaultPrefix+key).Val())
+			require.NoError(t, s.List(ctx, "", func(p lockstore.Page) error {
+				require.Empty(t, p.Keys)
+				require.Zero(t, p.Damaged)
+				return nil
+			}))
+			address, err := d.TakeAddress(ctx, key, owner)
+			require.NoError(t, err)
+			require.Equal(t, "token", string(address))
+			require.Zero(t, admin.Exists(ctx, name).Val())
+
+			for _, write := range []func() error{
+				func() error { return admin.Set(ctx, name, "foreign", 0).Err() },
+				func() error { return admin.Set(ctx, name, "", 0).Err() },
+				func() error { return admin.RPush(ctx, name, "foreign").Err() },
+			} {
+				require.NoError(t, admin.Del(ctx, name).Err())
+				require.NoError(t, write())
+				before := admin.Dump(ctx, name).Val()
+				require.ErrorIs(t, d.PutAddress(ctx, key, owner, driver.Secret("token"), time.Hour), lockstore.ErrCorrupt)
+				_, err := d.TakeAddress(ctx, key, owner)
+				require.ErrorIs(t, err, lockstore.ErrCorrupt)
+				require.Equal(t, before, admin.Dump(ctx, name).Val())
+			}
+			require.NoError(t, admin.Del(ctx, name).Err())
+		}
+	})
+}
+
+// The client sends a request again whose reply was lost, and finds nothing.
+func TestAddressWhoseReplyIsLost(t *testing.T) {
+	answers := []string{"", "$1\r\nA\r\n", "$1\r\nA\r\n"}
+	addr := fakeServer(t, func(command []string) string {
+		if !strings.EqualFold(command[0], "evalsha") {
+			return "+OK\r\n"
+		}
+		answer := answers[0]
+		answers = answers[1:]
+		return answer
+	})
+	s, err := New(retryingClient(t, addr), Options{})
+	require.NoError(t, err)
+	_, err = driverOf(s).TakeAddress(t.Context(), "k", "o")
+	requireUnknown(t, err)
+	address, err := driverOf(s).TakeAddress(t.Context(), "k", "o")
+	require.NoError(t, err)
+	require.Nil(t, address)
+}
