@@ -59,7 +59,13 @@ import (
 // standard output. MustGuardFromEnv also makes slog's default logger write such lines, for
 // the messages of stores and adapters. It sends no request to the store.
 func MustGuardFromEnv(openers ...lockstore.Opener) *guard.Guard {
-	g, err := newGuard(os.Stdout, getenv, openers...)
+	return MustGuardWith(nil, openers...)
+}
+
+// MustGuardWith is MustGuardFromEnv for a program that sets more than the environment says, such as
+// guard.Options.Wake: set gets the options as boot has made them, and may change them.
+func MustGuardWith(set func(*guard.Options), openers ...lockstore.Opener) *guard.Guard {
+	g, err := newGuard(os.Stdout, getenv, set, openers...)
 	if err != nil {
 		exit(err)
 	}
@@ -117,7 +123,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Opener) (*guard.Guard, error) {
+func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.Opener) (*guard.Guard, error) {
 	options := guard.Options{HolderInfo: holderInfo}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
@@ -165,6 +171,9 @@ func newGuard(out io.Writer, getenv func(string) string, openers ...lockstore.Op
 	plain := logger(out, u, "", first)
 	if options.Trace, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
 		return nil, err
+	}
+	if set != nil {
+		set(&options)
 	}
 	g, err := guard.New(store, options)
 	if err != nil {

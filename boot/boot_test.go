@@ -193,7 +193,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
 		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
-	}, memstore.Opener)
+	}, nil, memstore.Opener)
 	require.NoError(t, err)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")
@@ -245,7 +245,7 @@ func TestMissingSettings(t *testing.T) {
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_DEADLINE_MARGIN": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := newGuard(io.Discard, func(name string) string { return c.env[name] }, memstore.Opener)
+			g, err := newGuard(io.Discard, func(name string) string { return c.env[name] }, nil, memstore.Opener)
 			if c.want == nil {
 				require.NoError(t, err)
 				require.NotNil(t, g)
@@ -264,7 +264,7 @@ func TestMissingSettings(t *testing.T) {
 // What has to be alone is refused before the function begins.
 func TestMaxHolders(t *testing.T) {
 	env := map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3"}
-	g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
+	g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, memstore.Opener)
 	require.NoError(t, err)
 	require.Equal(t, 3, g.MaxHolders())
 	_, err = idempotency.New(g, idempotency.Options{})
@@ -272,7 +272,7 @@ func TestMaxHolders(t *testing.T) {
 	_, err = g.WithCooldown(time.Minute)
 	require.EqualError(t, err, "guard: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; a cooldown wants 1")
 	delete(env, "LOCK_MAX_HOLDERS")
-	g, err = newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
+	g, err = newGuard(io.Discard, func(name string) string { return env[name] }, nil, memstore.Opener)
 	require.NoError(t, err)
 	require.Equal(t, 1, g.MaxHolders())
 }

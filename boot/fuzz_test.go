@@ -66,7 +66,7 @@ func FuzzStoreURL(f *testing.F) {
 		} {
 			env["LOCK_URL"] = raw
 			var out strings.Builder
-			_, err := newGuard(&out, func(name string) string { return env[name] }, openers...)
+			_, err := newGuard(&out, func(name string) string { return env[name] }, nil, openers...)
 			require.NotContains(t, out.String(), secret, raw)
 			if err == nil {
 				u, err := url.Parse(raw)
@@ -95,7 +95,7 @@ func FuzzSettings(f *testing.F) {
 		env := map[string]string{
 			"LOCK_URL": "memory:", "LOCK_TTL": ttl, "LOCK_MAX_HOLD": maxHold, "LOCK_WAIT": wait, "LOCK_DEADLINE_MARGIN": margin, "LOCK_METRICS": namespace, "LOCK_MAX_HOLDERS": most,
 		}
-		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, memstore.Opener)
+		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, memstore.Opener)
 		if err == nil {
 			require.NotNil(t, g)
 			return

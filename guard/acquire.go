@@ -117,9 +117,10 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	for {
 		var lease lockstore.Lease
 		outcome, err := a.ask(func(ctx context.Context) (err error) {
-			a.joins = a.handed == 0 && r.elapsed() < waitEnd
+			a.joins = a.handed == 0 && (r.elapsed() < waitEnd || r.request.Parked > 0)
 			lease, err = r.guard.store.Acquire(ctx, lockstore.Request{
 				Key: key, Owner: a.owner, Fence: a.handed, TTL: a.ttl, HolderInfo: r.since(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
+				Parked: r.request.Parked, Address: r.request.Address,
 			})
 			if said := outcomeOf(err); said == OutcomeBusy || said == OutcomeUnknown {
 				a.queued = a.queued || a.joins

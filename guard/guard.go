@@ -79,6 +79,15 @@ type Options struct {
 	// holder unnamed.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
+	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. The guard calls it when a request of a
+	// run has handed the key over to this owner, or completed the key, on goroutines of its own, for several
+	// owners at once. It takes the address from the store before. A wake-up has the time that the release has
+	// left, or 1 s; then its context ends, and a Wake that goes on is left behind. Until then the guard repeats a
+	// Wake that fails, unless its error matches lockstore.ErrInvalid: an address where nobody waits any more.
+	// Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr. nil wakes nobody.
+	// Package sfnwake has a Wake for AWS Step Functions.
+	Wake func(context.Context, lockstore.Address) error
+
 	// Observe is called at the end of each run, on the goroutine that called Do: once for each key
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
@@ -100,6 +109,7 @@ type Guard struct {
 	store      *lockstore.Store
 	opt        Options
 	random     func(time.Duration) time.Duration // 0 up to its argument
+	parks      bool                              // the store has parked places
 	maxHolders int
 	mistake    error // of WithMaxHolders
 }
@@ -157,9 +167,10 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	if opt.Observe == nil {
 		opt.Observe = func(context.Context, Report) {}
 	}
+	store, parks := parked(store)
 	return &Guard{
 		shared: &shared{clock: clock{now: systemClock()}, runs: make(map[*run]struct{})},
-		store:  store, opt: opt, random: rand.N[time.Duration], maxHolders: 1,
+		store:  store, opt: opt, random: rand.N[time.Duration], parks: parks, maxHolders: 1,
 	}, nil
 }
 

@@ -235,7 +235,7 @@ func TestLogReports(t *testing.T) {
 		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
 		assert.EqualValues(t, 2, line["calls"])
 		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
-		for _, name := range []string{"caller", "lapsed", "no_place", "failed_calls"} {
+		for _, name := range []string{"caller", "lapsed", "no_place", "failed_calls", "woken", "wakeError"} {
 			assert.NotContains(t, line, name)
 		}
 
@@ -262,8 +262,9 @@ func TestLogReportsToTheDefault(t *testing.T) {
 		t.Cleanup(func() { slog.SetDefault(before) })
 		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
 		observe(t.Context(), Report{Key: "k", Outcome: OutcomeOK})
-		observe(t.Context(), Report{Key: "k", Outcome: OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3})
-		require.Contains(t, out.String(), "failed_calls=3 no_place=true lapsed=2")
+		observe(t.Context(), Report{Key: "k", Outcome: OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New("denied")})
+		require.Contains(t, out.String(), "failed_calls=3 no_place=true lapsed=2 woken=4 wakeError=denied")
+		require.Contains(t, out.String(), "level=WARN")
 		require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
 	})
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,14 +38,36 @@ type LeaseRequest struct {
 	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 
+	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
+	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that the queue had no
+	// place for it. A guard with Options.Wake that hands the key over to this owner, or completes the key,
+	// wakes Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to call again:
+	// only this call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner
+	// also calls again after a time of its own; until its turn is over that costs it nothing.
+	//
+	// Parked needs Owner, Address, a Wait of 0, and a store that has parked places: DynamoDB or
+	// Redis. Otherwise the error is *LockInvalid.
+	Parked  time.Duration
+	Address lockstore.Address
+
 	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets its Since.
 	// A zero HolderInfo takes what Options.HolderInfo says of the call.
 	HolderInfo lockstore.HolderInfo
 }
 
-func (l LeaseRequest) validate() error {
+func (l LeaseRequest) validate(parks bool) error {
 	if l.Wait < 0 {
 		return lockstore.Invalidf("guard: Wait is %v; want 0 or more", l.Wait)
+	}
+	if l.Parked != 0 || l.Address != "" {
+		switch {
+		case l.Owner == "":
+			return lockstore.Invalidf("guard: Parked is %v without Owner; who is woken asks again with the same Owner", l.Parked)
+		case l.Wait != 0:
+			return lockstore.Invalidf("guard: Parked is %v and Wait is %v; want Wait 0, a parked owner does not wait here", l.Parked, l.Wait)
+		case !parks:
+			return lockstore.Invalidf("guard: Parked is %v, but this store has no parked places: %w", l.Parked, errors.ErrUnsupported)
+		}
 	}
 	return lockstore.ValidateTTL(l.TTL)
 }
@@ -58,7 +81,7 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 	}
 	r := g.newCall(ctx).newRun(ctx, req.Key)
 	defer r.close()
-	if err := req.validate(); err != nil {
+	if err := req.validate(g.parks); err != nil {
 		return lockstore.Lease{}, r.end(r.refused(err))
 	}
 	r.request, r.wait = req, req.Wait

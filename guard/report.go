@@ -27,8 +27,9 @@ type Report struct {
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
 	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it went to the end of the queue
+	Woken         int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
-	Calls         int             // of the store's methods. Most send one request; a run that waits for its turn calls many times
+	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a run that waits for its turn calls many times
 	FailedCalls   int             // those that failed: the store or the client's pool was overloaded, down or silent; also if a repeat succeeded
 
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
@@ -41,10 +42,14 @@ type Report struct {
 	// by its TTL; then the work may run again, or the key is in doubt. If Completion.Substitute or
 	// another note is stored, a repeat does not run, and gets no result.
 	CompleteErr error
+
+	// WakeErr says why parked owners were not woken. Each asks again after a time of its own; until then the
+	// key that was handed over to it is kept for its turn.
+	WakeErr error
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release or completion and for the outcomes lost, corrupt, unavailable, unknown,
+// for a failed release, completion or wake-up and for the outcomes lost, corrupt, unavailable, unknown,
 // panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time
 // of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
@@ -55,13 +60,13 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult:
 			level = slog.LevelWarn
 		}
-		if r.ReleaseErr != nil || r.CompleteErr != nil {
+		if r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 18)
+		attrs := make([]slog.Attr, 0, 20)
 		attrs = append(attrs,
 			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
@@ -85,6 +90,9 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if r.Lapsed > 0 {
 			attrs = append(attrs, slog.Int("lapsed", r.Lapsed))
 		}
+		if r.Woken > 0 {
+			attrs = append(attrs, slog.Int("woken", r.Woken))
+		}
 		if r.MaxHolders > 1 {
 			attrs = append(attrs, slog.Int("max_holders", r.MaxHolders))
 			if r.Fence != 0 {
@@ -97,9 +105,9 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if r.HolderInfo.Caller != "" {
 			attrs = append(attrs, slog.String("caller", r.HolderInfo.Caller))
 		}
-		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr} {
+		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr, r.WakeErr} {
 			if err != nil {
-				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "completeError"}[i], err.Error()))
+				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "completeError", "wakeError"}[i], err.Error()))
 			}
 		}
 		logger.LogAttrs(ctx, level, "lock", attrs...)

@@ -101,13 +101,17 @@ func (t *retry) limit() time.Duration {
 }
 
 // releasing repeats a call that ends something in the store, within the time that beginRelease
-// gives. If an answer was lost, only nil as the answer to a repeat shows that the request was applied.
+// gives, and then waits for the wake-ups that it has made necessary. If an answer was lost, only nil as
+// the answer to a repeat shows that the request was applied.
 func (r *run) releasing(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	d := r.beginRelease(afterWork, most)
 	defer r.setCut(nil)
 	t := r.retry(r.elapsed() + d)
-	t.ctx, t.releasing = context.WithoutCancel(r.caller), true // the run's context may have ended
+	t.ctx, t.releasing = context.WithoutCancel(r), true // the run's context may have ended
+	r.wakes.end = t.end
 	outcome, err := t.ask(call)
+	r.endWakes(t.end)
+	r.wakes.end = 0
 	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
 		err = t.askedAgain(err)
 	}

@@ -102,6 +102,7 @@ type run struct {
 	report   Report
 	traces   traces
 	releases releases
+	wakes    wakes
 
 	completes bool // the run will complete the key (a result or a cooldown), so it does not wait for a key that is completed or in a cooldown
 	started   bool // the store was told that the work begins, or may have been
@@ -201,6 +202,10 @@ var errNotReturned = errors.New("the work did not return: it panicked or called 
 // end makes the report. In a DoAll the run of the first key ends last. The observer gets the reports of all
 // keys then.
 func (r *run) end(outcome Outcome, err error) error {
+	if r.waking() { // an Acquire or a Renew may hand over, too
+		r.endWakes(r.elapsed() + r.beginRelease(false, releaseTime))
+		r.setCut(nil)
+	}
 	if r.inSameCall() {
 		r.over = append(r.over, r)
 		return err

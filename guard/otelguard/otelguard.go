@@ -11,7 +11,7 @@
 //	lock hold   from the grant until the lease is released; the work's spans are its children
 //
 // Renewals are events of the span "lock hold": "renewed", "renewal failed" and "lost". Two
-// histograms have seconds, and three counters say what went wrong in a wait or a call, see
+// histograms have seconds, and five counters say what happened in waits and calls, see
 // guard.Report. All have the attributes lambdalock.outcome and lambdalock.store:
 //
 //	lambdalock.wait.duration
@@ -19,6 +19,8 @@
 //	lambdalock.lapsed          turns that were over before the run came
 //	lambdalock.no_place        runs that waited without a place in the queue
 //	lambdalock.failed_calls    calls of the store that failed
+//	lambdalock.woken           parked owners that were woken
+//	lambdalock.not_woken       runs that could not wake all parked owners that they had to
 //
 // A lease of Guard.Acquire has a span "lock wait" only: it outlives the call. Spans never have
 // an owner, a holder, or the text of an error. They have the key only with Options.Key.
@@ -88,6 +90,8 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	i.lapsed = counter("lambdalock.lapsed", "{turn}", "Turns that were over before the run came.")
 	i.noPlace = counter("lambdalock.no_place", "{run}", "Runs that waited without a place in the queue.")
 	i.failed = counter("lambdalock.failed_calls", "{call}", "Calls of the store that failed.")
+	i.woken = counter("lambdalock.woken", "{owner}", "Parked owners that were woken.")
+	i.notWoken = counter("lambdalock.not_woken", "{run}", "Runs that could not wake all parked owners that they had to.")
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
@@ -100,7 +104,7 @@ type instrument struct {
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
 
-	lapsed, noPlace, failed metric.Int64Counter
+	lapsed, noPlace, failed, woken, notWoken metric.Int64Counter
 
 	trace   func(context.Context, guard.TraceEvent) context.Context
 	observe func(context.Context, guard.Report)
@@ -207,8 +211,12 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 	}
 	count(i.lapsed, report.Lapsed)
 	count(i.failed, report.FailedCalls)
+	count(i.woken, report.Woken)
 	if report.NoPlace {
 		count(i.noPlace, 1)
+	}
+	if report.WakeErr != nil {
+		count(i.notWoken, 1)
 	}
 	span := r.wait
 	if r.hold != nil {

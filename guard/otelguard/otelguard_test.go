@@ -177,9 +177,9 @@ func TestSpans(t *testing.T) {
 		opt, err := otelguard.Instrument(guard.Options{}, otelguard.Options{Store: "memory",
 			TracerProvider: sdktrace.NewTracerProvider(), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))})
 		require.NoError(t, err)
-		report := guard.Report{Outcome: guard.OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3}
+		report := guard.Report{Outcome: guard.OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New(secret)}
 		opt.Observe(opt.Trace(t.Context(), guard.TraceEvent{Phase: guard.PhaseAsking}), report)
-		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.no_place": 1, "lambdalock.failed_calls": 3}, x.counters(t))
+		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.no_place": 1, "lambdalock.failed_calls": 3, "lambdalock.woken": 4, "lambdalock.not_woken": 1}, x.counters(t))
 	})
 	bubble(t, "a busy lock is no error of the span", func(t *testing.T) {
 		x := open(t, guard.Options{}, false)

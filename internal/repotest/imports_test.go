@@ -33,11 +33,12 @@ var layers = []struct {
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
 	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/driver", "lockstore/internal/rest", "internal/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
-	{"guard", []string{"lockstore", "internal/pause"}},
+	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
+	{"guard/sfnwake", []string{"lockstore", "internal/awscreds"}},
 	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
