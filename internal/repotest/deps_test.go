@@ -32,6 +32,7 @@ var why = map[string]string{
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation": "tests: the names of a deployed stack",
 	"github.com/aws/aws-sdk-go-v2/service/lambda":         "tests: invocations under sam local and in AWS",
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager": "the lock service's secret",
+	"github.com/aws/aws-sdk-go-v2/service/sfn":            "wakes a state that waits for a lock",
 	"github.com/aws/smithy-go":                            "the types of the SDK's errors",
 	"github.com/go-zookeeper/zk":                          "the client of the store; it has no dependencies",
 	"github.com/redis/go-redis/v9":                        "the client for single servers, Sentinel and clusters",

@@ -128,6 +128,7 @@ var forbidden = map[string]map[string]string{
 	"guard/otelguard":    with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
 	"guard/idempotency":  with(badDeps, lambdaModule+"/...", "an event of any kind may come again", module+"/lockstore/*store", "main names the stores"),
 	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
+	"guard/sfnwake":      with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
 	"guard/sqsbatch":     with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
 	"guard/stream":       with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
 	"lockstore/casstore": badDeps,
