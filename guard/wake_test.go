@@ -1,0 +1,507 @@
+package guard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// sleepers are parked owners, with what was done to wake them. The token of an owner is its own text.
+type sleepers struct {
+	*bench
+	wake func(ctx context.Context, n int) error // in the place of a wake-up that succeeds; n counts those of an owner
+
+	mu    sync.Mutex
+	calls map[lockstore.Owner]int
+	woken []lockstore.Owner
+	under int
+	most  int // that were under way at once
+}
+
+func newSleepers(t *testing.T, opt Options) *sleepers {
+	s := &sleepers{calls: map[lockstore.Owner]int{}}
+	opt.Wake = s.Wake
+	s.bench = newBench(t, opt)
+	return s
+}
+
+// Wake is Options.Wake. It sees the hand-over in the store: a wake-up comes after the write.
+func (s *sleepers) Wake(ctx context.Context, a lockstore.Address) error {
+	token, _ := a.TaskToken()
+	owner := lockstore.Owner(token)
+	s.mu.Lock()
+	s.calls[owner]++
+	n := s.calls[owner]
+	s.under++
+	s.most = max(s.most, s.under)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.under--
+	}()
+	if s.wake != nil {
+		if err := s.wake(ctx, n); err != nil {
+			return err
+		}
+	}
+	status, err := s.store.Store.Inspect(ctx, "k")
+	if err != nil {
+		return err
+	}
+	if status.State == lockstore.Held && len(status.Holders) == 1 || status.State == lockstore.Free {
+		return fmt.Errorf("woken before the hand-over: the key is %v", status.State)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.woken = append(s.woken, owner)
+	return nil
+}
+
+// park lets an owner take a parked place of the key, as one of those that share it with others.
+func (b *bench) park(t *testing.T, key string, maxHolders int) lockstore.Owner {
+	t.Helper()
+	owner := lockstore.NewOwner()
+	req := lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, MaxHolders: maxHolders, JoinQueue: true, Parked: 30 * time.Second, Address: lockstore.TaskToken(string(owner))}
+	_, err := b.store.Store.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	return owner
+}
+
+// holds is what an owner is told that asks after its wake-up.
+func (b *bench) holds(t *testing.T, owner lockstore.Owner) (lockstore.Lease, error) {
+	t.Helper()
+	return b.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute})
+}
+
+// Every request that hands a key over, or completes it, wakes the parked owners that it has told so.
+func TestWakeUps(t *testing.T) {
+	for name, c := range map[string]struct {
+		run       func(t *testing.T, s *sleepers, park func())
+		completed bool // the owners find the key completed, and otherwise have the lease
+	}{
+		"release": {run: func(t *testing.T, s *sleepers, park func()) {
+			require.NoError(t, s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); return nil }))
+		}},
+		"release after an error": {run: func(t *testing.T, s *sleepers, park func()) {
+			require.ErrorIs(t, s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); return errDown }), errDown)
+		}},
+		"release after a panic": {run: func(t *testing.T, s *sleepers, park func()) {
+			require.Panics(t, func() { _ = s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); panic("boom") }) })
+		}},
+		"release when the caller has left": {run: func(t *testing.T, s *sleepers, park func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			require.Error(t, s.Do(ctx, "k", func(context.Context, Lock) error { park(); cancel(); return ctx.Err() }))
+		}},
+		"release inside another run": {run: func(t *testing.T, s *sleepers, park func()) {
+			require.NoError(t, s.Do(t.Context(), "outer", func(ctx context.Context, _ Lock) error {
+				return s.Do(ctx, "k", func(context.Context, Lock) error { park(); return nil })
+			}))
+			s.reports = s.reports[:1]
+		}},
+		"release of several keys": {run: func(t *testing.T, s *sleepers, park func()) {
+			require.NoError(t, s.DoAll(t.Context(), []string{"j", "k", "l"}, func(context.Context, []Lock) error { park(); return nil }))
+			s.reports = s.reports[1:2]
+			require.Equal(t, "k", s.reports[0].Key)
+		}},
+		"release of a long-lived lease": {run: func(t *testing.T, s *sleepers, park func()) {
+			lease := s.occupy(t, "k", time.Minute)
+			park()
+			require.NoError(t, s.Release(t.Context(), lease))
+		}},
+		"abandon of a long-lived lease": {run: func(t *testing.T, s *sleepers, park func()) {
+			lease := s.occupy(t, "k", time.Minute)
+			park()
+			lease.Fence = 0
+			require.NoError(t, s.Release(t.Context(), lease))
+		}},
+		"release of a revoked lease": {run: func(t *testing.T, s *sleepers, park func()) {
+			lease := s.occupy(t, "k", time.Minute)
+			park()
+			_, err := s.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence, By: lockstore.HolderInfo{Name: "me"}})
+			require.NoError(t, err)
+			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
+		}},
+		"cooldown": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
+			do, err := s.WithCooldown(time.Hour)
+			require.NoError(t, err)
+			require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error { park(); return nil }))
+		}},
+		"completion": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
+			require.NoError(t, s.DoOnce(t.Context(), "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
+				park()
+				return Completion{ResultTime: time.Hour, Result: lockstore.Secret("done")}, nil
+			}))
+		}},
+		"a writer leaves, and readers behind it go on": {run: func(t *testing.T, s *sleepers, park func()) {
+			_, err := s.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour, MaxHolders: 2})
+			require.NoError(t, err)
+			time.AfterFunc(time.Second, park)
+			require.ErrorIs(t, s.Do(t.Context(), "k", neverRuns(t)), lockstore.ErrRefused)
+		}},
+		"a grant that leaves room for one more": {run: func(t *testing.T, s *sleepers, park func()) {
+			s.occupy(t, "k", 3*time.Second)
+			time.AfterFunc(time.Second, park)
+			require.NoError(t, s.WithMaxHolders(2).Do(t.Context(), "k", func(context.Context, Lock) error {
+				synctest.Wait()
+				require.Len(t, s.woken, 1, "the work and the wake-up begin at the same time")
+				return nil
+			}))
+		}},
+	} {
+		on(name, t, newSleepers, Options{Wait: 5 * time.Second}, func(t *testing.T, s *sleepers) {
+			var owner lockstore.Owner
+			c.run(t, s, func() { owner = s.park(t, "k", 2) })
+			require.Equal(t, []lockstore.Owner{owner}, s.woken)
+			r := s.report(t)
+			require.Equal(t, 1, r.Woken)
+			require.NoError(t, r.WakeErr)
+			_, err := s.holds(t, owner)
+			if c.completed {
+				require.ErrorIs(t, err, lockstore.ErrRefused)
+				return
+			}
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A wake-up that fails changes no outcome, and costs no more time than the release has.
+func TestWakeUpsThatFail(t *testing.T) {
+	errDenied := errors.New("denied")
+	for name, c := range map[string]struct {
+		wake  func(ctx context.Context, n int) error
+		left  time.Duration // until the caller's deadline
+		tries int           // 0: as many as the time allows
+		took  time.Duration // at the most
+		why   string        // "" if the owner is woken in the end
+	}{
+		"twice": {tries: 3, took: time.Second, wake: func(_ context.Context, n int) error {
+			if n < 3 {
+				return errDenied
+			}
+			return nil
+		}},
+		"always":                   {took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
+		"always, near a deadline":  {left: 600 * time.Millisecond, took: 500 * time.Millisecond, why: "denied", wake: func(context.Context, int) error { return errDenied }},
+		"nobody waits any more":    {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
+		"hangs once":               {tries: 2, took: 600 * time.Millisecond, wake: hangsUntil(1)},
+		"hangs":                    {tries: 2, took: time.Second, why: "context", wake: hangsUntil(9)},
+		"hangs and cannot be cut":  {tries: 1, took: time.Second + noticeTime, why: "did not return", wake: func(context.Context, int) error { pass(5 * time.Second); return nil }},
+		"panics":                   {tries: 1, why: "panicked with a string", wake: func(context.Context, int) error { panic("boom") }},
+		"ends its goroutine":       {tries: 1, why: "Goexit", wake: func(context.Context, int) error { runtime.Goexit(); return nil }},
+		"its error has the secret": {tries: 1, why: "bad token (not shown)", wake: func(ctx context.Context, _ int) error { return lockstore.Invalidf("bad token %s", tokenIn(ctx)) }},
+	} {
+		on(name, t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+			var out bytes.Buffer
+			observe := s.opt.Observe
+			s.opt.Observe = func(ctx context.Context, r Report) {
+				observe(ctx, r)
+				LogReports(slog.New(slog.NewTextHandler(&out, nil)))(ctx, r)
+			}
+			s.wake = c.wake
+			ctx, cancel := context.WithCancel(t.Context())
+			if c.left > 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), c.left)
+			}
+			defer cancel()
+			lease := s.occupy(t, "k", time.Minute)
+			owner := s.park(t, "k", 1)
+			began := time.Now()
+			require.NoError(t, s.Release(context.WithValue(ctx, tokenKey{}, string(owner)), lease))
+			require.LessOrEqual(t, time.Since(began), c.took)
+			if c.tries > 0 {
+				require.Equal(t, c.tries, s.calls[owner])
+			} else {
+				require.Greater(t, s.calls[owner], 2)
+			}
+			r := s.report(t)
+			require.Equal(t, OutcomeReleased, r.Outcome)
+			require.Equal(t, 1, r.Calls)
+			require.NoError(t, r.ReleaseErr)
+			require.NotContains(t, out.String(), string(owner))
+			if c.why == "" {
+				require.NoError(t, r.WakeErr)
+				require.Contains(t, out.String(), "level=INFO")
+				require.Contains(t, out.String(), "woken=1")
+			} else {
+				require.Zero(t, r.Woken)
+				require.ErrorContains(t, r.WakeErr, "1 of 1 parked owners")
+				require.ErrorContains(t, r.WakeErr, c.why)
+				require.Contains(t, out.String(), "level=WARN")
+				require.Contains(t, out.String(), "wakeError=")
+			}
+			_, err := s.holds(t, owner)
+			require.NoError(t, err, "it was handed the key")
+			pass(5 * time.Second) // who was left behind has ended
+		})
+	}
+}
+
+type tokenKey struct{}
+
+func tokenIn(ctx context.Context) any { return ctx.Value(tokenKey{}) }
+
+// hangsUntil is a Wake whose first n calls hang until their context ends.
+func hangsUntil(n int) func(context.Context, int) error {
+	return func(ctx context.Context, i int) error {
+		if i <= n {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	}
+}
+
+// addresses is a store whose addresses are taken through a hook.
+type addresses struct {
+	driver.Driver
+	take func(n int, take func() (driver.Secret, error)) (driver.Secret, error)
+	n    int
+}
+
+func (a *addresses) Unwrap() driver.Driver { return a.Driver }
+
+func (a *addresses) PutAddress(context.Context, string, driver.Owner, driver.Secret, time.Duration) error {
+	return errors.ErrUnsupported
+}
+
+func (a *addresses) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+	a.n++
+	p, _ := driver.As[driver.Parker](a.Driver)
+	return a.take(a.n, func() (driver.Secret, error) { return p.TakeAddress(ctx, key, owner) })
+}
+
+func TestAddressesThatCannotBeTaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		take func(n int, take func() (driver.Secret, error)) (driver.Secret, error)
+		n    int
+		why  string
+	}{
+		"once": {n: 2, take: func(n int, take func() (driver.Secret, error)) (driver.Secret, error) {
+			if n == 1 {
+				return nil, errDown
+			}
+			return take()
+		}},
+		"an answer is lost": {n: 2, why: "no address", take: func(n int, take func() (driver.Secret, error)) (driver.Secret, error) {
+			a, err := take()
+			if n == 1 {
+				return nil, errLostReply
+			}
+			return a, err
+		}},
+		"another has taken it":  {n: 1, why: "no address", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { return nil, nil }},
+		"of a kind of tomorrow": {n: 1, why: "foreign or corrupt", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { return driver.Secret("mail x@y"), nil }},
+		"panics":                {n: 1, why: "panicked", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { panic("boom") }},
+	} {
+		on(name, t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+			lease := s.parkedBehind(t)
+			a := &addresses{take: c.take}
+			s.Guard.store = s.Guard.store.WrapDriver(func(d driver.Driver) driver.Driver { a.Driver = d; return a })
+			require.NoError(t, s.Release(t.Context(), lease))
+			require.Equal(t, c.n, a.n)
+			r := s.report(t)
+			if c.why == "" {
+				require.NoError(t, r.WakeErr)
+				require.Equal(t, 1, r.Woken)
+				return
+			}
+			require.ErrorContains(t, r.WakeErr, c.why)
+			require.NotContains(t, r.WakeErr.Error(), "x@y")
+			require.Zero(t, r.Woken)
+		})
+	}
+}
+
+// parkedBehind lets one owner hold the key, and another one park behind it. It returns the lease.
+func (b *bench) parkedBehind(t *testing.T) lockstore.Lease {
+	t.Helper()
+	lease := b.occupy(t, "k", time.Minute)
+	b.park(t, "k", 1)
+	return lease
+}
+
+func TestManyWakeUps(t *testing.T) {
+	on("a completion wakes all, a few at once", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.wake = func(context.Context, int) error { pass(20 * time.Millisecond); return nil }
+		do, err := s.WithCooldown(time.Hour)
+		require.NoError(t, err)
+		var all []lockstore.Owner
+		require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error {
+			for range 64 {
+				all = append(all, s.park(t, "k", 1))
+			}
+			return nil
+		}))
+		require.ElementsMatch(t, all, s.woken)
+		require.Equal(t, mostWakes, s.most)
+		require.Equal(t, 64, s.report(t).Woken)
+	})
+	on("what does not fit into the time is reported", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
+		do, err := s.WithCooldown(time.Hour)
+		require.NoError(t, err)
+		var began time.Time
+		require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error {
+			for range 20 {
+				s.park(t, "k", 1)
+			}
+			began = time.Now()
+			return nil
+		}))
+		require.LessOrEqual(t, time.Since(began), releaseTime+noticeTime)
+		require.ErrorContains(t, s.report(t).WakeErr, "20 of 20 parked owners")
+	})
+	on("a DoAll wakes within the time of one release", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
+		var began time.Time
+		require.NoError(t, s.DoAll(t.Context(), []string{"k", "l"}, func(context.Context, []Lock) error {
+			s.park(t, "k", 1)
+			s.park(t, "l", 1)
+			began = time.Now()
+			return nil
+		}))
+		require.LessOrEqual(t, time.Since(began), releaseTime)
+		require.Len(t, s.reports, 2)
+		for _, r := range s.reports {
+			require.Error(t, r.WakeErr)
+		}
+	})
+}
+
+func TestWakeUpsThatNobodyCanMake(t *testing.T) {
+	on("without the option", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		lease := b.parkedBehind(t)
+		require.NoError(t, b.Release(t.Context(), lease))
+		require.EqualError(t, b.report(t).WakeErr, "1 of 1 parked owners that have to ask again were not woken: guard.Options.Wake is nil")
+		require.Zero(t, b.report(t).Woken)
+	})
+	on("a release that fails wakes nobody", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		lease := s.parkedBehind(t)
+		s.store.release = fails(errDown)
+		require.Error(t, s.Release(t.Context(), lease))
+		require.Empty(t, s.calls)
+		require.NoError(t, s.report(t).WakeErr)
+	})
+	bubble("a store without parked places costs nothing", t, func(t *testing.T) {
+		ctx := within(t, 30*time.Second)
+		allocations := func(store *lockstore.Store) float64 {
+			g, err := New(store, Options{})
+			require.NoError(t, err)
+			return testing.AllocsPerRun(100, func() { require.NoError(t, g.Do(ctx, "k", nothing)) })
+		}
+		plain := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} })
+		g, err := New(plain, Options{})
+		require.NoError(t, err)
+		require.Same(t, plain, g.store)
+		require.Equal(t, allocations(plain), allocations(memstore.New(nil)), "nor does one whose places nobody takes")
+	})
+}
+
+func TestShutdownCutsWakeUps(t *testing.T) {
+	for after := time.Duration(0); after < time.Second; after += 100 * time.Millisecond {
+		on("F69 "+after.String(), t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+			s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); pass(50 * time.Millisecond); return ctx.Err() }
+			lease := s.parkedBehind(t)
+			var stopped time.Time
+			time.AfterFunc(after, func() { stopped = time.Now(); s.Shutdown() })
+			require.NoError(t, s.Release(t.Context(), lease))
+			require.LessOrEqual(t, time.Since(stopped), shutdownTime+noticeTime)
+			require.Error(t, s.report(t).WakeErr)
+		})
+	}
+}
+
+func TestParkedAcquire(t *testing.T) {
+	request := func() LeaseRequest {
+		return LeaseRequest{Key: "k", TTL: time.Minute, Owner: lockstore.NewOwner(), Parked: 30 * time.Second, Address: lockstore.TaskToken("hunter2")}
+	}
+	on("takes a place and does not wait", t, newSleepers, Options{Wait: time.Hour}, func(t *testing.T, s *sleepers) {
+		lease := s.occupy(t, "k", time.Hour)
+		req := request()
+		req.Address = lockstore.TaskToken(string(req.Owner))
+		began := time.Now()
+		for range 2 { // it asks again: the place is its own
+			_, err := s.Acquire(t.Context(), req)
+			busy, ok := errors.AsType[*LockBusy](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, 1, busy.QueuePosition)
+		}
+		require.Zero(t, time.Since(began))
+		require.Equal(t, 1, s.waiting(t, "k"), "nothing ends its place")
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.Equal(t, []lockstore.Owner{req.Owner}, s.woken)
+		pass(29 * time.Second)
+		woken, err := s.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: time.Minute, Owner: req.Owner})
+		require.NoError(t, err)
+		require.Greater(t, woken.Fence, lease.Fence)
+		require.Greater(t, woken.TTL, 50*time.Second, "the lease is a full one")
+		require.NoError(t, s.Release(t.Context(), woken))
+		s.free(t, "k")
+	})
+	on("is granted a free key", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		lease, err := s.Acquire(t.Context(), request())
+		require.NoError(t, err)
+		require.NoError(t, s.Release(t.Context(), lease))
+		require.Empty(t, s.calls)
+	})
+	on("finds no place", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.occupy(t, "k", time.Hour)
+		for range 64 {
+			s.park(t, "k", 1)
+		}
+		_, err := s.Acquire(t.Context(), request())
+		busy, ok := errors.AsType[*LockBusy](err)
+		require.True(t, ok, "%v", err)
+		require.Zero(t, busy.QueuePosition)
+		require.True(t, s.report(t).NoPlace)
+	})
+	for i, c := range []struct {
+		change func(*LeaseRequest)
+		want   string
+	}{
+		{func(r *LeaseRequest) { r.Owner = "" }, "Parked is 30s without Owner"},
+		{func(r *LeaseRequest) { r.Owner, r.Parked = "", 0 }, "without Owner"},
+		{func(r *LeaseRequest) { r.Wait = time.Second }, "Wait is 1s; want Wait 0"},
+		{func(r *LeaseRequest) { r.Parked = 0 }, "Parked is 0s; want 2s to 30s"},
+		{func(r *LeaseRequest) { r.Parked = time.Second }, "Parked is 1s; want 2s to 30s"},
+		{func(r *LeaseRequest) { r.Parked = -time.Second }, "Parked is -1s; want 2s to 30s"},
+		{func(r *LeaseRequest) { r.Parked = time.Minute }, "Parked is 1m0s; want 2s to 30s"},
+		{func(r *LeaseRequest) { r.Address = "" }, "Address has 0 bytes"},
+		{func(r *LeaseRequest) { r.Address = "https://hunter2" }, "of no kind that this version knows"},
+		{func(r *LeaseRequest) { r.Address = lockstore.TaskToken("") }, "Address has"},
+		{func(r *LeaseRequest) { r.Address = lockstore.TaskToken(string(make([]byte, 1<<20))) }, "Address has"},
+	} {
+		on("bad input "+strconv.Itoa(i), t, newBench, Options{}, func(t *testing.T, b *bench) {
+			req := request()
+			c.change(&req)
+			_, err := b.Acquire(t.Context(), req)
+			require.IsType(t, &LockInvalid{}, err)
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "hunter2")
+			require.Less(t, len(err.Error()), 300)
+			require.Empty(t, b.store.requests)
+		})
+	}
+	bubble("of a store without parked places", t, func(t *testing.T) {
+		g, err := New(memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} }), Options{})
+		require.NoError(t, err)
+		_, err = g.Acquire(t.Context(), request())
+		require.IsType(t, &LockInvalid{}, err)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	})
+}
