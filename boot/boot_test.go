@@ -277,6 +277,15 @@ func TestMaxHolders(t *testing.T) {
 	require.Equal(t, 1, g.MaxHolders())
 }
 
+func TestFurtherOptions(t *testing.T) {
+	env := map[string]string{"LOCK_URL": "memory://", "LOCK_WAIT": "3s"}
+	var got guard.Options
+	_, err := newGuard(io.Discard, func(name string) string { return env[name] }, func(o *guard.Options) { got, o.TTL = *o, -1 }, memstore.Opener)
+	require.Equal(t, 3*time.Second, got.Wait)
+	require.NotNil(t, got.Observe, "what boot has set")
+	require.ErrorContains(t, err, "is -1ns", "what the program has changed")
+}
+
 func TestUnknownNames(t *testing.T) {
 	asked := &names{all: map[string]bool{"LOCK_URL": true, "LOCK_TTL": true, "LOCK_WAIT": true, "ACCOUNTS_URL": true}}
 	for _, fine := range [][]string{

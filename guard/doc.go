@@ -85,6 +85,11 @@
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
 //     outcome is unknown: it may be handed the key.
 //
+// A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
+// it, or completes the key, wakes it with Options.Wake: at most 8 owners at once, within the time of the
+// release, and at most 1 s. lockctl, and a store that is used without a guard, wake nobody: the owner then
+// asks again after a time of its own.
+//
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
 //

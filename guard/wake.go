@@ -37,14 +37,14 @@ func parked(store *lockstore.Store) (*lockstore.Store, bool) {
 	if _, ok := driver.As[driver.Parker](store.Driver()); !ok {
 		return store, false
 	}
-	return store.WrapDriver(func(d driver.Driver) driver.Driver { return noting{d} }), true
+	return store.WrapDriver(func(d driver.Driver) driver.Driver { return &noting{d} }), true
 }
 
 // Unwrap returns the driver that is wrapped.
-func (n noting) Unwrap() driver.Driver { return n.Driver }
+func (n *noting) Unwrap() driver.Driver { return n.Driver }
 
 // Do is Do of the driver that is wrapped. The wake-ups begin when the store has written.
-func (n noting) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
+func (n *noting) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
 	a, err := n.Driver.Do(ctx, key, req)
 	if err == nil && len(a.Wake) > 0 {
 		if r, ok := ctx.Value(runKey{}).(*run); ok {
