@@ -64,7 +64,7 @@ var parts = []part{
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/zkstore", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes"},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
-	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300}},
+	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300, beside: 50, readers: 50}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
 	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzz", run: "Test.*"},
 }
@@ -78,6 +78,8 @@ const (
 	operations = "operations"
 	kills      = "SIGKILL"
 	stops      = "SIGSTOP"
+	beside     = "grants beside another holder"
+	readers    = "readers beside another"
 )
 
 // partTime bounds one part.

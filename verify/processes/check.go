@@ -16,13 +16,13 @@ type Try struct {
 	Asked, Granted, Ended time.Duration
 	Signalled             time.Duration // the first signal that the process got in this time
 	Fence                 lockstore.Fence
-	RefusedTrusted        bool   // a list refused it, and the lease was still trusted when the refusal came
+	RefusedTrusted        bool   // a list refused it, or changed under a reader, and the lease was still trusted then
 	Outcome               string // "" when the function answered that the element is there
 }
 
 // Verdict is what a run did wrong, in sentences, and how much it did at all.
 type Verdict struct {
-	RefusedTrusted []string // tries whose key was granted to another while they trusted their lease
+	RefusedTrusted []string // tries whose key was granted to another, which may not have it beside them, while they trusted their lease
 	Lost           []string // acknowledged elements that are not there
 	Twice          []string // elements that are there more than once, or were never sent
 	Stale          []string // requests accepted after one with a larger fence
@@ -48,14 +48,18 @@ func Check(tries []Try, lists map[string][]Content, bound, turn time.Duration) V
 		byList[t.List] = append(byList[t.List], t)
 		element := t.List + " " + t.Element
 		sent[element] = true
-		if t.Ended != 0 && t.Outcome == "" {
+		if t.Ended != 0 && t.Outcome == "" && !t.Reads {
 			acknowledged[element] = true
 		}
 		if t.Granted != 0 {
 			v.shared(grants, t.List, Stamp{t.Fence, t.Try})
 		}
 		if t.RefusedTrusted {
-			v.RefusedTrusted = append(v.RefusedTrusted, fmt.Sprintf("%s: fence %d of try %d was refused while the lease was trusted", t.List, t.Fence, t.Try))
+			what := "was refused"
+			if t.Reads {
+				what = "saw a change"
+			}
+			v.RefusedTrusted = append(v.RefusedTrusted, fmt.Sprintf("%s: fence %d of try %d %s while the lease was trusted", t.List, t.Fence, t.Try, what))
 		}
 	}
 	there := map[string]bool{}
@@ -132,8 +136,10 @@ func (t Try) held() (from, to time.Duration) {
 
 // waits looks at how long others asked for a key that one more could have had. That time begins
 // when one of as many holders as there may be released the key or could not renew it any more, or
-// when a process got a signal whose request may have been granted unseen.
+// when a process got a signal whose request may have been granted unseen. Where some are readers, a grant beside
+// others is not looked at: who waits between them decides when it may come.
 func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
+	least := slices.MinFunc(tries, func(a, b Try) int { return a.Holders - b.Holders }).Holders
 	for _, g := range tries {
 		if g.Granted == 0 {
 			continue
@@ -150,14 +156,14 @@ func (v *Verdict) waits(list string, tries []Try, bound, turn time.Duration) {
 			}
 			switch from, to := o.held(); {
 			case to <= g.Granted:
-				if to > begin && beside(tries, o, to) >= g.Holders-1 {
+				if to > begin && beside(tries, o, to) >= least-1 {
 					begin, dead = to, false
 				}
 			case o.Granted != 0 && from < g.Granted:
 				open++
 			}
 		}
-		if begin == 0 || open >= g.Holders {
+		if begin == 0 || open >= least {
 			continue
 		}
 		wait := asked(tries, begin, g.Granted)

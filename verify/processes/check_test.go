@@ -21,6 +21,10 @@ func TestCheck(t *testing.T) {
 	refused := try(1, "a", 5, 1, 1, 0, 3, "errorString")
 	refused.RefusedTrusted = true
 	killed := try(1, "a", 5, 1, 1, 2, 2, "Runtime.ExitError")
+	reads := func(t Try) Try {
+		t.Reads, t.Holders = true, lockstore.MaxHolders
+		return t
+	}
 	for _, c := range []struct {
 		name  string
 		tries []Try
@@ -69,6 +73,20 @@ func TestCheck(t *testing.T) {
 		{"one that died while it asked may have been granted the key",
 			[]Try{killed, try(2, "b", 0, 1, 0, 4, 4, "Runtime.ExitError"), try(3, "c", 6, 2, 6, 0, 7, "")}, Content{[]string{"c"}, []Stamp{{6, 3}}},
 			Verdict{Waits: 1, Longest: 2 * time.Second}},
+		{"readers beside each other, then a writer",
+			[]Try{reads(try(1, "a", 5, 1, 1, 0, 4, "")), reads(try(2, "b", 6, 1, 2, 0, 3, "")), try(3, "c", 7, 2, 4, 0, 5, "")},
+			Content{[]string{"c"}, []Stamp{{5, 1}, {6, 2}, {7, 3}, {7, 3}}},
+			Verdict{}},
+		{"M01 a writer beside a reader",
+			[]Try{reads(refused), try(2, "b", 6, 1, 2, 0, 3, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}, {6, 2}}},
+			Verdict{RefusedTrusted: []string{"l: fence 5 of try 1 saw a change while the lease was trusted"}}},
+		{"a dead reader blocks a writer for too long",
+			[]Try{reads(killed), try(2, "b", 6, 1, 6, 0, 7, "")}, Content{[]string{"b"}, []Stamp{{5, 1}, {6, 2}}},
+			Verdict{Late: []string{"l: try 2 got the key after 4s, 4s of which somebody asked for it; want at most 3s"}, Waits: 1, Longest: 4 * time.Second}},
+		{"a reader behind a writer that died in the queue, beside another reader",
+			[]Try{reads(try(1, "a", 5, 1, 1, 0, 9, "")), try(2, "b", 0, 1, 0, 2, 2, "Runtime.ExitError"), reads(try(3, "c", 6, 1, 8, 0, 9, ""))},
+			Content{nil, []Stamp{{5, 1}, {6, 3}}},
+			Verdict{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, Check(c.tries, map[string][]Content{"l": {c.list}}, bound, 2*time.Second))

@@ -9,7 +9,8 @@
 // has ended. If the holder still trusted its lease when the refusal came, the key was
 // granted to another too early, and no slow or stopped process excuses that.
 //
-// Two or three may hold the key of some lists. Such a list has a part for each seat.
+// Two or three may hold the key of some lists. Such a list has a part for each seat. The key of others is for one
+// writer or many readers. A reader shows the list its fence, reads it twice, and must find no change while it trusts its lease.
 package processes
 
 import (
@@ -23,18 +24,20 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// Event asks the function to add an element to a list.
+// Event asks the function to add an element to a list, or to read it.
 type Event struct {
 	Try     int    `json:"try"` // new for every delivery; the work does not depend on it
 	List    string `json:"list"`
 	Element string `json:"element"`
-	Holders int    `json:"holders"` // how many may hold the list's key
-	Pause   int    `json:"pause"`   // between reading and writing, in milliseconds
+	Holders int    `json:"holders"` // how many may hold the list's key together with this event
+	Pause   int    `json:"pause"`   // after the first reading, in milliseconds
 	// IgnoresContext is work that does not look at its context, as code that hangs.
 	IgnoresContext bool `json:"ignoresContext"`
 	// Once has the work done by package idempotency, as its Doubt of this name says, and
 	// under the element's own key. Such work adds the element without looking for it.
 	Once string `json:"once,omitempty"`
+	// Reads has the function add nothing: it reads the list twice.
+	Reads bool `json:"reads,omitempty"`
 }
 
 // Stamp is a request that a list has accepted.

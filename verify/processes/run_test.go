@@ -117,7 +117,8 @@ func (r *run) plan(event, attempt int) plan {
 			p.fault = none
 		}
 	case "M01":
-		p.fault = none // nothing that could excuse a refusal
+		p.fault = none                                 // nothing that could excuse a refusal
+		p.pause *= time.Duration(1 + 3*random.IntN(2)) // a short writer changes what a long reader reads
 	case "M28 request":
 		p.duplicate = attempt == 0
 	case "M28 init":
@@ -153,6 +154,9 @@ type counts map[string]int64
 const (
 	refused        = "stale requests refused"                     // to a holder whose lease had ended
 	refusedTrusted = "requests refused while a lease was trusted" // the list has seen a later holder too early
+	changed        = "changes seen by a reader whose lease had ended"
+	changedTrusted = "changes seen by a reader while its lease was trusted"
+	read           = "lists read"
 	acknowledged   = "acknowledged elements"
 	missing        = "acknowledged elements seen missing" // if only for a time
 	toWaiter       = "signals to a waiter"
@@ -175,7 +179,7 @@ type run struct {
 	old      string // the binary of the last version, if the run is a deployment
 	seed     uint64
 	parallel int  // how many may hold the lists in use at a time; fewer than environments, so that tries meet
-	several  bool // one may hold the first list, two the next, and so on
+	several  bool // one may hold a list, two the next, and so on; another is for one writer or many readers
 	envs     int
 	enough   func(counts) bool
 	start    time.Time
@@ -367,8 +371,8 @@ func (r *run) next(e *environment) *try {
 func (r *run) begin(e *environment, ev *event, p plan) *try {
 	t := &try{event: ev, plan: p, sent: r.now(), asked: make(chan struct{}), granted: make(chan struct{})}
 	r.tries = append(r.tries, t)
-	t.Event = Event{Try: len(r.tries), Element: ev.element(), Pause: int(p.pause.Milliseconds()), IgnoresContext: p.ignoresContext, Once: p.once}
-	t.List, t.Holders = r.list(ev.number)
+	t.Event = r.place(ev.number)
+	t.Event.Try, t.Element, t.Pause, t.IgnoresContext, t.Once = len(r.tries), ev.element(), int(p.pause.Milliseconds()), p.ignoresContext, p.once
 	e.running[ev.id] = t
 	r.counts["tries"]++
 	return t
@@ -395,9 +399,8 @@ func (r *run) observe() {
 		wanted, holders := map[string][]*event{}, map[string]int{}
 		r.mu.Lock()
 		for _, ev := range r.events[max(0, len(r.events)-perList):] {
-			if ev.acknowledged {
-				list, most := r.list(ev.number)
-				wanted[list], holders[list] = append(wanted[list], ev), most
+			if p := r.place(ev.number); ev.acknowledged && !p.Reads {
+				wanted[p.List], holders[p.List] = append(wanted[p.List], ev), p.Holders
 			}
 		}
 		r.mu.Unlock()
@@ -480,20 +483,28 @@ func (r *run) readAll(list string, holders int) (parts []Content, err error) {
 	return parts, nil
 }
 
-// list spreads the events over the lists in use, and on to new lists. A list that two may hold gets twice
-// as many.
-func (r *run) list(n int) (name string, holders int) {
+// place has the list of an event, and how it takes the list's key. The events are spread over the lists in use, and on
+// to new lists. A list that two may hold gets twice as many. So does that of readers and writers: of three that come for it,
+// one writes.
+func (r *run) place(n int) Event {
 	if r.plan(n, 0).once != "" {
-		return fmt.Sprint("once-", n), 1 // of its own: nobody else's lock guards it
+		return Event{List: fmt.Sprint("once-", n), Holders: 1} // of its own: nobody else's lock guards it
 	}
-	list, holders := n%r.parallel, 1
-	for ; r.several && list >= holders; holders++ {
-		list -= holders
+	list, p := n%r.parallel, Event{Holders: 1}
+	switch {
+	case r.several && list < 2:
+		list, p.Reads = 0, n/r.parallel%3 > 0
+		if p.Reads {
+			p.Holders = lockstore.MaxHolders
+		}
+	case r.several:
+		for list -= 2; list >= p.Holders; p.Holders++ {
+			list -= p.Holders
+		}
+		list = p.Holders
 	}
-	if r.several {
-		list = holders
-	}
-	return fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+list), holders
+	p.List = fmt.Sprintf("%s-%d", strings.ReplaceAll(r.variant+"run", " ", "-"), n/(r.parallel*perList)*r.parallel+list)
+	return p
 }
 
 // deliver sends a try's event and makes the planned fault.
@@ -501,7 +512,7 @@ func (r *run) deliver(e *environment, t *try) {
 	ev := t.event
 	payload, err := json.Marshal(t.Event)
 	if err != nil {
-		panic(err) // two strings and three numbers
+		panic(err) // strings and numbers
 	}
 
 	done := make(chan struct{})
@@ -533,7 +544,11 @@ func (r *run) deliver(e *environment, t *try) {
 			r.counts["elements added by a try that did not say so"]++
 		}
 		if !ev.acknowledged {
-			r.counts[acknowledged]++
+			what := acknowledged
+			if t.Reads {
+				what = read
+			}
+			r.counts[what]++
 			ev.by = e.binary
 		}
 		ev.acknowledged = true
@@ -729,7 +744,7 @@ func (r *run) check() Verdict {
 	tries := make([]Try, len(r.tries))
 	for i, t := range r.tries {
 		tries[i] = t.Try
-		if _, ok := contents[t.List]; !ok {
+		if _, ok := contents[t.List]; !ok && !t.Reads {
 			parts, err := r.readAll(t.List, t.Holders)
 			require.NoError(r.t, err)
 			contents[t.List] = parts
@@ -762,7 +777,9 @@ func (r *run) Write(line []byte) (int, error) {
 		if seat >= t.Holders {
 			r.problem("%s: try %d had seat %d of %d", t.List, number, seat, t.Holders)
 		}
-		if seat > 0 {
+		if seat > 0 && t.Reads {
+			r.counts["readers beside another"]++
+		} else if seat > 0 {
 			r.counts["grants beside another holder"]++
 		}
 		id := fmt.Sprint(t.List, " ", fence)
@@ -776,6 +793,11 @@ func (r *run) Write(line []byte) (int, error) {
 	case "refused-while-trusted":
 		t.RefusedTrusted = true
 		r.counts[refusedTrusted]++
+	case "changed":
+		r.counts[changed]++
+	case "changed-while-trusted":
+		t.RefusedTrusted = true
+		r.counts[changedTrusted]++
 	}
 	return len(line), nil
 }

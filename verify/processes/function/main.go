@@ -41,16 +41,19 @@ func main() {
 	}
 	g := boot.MustGuardFromEnv(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
-	work := map[string]guard.Wrapped[processes.Event, string]{}
+	once := map[string]guard.Wrapped[processes.Event, string]{}
 	for name, doubt := range map[string]idempotency.Doubt{"AtLeastOnce": idempotency.AtLeastOnce, "AtMostOnce": idempotency.AtMostOnce} {
-		once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt}))
-		work[name] = idempotency.Wrap(once, call, f.add)
+		once[name] = idempotency.Wrap(boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt})), call, f.add)
 	}
 	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, e processes.Event) (string, error) {
 		if e.Once != "" {
-			return work[e.Once].Handle(ctx, e)
+			return once[e.Once].Handle(ctx, e)
 		}
-		return guard.Wrap(g.WithMaxHolders(e.Holders), key, f.add).Handle(ctx, e)
+		work := f.add
+		if e.Reads {
+			work = f.read
+		}
+		return guard.Wrap(g.WithMaxHolders(e.Holders), key, work).Handle(ctx, e)
 	}))
 }
 
@@ -88,17 +91,50 @@ func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (
 	return "added", nil
 }
 
+var errChanged = errors.New("the list has changed under its reader")
+
+// read shows the list its fence, which then refuses an earlier writer. So only a later one can change the list
+// between the two readings, and that is granted the key when no reader has it any more.
+func (f function) read(ctx context.Context, lock guard.Lock, e processes.Event) (string, error) {
+	fmt.Println("granted", e.Try, int64(lock.Fence), lock.Seat)
+	held := ctx
+	if e.IgnoresContext {
+		ctx = context.WithoutCancel(ctx)
+	}
+	_, err := f.lists.Do(ctx, e.List, processes.Stamp{Fence: lock.Fence, Try: e.Try}, nil)
+	if err != nil && !errors.Is(err, processes.ErrStale) { // a later reader may have been here first
+		return "", err
+	}
+	before, err := f.lists.ReadAll(ctx, e.List)
+	if err != nil {
+		return "", err
+	}
+	_ = pause.For(ctx, time.Duration(e.Pause)*time.Millisecond)
+	after, err := f.lists.ReadAll(ctx, e.List)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Equal(before.Elements, after.Elements) {
+		return "", refused(held, e, errChanged)
+	}
+	return "read", nil
+}
+
 // refused tells a holder that came too late from a holder whose key was granted to
 // another too early. held looks at the clocks only now. So if held has not ended, the
-// lease was trusted when the refusal came, however slow the process was.
+// lease was trusted when the refusal came or the change was seen, however slow the process was.
 func refused(held context.Context, e processes.Event, err error) error {
+	what := "refused"
 	switch {
+	case errors.Is(err, errChanged):
+		what = "changed"
 	case !errors.Is(err, processes.ErrStale):
-	case held.Err() == nil:
-		fmt.Println("refused-while-trusted", e.Try)
-	default:
-		fmt.Println("refused", e.Try)
+		return err
 	}
+	if held.Err() == nil {
+		what += "-while-trusted"
+	}
+	fmt.Println(what, e.Try)
 	return err
 }
 
