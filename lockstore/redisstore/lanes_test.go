@@ -83,6 +83,11 @@ type far struct {
 	lanes *lanes
 	slots chan struct{}
 	flat  bool // no request goes before another
+
+	mu       sync.Mutex
+	extended map[driver.Owner]time.Time // when each lease was made longer last
+	renewals int
+	apart    time.Duration // the longest time from there to a renewal's answer
 }
 
 const roundTrip = 5 * time.Millisecond
@@ -101,6 +106,15 @@ func (f *far) Do(ctx context.Context, key string, r driver.Request) (driver.Answ
 	leasesim.Pass(roundTrip / 2)
 	a, err := f.Driver.Do(context.WithoutCancel(ctx), key, r)
 	leasesim.Pass(roundTrip / 2)
+	if a.Outcome == driver.Granted && (r.Kind == driver.Acquire || r.Kind == driver.Renew) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if r.Kind == driver.Renew {
+			f.renewals++
+			f.apart = max(f.apart, time.Since(f.extended[r.Owner]))
+		}
+		f.extended[r.Owner] = time.Now()
+	}
 	return a, err
 }
 
@@ -137,7 +151,7 @@ func TestLoad(t *testing.T) {
 	// load returns how many runs ended in each way, and how many work and have not released their key.
 	load := func(t *testing.T, keys int, flat bool) (outcomes map[guard.Outcome]int, unreleased int) {
 		store := memstore.New(nil)
-		away := &far{lanes: &lanes{room: connections}, slots: make(chan struct{}, connections/2), flat: flat}
+		away := &far{lanes: &lanes{room: connections}, slots: make(chan struct{}, connections/2), flat: flat, extended: map[driver.Owner]time.Time{}}
 		var mu sync.Mutex
 		outcomes = map[guard.Outcome]int{}
 		g, err := guard.New(store.WrapDriver(func(d driver.Driver) driver.Driver { away.Driver = d; return away }), guard.Options{
@@ -193,6 +207,41 @@ func TestLoad(t *testing.T) {
 	bubble("if holders had no connections before the others, many keys would stay closed", func(t *testing.T) {
 		_, unreleased := load(t, runs, true)
 		require.Greater(t, unreleased, runs/20)
+	})
+}
+
+// 20 runs hold a key and renew their leases, and each second 100 others come for 10 ms, all in one process with one
+// connection. A renewal is due after a third of the lease, and none is later than by another third.
+func TestHoldersRenewInTimeAmongManyArrivals(t *testing.T) {
+	const holders, ttl, lasts = 20, 3 * time.Second, 10 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		away := &far{lanes: &lanes{room: 1}, extended: map[driver.Owner]time.Time{}}
+		store := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { away.Driver = d; return away })
+		g, err := guard.New(store, guard.Options{TTL: ttl, Wait: lasts})
+		require.NoError(t, err)
+		g = g.WithMaxHolders(lockstore.MaxHolders)
+		var all sync.WaitGroup
+		comes := func(work time.Duration) {
+			all.Go(func() {
+				err := g.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
+					_ = pause.For(ctx, work)
+					return context.Cause(ctx)
+				})
+				assert.NoError(t, err)
+			})
+		}
+		for range holders {
+			comes(lasts)
+		}
+		random := rand.New(rand.NewPCG(1, 1))
+		for end := time.Now().Add(lasts); time.Now().Before(end); {
+			leasesim.Pass(time.Duration(random.ExpFloat64() * float64(10*time.Millisecond)))
+			comes(10 * time.Millisecond)
+		}
+		all.Wait()
+		t.Logf("%d renewals, at most %v after the one before", away.renewals, away.apart)
+		require.Greater(t, away.renewals, holders)
+		require.LessOrEqual(t, away.apart, 2*ttl/3)
 	})
 }
 
