@@ -197,8 +197,8 @@ func TestMaxHolders(t *testing.T) {
 			assert.Zero(t, p.overlapping())
 			if faults == 0 { // of a process that is killed the provider goes on with the call
 				assert.EqualValues(t, 3, served.most.Load())
-				assert.Equal(t, 3, mostBars(t, timeline("slow", []phase{p})))
 			}
+			assert.LessOrEqual(t, mostBars(t, timeline("slow", []phase{p})), 3)
 			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n  sections beyond 3 at once                    0\n")
 		})
 	}
@@ -210,7 +210,8 @@ func TestMaxHolders(t *testing.T) {
 	})
 }
 
-var bar = regexp.MustCompile(`<rect class="\w+" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`)
+// bar is one of a lease that was not lost: what a frozen run does after the end of its lease is beside the others.
+var bar = regexp.MustCompile(`<rect class="(?:good|bad)" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`)
 
 // mostBars is how many bars of a picture are above one another.
 func mostBars(t *testing.T, svg string) (most int) {
