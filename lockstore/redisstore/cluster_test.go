@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -66,35 +65,6 @@ func TestSlotMigration(t *testing.T) {
 		require.NoError(t, s.Release(ctx, lease))
 		require.Greater(t, acquire(t, s, key).Fence, lease.Fence)
 	})
-}
-
-// Keys with any braces work in a cluster, and keys spread over all nodes.
-func TestClusterKeys(t *testing.T) {
-	t.Parallel()
-	addrs := testservers.Cluster(t, testservers.RedisServer, "--appendonly", "yes")
-	s := openStore(t, "redis://"+addrs[2]+"?cluster=true")
-	for _, key := range []string{"a", "{a}", "{}a", "{}", "a{b}c", "{a}{b}", "}{", "{{a}}", "é{", "/", "..", ":"} {
-		lockUnlockKey(t, s, key)
-	}
-	held := map[string]lockstore.Lease{}
-	for i := range 30 {
-		key := lockstore.Key("account", string(rune('a'+i)))
-		held[key] = acquire(t, s, key)
-	}
-	nodes := 0
-	for _, addr := range addrs {
-		if openClient(t, "redis://"+addr).DBSize(context.Background()).Val() > 0 {
-			nodes++
-		}
-	}
-	require.Equal(t, 3, nodes)
-	for key, lease := range held {
-		requireHeld(t, s, key)
-		require.NoError(t, s.Release(t.Context(), lease))
-	}
-	findings, err := s.Check(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, findings)
 }
 
 // The client of a cluster sends a request again when the reply is lost. Other owners have

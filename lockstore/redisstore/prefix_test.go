@@ -24,6 +24,6 @@ func TestPrefixAndKey(t *testing.T) {
 		acquire(t, store("shop:"), "7")
 		acquire(t, store(""), "7")
 		requireHeld(t, store(DefaultPrefix), "7")
-		require.Equal(t, []string{DefaultPrefix + "7", "shop-eu:7", "shop:7", "shop:eu:7"}, m.Keys())
+		require.Equal(t, []string{DefaultPrefix + "7", "shop-eu:7", "shop:7", "shop:eu:7"}, m.Keys(), "M29")
 	})
 }

@@ -111,8 +111,11 @@ func TestWakeUp(t *testing.T) {
 		}
 	}
 	onBoth(t, "F60 wake-up", func(t *testing.T, program string) {
-		t.Run("server", func(t *testing.T) { wakes(t, "redis://"+testservers.Start(t, program).Addr) })
-		t.Run("cluster", func(t *testing.T) { wakes(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true") })
+		if program == testservers.RedisServer {
+			wakes(t, "redis://"+testservers.Start(t, program).Addr)
+		} else {
+			wakes(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
+		}
 	})
 }
 
@@ -422,7 +425,7 @@ func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // Otherwise the wake-up is a request of its own.
 func TestRequestsOfAWakeUp(t *testing.T) {
 	const own, both = "evalsha 1", "evalsha 2"
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		change func(t *testing.T, s *lockstore.Store, first lockstore.Request, lease *lockstore.Lease)
 		want   []string
 	}{
@@ -433,12 +436,13 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 		"F59 the note is lost": {func(_ *testing.T, _ *lockstore.Store, _ lockstore.Request, lease *lockstore.Lease) {
 			lease.Note = ""
 		}, []string{own, own}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			test := func(t *testing.T, url string) {
+	}
+	test := func(t *testing.T, url string) {
+		for name, c := range cases {
+			t.Run(name, func(t *testing.T) {
 				s := openStore(t, url)
-				lease := acquire(t, s, "k")
-				holder, first, second := queued(t, s, "k"), queued(t, s, "k"), queued(t, s, "k")
+				lease := acquire(t, s, name)
+				holder, first, second := queued(t, s, name), queued(t, s, name), queued(t, s, name)
 				require.NoError(t, s.Release(t.Context(), lease))
 				lease = handed(t, s, holder)
 				if c.change != nil {
@@ -452,16 +456,15 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 				if strings.Contains(name, "left") {
 					woken = second
 				}
-				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list("k", woken.Owner)).Val())
+				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list(name, woken.Owner)).Val())
 				require.Greater(t, handed(t, s, woken).Fence, lease.Fence)
-			}
-			onBoth(t, "F59 wake-up", func(t *testing.T, program string) {
-				test(t, "redis://"+testservers.Start(t, program).Addr)
-				test(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
 			})
-			t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
-		})
+		}
 	}
+	onBoth(t, "cluster", func(t *testing.T, program string) {
+		test(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
+	})
+	t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
 }
 
 // A key that several may hold costs one request for each acquire and each release.

@@ -36,8 +36,7 @@ const (
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestEntries replays one seed.
 func TestEntries(t *testing.T) {
-	t.Parallel()
-	first, seeds := verifyrecord.Seed(t, 20, 2000)
+	first, seeds := verifyrecord.Seed(t, 12, 2000)
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) { compare(t, seed) }) // a failure ends the whole test
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"io"
 	"math/big"
@@ -24,20 +23,25 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
-// trustedAuthority is the same in each run of the test.
-var trustedAuthority = sync.OnceValue(newAuthority)
+// trusted are the same in each run of the test: that of this machine, and that of another address.
+var trusted = sync.OnceValue(func() []tls.Certificate {
+	return []tls.Certificate{selfSigned("127.0.0.1"), selfSigned("192.0.2.1")}
+})
 
 // Go reads SSL_CERT_FILE once in a process, so this test has all cases of TLS.
 func TestTLSIsVerified(t *testing.T) {
 	addr := testservers.Redis(t)
 	dir := t.TempDir()
-	trusted, stranger := trustedAuthority(), newAuthority()
 	file := filepath.Join(dir, "trusted.pem")
-	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.cert.Raw}), 0o600))
+	var text []byte
+	for _, c := range trusted() {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]})...)
+	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
 	t.Setenv("SSL_CERT_FILE", file)
 	t.Setenv("SSL_CERT_DIR", dir)
 
-	local := trusted.issue(t, "127.0.0.1")
+	local := trusted()[0]
 	for _, scheme := range []string{"rediss://", "valkeys://"} {
 		lockUnlock(t, openStore(t, scheme+tlsFront(t, addr, &tls.Config{Certificates: []tls.Certificate{local}})))
 	}
@@ -45,8 +49,8 @@ func TestTLSIsVerified(t *testing.T) {
 		server *tls.Config
 		cause  string
 	}{
-		"F21 name mismatch":     {&tls.Config{Certificates: []tls.Certificate{trusted.issue(t, "192.0.2.1")}}, "192.0.2.1"},
-		"F21 unknown authority": {&tls.Config{Certificates: []tls.Certificate{stranger.issue(t, "127.0.0.1")}}, "unknown authority"},
+		"F21 name mismatch":     {&tls.Config{Certificates: trusted()[1:]}, "192.0.2.1"},
+		"F21 unknown authority": {&tls.Config{Certificates: []tls.Certificate{selfSigned("127.0.0.1")}}, "unknown authority"},
 		"F21 old version":       {&tls.Config{Certificates: []tls.Certificate{local}, MaxVersion: tls.VersionTLS11}, "version"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,46 +122,19 @@ func tlsFront(t *testing.T, target string, cfg *tls.Config) (addr string) {
 	return l.Addr().String()
 }
 
-// authority issues certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority() authority {
+// selfSigned is a certificate for an address.
+func selfSigned(ip string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err)
 	}
-	template := certificate(1)
-	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.ParseIP(ip)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		panic(err)
 	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
-	return authority{cert, key}
-}
-
-func (a authority) issue(t *testing.T, ip string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := certificate(2)
-	template.IPAddresses = []net.IP{net.ParseIP(ip)}
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-func certificate(serial int64) *x509.Certificate {
-	return &x509.Certificate{
-		SerialNumber: big.NewInt(serial),
-		Subject:      pkix.Name{CommonName: "lambdalock test"},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
-	}
 }
