@@ -262,66 +262,6 @@ func TestCompleteWithAWrongClockAndALostReply(t *testing.T) {
 	}
 }
 
-// The result is in the row until the next grant, and what only MarkStarted or Complete write is in no
-// row of others.
-func TestAttributesOfAResult(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
-		row := func() item { return fakeRows{service}.get(t, key) }
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		require.NoError(t, s.MarkStarted(t.Context(), lease))
-		require.Contains(t, row(), "begun")
-		require.NoError(t, s.Complete(t.Context(), lease, []byte("result"), time.Minute))
-		require.NotContains(t, row(), "begun")
-		require.Equal(t, &types.AttributeValueMemberB{Value: []byte("result")}, row()["kept"])
-		require.Equal(t, int64(6), number(t, row(), "stored"))
-		swept := time.Unix(number(t, row(), "ttl"), 0)
-		require.InDelta(t, (48*time.Hour + time.Minute).Seconds(), time.Until(swept).Seconds(), 5, "a completed row outlasts a clock that is a day off")
-
-		pass(time.Minute + takeoverDelay)
-		lease, err = s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		require.NotContains(t, row(), "kept")
-		require.NotContains(t, row(), "stored")
-		for _, end := range []func() error{
-			func() error { return s.Release(t.Context(), lease) },
-			func() error {
-				return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner})
-			},
-		} {
-			require.NoError(t, s.MarkStarted(t.Context(), lease))
-			require.NoError(t, end())
-			require.NotContains(t, row(), "begun")
-			pass(time.Second)
-			lease, err = s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-		}
-	})
-}
-
-// A row that the first release wrote for a cooldown is a cooldown.
-func TestCooldownOfTheFirstRelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		store := newStore(t, service, 0, dynamostore.Options{})
-		fakeRows{service}.put(t, key, item{
-			"key": s(key), "owner": s(dynamostore.ClosedOwner), "released": s("OWNER"), "holder": s("0\tr-1\tnightly"),
-			"fence": n("7"), "expires": n(fmt.Sprint(time.Now().Add(time.Minute).UnixMilli())), "ttl": n("1"),
-		})
-		_, err := store.Acquire(t.Context(), request(time.Minute))
-		refused, ok := errors.AsType[*lockstore.Refused](err)
-		require.True(t, ok, "%v", err)
-		require.Equal(t, lockstore.Cooldown, refused.State)
-		require.Empty(t, refused.Result)
-		require.Equal(t, "r-1", refused.Holder.ID)
-		pass(time.Minute + takeoverDelay)
-		_, err = store.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-	})
-}
-
 // spy is the body of each request of one action.
 type spy struct {
 	http.RoundTripper
@@ -365,38 +305,4 @@ func TestListReadsNoResult(t *testing.T) {
 	require.Len(t, service.seen, 1)
 	require.Contains(t, service.seen[0], "ProjectionExpression")
 	require.NotContains(t, service.seen[0], "kept")
-}
-
-// A revoke judges a started lease by DynamoDB's time: one that is over stays in doubt, in the name
-// of who started, and one that lives is revoked, also by a process whose clock is ahead.
-func TestRevokeOfAStartedLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		right, ahead := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, time.Hour, dynamostore.Options{})
-		req := request(time.Minute)
-		req.HolderInfo = lockstore.HolderInfo{Name: "withdraw"}
-		lease, err := right.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.NoError(t, right.MarkStarted(t.Context(), lease))
-		revokes := lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "operator"}}
-		status, err := ahead.Revoke(t.Context(), revokes)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Revoked, status.State)
-
-		pass(time.Minute + takeoverDelay)
-		require.NoError(t, right.ResolveNoEffect(t.Context(), key, lease.Fence))
-		req.Owner = lockstore.NewOwner()
-		lease, err = right.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.NoError(t, right.MarkStarted(t.Context(), lease))
-		pass(time.Minute + takeoverDelay)
-		revokes.Fence = lease.Fence
-		_, err = right.Revoke(t.Context(), revokes)
-		require.ErrorIs(t, err, lockstore.ErrLost)
-		status, err = right.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.InDoubt, status.State)
-		require.Equal(t, "withdraw", status.Holder.Name)
-		require.NoError(t, right.Complete(t.Context(), lease, nil, time.Minute), "who started may still say how it ended")
-	})
 }

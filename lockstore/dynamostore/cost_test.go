@@ -68,6 +68,7 @@ func waitedRun(ctx context.Context, s *dynamostore.Store, req lockstore.Request,
 
 // What a run costs that waits among others. Each of 16 clients has ten runs, one after the other.
 func TestCostOfAQueue(t *testing.T) {
+	verifyrecord.SkipWithRace(t)
 	const clients, runs = 16, 10
 	for _, most := range []struct {
 		work          time.Duration
@@ -217,11 +218,8 @@ func TestCostOfSeveralHolders(t *testing.T) {
 // a third of the lease, and none is later than by another third. The row takes no more writes than it
 // can: with 5 ms to the service not all of the others are served.
 func TestHoldersRenewInTimeAmongManyArrivals(t *testing.T) {
-	const holders, ttl = 20, 3 * time.Second
-	lasts := 5 * time.Second
-	if verifyrecord.WithRaceDetector {
-		lasts = 2500 * time.Millisecond
-	}
+	verifyrecord.SkipWithRace(t)
+	const holders, ttl, lasts = 20, 3 * time.Second, 5 * time.Second
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		service.Fault = rtt

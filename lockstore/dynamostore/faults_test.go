@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -539,31 +538,6 @@ func TestNewRefuses(t *testing.T) {
 			require.Nil(t, s)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
 			t.Log(err)
-		})
-	}
-}
-
-// A completed key is closed from d to d + 2 skew + 2 s.
-func TestTimeOfACooldown(t *testing.T) {
-	for _, offset := range []time.Duration{0, time.Second, -time.Second} {
-		bubble(t, fmt.Sprint(offset), func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, offset, dynamostore.Options{})
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			start := time.Now()
-			require.NoError(t, s.Complete(t.Context(), lease, nil, 10*time.Second))
-			for {
-				_, err := s.Acquire(t.Context(), request(time.Minute))
-				if err == nil {
-					break
-				}
-				require.ErrorIs(t, err, lockstore.ErrRefused)
-				pass(max(50*time.Millisecond, 4*time.Second-time.Since(start)))
-			}
-			require.GreaterOrEqual(t, time.Since(start), 10*time.Second)
-			require.LessOrEqual(t, time.Since(start), 10*time.Second+takeoverDelay)
-			require.Error(t, s.Complete(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}, nil, time.Minute), "fence 0")
 		})
 	}
 }

@@ -19,11 +19,10 @@ import (
 func TestRenewByANewProcess(t *testing.T) {
 	const ttl = time.Minute
 	for _, offset := range []time.Duration{
-		0, time.Second, -time.Second, 3 * time.Second, -3 * time.Second, 30 * time.Second, -30 * time.Second,
-		2 * time.Minute, -2 * time.Minute, 5 * time.Minute, -5 * time.Minute, 10 * time.Minute, -10 * time.Minute,
+		0, time.Second, -time.Second, 3 * time.Second, -3 * time.Second, 30 * time.Second, -30 * time.Second, 10 * time.Minute, -10 * time.Minute,
 	} {
 		for _, phase := range []time.Duration{0, 700 * time.Millisecond} {
-			for _, left := range []time.Duration{40 * time.Second, 2 * time.Second, dynamostore.Margin} {
+			for _, left := range []time.Duration{40 * time.Second, dynamostore.Margin} {
 				bubble(t, fmt.Sprintf("F15 F16 F74 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
 					service := fakedynamo.New(table)
 					pass(phase)
@@ -48,9 +47,9 @@ func TestRenewByANewProcess(t *testing.T) {
 // Renew, Inspect and an Acquire by another owner agree on the end of a lease.
 func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 	const ttl = 10 * time.Second
-	for _, offset := range []time.Duration{0, 5 * time.Minute} {
+	for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		for _, over := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("F09 clock off by %v, over %v", offset, over), func(t *testing.T) {
+			bubble(t, fmt.Sprintf("F09 F15 F16 clock off by %v, over %v", offset, over), func(t *testing.T) {
 				service := fakedynamo.New(table)
 				lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
 				require.NoError(t, err)
@@ -63,9 +62,17 @@ func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 				status, err := newStore(t, service, offset, dynamostore.Options{}).Inspect(t.Context(), key)
 				require.NoError(t, err)
 				require.Equal(t, !over, status.State == lockstore.Held)
+				acquire := func() error {
+					_, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
+					return err
+				}
+				if !over {
+					require.ErrorIs(t, acquire(), lockstore.ErrRefused)
+				}
 				_, err = s.Renew(t.Context(), lease, ttl)
 				if over {
 					require.ErrorIs(t, err, lockstore.ErrLost)
+					require.NoError(t, acquire())
 				} else {
 					require.NoError(t, err)
 				}
