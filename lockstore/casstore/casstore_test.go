@@ -77,7 +77,7 @@ func skipWithRace(t *testing.T) {
 func TestRuleBook(t *testing.T) {
 	all := maps.Clone(clocks)
 	all["a service that drops writes"], all["wake-ups"], all["old reads"] = onDropping, onWaking, onSession
-	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 50, 6250, all)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 16, 6250, all)
 }
 
 // dropping is a KV whose service does not write what changes nothing.

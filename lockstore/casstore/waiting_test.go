@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
@@ -60,7 +61,9 @@ func TestWaker(t *testing.T) {
 		w := newWaking()
 		return w, w
 	}, synctest.Test)
-	storetest.Run(t, onWaking, synctest.Test)
+	if !verifyrecord.WithRaceDetector {
+		storetest.Run(t, onWaking, synctest.Test)
+	}
 }
 
 func onWaking(t *testing.T) storetest.Harness {
