@@ -181,10 +181,7 @@ func TestCredentialsEndpoint(t *testing.T) {
 
 // A server that refuses connections is reported before the client's timeout.
 func TestRefusedConnection(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	endpoint := server.URL
-	server.Close()
-	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint="+endpoint, staticEnv()))
+	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint=http://127.0.0.1:1", staticEnv()))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

@@ -97,14 +97,14 @@ func TestServerCannotBeReached(t *testing.T) {
 		require.Less(t, time.Since(start), 6*dialTimeout)
 	}
 	t.Run("F21 refused", func(t *testing.T) {
-		check(t, openStore(t, "redis://"+closedPort(t)), "connection refused")
+		check(t, openStore(t, "redis://"+closedPort), "connection refused")
 	})
 	t.Run("F21 refused, cluster", func(t *testing.T) {
-		_, err := openStore(t, "redis://"+closedPort(t)+"?cluster=true").Acquire(t.Context(), newRequest("k"))
+		_, err := openStore(t, "redis://"+closedPort+"?cluster=true").Acquire(t.Context(), newRequest("k"))
 		requireUnavailable(t, err, "connection refused")
 	})
 	t.Run("F21 no such host", func(t *testing.T) {
-		nowhere := closedPort(t)
+		nowhere := closedPort
 		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
 		}}
@@ -117,7 +117,7 @@ func TestServerCannotBeReached(t *testing.T) {
 		check(t, store, "lookup cache.test")
 	})
 	t.Run("F21 the connection ends in the handshake", func(t *testing.T) {
-		p := testservers.Proxy(t, closedPort(t))
+		p := testservers.Proxy(t, closedPort)
 		_, err := openStore(t, "redis://"+p.Addr).Acquire(t.Context(), newRequest("k"))
 		requireUnavailable(t, err, "")
 	})
@@ -151,7 +151,7 @@ func TestServerIsDownForAWhile(t *testing.T) {
 	lockUnlock(t, s)
 	server.Kill()
 	failures(s)
-	failures(openStore(t, "redis://"+closedPort(t)+"?cluster=true"))
+	failures(openStore(t, "redis://"+closedPort+"?cluster=true"))
 	server.Restart()
 	acquire(t, s, "k")
 	require.Empty(t, lines.all)
