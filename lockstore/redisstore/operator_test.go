@@ -116,16 +116,6 @@ func TestPageOfAList(t *testing.T) {
 	require.ErrorIs(t, s.List(t.Context(), "", func(lockstore.Page) error { return nil }), lockstore.ErrUnavailable)
 }
 
-func TestEscapeGlob(t *testing.T) {
-	s := openStore(t, "redis://"+testservers.Redis(t))
-	for _, key := range []string{"*", "?", "[a]", "[^a]", `\`, `\*`, "a-z", "{x}", "]", "^"} {
-		require.NoError(t, driverOf(s).client.Set(t.Context(), key, "x", 0).Err())
-		found, err := driverOf(s).client.Keys(t.Context(), escapeGlob(key)).Result()
-		require.NoError(t, err)
-		assert.Equal(t, []string{key}, found)
-	}
-}
-
 // A wake list's name shows a hash and no owner, and SCAN with the type leaves it out.
 func TestWakeListsAreNotListed(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
