@@ -793,3 +793,34 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		}
 	})
 }
+
+func TestQueueOfManyInOrder(t *testing.T) {
+	bubble("F59 200 waiters, and each release is the turn of one", t, func(t *testing.T) {
+		const clients, places = 200, 128 // of memstore
+		b := newBench(t, Options{Wait: 10 * time.Minute})
+		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
+		var order []int // written by one at a time
+		var wg sync.WaitGroup
+		for i := range clients {
+			wg.Go(func() {
+				pass(time.Duration(i) * time.Millisecond)
+				assert.NoError(t, b.Do(context.Background(), "k", func(context.Context, Lock) error {
+					order = append(order, i)
+					pass(100 * time.Millisecond)
+					return nil
+				}))
+			})
+		}
+		wg.Wait()
+		require.Len(t, order, clients)
+		require.True(t, slices.IsSorted(order[:places]), "served in the order %v", order)
+		asked := map[lockstore.Owner]int{}
+		for _, req := range b.store.requests {
+			asked[req.Owner]++
+		}
+		for _, l := range b.store.releases[:places] {
+			require.Equal(t, 2, asked[l.Owner], "refused, and after its hand-over extended")
+		}
+		b.free(t, "k")
+	})
+}

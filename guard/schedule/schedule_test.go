@@ -103,7 +103,7 @@ func TestWrap(t *testing.T) {
 		require.Equal(t, Result{}, out)
 		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
 	})
-	on("F64 an overlapping run is skipped, as a success that is counted", t, 0, nil, func(t *testing.T, b *bench) {
+	on("F64 F70 an overlapping run in one process is skipped, as a success that is counted", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
 		first := make(chan error)
@@ -203,34 +203,6 @@ func TestWrap(t *testing.T) {
 	on("F44 a store that refuses is an error, not a skip", t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }, func(t *testing.T, b *bench) {
 		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
 		require.IsType(t, &guard.LockStoreUnavailable{}, err)
-	})
-	t.Run("F70 eight runs in one process are eight owners", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g, err := guard.New(memstore.New(nil), guard.Options{}) // nobody is named
-			require.NoError(t, err)
-			runs := make(chan guard.Lock, 8)
-			h := Wrap(g, key, func(_ context.Context, lock guard.Lock, _ event) error {
-				runs <- lock
-				<-time.After(time.Second)
-				return nil
-			})
-			skips := make(chan bool, 8)
-			for range 8 {
-				go func() {
-					out, err := h.Handle(context.Background(), event{})
-					assert.NoError(t, err)
-					skips <- out.Skipped
-				}()
-			}
-			skipped := 0
-			for range 8 {
-				if <-skips {
-					skipped++
-				}
-			}
-			require.Equal(t, 7, skipped)
-			require.Len(t, runs, 1)
-		})
 	})
 }
 

