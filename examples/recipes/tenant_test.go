@@ -2,10 +2,8 @@ package recipes
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,14 +12,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 const (
@@ -42,69 +36,70 @@ func (p *process) Do(ctx context.Context, key string, r driver.Request) (driver.
 	return p.Driver.Do(ctx, key, r)
 }
 
-// Processes die while they wait for the first lock, hold it and wait for the second, or hold both (F01 F02).
+// Processes die while they wait for the first lock, hold it and wait for the second, or hold both.
 // Another repeats each run that died. All runs end soon, though they would wait for an hour, and never
 // more than allowed work at once.
 func TestTenantWithDeaths(t *testing.T) {
 	deaths := 0
 	for seed := range uint64(10) {
-		synctest.Test(t, func(t *testing.T) {
-			store := memstore.New(nil)
-			var mu sync.Mutex
-			running := map[string]int{}
-			count := func(tenant string, by int) {
-				mu.Lock()
-				defer mu.Unlock()
-				running[tenant] += by
-				running["all"] += by
-				assert.LessOrEqual(t, running[tenant], each)
-				assert.LessOrEqual(t, running["all"], total)
-			}
-			began := time.Now()
-			var all sync.WaitGroup
-			for client := range uint64(12) {
-				tenant := []string{"busy", "busy", "a", "b"}[client%4]
-				all.Go(func() {
-					random := rand.New(rand.NewPCG(seed, client))
-					upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
-					for done := 0; done < 5; {
-						end, die := context.WithCancel(t.Context())
-						if random.IntN(3) == 0 {
-							time.AfterFunc(upTo(5*time.Second), die)
-						}
-						p := &process{end: end}
-						g, err := guard.New(store.WrapDriver(func(d driver.Driver) driver.Driver { p.Driver = d; return p }), guard.Options{TTL: 4 * time.Second, Wait: time.Hour})
-						assert.NoError(t, err)
-						err = Tenant(end, g, tenant, each, total, func(ctx context.Context, _ guard.Lock) error {
-							count(tenant, 1)
-							defer count(tenant, -1)
-							select {
-							case <-time.After(upTo(time.Second)):
-							case <-ctx.Done():
+		t.Run(fmt.Sprint("F01 F02 seed ", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := memstore.New(nil)
+				var mu sync.Mutex
+				running := map[string]int{}
+				count := func(tenant string, by int) {
+					mu.Lock()
+					defer mu.Unlock()
+					running[tenant] += by
+					running["all"] += by
+					assert.LessOrEqual(t, running[tenant], each)
+					assert.LessOrEqual(t, running["all"], total)
+				}
+				began := time.Now()
+				var all sync.WaitGroup
+				for client := range uint64(12) {
+					tenant := []string{"busy", "busy", "a", "b"}[client%4]
+					all.Go(func() {
+						random := rand.New(rand.NewPCG(seed, client))
+						upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
+						for done := 0; done < 5; {
+							end, die := context.WithCancel(t.Context())
+							if random.IntN(3) == 0 {
+								time.AfterFunc(upTo(5*time.Second), die)
 							}
-							return ctx.Err()
-						})
-						if err == nil {
-							done++
-						} else if assert.Error(t, end.Err(), "%v", err) {
-							mu.Lock()
-							deaths++
-							mu.Unlock()
+							p := &process{end: end}
+							g, err := guard.New(store.WrapDriver(func(d driver.Driver) driver.Driver { p.Driver = d; return p }), guard.Options{TTL: 4 * time.Second, Wait: time.Hour})
+							assert.NoError(t, err)
+							err = Tenant(end, g, tenant, each, total, func(ctx context.Context, _ guard.Lock) error {
+								count(tenant, 1)
+								defer count(tenant, -1)
+								select {
+								case <-time.After(upTo(time.Second)):
+								case <-ctx.Done():
+								}
+								return ctx.Err()
+							})
+							if err == nil {
+								done++
+							} else if assert.Error(t, end.Err(), "%v", err) {
+								mu.Lock()
+								deaths++
+								mu.Unlock()
+							}
+							die()
 						}
-						die()
-					}
-				})
-			}
-			all.Wait()
-			require.Less(t, time.Since(began), 5*time.Minute)
+					})
+				}
+				all.Wait()
+				require.Less(t, time.Since(began), 5*time.Minute)
+			})
 		})
 	}
 	t.Log(deaths, "deaths")
 	require.Greater(t, deaths, 50)
 }
 
-// Controls: with the total outside one tenant's waiters keep the others out, and with both orders at
-// once two runs wait for each other.
+// A control: with the total outside one tenant's waiters keep the others out.
 func TestTheOtherOrder(t *testing.T) {
 	type order func(context.Context, *guard.Guard, string, func(context.Context, guard.Lock) error) error
 	tenantOutside := func(each, total int) order {
@@ -144,89 +139,4 @@ func TestTheOtherOrder(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, guard.Options{Wait: time.Minute})
-		busy := 0
-		var mu sync.Mutex
-		var all sync.WaitGroup
-		for _, keys := range [][2]string{{"tenant/a", "all-tenants"}, {"all-tenants", "tenant/a"}} {
-			all.Go(func() {
-				err := g.Do(t.Context(), keys[0], func(ctx context.Context, _ guard.Lock) error {
-					<-time.After(time.Second) // until both have their first lock
-					return g.Do(ctx, keys[1], work)
-				})
-				if err != nil {
-					assert.IsType(t, &guard.LockBusy{}, err)
-					mu.Lock()
-					busy++
-					mu.Unlock()
-				}
-			})
-		}
-		all.Wait()
-		require.Positive(t, busy)
-	})
-}
-
-// The test binary is also a function that runs the recipe.
-func TestMain(m *testing.M) {
-	if os.Getenv("LOCK_URL") == "" {
-		os.Exit(m.Run())
-	}
-	g := boot.MustGuardFromEnv(redisstore.Opener)
-	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, tenant string) (string, error) {
-		return "done", Tenant(ctx, g, tenant, each, total, func(context.Context, guard.Lock) error {
-			<-time.After(50 * time.Millisecond)
-			return nil
-		})
-	}))
-}
-
-// Eight environments are killed, wherever they are (F01 F02). Each event is done in the end, after a dead
-// process's leases.
-func TestTenantInProcesses(t *testing.T) {
-	binary, err := os.Executable()
-	require.NoError(t, err)
-	envs, err := lambdatest.StartAll(t.Context(), 8, lambdatest.Config{
-		Binary: binary, Name: "tenants", Timeout: time.Minute,
-		Env: []string{"LOCK_URL=redis://" + testservers.Redis(t), "LOCK_TTL=1s", "LOCK_WAIT=30s"},
-	})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, envs.Close()) }()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var mu sync.Mutex
-	kills := 0
-	var all sync.WaitGroup
-	for i, e := range envs {
-		all.Go(func() {
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			for n := range 2 {
-				event, err := json.Marshal([]string{"busy", "busy", "a", "b"}[(i+n)%4])
-				assert.NoError(t, err)
-				for dies := n%2 == 0; ; dies = false { // the event comes again
-					if dies {
-						timer := time.AfterFunc(time.Duration(random.Int64N(int64(400*time.Millisecond))), func() { assert.NoError(t, e.Kill()) })
-						defer timer.Stop()
-					}
-					r, err := e.Invoke(ctx, event)
-					if !assert.NoError(t, err) {
-						return
-					}
-					if r.ErrorType == "" {
-						break
-					}
-					if !assert.Equal(t, lambdatest.ErrorExit, r.ErrorType, r.ErrorMessage) {
-						return
-					}
-					mu.Lock()
-					kills++
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	all.Wait()
-	t.Log(kills, "killed")
-	require.Positive(t, kills)
 }

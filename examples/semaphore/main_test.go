@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	environments = 8
+	environments = atOnce + 3
 	ttl          = lockstore.Turn // a run that was handed the key has it for a turn at least
 )
 
@@ -166,115 +165,42 @@ func (w *world) await(c *call, what string) {
 	}
 }
 
-// fault is what happens to the process of a try.
-type fault string
-
-const (
-	none    fault = ""
-	anytime fault = "killed, wherever it is"
-	killed  fault = "killed in its call"
-	frozen  fault = "frozen in its call for longer than its lease"
-)
-
-// faultOf is what happens to the first try of a text.
-func faultOf(text int) fault {
-	switch text % 10 {
-	case 1, 6:
-		return frozen
-	case 3:
-		return killed
-	case 8:
-		return anytime
-	}
-	return none
-}
-
-// try sends a text to an environment, with a fault. ended says that the provider has ended the call.
-func (w *world) try(e *lambdatest.Environment, id string, f fault, random *rand.Rand) (r lambdatest.Result, ended bool) {
-	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
-	takes := 50*time.Millisecond + upTo(100*time.Millisecond)
-	if f == killed || f == frozen {
-		takes = 0
-	}
-	c := w.expect(id, takes)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r = w.send(e, id)
-	}()
-	var moment <-chan time.Time
-	if f == anytime {
-		moment = time.After(upTo(500 * time.Millisecond))
-	}
-	select {
-	case <-moment:
-		assert.NoError(w.t, e.Kill())
-	case <-c.arrived:
-		switch f {
-		case anytime, killed:
-			assert.NoError(w.t, e.Kill())
-		case frozen:
-			assert.NoError(w.t, e.Freeze())
-			<-time.After(ttl + upTo(500*time.Millisecond))
-			assert.NoError(w.t, e.Thaw())
-		}
-	case <-done:
-	}
-	<-done
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return r, c.ended
-}
-
-// Eight environments are killed (F01 F02) and frozen (F07 F12). The provider never serves more calls
-// at once than it allows. And nothing but a fault ends a call: so it is the lock that keeps them apart,
-// and the provider ends only the calls of frozen runs.
+// Processes are killed and frozen. The provider never serves more calls at once than it allows: what a dead or a
+// frozen process had is given to another at the end of its lease, and the provider ends the call of the frozen one.
 func TestNeverMoreAtOnce(t *testing.T) {
-	w := newWorld(t, "redis://"+testservers.Redis(t), true)
-	const n = 30
-	texts := make(chan int, n)
-	for i := range n {
-		texts <- i
-	}
-	close(texts)
-	var mu sync.Mutex
-	counts := map[string]int{}
-	var all sync.WaitGroup
-	for i, e := range w.envs {
-		all.Go(func() {
-			random := rand.New(rand.NewPCG(1, uint64(i)))
-			for text := range texts {
-				f := faultOf(text)
-				for tries := 0; ; tries++ {
-					id := fmt.Sprintf("%d.%d", text, tries)
-					r, ended := w.try(e, id, f, random)
-					mu.Lock()
-					counts[string(f)]++
-					if ended && f == frozen {
-						counts["calls of frozen runs that ended early"]++
-					}
-					mu.Unlock()
-					if r.ErrorType == "" {
-						assert.JSONEq(t, strconv.Quote("translated "+id), string(r.Payload))
-						break
-					}
-					if !assert.False(t, f == none, "%s ended: %t, %s %s", id, ended, r.ErrorType, r.ErrorMessage) {
-						return
-					}
-					f = none // it comes again, as Lambda sends it
-				}
-			}
-		})
-	}
-	all.Wait()
-	now, most := w.atOnce()
-	t.Log(most, "at once", counts)
-	require.Zero(t, now)
-	require.Equal(t, atOnce, most)
-	for _, f := range []fault{anytime, killed, frozen} {
-		require.Positive(t, counts[string(f)], f)
-	}
-	require.Positive(t, counts["calls of frozen runs that ended early"])
+	t.Run("F01 F02 F07 F12", func(t *testing.T) {
+		locks := "redis://" + testservers.Redis(t)
+		store, err := lockstore.Open(t.Context(), locks, func(string) string { return "" }, redisstore.Opener)
+		require.NoError(t, err)
+		w := newWorld(t, locks, true)
+		var holders []*call
+		for i, e := range w.envs[:atOnce] {
+			holders = append(holders, w.sending(e, fmt.Sprint("holder ", i)))
+			w.await(holders[i], "one of those that may")
+		}
+		waits := func(n int) {
+			require.Eventually(t, func() bool {
+				status, err := store.Inspect(w.ctx, "translations")
+				return err == nil && status.Waiting == n
+			}, time.Minute, 10*time.Millisecond)
+		}
+		w.sending(w.envs[atOnce], "killed while it waits")
+		waits(1)
+		require.NoError(t, w.envs[atOnce].Kill())
+		next := []*call{w.sending(w.envs[atOnce+1], "next"), w.sending(w.envs[atOnce+2], "the one after")}
+		waits(3)
+		require.NoError(t, w.envs[0].Kill())
+		require.NoError(t, w.envs[1].Freeze())
+		for _, c := range next {
+			w.await(c, "after the end of a lease")
+		}
+		now, most := w.atOnce()
+		require.Equal(t, []int{atOnce, atOnce}, []int{now, most})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		require.Equal(t, []bool{true, true, false}, []bool{holders[0].ended, holders[1].ended, holders[2].ended})
+		require.NoError(t, w.envs[1].Thaw())
+	})
 }
 
 // Two controls: the calls without the lock, and with the lock at a provider that does not compare.
