@@ -121,6 +121,18 @@ func TestAlarmsOfLockStacks(t *testing.T) {
 	}
 }
 
+// resourceName is the name in the template: nightly-report is
+// NightlyReportFunction.
+func resourceName(function string) string {
+	name := ""
+	for part := range strings.SplitSeq(function, "-") {
+		if part != "" {
+			name += strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return name + "Function"
+}
+
 // TestTemplate: template.yaml keeps each rule, and a change for the worse is found.
 func TestTemplate(t *testing.T) {
 	text := read(t, "template.yaml")
