@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestProcesses(t *testing.T) {
-	functest.OnEachStore(t, map[string]func(*testing.T, *functest.Target){
+	functest.OnRedis(t, map[string]func(*testing.T, *functest.Target){
 		"F63 F03 killed while holding, tried again":         killedAndTriedAgain,
 		"F64 a second trigger while the first run is at it": secondTrigger,
 	})

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestProcesses(t *testing.T) {
-	functest.OnEachStore(t, map[string]func(*testing.T, *functest.Target){
+	functest.OnRedis(t, map[string]func(*testing.T, *functest.Target){
 		"F72 several keys, partial failure":             partialFailure,
 		"F72 one message outlives the time":             outlivesTheTime,
 		"F01 F03 killed in the middle, delivered again": killedInTheMiddle,

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -30,14 +29,8 @@ type harness struct {
 
 func TestAccounts(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) harness{
-		"miniredis": func(t *testing.T) harness {
-			return redisHarness(t, &redis.UniversalOptions{Addrs: []string{miniredis.RunT(t).Addr()}})
-		},
 		"redis": func(t *testing.T) harness {
 			return redisHarness(t, &redis.UniversalOptions{Addrs: []string{testservers.Redis(t)}})
-		},
-		"redis cluster": func(t *testing.T) harness {
-			return redisHarness(t, &redis.UniversalOptions{Addrs: testservers.Cluster(t, testservers.RedisServer)})
 		},
 		"DynamoDB Local": dynamoHarness,
 	} {

@@ -106,8 +106,8 @@ type stores struct {
 // needs what is left.
 const ttl = 5 * time.Second
 
-// OnEachStore runs each case on each kind of store, on a target of its own.
-func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
+// OnRedis runs each case on a Redis of its own.
+func OnRedis(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("redis", func(t *testing.T) {
 		each(t, cases, 0, func(t *testing.T) stores {
 			m := miniredis.RunT(t)
@@ -117,6 +117,10 @@ func OnEachStore(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 			}}
 		})
 	})
+}
+
+// OnDynamoDB runs each case on tables of its own.
+func OnDynamoDB(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("dynamodb", func(t *testing.T) {
 		endpoint := testservers.DynamoDB(t)
 		// A takeover may be late by two skews of a second, and by the service's whole seconds.
