@@ -58,6 +58,17 @@ func (m mutant) patch() string {
 // root is the top of the project.
 const root = "../.."
 
+// Where few bugs are planted, the tests are built as functions are, so that what they share is not
+// compiled once more.
+func TestMain(m *testing.M) {
+	if !verifyrecord.Full() && os.Getenv("MUTANTS") == "" {
+		if err := errors.Join(os.Setenv("CGO_ENABLED", "0"), os.Setenv("GOFLAGS", "-trimpath")); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
+}
+
 // TestMutants plants every bug in make verify and make mutants. Elsewhere it plants
 // those of the package that is built fastest, to see that the machinery works.
 // MUTANTS=M04,M05 plants these.

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		lockctl = filepath.Join(dir, "lockctl")
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", lockctl, "../..")
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", lockctl, "../..")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the functions, whose compiled packages it shares
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v: %s", err, out))
