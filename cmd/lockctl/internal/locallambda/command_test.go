@@ -1,7 +1,6 @@
 package locallambda
 
 import (
-	"bytes"
 	"io"
 	"net/url"
 	"os"
@@ -77,20 +76,6 @@ func TestWrongUsage(t *testing.T) {
 	s.ttl = 0
 	require.NoError(t, s.validate())
 	assert.Equal(t, []string{"LOCK_TTL=2s"}, s.env)
-}
-
-func TestHelp(t *testing.T) {
-	var b bytes.Buffer
-	cmd := Command()
-	cmd.SetOut(&b)
-	cmd.SetArgs([]string{"--help"})
-	require.NoError(t, cmd.Execute())
-	for _, want := range []string{"-c, --environments int", "--event FILE", "--env NAME=VALUE", "--store URL", "--compare BINARY", "--picture FILE"} {
-		assert.Contains(t, b.String(), want)
-	}
-	for line := range strings.Lines(b.String()) {
-		assert.LessOrEqual(t, len(line), 116, line)
-	}
 }
 
 // TestStoresThatCannotBeUsed: a store's mistake is told in one line, without a

@@ -2,7 +2,6 @@ package operate
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,52 +41,6 @@ func columns(line string) (at []int) {
 
 func linesOf(out *bytes.Buffer) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-}
-
-func TestColumnsOfWatch(t *testing.T) {
-	for _, key := range []string{"k", "account/7", strings.Repeat("k", 40)} {
-		var out bytes.Buffer
-		rows := watchTable(&out)
-		for _, s := range examples(key) {
-			require.NoError(t, rows.print(s))
-		}
-		lines := linesOf(&out)
-		require.Len(t, lines, 6)
-		for i, line := range lines {
-			if i != 3 { // the long holder moves its own row only
-				assert.Equal(t, columns(lines[0]), columns(line), "\n%s", out.String())
-			}
-		}
-	}
-}
-
-func TestColumnsOfList(t *testing.T) {
-	var out bytes.Buffer
-	rows := listTable(&out)
-	for page := range 3 {
-		var keys []lockstore.Status
-		for i, key := range []string{"a", "account/7", strings.Repeat("k", 30+5*page)} {
-			s := examples(fmt.Sprint(key, page))[1+i%2*2]
-			s.Waiting = page
-			keys = append(keys, s)
-		}
-		require.NoError(t, rows.print(keys...))
-		lines := linesOf(&out)
-		for _, line := range lines[len(lines)-3:] {
-			assert.Equal(t, columns(lines[len(lines)-1]), columns(line), "each page is aligned\n%s", out.String())
-		}
-	}
-}
-
-// A row of show stands below its heading, whatever its holder is.
-func TestColumnsOfShow(t *testing.T) {
-	for _, s := range examples("account/7") {
-		var out bytes.Buffer
-		row := showTable(&out)
-		require.NoError(t, row.print(s))
-		lines := linesOf(&out)
-		assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
-	}
 }
 
 // A line of watch begins with the time, and one of list has the age of the lease.

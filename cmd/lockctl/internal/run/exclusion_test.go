@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	runsOfAKind = 20
+	runsOfAKind = 10
 	atOnce      = 10 // runs
 	shortTTL    = time.Second
 	// late is a delay of this machine that says nothing about lockctl: a process that

@@ -313,18 +313,6 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// The command ends with 0 when lockctl ends it: this is no success.
-func TestLostWithoutTheStore(t *testing.T) {
-	t.Parallel()
-	server := testservers.Start(t, testservers.RedisServer)
-	file := filepath.Join(t.TempDir(), "file")
-	p := start(t, server.Addr, "run", "--ttl", "4", "k", "--", "sh", "-c", `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
-	lines(t, file, 1)
-	server.Kill()
-	assert.Equal(t, exit.Lost, p.status(t), p.err.String())
-	assert.Regexp(t, `^lockctl: warning: the lock of "k" cannot be renewed, and the command is ended in \S+s if that stays so: .*connection refused\n(?s:.*)the lock of "k" was lost`, p.err.String())
-}
-
 func held(t *testing.T, addr, key string) func() error {
 	return func() error { return wants(inspect(t, addr, key).State == lockstore.Held, "the key is held") }
 }

@@ -84,26 +84,6 @@ func ask(t *testing.T, ctx context.Context, method, url, body string, headers ..
 	return response.StatusCode, answer, response.Header
 }
 
-func TestLifeOfALock(t *testing.T) {
-	base, _ := start(t)
-	lock := base + "/locks/shared/reports/daily"
-	status, had, header := ask(t, t.Context(), "PUT", lock, `{"ttl": 30}`, "Content-Type", "application/json")
-	require.Equal(t, 200, status, had)
-	assert.Equal(t, "no-store", header.Get("Cache-Control"))
-	status, busy, header := ask(t, t.Context(), "PUT", lock, `{"ttl": 30}`)
-	assert.Equal(t, 409, status)
-	assert.Equal(t, "busy", busy["code"])
-	assert.NotEmpty(t, header.Get("Retry-After"))
-	status, _, _ = ask(t, t.Context(), "PATCH", lock, `{"ttl": 60}`, "Lock-Token", had["token"].(string))
-	assert.Equal(t, 200, status)
-	_, state, _ := ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, "held", state["state"])
-	status, _, _ = ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
-	assert.Equal(t, 204, status)
-	_, state, _ = ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, "free", state["state"])
-}
-
 func TestRefusals(t *testing.T) {
 	base, _ := start(t)
 	long := strings.Repeat(" ", 8<<10) + "{"
@@ -336,9 +316,7 @@ func TestAddresses(t *testing.T) {
 // Two services on one store have the same locks.
 func TestStores(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) string{
-		"redis":     func(t *testing.T) string { return "redis://" + testservers.Redis(t) },
-		"valkey":    func(t *testing.T) string { return "valkey://" + testservers.Valkey(t) },
-		"miniredis": func(t *testing.T) string { return "redis://" + miniredis.RunT(t).Addr() },
+		"redis": func(t *testing.T) string { return "redis://" + testservers.Redis(t) },
 		"dynamodb": func(t *testing.T) string {
 			lockURL := "dynamodb://serve?region=us-east-1&endpoint=" + testservers.DynamoDB(t)
 			u, err := url.Parse(lockURL)
