@@ -303,16 +303,6 @@ func TestUnknownNames(t *testing.T) {
 	require.NoError(t, asked.unknown([]string{"LOCK_CALLERS={}"}), "a function asks for one of its own")
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"WIAT", "WAIT", 2}, {"kitten", "sitting", 3}, {"saturday", "sunday", 3}, {"abc", "abc", 0}} {
-		require.Equal(t, c.want, distance(c.a, c.b), "%q %q", c.a, c.b)
-		require.Equal(t, c.want, distance(c.b, c.a), "%q %q", c.b, c.a)
-	}
-}
-
 func TestReadURL(t *testing.T) {
 	env := map[string]string{"ACCOUNTS_URL": "redis://host:6379", "BAD": "hunter2"}
 	getenv := func(name string) string { return env[name] }

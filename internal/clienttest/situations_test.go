@@ -7,15 +7,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// situations are what the programs get into. only names those that it is for. Those with
-// answers show all kinds of answers that the programs read: go test runs no others on the
-// function, because what stands before it changes answers only.
+// situations are what the programs get into. only names those that it is for.
 var situations = []struct {
 	name, only string
-	answers    bool
 	run        func(*harness)
 }{
-	{"renews while the job runs, then releases", "", true, func(h *harness) {
+	{"renews while the job runs, then releases", "", func(h *harness) {
 		p, fence := h.begin()
 		granted := time.Now()
 		state := h.state()
@@ -34,7 +31,7 @@ var situations = []struct {
 			require.Equal(h, h.program.authorization, e.request.Get("Authorization"), e.method)
 		}
 	}},
-	{"F64 two at once do not overlap", "", true, func(h *harness) {
+	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)
 		second := h.start("LOCKS_WAIT=60")
@@ -54,11 +51,11 @@ var situations = []struct {
 		require.NotContains(h, first.text.String()+second.text.String(), "overlap")
 		h.free(next)
 	}},
-	{"waits no longer than it was told to", "", false, func(h *harness) {
+	{"waits no longer than it was told to", "", func(h *harness) {
 		h.proxy.plan("PUT", cooldown, cooldown, cooldown)
 		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed
 	}},
-	{"F23 the reply of acquire is lost", "", true, func(h *harness) {
+	{"F23 the reply of acquire is lost", "", func(h *harness) {
 		h.proxy.plan("PUT", unavailable, lost)
 		p, fence := h.begin()
 		h.until("tries", func() bool { return len(h.proxy.seen("PUT", 200)) >= 2 })
@@ -70,7 +67,7 @@ var situations = []struct {
 		}
 		h.ends(p, 0, fence)
 	}},
-	{"F11 the lease ends before its grant arrives", "", true, func(h *harness) {
+	{"F11 the lease ends before its grant arrives", "", func(h *harness) {
 		h.proxy.plan("PUT", lostAndEnded)
 		p, fence := h.begin()
 		tries := h.proxy.seen("PUT", 0)
@@ -79,23 +76,23 @@ var situations = []struct {
 		require.True(h, tries[2].again() != tries[0].again() && tries[2].Fence == fence, "the lease of the third try has the fence %d", tries[2].Fence)
 		h.ends(p, 0, fence)
 	}},
-	{"F01 killed", "", false, func(h *harness) {
+	{"F01 killed", "", func(h *harness) {
 		p, fence := h.begin()
 		require.Equal(h, 409, h.put().status, "the lock is held")
 		require.NoError(h, p.Cancel())
 		h.takeOver(time.Now(), fence)
 	}},
-	{"F05 the job fails", "", false, func(h *harness) {
+	{"F05 the job fails", "", func(h *harness) {
 		p, fence := h.begin("JOB_STATUS=3")
 		h.ends(p, 3, fence)
 	}},
-	{"F69 ended by a signal", "cron.sh lock.py", false, func(h *harness) {
+	{"F69 ended by a signal", "cron.sh lock.py", func(h *harness) {
 		p, fence := h.begin()
 		require.NoError(h, p.Process.Signal(h.program.signal))
 		h.exits(p, 128+int(h.program.signal))
 		h.free(fence)
 	}},
-	{"F07 stopped for longer than the lease", "", false, func(h *harness) {
+	{"F07 stopped for longer than the lease", "", func(h *harness) {
 		p, fence := h.begin()
 		p.signalAll(h, "STOP")
 		next := h.takeOver(time.Now(), fence)
@@ -109,7 +106,7 @@ var situations = []struct {
 		require.True(h, state.State == "held" && state.Fence == next.Fence, "the next holder's lease is gone: %s", state.text)
 		h.release(next)
 	}},
-	{"F32 cut off", "", false, func(h *harness) {
+	{"F32 cut off", "", func(h *harness) {
 		p, fence := h.begin()
 		h.proxy.plan("", cut)
 		since := time.Now()
@@ -118,20 +115,20 @@ var situations = []struct {
 		h.exits(p, 79)
 		require.True(h, p.lastTick().Before(taken), "the job ran on after %v", p.lastTick().Sub(since))
 	}},
-	{"F35 the lease is gone", "", true, func(h *harness) {
+	{"F35 the lease is gone", "", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
 		p, fence := h.begin()
 		h.exits(p, 79)
 		require.Len(h, h.proxy.seen("PATCH", 0), 1, "requests for a lease that was lost")
 		h.free(fence)
 	}},
-	{"F35 the lease is gone, told by the signal", "lock.mjs", false, func(h *harness) {
+	{"F35 the lease is gone, told by the signal", "lock.mjs", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
 		p, _ := h.begin("JOB_WAITS=1")
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
-	{"signs when it has credentials", "cron.sh", false, func(h *harness) {
+	{"signs when it has credentials", "cron.sh", func(h *harness) {
 		p, fence := h.begin("AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=a/secret+of=no_one", "AWS_SESSION_TOKEN=a/session+token==", "AWS_REGION=eu-central-1")
 		h.ends(p, 0, fence)
 		day := time.Now().UTC().Format("20060102")
@@ -140,7 +137,7 @@ var situations = []struct {
 			require.Equal(h, "a/session+token==", e.request.Get("X-Amz-Security-Token"))
 		}
 	}},
-	{"refuses settings that it cannot use", "cron.sh", false, func(h *harness) {
+	{"refuses settings that it cannot use", "cron.sh", func(h *harness) {
 		for _, c := range []struct{ setting, text string }{
 			{"LOCKS_TTL=9", "LOCKS_TTL is 9; want 10 to 900"},
 			{"LOCKS_TTL=901", "LOCKS_TTL is 901; want 10 to 900"},
