@@ -33,20 +33,20 @@ build/lockctl:
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
 	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
 
-# make lint vets. The garbage collector runs less often: memory is there, and time is short.
-GO_TEST := GOGC=400 go test -race -vet=off -timeout 15m
+# make lint vets. The garbage collector runs less often: memory is there, and time is short. What only a debugger
+# reads is not linked.
+GO_TEST := GOGC=400 go test -race -vet=off -ldflags=-w -timeout 15m
 
-# First what all modules share is compiled, and what the functions are made of: otherwise several
-# tests, which build functions, would compile it at the same time. The tests of the main module
+# First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
+# tests, which build these, would compile it at the same time. go list links nothing, as go build would. The tests of the main module
 # often wait, so those of most others run beside them. Two servers of tests are slow and their
 # leases are short: they run when nothing else does.
 test: install-servers ## install what the tests need, run all with the race detector
-	go build -race ./...
-	CGO_ENABLED=0 go build -trimpath -tags=lambda.norpc ./functions/...
+	go list -export -deps -race ./... >/dev/null
+	CGO_ENABLED=0 go list -export -deps -trimpath -tags=lambda.norpc ./functions/... ./cmd/lockctl >/dev/null
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
 	cd lockstore/datastore && $(GO_TEST) -parallel 8 ./...
 	cd lockstore/cosmosstore && $(GO_TEST) -parallel 8 ./...
-	cd examples/counter && $(GO_TEST) ./...
 
 .PHONY: test-main test-others
 
@@ -58,10 +58,11 @@ test-main:
 test-others:
 	@failed=; tests() { echo "$$1:"; (cd "$$1" && shift && $(GO_TEST) "$$@") || failed="$$failed $$1"; }; \
 	tests cmd/lockctl ./...; \
-	tests verify ./faults ./checker . ./mutants; \
+	tests verify ./checker . ./mutants; \
 	tests guard/otelguard ./...; \
 	tests bench ./report; \
 	tests examples/sqlfence ./...; \
+	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
