@@ -795,8 +795,8 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 }
 
 func TestQueueOfManyInOrder(t *testing.T) {
-	bubble("F59 200 waiters, and each release is the turn of one", t, func(t *testing.T) {
-		const clients, places = 200, 128 // of memstore
+	bubble("F59 140 waiters, and each release is the turn of one", t, func(t *testing.T) {
+		const clients, places = 140, 128 // of memstore
 		b := newBench(t, Options{Wait: 10 * time.Minute})
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		var order []int // written by one at a time

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -213,22 +214,27 @@ func TestPolicies(t *testing.T) {
 	text, err := os.ReadFile("../../../template.yaml")
 	require.NoError(t, err)
 	endpoint := testservers.DynamoDB(t)
-	on := onTable(t, endpoint, "own", ownTable(t))
-	functions, err := on.template.Functions()
+	tm := readTemplate(t, nil)
+	functions, err := tm.Functions()
 	require.NoError(t, err)
 	require.NotEmpty(t, functions)
-	policies, err := allowed(on.template, nil)
+	policies, err := allowed(tm, nil)
 	require.NoError(t, err)
-	own := map[string]actions{}
-	for _, f := range functions {
-		t.Run(f.CodeURI, func(t *testing.T) {
-			used := on.events(t, f.CodeURI, built(t, f.CodeURI))
-			maps.Copy(used, sources(t, on.template, f.ID))
-			require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
-			own[f.CodeURI] = used
-			wrongPolicies(t, string(text), f.CodeURI, used)
-		})
-	}
+	own, mu := map[string]actions{}, sync.Mutex{}
+	t.Run("own", func(t *testing.T) {
+		for _, f := range functions {
+			t.Run(f.CodeURI, func(t *testing.T) {
+				t.Parallel()
+				used := onTable(t, endpoint, f.ID, ownTable(t)).events(t, f.CodeURI, built(t, f.CodeURI))
+				maps.Copy(used, sources(t, tm, f.ID))
+				require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
+				wrongPolicies(t, string(text), f.CodeURI, used)
+				mu.Lock()
+				defer mu.Unlock()
+				own[f.CodeURI] = used
+			})
+		}
+	})
 	const one = "functions/withdraw"
 	for store, on := range map[string]deployment{"part": onTable(t, endpoint, "part", sharedPart(t)), "cache": onCache(t, endpoint)} {
 		t.Run(store, func(t *testing.T) {

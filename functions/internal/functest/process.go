@@ -109,6 +109,7 @@ const ttl = 5 * time.Second
 // OnRedis runs each case on a Redis of its own.
 func OnRedis(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
 		each(t, cases, 0, func(t *testing.T) stores {
 			m := miniredis.RunT(t)
 			u := "redis://" + m.Addr()
@@ -122,6 +123,7 @@ func OnRedis(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 // OnDynamoDB runs each case on tables of its own.
 func OnDynamoDB(t *testing.T, cases map[string]func(*testing.T, *Target)) {
 	t.Run("dynamodb", func(t *testing.T) {
+		t.Parallel()
 		endpoint := testservers.DynamoDB(t)
 		// A takeover may be late by two skews of a second, and by the service's whole seconds.
 		each(t, cases, 4*time.Second, func(t *testing.T) stores {
