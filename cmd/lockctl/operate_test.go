@@ -74,9 +74,6 @@ func at(t *testing.T, storeURL string) site {
 func sites(t *testing.T) map[string]func(t *testing.T) site {
 	return map[string]func(t *testing.T) site{
 		"Redis": func(t *testing.T) site { return at(t, "redis://"+testservers.Redis(t)) },
-		"Redis Cluster": func(t *testing.T) site {
-			return at(t, "redis://"+testservers.Cluster(t, testservers.RedisServer)[0]+"?cluster=true")
-		},
 		"DynamoDB": func(t *testing.T) site {
 			u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 				RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
@@ -582,6 +579,7 @@ func (p site) testResolveRepeats(t *testing.T) {
 // The command under a lease that an operator revokes is ended, and the next one begins when
 // the revoked lease is over.
 func TestRevokeEndsACommand(t *testing.T) {
+	t.Parallel()
 	p := at(t, "redis://"+testservers.Redis(t))
 	file := filepath.Join(t.TempDir(), "file")
 	cmd, _, stderr := p.command("run", "--ttl", "3", "k", "--", "sh", "-c", `trap 'echo told > "$1"; exit 1' TERM; while :; do sleep 0.05; done`, "sh", file)
@@ -624,6 +622,7 @@ func TestSignalEndsLocal(t *testing.T) {
 }
 
 func TestErrorsOfTheStore(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t)
 	p := at(t, "redis://"+addr)
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -697,6 +696,7 @@ func TestRightsOnZooKeeper(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
 	assert.Equal(t, result{0, "no setting that endangers locks was found\n", ""}, good.lockctl("check"))
 	assert.Equal(t, result{0, "", ""}, good.lockctl("check", "--json"))
@@ -713,6 +713,7 @@ func TestCheck(t *testing.T) {
 
 // At a terminal revoke asks for what it would end.
 func TestRevokeAsks(t *testing.T) {
+	t.Parallel()
 	p := at(t, "redis://"+testservers.Redis(t))
 	lease := p.take("k", "hangs")
 	type1 := func(text string, args ...string) (status int, shows string) {
@@ -754,6 +755,7 @@ func TestRevokeAsks(t *testing.T) {
 
 // What is said of a full disk is neither "no" nor that the store does not answer.
 func TestOutputNotWritable(t *testing.T) {
+	t.Parallel()
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("this system has no /dev/full")
@@ -794,6 +796,7 @@ func TestOutputNotWritable(t *testing.T) {
 // Each command of these pages runs, in the order of the page, while the holder that the page
 // shows holds the key.
 func TestCommandsOfThePages(t *testing.T) {
+	t.Parallel()
 	addr := testservers.Redis(t, "--appendonly", "yes") // or check has something to say
 	p := at(t, "redis://"+addr)
 	lease := p.take("account/7", "withdraw")
@@ -911,6 +914,7 @@ func deletesNode(t *testing.T, command string) {
 // The region and the credentials are those of a profile. DynamoDB Local has other tables
 // for each region and each access key, so a wrong profile finds no table.
 func TestProfile(t *testing.T) {
+	t.Parallel()
 	u := &url.URL{Scheme: "dynamodb", Host: "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36),
 		RawQuery: url.Values{"endpoint": {testservers.DynamoDB(t)}, "region": {"eu-central-1"}}.Encode()}
 	makeTable(t, u) // with the access key "local"

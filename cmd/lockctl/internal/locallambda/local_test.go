@@ -252,6 +252,7 @@ func phaseOf(t *testing.T, s settings) phase {
 
 // TestStoreThatNobodyHas: lockctl hands a store that it does not know to the function.
 func TestStoreThatNobodyHas(t *testing.T) {
+	t.Parallel()
 	s := sample(t)
 	s.store, s.before, s.after = "etcd://host", "", ""
 	err := run(testContext(t), s, &printer{out: io.Discard})
@@ -291,6 +292,7 @@ func TestEveryStore(t *testing.T) {
 // TestInterrupted: a Ctrl-C in the middle ends the run at once, and goleak sees
 // whatever would be left.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*settings){
 		"while events are sent": func(s *settings) { s.events = mostEvents },
 		"while one is frozen": func(s *settings) {
@@ -376,6 +378,7 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func TestFunctionThatFails(t *testing.T) {
+	t.Parallel()
 	out := func() (*printer, *bytes.Buffer) {
 		var b bytes.Buffer
 		return &printer{out: &b}, &b
@@ -432,6 +435,7 @@ func TestFunctionThatFails(t *testing.T) {
 }
 
 func TestHooks(t *testing.T) {
+	t.Parallel()
 	s := echo(t, `{"do": "echo"}`)
 	s.env = []string{"PLACE={{store}}/x"}
 	s.wait = 1500 * time.Millisecond
