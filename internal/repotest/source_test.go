@@ -3,7 +3,6 @@ package repotest
 import (
 	"fmt"
 	"go/ast"
-	"go/build/constraint"
 	"regexp"
 	"slices"
 	"testing"
@@ -35,47 +34,6 @@ func envReaders(files []file) []string {
 // sleeps finds tests that sleep.
 func sleeps(files []file) []string {
 	return uses(files, file.test, regexp.MustCompile(`^time\.Sleep$`), "use testing/synctest, or wait for the thing itself")
-}
-
-// initFuncs finds init functions.
-func initFuncs(files []file) (problems []string) {
-	for _, f := range files {
-		for _, d := range f.ast.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && fn.Name.Name == "init" {
-				problems = append(problems, fmt.Sprintf("%s: init(): do it in main or in a constructor, where its errors are seen", f.at(fn)))
-			}
-		}
-	}
-	return problems
-}
-
-// systems are the tags that a test may be built by: a test of what only some
-// systems have.
-var systems = []string{"unix", "linux", "darwin", "windows", "freebsd", "amd64", "arm64"}
-
-// hiddenTests finds tests that a plain go test leaves out.
-func hiddenTests(files []file) (problems []string) {
-	for _, f := range files {
-		for _, group := range f.ast.Comments {
-			for _, c := range group.List {
-				expr, err := constraint.Parse(c.Text)
-				if !f.test() || group.Pos() > f.ast.Package || err != nil {
-					continue // no build tag
-				}
-				var other []string
-				expr.Eval(func(tag string) bool {
-					if !slices.Contains(systems, tag) {
-						other = append(other, tag)
-					}
-					return true
-				})
-				if other != nil {
-					problems = append(problems, fmt.Sprintf("%s: the build tag %q hides a test; look at testing.Short() or skip with a reason", f.at(c), other))
-				}
-			}
-		}
-	}
-	return problems
 }
 
 // public are the packages that users read.
@@ -144,8 +102,6 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 func TestSource(t *testing.T) {
 	files := mustFiles(t)
 	t.Run("only boot reads the environment", func(t *testing.T) { none(t, envReaders(files)) })
-	t.Run("no init", func(t *testing.T) { none(t, initFuncs(files)) })
-	t.Run("no build tag hides a test", func(t *testing.T) { none(t, hiddenTests(files)) })
 	t.Run("no test sleeps", func(t *testing.T) { none(t, sleeps(files)) })
 	t.Run("what users see is documented", func(t *testing.T) { none(t, undocumented(files)) })
 }
@@ -158,13 +114,6 @@ func TestSourceRulesCatch(t *testing.T) {
 		caught(t, envReaders(one("guard/a.go", text)), "guard/a.go:3: os.Getenv", "guard/a.go:4: os.LookupEnv", "os.Environ")
 		caught(t, envReaders(one("boot/a.go", text)))
 		caught(t, envReaders(one("guard/a_test.go", text)))
-	})
-	t.Run("init", func(t *testing.T) {
-		caught(t, initFuncs(one("a.go", "package p\ntype t int\nfunc (t) init() {}\nfunc init() {}")), "a.go:4")
-	})
-	t.Run("tags", func(t *testing.T) {
-		caught(t, hiddenTests(one("a_test.go", "//go:build integration && !short\n\npackage p")), `"integration" "short"`)
-		caught(t, hiddenTests(one("a_test.go", "//go:build linux || darwin\n\npackage p")))
 	})
 	t.Run("sleep", func(t *testing.T) {
 		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nfunc f() {\n\ttime.Sleep(1)\n}")), "a_test.go:4")
