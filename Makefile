@@ -38,8 +38,8 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 GO_TEST := GOGC=400 go test -race -vet=off -ldflags=-w -timeout 15m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
-# tests, which build these, would compile it at the same time. go list links nothing, as go build would. The tests of the main module
-# often wait, so those of most others run beside them. Two servers of tests are slow and their
+# tests, which build these, would compile it at the same time. go list links nothing, as go build would. The
+# tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
 # leases are short: they run when nothing else does.
 test: install-servers ## install what the tests need, run all with the race detector
 	go list -export -deps -race ./... >/dev/null
@@ -50,9 +50,10 @@ test: install-servers ## install what the tests need, run all with the race dete
 
 .PHONY: test-main test-others
 
-# What takes longest comes first, so that nothing waits for it in the end.
+# What only waits comes first, while others are linked, and then what takes longest, so that nothing waits for it in
+# the end.
 test-main:
-	$(GO_TEST) -parallel 16 ./lockstore/... ./...
+	$(GO_TEST) -parallel 16 ./internal/clienttest ./lockstore/... ./...
 
 # After a failure the next module's tests run, too.
 test-others:
