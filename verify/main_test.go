@@ -171,17 +171,6 @@ func TestNextSeed(t *testing.T) {
 	require.ErrorContains(t, err, rounds)
 }
 
-func TestReadmeSentence(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "README.md")
-	require.NoError(t, os.WriteFile(file, []byte("a\n<!-- verify -->\nold\n<!-- /verify -->\nb\n"), 0o644))
-	require.NoError(t, markReadme(file, "5 histories"))
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.Equal(t, "a\n<!-- verify -->\n5 histories\n<!-- /verify -->\nb\n", string(text))
-	require.NoError(t, os.WriteFile(file, []byte("nothing"), 0o644))
-	require.ErrorContains(t, markReadme(file, "x"), "<!-- verify -->")
-}
-
 // The page and the README's sentence are made from the kept record.
 func TestPageIsOfTheRecord(t *testing.T) {
 	r, err := load[Record]("../docs/verification.json")
