@@ -255,7 +255,8 @@ func (c *call) write(v view, next rules.State) (view, error) {
 	if err := c.ctx.Err(); err != nil {
 		return v, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
-	value, began := s.encode(v, next), time.Now()
+	replacing := s.replacing(v, next)
+	value, began := encode(replacing), time.Now()
 	e, err := s.kv.Write(c.ctx, c.key, value, v.version)
 	if err != nil {
 		s.forget(c.key)
@@ -277,11 +278,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 		return v, c.failed(errors.New("the service's reply to a write has the old version or no time"))
 	}
 	s.learn(e.WrittenAt, began)
-	e.Value = value
-	written, err := s.view(c.key, e)
-	if err != nil {
-		return v, c.failed(err)
-	}
+	written := s.viewOf(replacing, e)
 	s.remember(c.key, written)
 	written.own, written.fresh = true, true
 	return written, nil

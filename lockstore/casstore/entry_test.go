@@ -152,10 +152,10 @@ func TestLargestEntry(t *testing.T) {
 	for i := range book.Marks {
 		next.Ended = append(next.Ended, rules.Ended{Owner: owner(i), Fence: fence, How: rules.Revoked})
 	}
-	require.Less(t, len(s.encode(view{}, next)), 36<<10)
+	require.Less(t, len(encode(s.replacing(view{}, next))), 36<<10)
 	next.Queue, next.Holders = nil, nil
 	next.Closed = rules.Closed{Since: time.Unix(1<<32, 1), For: lockstore.MaxResultTime, Result: make([]byte, lockstore.MaxResultBytes), Text: text}
-	require.Less(t, len(s.encode(view{}, next)), MaxValue)
+	require.Less(t, len(encode(s.replacing(view{}, next))), MaxValue)
 }
 
 // A process remembers what it wrote last, and no results: these may be large.
@@ -193,12 +193,12 @@ func FuzzDecode(f *testing.F) {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt)
 			return
 		}
-		again, err := s.view("k", Entry{Value: s.encode(v, v.State), Version: "v", WrittenAt: r.entry.WrittenAt})
+		again, err := s.view("k", Entry{Value: encode(s.replacing(v, v.State)), Version: "v", WrittenAt: r.entry.WrittenAt})
 		require.NoError(t, err)
 		require.Equal(t, v.State, again.State)
 		var before, after map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal([]byte(text), &before))
-		require.NoError(t, json.Unmarshal(s.encode(v, v.State)[len(mark)+9:], &after))
+		require.NoError(t, json.Unmarshal(encode(s.replacing(v, v.State))[len(mark)+9:], &after))
 		for name := range v.entry.other {
 			require.Contains(t, after, name)
 		}
