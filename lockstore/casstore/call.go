@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/pause"
@@ -19,9 +20,13 @@ var book = rules.Book{Places: 64, Marks: 16}
 
 // Do implements driver.Driver.
 func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	a, err := (&call{store: s, ctx: ctx, key: key, Request: r}).do()
-	if a.Outcome == driver.Granted {
+	c := &call{store: s, ctx: ctx, key: key, Request: r}
+	a, err := c.do()
+	switch {
+	case a.Outcome == driver.Granted:
 		a.TTL -= s.opt.Margin
+	case a.Outcome == driver.Refused && a.Position > 0 && c.fresh:
+		a.Note = driver.Note(strconv.FormatInt(int64(a.Status.Fence), 10)) // see handedOver
 	}
 	return a, err
 }
@@ -35,6 +40,7 @@ type call struct {
 	driver.Request
 
 	sent      bool // a write was sent: a failure leaves the outcome unknown
+	fresh     bool // the answer rests on a read or a write since the call began
 	conflicts int
 	tried     driver.Answer // of the last write
 	room      string        // the version of the entry when this Leave last let a renewal go first
@@ -53,6 +59,7 @@ func (c *call) do() (driver.Answer, error) {
 			return driver.Answer{}, err
 		}
 		next, changed, a, basis := c.decide(v, c.Request)
+		c.fresh = v.fresh
 		switch {
 		case basis == rules.OnStamp && !v.own:
 			v, err = c.write(v, v.State) // as it is, for the service's stamp
@@ -151,6 +158,7 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if err != nil {
 		return driver.Answer{}, err
 	}
+	c.fresh = true
 	if c.Kind == driver.Revoke { // a lease that this write has handed over has an end only now
 		a.Status.Holders = c.status(written).Holders
 	}

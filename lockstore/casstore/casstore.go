@@ -111,6 +111,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -211,8 +212,7 @@ const (
 )
 
 // Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
-// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often. It may take
-// long, because it never returns Granted: no trust counts from its beginning.
+// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -222,6 +222,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 	if heard != nil {
 		look = listenTime
 	}
+	wasWoken := false
 	for began := time.Now(); ; {
 		select {
 		case <-time.After(look):
@@ -229,7 +230,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 			defer l.stop()
 			heard, woken = nil, l.woken
 		case <-woken:
-			return ask, nil
+			wasWoken = true
 		case <-ctx.Done():
 			return ask, ctx.Err()
 		}
@@ -237,8 +238,12 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		if err != nil {
 			return ask, errors.Join(ctx.Err(), pause.For(ctx, longLook))
 		}
+		if a := s.handedOver(v, r); a.Outcome == driver.Granted {
+			s.remember(key, v) // the owner writes next
+			return a, nil
+		}
 		wait := book.Wait(v.State, s.clockAt(v), r.Owner)
-		if wait <= 0 {
+		if wait <= 0 || wasWoken {
 			return ask, nil
 		}
 		look = max(shortLook, min(wokenLook, wait))
@@ -248,6 +253,23 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		}
 		look = look*3/4 + rand.N(look/2)
 	}
+}
+
+// leastTrust is for how long an owner has to trust what it was handed.
+const leastTrust = time.Second / 2
+
+// handedOver is the answer to an owner that was handed the key since its last refusal. That refusal rests on a read
+// or a write of its own call, and the hand-over has a larger fence. So it is younger than the moment when
+// this call was sent, and lasts for a Turn from then on at least, however long this Await takes.
+func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
+	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
+	ttl := driver.Turn - r.Elapsed - s.opt.Margin
+	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
+	if i < 0 || err != nil || ttl < leastTrust || int64(v.Holders[i].Fence) <= refusedAt {
+		return a
+	}
+	h := v.Holders[i]
+	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: ttl}
 }
 
 // listener is what Listen has returned.
