@@ -86,7 +86,8 @@ func (c *call) do() (driver.Answer, error) {
 }
 
 // start returns this process's last write of the key if one more write on top of it is the whole
-// answer: that write checks the version. Otherwise it reads.
+// answer: that write checks the version. Otherwise it reads. So it does if somebody waits: others have
+// probably joined since, and a conflict costs more than a read.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -94,7 +95,7 @@ func (c *call) start() (view, error) {
 	case driver.Abandon: // of an owner that the entry may not know
 		return c.read(false)
 	}
-	if v, ok := c.store.remembered(c.key); ok && c.ctx.Err() == nil {
+	if v, ok := c.store.remembered(c.key); ok && len(v.Queue) == 0 && c.ctx.Err() == nil {
 		_, changed, a, basis := c.decide(v, c.Request)
 		if changed && basis != rules.OnStamp && a.Outcome != driver.Refused {
 			return v, nil

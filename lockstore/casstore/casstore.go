@@ -45,12 +45,13 @@
 //	acquire a free key                        2, and 1 after a release by the same process
 //	a refusal                                 1, and one more to take a place in the queue
 //	a refusal because the key is in doubt     2: one is a write
-//	Renew, Release, MarkStarted, Complete     1, and 2 from another process
+//	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
 //	Leave, Revoke                             2
 //	takeover, also of a key kept for others   3
 //	repeat of a request                       2
-//	extend a lease that was handed over       2
+//	extend a lease that was handed over       2, and none if the owner waited for less than 1.5 s and
+//	                                          its work is short
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that ends a lease. The first read of a process is a fresh one.
@@ -69,7 +70,8 @@
 // An entry is JSON behind a mark and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
 // while both are in use. Each process keeps in memory its last write of each key, for at most
-// 1,024 keys, but not of a key that is completed or in a cooldown.
+// 1,024 keys, but not of a key that is completed or in a cooldown. An owner that was handed the key
+// keeps what it has read there in place of a write.
 //
 // # A KV of one's own
 //
@@ -149,8 +151,8 @@ type store struct {
 
 	mu    sync.Mutex
 	clock lastStamp
-	// writes is this process's last write of each key. Only decisions that are written may rest on it: the
-	// write checks the version.
+	// writes is this process's last write of each key, or what it has read when it was handed the key. Only
+	// decisions that are written may rest on it: the write checks the version.
 	writes map[string]view
 }
 
