@@ -452,6 +452,9 @@ func testDynamoDB(t *testing.T) {
 			again.ExpressionAttributeValues = maps.Clone(in.ExpressionAttributeValues)
 			again.ExpressionAttributeValues[":me"] = me
 			again.ExpressionAttributeValues[":fence"] = fence
+			if again.ExpressionAttributeValues[":mine"] != nil { // the queue has the holder in front
+				again.ExpressionAttributeValues[":mine"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{me}}
+			}
 			_, err := client.UpdateItem(ctx, &again)
 			fatal(err)
 		}
