@@ -367,7 +367,7 @@ var faults = map[string]struct {
 	"F03 killed after the charge":  {started: true, run: func(o *one) func() { return killed(o, true) }},
 	"F63 timed out after the charge": {started: true, run: func(o *one) func() {
 		stop := o.stop(true, 0)
-		done := o.sending(o.start(lambdatest.Config{Timeout: 2 * time.Second}))
+		done := o.sending(o.start(lambdatest.Config{Timeout: 6 * time.Second}))
 		o.reached(stop)
 		require.NotEmpty(o.t, done().ErrorType)
 		close(stop.open)
@@ -382,7 +382,7 @@ var faults = map[string]struct {
 	"F07 frozen after the charge":      {started: true, run: func(o *one) func() { return frozen(o, true) }},
 	"F25 the result cannot be stored": {started: true, table: true, run: func(o *one) func() {
 		o.database.loseResults(o.order, true)
-		r := o.send(o.start(lambdatest.Config{Timeout: 4 * time.Second}))
+		r := o.send(o.start(lambdatest.Config{Timeout: 8 * time.Second}))
 		require.Empty(o.t, r.ErrorType, "the result stands: %s", r.ErrorMessage)
 		o.database.loseResults(o.order, false)
 		return nil
