@@ -32,10 +32,10 @@ const (
 	probes    = "internal/size/probe"
 	mb        = 1_000_000
 	noLock    = 6.0
-	redisTop  = 8.9
+	redisTop  = 8.95
 	dynamoTop = 8.3
 	bothTop   = 11.15 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
-	cosmosTop = 7.45
+	cosmosTop = 7.5
 	dataTop   = 7.2
 	zkTop     = 6.6
 )
