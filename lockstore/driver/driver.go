@@ -143,7 +143,7 @@ type Answer struct {
 	HandedOver []Owner
 
 	// Wake are the parked owners that the caller has to wake: the key was handed over to them, or
-	// it was completed, and they can ask for the result.
+	// it was completed, and they can ask for the result. The answer to a repeat may have none.
 	Wake []Owner
 
 	Note Note // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner

@@ -43,6 +43,7 @@
 //
 //	Acquire, Renew, Release, MarkStarted, Complete  dynamodb:UpdateItem, dynamodb:GetItem
 //	Leave, ResolveEffect, ResolveNoEffect, Revoke   dynamodb:GetItem, dynamodb:UpdateItem
+//	TakeAddress                                     dynamodb:UpdateItem
 //	Inspect, AwaitTurn                              dynamodb:GetItem
 //	Check                                           dynamodb:DescribeTable, dynamodb:DescribeTimeToLive
 //	StillHeld                                       dynamodb:ConditionCheckItem
@@ -104,6 +105,11 @@
 // holder's text, so from about 5 holders on each write costs 2 units. Their requests read first, and often
 // find that another holder was quicker. With 16 runs, 5 ms away, for a key that 5 may hold, a run takes
 // about 4 writes and 4 reads with 20 ms of work, and each holder more makes that more.
+//
+// The address of a parked owner has a row of its own: the partition key is that of the key's row, a newline and a hash. An
+// Acquire that parks takes a read and two writes, and TakeAddress one write; each write of an address costs a unit for
+// each KB of it. A Release that hands over to a parked place takes two writes. The row stays without its address until
+// its time to live, and for ever in a table that has none.
 //
 // A result is in the key's row, from Complete until the next grant. Each write of such a row costs
 // a write unit for each KB of the row: the Complete, each Acquire that it refuses, and the next
@@ -232,6 +238,10 @@
 //     request before the correction, and its fence is still larger than the present time.
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
+//
+// A reply that is lost may take a wake-up with it: the answer to the second request of a Complete names no parked
+// owner, nor does the answer to a repeat of any call, and a second TakeAddress finds nothing (its outcome is unknown). The parked
+// owner then asks after a time of its own.
 //
 // The SDK may send a renewal twice. The answer to the second request may be that the lease
 // is lost. If the first request arrives after that, it can extend the lease. Then the key

@@ -13,7 +13,7 @@ import (
 // The queue of a key is a list in its row: the owner of the lease if it has the key alone, and
 // then those who wait, in the order of arrival.
 const (
-	// maxPlaces keeps a row with a short key below two write units.
+	// maxPlaces keeps a row with a short key below two write units, if few of the places are parked.
 	maxPlaces = 64
 
 	// shortLook is the pause before a waiter's first read, and at least between two of them.

@@ -94,6 +94,10 @@
 // entry's name in braces, a newline and a hash of the entry's name and the owner. If the entry's name has a brace, the list begins with
 // it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //
+// The address of a parked owner is a string, for the time that the request says or until it is taken. Its name is that of the
+// owner's list, a newline and "address". If the reply to a request is lost that hands the key over, closes it or takes an address, a
+// repeat does not say it again: the parked owner then asks after a time of its own.
+//
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
 // these are 13 MB.
