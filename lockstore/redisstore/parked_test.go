@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,11 +73,14 @@ func TestAddress(t *testing.T) {
 
 // The client sends a request again whose reply was lost, and finds nothing.
 func TestAddressWhoseReplyIsLost(t *testing.T) {
+	var mu sync.Mutex // the client uses another connection for each attempt
 	answers := []string{"", "$1\r\nA\r\n", "$1\r\nA\r\n"}
 	addr := fakeServer(t, func(command []string) string {
 		if !strings.EqualFold(command[0], "evalsha") {
 			return "+OK\r\n"
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		answer := answers[0]
 		answers = answers[1:]
 		return answer
