@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // machine is what these tests read of a state machine in the Amazon States Language.
@@ -20,11 +22,17 @@ type machine struct {
 }
 
 type state struct {
-	Type, Next, Default, Resource string
-	Parameters                    map[string]any
-	Choices, Catch                []struct{ Next string }
-	Seconds, TimeoutSeconds       int
-	Retry                         []retrier
+	Type, Next, Default, Resource             string
+	Parameters, ResultSelector                map[string]any
+	ResultPath                                string // "" is null, or is not there
+	Choices, Catch                            []following
+	Seconds, HeartbeatSeconds, TimeoutSeconds int
+	Retry                                     []retrier
+}
+
+type following struct {
+	ErrorEquals      []string
+	ResultPath, Next string
 }
 
 type retrier struct {
@@ -57,20 +65,23 @@ func look(v any, path string) any {
 // The states that acquire, renew and release the lock.
 const (
 	acquireState = "Acquire"
+	waitState    = "WaitForLock"
 	renewState   = "Renew"
 	releaseState = "Release"
 	abandonState = "Abandon"
 )
 
 const (
-	invokeFunction = "arn:aws:states:::lambda:invoke"
-	updateItem     = "arn:aws:states:::dynamodb:updateItem"
+	invokeFunction   = "arn:aws:states:::lambda:invoke"
+	invokeWithAToken = invokeFunction + ".waitForTaskToken"
+	updateItem       = "arn:aws:states:::dynamodb:updateItem"
 )
 
 // final are the errors for which a second try does not help.
 var final = map[string][]string{
-	invokeFunction: {"LockInvalid", "LockCorrupt", "LockLost"},
-	updateItem:     {"DynamoDB.ConditionalCheckFailedException"},
+	invokeFunction:   {"LockInvalid", "LockCorrupt", "LockLost"},
+	invokeWithAToken: {"LockInvalid", "LockCorrupt", "LockLost"},
+	updateItem:       {"DynamoDB.ConditionalCheckFailedException"},
 }
 
 // next are the states that may follow.
@@ -82,23 +93,36 @@ func (s *state) next() (all []string) {
 	return slices.DeleteFunc(all, func(name string) bool { return name == "" })
 }
 
+// pause is the longest before a retry, after so many others.
+func (re retrier) pause(tries int) time.Duration {
+	return time.Duration(min(re.IntervalSeconds*math.Pow(re.BackoffRate, float64(tries)), re.MaxDelaySeconds) * float64(time.Second))
+}
+
 // longest is the longest time that a state can take, with all its retries.
 func (s *state) longest() time.Duration {
-	seconds := float64(s.Seconds + s.TimeoutSeconds)
+	once := time.Duration(s.Seconds+s.TimeoutSeconds) * time.Second
+	all := once
 	for _, re := range s.Retry {
 		for i := range re.MaxAttempts {
-			seconds += float64(s.TimeoutSeconds) + min(re.IntervalSeconds*math.Pow(re.BackoffRate, float64(i)), re.MaxDelaySeconds)
+			all += once + re.pause(i)
 		}
 	}
-	return time.Duration(seconds * float64(time.Second))
+	return all
 }
 
 // longest is the longest time from a state's begin to the end of one of the others, or of the
-// execution.
-func (m machine) longest(from string, to ...string) (longest time.Duration) {
+// execution, if it comes to no state twice. One that waits may: the machine's own time bounds that.
+func (m machine) longest(from string, to ...string) time.Duration {
+	return m.longestPath(nil, from, to)
+}
+
+func (m machine) longestPath(before []string, from string, to []string) (longest time.Duration) {
+	before = append(slices.Clone(before), from)
 	if !slices.Contains(to, from) {
 		for _, next := range m.States[from].next() {
-			longest = max(longest, m.longest(next, to...))
+			if !slices.Contains(before, next) {
+				longest = max(longest, m.longestPath(before, next, to))
+			}
 		}
 	}
 	return m.States[from].longest() + longest
@@ -112,7 +136,7 @@ func TestTimes(t *testing.T) {
 			continue
 		}
 		assert.Positive(t, s.TimeoutSeconds, name)
-		if s.Resource == invokeFunction {
+		if s.Resource != updateItem {
 			assert.Greater(t, s.TimeoutSeconds, functionTimeout(t), "%s: the function has this time to answer", name)
 		}
 		for _, re := range s.Retry[1:] { // the first is for what is final
@@ -120,10 +144,25 @@ func TestTimes(t *testing.T) {
 				"%s: %v: has to wait longer each time, up to a bound, with full jitter", name, re.ErrorEquals)
 		}
 	}
-	for _, from := range []string{acquireState, renewState} {
-		ttl := look(m.States[from].Parameters, "$.Payload.ttl").(float64)
-		// What trusts the lock ends with Renew or Release, and that has to arrive.
-		assert.Less(t, m.longest(m.States[from].Next, renewState, releaseState).Seconds(), ttl, "%s: for as long as the lock lasts", from)
+	ttl := func(state string) float64 { return look(m.States[state].Parameters, "$.Payload.ttl").(float64) }
+	// What trusts the lock ends with Renew or Release, and that has to arrive. The lock begins with the
+	// first request that is granted: of Acquire, or of a wait whose own wake-up is lost.
+	rest := func(state string) time.Duration { return m.longest(m.States[state].Next, renewState, releaseState) }
+	wait, again := m.States[waitState], retrier{}
+	for _, re := range m.States[waitState].Retry {
+		if slices.Contains(re.ErrorEquals, "States.Timeout") {
+			again = re
+		}
 	}
+	before := time.Duration(wait.HeartbeatSeconds)*time.Second + again.pause(again.MaxAttempts) + m.States[acquireState].longest()
+	assert.Less(t, (before + rest(acquireState)).Seconds(), ttl(acquireState), "for as long as the lock lasts")
+	assert.Less(t, rest(renewState).Seconds(), ttl(renewState), "for as long as the lock lasts")
+	assert.Equal(t, ttl(acquireState), ttl(waitState))
+
+	// A shorter one than the turn would ask for nothing during each turn; a state whose time is over has failed
+	// by another name than one whose heartbeat is missing.
+	assert.Greater(t, wait.HeartbeatSeconds, int(lockstore.MaxParked.Seconds()))
+	assert.Greater(t, wait.TimeoutSeconds, wait.HeartbeatSeconds, "Step Functions wants that")
+	assert.Contains(t, again.ErrorEquals, "States.HeartbeatTimeout")
 	assert.LessOrEqual(t, m.longest(m.StartAt).Seconds(), float64(m.TimeoutSeconds))
 }

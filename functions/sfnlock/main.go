@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -12,6 +13,7 @@ import (
 )
 
 func main() {
-	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
-	boot.Start(g, guard.TakesOwnLocks(handler(g)))
+	wake := boot.Must(sfnwake.FromEnv(boot.Getenv))
+	g := boot.MustGuardWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	boot.Start(g, guard.TakesOwnLocks(handler(g, wake)))
 }

@@ -12,7 +12,7 @@ func TestEvents(t *testing.T) {
 	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
 	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
 	functest.Events(t, "sfnlock", func(w functest.World) any {
-		return handler(w.Guard)
+		return handler(w.Guard, nil)
 	}, map[string]func(*testing.T, functest.World){
 		"sfnlock":            held,
 		"sfnlock-aborted":    free,

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,27 +47,32 @@ type failure struct{ Error, Cause string }
 
 // payout is an execution of the machine.
 type payout struct {
-	name   string // of its account, too
-	input  map[string]any
-	faults map[string]fault // by state
-	always bool             // in each attempt, and not in the first one only
-	before func(state string, attempt int)
-	want   string // SUCCEEDED, ABORTED, or the error of one that has failed
-	others int64  // what others have withdrawn meanwhile
-	held   bool   // the release has failed for good, and the lease ends by its time
+	name    string
+	account string
+	input   map[string]any
+	faults  map[string]fault // by state
+	always  bool             // in each attempt, and not in the first one only
+	before  func(state string, attempt int)
+	frees   func()           // another execution releases the lock, when this one waits; nil: the lock is free
+	deaf    int              // how many wake-ups are lost
+	pauses  map[string][]int // see run.cjs
+	want    string           // SUCCEEDED, ABORTED, or the error of one that has failed
+	others  int64            // what others have withdrawn meanwhile
+	held    bool             // the release has failed for good, and the lease ends by its time
 
 	mu       sync.Mutex
 	attempts map[string]int
-	fence    any  // of its lock
-	debited  bool // the payout was made
+	fence    any   // of its lock
+	debited  bool  // the payout was made
+	from, to int64 // when it took its place: between these ticks; 0 is not yet
 }
 
 func arn(name string) string { return caller{name: name}.arn() }
 
 // TestPayout runs the machine in an interpreter that others wrote, with the function as it is
-// deployed, and locks and accounts in a DynamoDB Local. Three things are not the interpreter's own: the two
-// service integrations, which it does not have, come here; Pay takes no time; and only Acquire's retries while
-// the lock is busy wait as long as the definition says, with its jitter.
+// deployed, and locks and accounts in a DynamoDB Local. Not the interpreter's own are the three
+// service integrations, which it does not have, and that Pay takes no time and a heartbeat a second. Only
+// the retries of one wait that finds no place take as long as the definition says, with its jitter.
 //
 // Each task fails in each way, once and for good, and is stopped. Whatever happens, the payout is made once or
 // not at all, the lock is free afterwards, and a late request of the execution takes no lock. The executions take
@@ -75,7 +82,7 @@ func TestPayout(t *testing.T) {
 	l := openLocal(t)
 	all := map[string]*payout{}
 	add := func(name, want string, change func(*payout)) {
-		e := &payout{name: name, want: want, input: map[string]any{"key": accounts.Key(name), "amount": amount}, attempts: map[string]int{}}
+		e := &payout{name: name, account: name, want: want, input: map[string]any{"key": accounts.Key(name), "amount": amount}, attempts: map[string]int{}}
 		if change != nil {
 			change(e)
 		}
@@ -90,14 +97,15 @@ func TestPayout(t *testing.T) {
 	} {
 		add(name, "BadInput", func(e *payout) { change(e.input) })
 	}
-	add("busy", "SUCCEEDED", func(e *payout) {
-		lease, err := l.locks.Acquire(t.Context(), lockstore.Request{Key: accounts.Key(e.name), Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
-		e.before = func(state string, attempt int) {
-			if state == acquireState && attempt == 1 {
-				assert.NoError(t, l.locks.Release(t.Context(), lease))
-			}
-		}
+	waits := func(e *payout) { e.frees = l.blocked(e.account) }
+	add("busy", "SUCCEEDED", waits)
+	add("wake-up-lost", "SUCCEEDED", func(e *payout) {
+		waits(e)
+		e.deaf = 1
+	})
+	add("no-place", "SUCCEEDED", func(e *payout) {
+		waits(e)
+		e.faults, e.pauses = map[string]fault{waitState: {err: "LockBusy"}}, map[string][]int{waitState: {20, 20, -1, 20}}
 	})
 	for state, s := range readMachine(t).States {
 		final := final[s.Resource]
@@ -108,12 +116,15 @@ func TestPayout(t *testing.T) {
 			add(state+"-"+what, want, func(e *payout) {
 				e.faults, e.always = map[string]fault{state: f}, always
 				e.held = state == releaseState && want == "SUCCEEDED" && (always || slices.Contains(final, f.err))
+				if state == waitState {
+					waits(e)
+				}
 				if state == abandonState { // it runs after another failure, which is the one to be seen
 					e.faults["Claim"] = fault{err: "DynamoDB.ConditionalCheckFailedException"}
 				}
 			})
 		}
-		if state != acquireState && state != abandonState {
+		if state != acquireState && state != waitState && state != abandonState {
 			// The lock gets lost, and others have been at the account. What comes after that is refused.
 			add(state+"-lost", final[len(final)-1], func(e *payout) {
 				e.others = 1
@@ -159,9 +170,12 @@ func TestPayout(t *testing.T) {
 	}
 
 	taken := map[[2]string]bool{}
-	for name, got := range l.run(all) {
+	for name, got := range l.run(all, 8) {
 		t.Run(name, func(t *testing.T) {
 			e := all[name]
+			if e.frees != nil {
+				e.frees()
+			}
 			for i := range len(got.States) - 1 {
 				taken[[2]string{got.States[i], got.States[i+1]}] = true
 			}
@@ -210,6 +224,65 @@ func TestPayout(t *testing.T) {
 	}
 }
 
+// All these executions want one lock at once. No function runs while they wait. Some functions die when they have
+// handed the lock over, and their wake-ups are lost. All executions pay, in the order in which they took their places.
+func TestPayoutsThatWait(t *testing.T) {
+	testservers.StepFunctions(t, "") // skips where there is none
+	l := openLocal(t)
+	const executions, parked = 60, 32 // DynamoDB has 64 places, and half of them may be parked
+	const account = "all"
+	require.NoError(t, l.ledger.Create(t.Context(), account, executions*amount))
+	free := l.blocked(account)
+	var wakeUps atomic.Int32
+	l.dies = func() bool { return wakeUps.Add(1)%12 == 0 }
+	all := map[string]*payout{}
+	for i := range executions {
+		name := fmt.Sprintf("%s-%d", account, i)
+		all[name] = &payout{
+			name: name, account: account, input: map[string]any{"key": accounts.Key(account), "amount": amount}, attempts: map[string]int{},
+			pauses: map[string][]int{waitState: {20, 20, 500, 20}},
+		}
+	}
+	asked := func() (n int) {
+		for _, e := range all {
+			e.mu.Lock()
+			n += min(1, e.attempts[waitState])
+			e.mu.Unlock()
+		}
+		return n
+	}
+	var freed sync.WaitGroup
+	freed.Go(func() {
+		assert.Eventually(t, func() bool {
+			status, err := l.locks.Inspect(t.Context(), accounts.Key(account))
+			return err == nil && status.Parked == parked && asked() == executions && l.running.Load() == 0
+		}, time.Minute, 2*time.Millisecond, "all wait, and no function runs")
+		free()
+	})
+	for name, got := range l.run(all, executions) {
+		assert.Equal(t, "SUCCEEDED", got.Status, "%s: %+v", name, got)
+	}
+	freed.Wait()
+	balance, err := l.ledger.Balance(t.Context(), account)
+	require.NoError(t, err)
+	assert.Zero(t, balance)
+	t.Logf("%d wake-ups, %d processes of the function", wakeUps.Load(), l.function.Started())
+	for _, a := range all {
+		for _, b := range all {
+			if a.to < b.from {
+				assert.Less(t, a.number(), b.number(), "%s had its place before %s", a.name, b.name)
+			}
+		}
+	}
+}
+
+// number is the fence.
+func (e *payout) number() int64 {
+	n, _ := e.fence.(json.Number)
+	v, _ := n.Int64()
+	return v
+}
+
 // local is what the tasks of an execution ask.
 type local struct {
 	t        *testing.T
@@ -217,7 +290,22 @@ type local struct {
 	function *lambdatest.Environment
 	locks    *lockstore.Store
 	ledger   *accounts.Ledger
+	running  atomic.Int32 // invocations
+	ticks    atomic.Int64
+	dies     func() bool // the function at a wake-up, before it has sent it
+
+	mu     sync.Mutex
+	states map[string]*waiting // that wait, by token
 }
+
+// waiting is a state that waits for its token.
+type waiting struct {
+	e     *payout
+	woken chan struct{}
+}
+
+// heartbeat is HeartbeatSeconds here.
+const heartbeat = time.Second
 
 // decode reads JSON whose numbers stay as they are.
 func decode(text []byte) (v any) {
@@ -230,7 +318,9 @@ func decode(text []byte) (v any) {
 }
 
 func openLocal(t *testing.T) *local {
-	l := &local{t: t, dynamodb: testservers.DynamoDB(t)}
+	l := &local{t: t, dynamodb: testservers.DynamoDB(t), dies: func() bool { return false }, states: map[string]*waiting{}}
+	stepFunctions := httptest.NewServer(http.HandlerFunc(l.sendTaskSuccess))
+	t.Cleanup(stepFunctions.Close)
 	getenv := func(string) string { return "local" }
 	lockURL := testservers.Table(t, l.dynamodb, "locks", "key")
 	var err error
@@ -243,11 +333,51 @@ func openLocal(t *testing.T) *local {
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/sfnlock", binary))
 	l.function, err = lambdatest.Start(t.Context(), lambdatest.Config{
-		Binary: binary, Timeout: 10 * time.Second, MaxConcurrency: 8, Env: []string{"LOCK_URL=" + lockURL, "LOCK_TTL=60s"},
+		Binary: binary, Timeout: 10 * time.Second, MaxConcurrency: 8,
+		Env: []string{"LOCK_URL=" + lockURL, "LOCK_TTL=60s", "AWS_ENDPOINT_URL_SFN=" + stepFunctions.URL},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.function.Close()) })
 	return l
+}
+
+// sendTaskSuccess is what Step Functions does.
+func (l *local) sendTaskSuccess(w http.ResponseWriter, r *http.Request) {
+	assert.Equal(l.t, "AWSStepFunctions.SendTaskSuccess", r.Header.Get("X-Amz-Target"))
+	var in struct{ TaskToken, Output string }
+	assert.NoError(l.t, json.NewDecoder(r.Body).Decode(&in))
+	if l.dies() {
+		assert.NoError(l.t, l.function.Kill())
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch s := l.states[in.TaskToken]; {
+	case s == nil:
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type": "TaskTimedOut"}`)
+		return
+	case s.e.deaf > 0:
+		s.e.deaf--
+	default:
+		delete(l.states, in.TaskToken)
+		close(s.woken)
+	}
+	_, _ = io.WriteString(w, `{}`)
+}
+
+// blocked gives the lock of an account to another execution, until its result is called.
+func (l *local) blocked(account string) func() {
+	in := func(action, more string) []byte {
+		return fmt.Appendf(nil, `{"action": %q, "key": %q, "execution": %q, "redrive": 0, %s}`, action, accounts.Key(account), arn("before-"+account), more)
+	}
+	answer, failed := l.invoke(in(acquire, `"ttl": 3600`))
+	require.Nil(l.t, failed)
+	return sync.OnceFunc(func() {
+		_, failed := l.invoke(in(release, fmt.Sprintf(`"fence": %v`, look(answer, "$.fence"))))
+		assert.Nil(l.t, failed)
+	})
 }
 
 // withdraw is what another function does with the account, under its lock.
@@ -265,8 +395,8 @@ type outcome struct {
 	States               []string
 }
 
-// run runs the executions.
-func (l *local) run(executions map[string]*payout) (all map[string]outcome) {
+// run runs the executions, so many at once.
+func (l *local) run(executions map[string]*payout, atOnce int) (all map[string]outcome) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(l.t, err)
@@ -278,9 +408,9 @@ func (l *local) run(executions map[string]*payout) (all map[string]outcome) {
 	look(definition, "$.States.Debit").(map[string]any)["TimeoutSeconds"] = 2 // one hangs that long
 	in := map[string]any{}
 	for name, e := range executions {
-		in[name] = map[string]any{"input": e.input, "pauses": name == "busy", "context": map[string]any{"Execution": map[string]any{"Id": arn(name), "RedriveCount": 0}}}
+		in[name] = map[string]any{"input": e.input, "pauses": e.pauses, "context": map[string]any{"Execution": map[string]any{"Id": arn(name), "RedriveCount": 0}, "Task": map[string]any{"Token": theToken}}}
 	}
-	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "executions": in})
+	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "atOnce": atOnce, "executions": in})
 	require.NoError(l.t, err)
 	cmd := testservers.StepFunctions(l.t, filepath.Join("interpreter", "run.cjs"))
 	var stderr bytes.Buffer
@@ -301,12 +431,15 @@ func (l *local) task(ctx context.Context, e *payout, state string, parameters ma
 	if e.before != nil {
 		e.before(state, attempt)
 	}
+	if state == abandonState && e.frees != nil {
+		e.frees()
+	}
 	f := e.faults[state]
 	if attempt > 0 && !e.always {
 		f = fault{}
 	}
 	if f == (fault{}) || f.applied {
-		result, failed := l.apply(e, state, parameters)
+		result, failed := l.apply(ctx, e, state, parameters)
 		switch {
 		case f.applied:
 		case failed != nil:
@@ -325,17 +458,20 @@ func (l *local) task(ctx context.Context, e *payout, state string, parameters ma
 }
 
 // apply does what a state asks for, and looks at the fence of work.
-func (l *local) apply(e *payout, state string, parameters map[string]any) (any, *failure) {
+func (l *local) apply(ctx context.Context, e *payout, state string, parameters map[string]any) (any, *failure) {
 	if _, isWrite := parameters["UpdateExpression"]; isWrite {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		assert.Equal(l.t, fmt.Sprint(e.fence), look(parameters, "$.ExpressionAttributeValues.:lock_fence.N"), "work has the fence of its lock")
-		assert.Equal(l.t, e.name, look(parameters, "$.Key.account.S"))
+		assert.Equal(l.t, e.account, look(parameters, "$.Key.account.S"))
 		result, failed := l.update(parameters)
 		e.debited = e.debited || state == "Debit" && failed == nil
 		return result, failed
 	}
 	assert.Equal(l.t, "sfnlock", parameters["FunctionName"])
+	if state == waitState {
+		return l.wait(ctx, e, parameters["Payload"].(map[string]any))
+	}
 	payload, err := json.Marshal(parameters["Payload"])
 	assert.NoError(l.t, err)
 	answer, failed := l.invoke(payload)
@@ -347,8 +483,54 @@ func (l *local) apply(e *payout, state string, parameters map[string]any) (any, 
 	return map[string]any{"Payload": answer, "StatusCode": 200}, failed
 }
 
+// theToken stands for the token of a state that waits, which is another one each time.
+const theToken = "$$.Task.Token"
+
+// wait ends when the token is sent, when the function fails, or without a heartbeat.
+func (l *local) wait(ctx context.Context, e *payout, payload map[string]any) (any, *failure) {
+	assert.Equal(l.t, theToken, payload["taskToken"])
+	token, s := rand.Text(), &waiting{e, make(chan struct{})}
+	payload["taskToken"] = token
+	l.mu.Lock()
+	l.states[token] = s
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.states, token)
+	}()
+	if e.from == 0 {
+		e.from = l.ticks.Add(1)
+	}
+	in, err := json.Marshal(payload)
+	assert.NoError(l.t, err)
+	_, failed := l.invoke(in)
+	if failed != nil {
+		if failed.Error == "LockBusy" { // it has no place
+			e.from = 0
+		}
+		return nil, failed
+	}
+	if e.to == 0 {
+		e.to = l.ticks.Add(1)
+	}
+	if e.frees != nil {
+		e.frees()
+	}
+	select {
+	case <-s.woken:
+		return map[string]any{}, nil
+	case <-time.After(heartbeat):
+		return nil, &failure{"States.Timeout", "no heartbeat"}
+	case <-ctx.Done():
+		return nil, &failure{"States.Timeout", "the interpreter does not wait any more"}
+	}
+}
+
 // invoke calls the function.
 func (l *local) invoke(payload []byte) (any, *failure) {
+	l.running.Add(1)
+	defer l.running.Add(-1)
 	r, err := l.function.Invoke(context.Background(), payload)
 	assert.NoError(l.t, err)
 	if r.ErrorType != "" {

@@ -17,6 +17,7 @@ import (
 // Bounds of a request. Those of the key and of ttl are the store's.
 const (
 	maxInputBytes = 8 << 10
+	maxTokenBytes = 2 << 10 // of a task token, as in the reference of SendTaskSuccess
 	minTTL        = int64(lockstore.MinTTL / time.Second)
 	maxTTL        = int64(lockstore.MaxTTL / time.Second)
 )
@@ -29,6 +30,8 @@ type request struct {
 	redrive   int64
 	fence     lockstore.Fence
 	ttl       time.Duration
+	token     lockstore.Address // of the state that waits for the lock; "" is none
+	woken     bool              // the execution was woken before
 }
 
 const (
@@ -38,13 +41,16 @@ const (
 	abandon = "abandon"
 )
 
-// fields are what an action needs beside action, key, execution and redrive.
+// fields are what an action needs beside action, key, execution and redrive. Acquire may also have
+// those in optional.
 var fields = map[string][]string{
 	acquire: {"ttl"},
 	renew:   {"fence", "ttl"},
 	release: {"fence"},
 	abandon: nil,
 }
+
+var optional = []string{"taskToken", "woken"}
 
 // execution is the ARN of an execution of a standard workflow.
 type execution string
@@ -82,7 +88,7 @@ func parse(in []byte) (request, error) {
 }
 
 func parseAction(text string) (r request, err error) {
-	values, err := strictjson.Object(text, maxInputBytes, "action", "key", "execution", "redrive", "fence", "ttl")
+	values, err := strictjson.Object(text, maxInputBytes, "action", "key", "execution", "redrive", "fence", "ttl", "taskToken", "woken")
 	if err != nil {
 		return r, err
 	}
@@ -94,8 +100,9 @@ func parseAction(text string) (r request, err error) {
 	if !known {
 		return r, fmt.Errorf("action: is %s; want acquire, renew, release or abandon", strictjson.Shown(r.action))
 	}
-	for _, name := range []string{"fence", "ttl"} {
-		if _, there := values[name]; there && !slices.Contains(needs, name) {
+	for _, name := range append([]string{"fence", "ttl"}, optional...) {
+		may := slices.Contains(needs, name) || r.action == acquire && slices.Contains(optional, name)
+		if _, there := values[name]; there && !may {
 			return r, fmt.Errorf("%s: does not belong to the action %s", name, r.action)
 		}
 	}
@@ -127,7 +134,27 @@ func parseAction(text string) (r request, err error) {
 		}
 		r.ttl = time.Duration(n) * time.Second
 	}
-	return r, nil
+	if v, there := values["woken"]; there {
+		if r.woken, there = v.(bool); !there {
+			return r, errors.New("woken: want true or false")
+		}
+	}
+	if _, waits := values["taskToken"]; waits {
+		r.token, err = taskToken(values)
+	}
+	return r, err
+}
+
+// taskToken reads the token of a state that waits. It is a secret, so its error does not show it.
+func taskToken(values map[string]json.Token) (lockstore.Address, error) {
+	token, err := strictjson.String(values, "taskToken")
+	if err != nil {
+		return "", err
+	}
+	if token == "" || len(token) > maxTokenBytes {
+		return "", fmt.Errorf("taskToken: has %d bytes; want 1 to %d, from $$.Task.Token", len(token), maxTokenBytes)
+	}
+	return lockstore.TaskToken(token), nil
 }
 
 // What EventBridge says of executions that run no state any more. One that

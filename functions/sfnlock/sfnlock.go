@@ -3,16 +3,35 @@
 // other services between them. A Lambda function is the only one who talks to
 // the store, and remembers nothing:
 //
-//	{"action": "acquire",  "key": "account/7", "execution": ARN, "redrive": 0, "ttl": 180}
+//	{"action": "acquire",  "key": "account/7", "execution": ARN, "redrive": 0, "ttl": 300, "woken": false}
+//	{"action": "acquire",  "key": "account/7", "execution": ARN, "redrive": 0, "ttl": 300, "taskToken": TOKEN}
 //	{"action": "renew",    "key": "account/7", "execution": ARN, "redrive": 0, "fence": N, "ttl": 180}
 //	{"action": "release",  "key": "account/7", "execution": ARN, "redrive": 0, "fence": N}
 //	{"action": "abandon", "key": "account/7", "execution": ARN, "redrive": 0}
 //
-// where execution is $$.Execution.Id and redrive is $$.Execution.RedriveCount.
-// Acquire and renew answer with the fence, and with expiresAt by the function's
+// where execution is $$.Execution.Id, redrive is $$.Execution.RedriveCount and taskToken is
+// $$.Task.Token. Acquire and renew answer with the fence, and with expiresAt by the function's
 // clock, the safety margin taken off. The errors are those of package guard, for
 // a Retry or a Catch to match by name: LockBusy, LockLost, LockDeadline,
-// LockInvalid, LockCorrupt and LockStoreUnavailable.
+// LockInvalid, LockCorrupt and LockStoreUnavailable; and NotWoken.
+//
+// # Waiting
+//
+// Acquire with a taskToken is for a state of lambda:invoke.waitForTaskToken. It gives the execution
+// a place in the key's queue, and the function ends: nothing runs while the state waits. Whoever
+// hands the lock over to the execution sends the token back, and so ends the state. If the lock is free,
+// the function sends it itself. If the queue has no place, the error is LockBusy, which fails the state.
+//
+// That a state was woken says nothing: a wake-up can be late or come twice. The next state acquires
+// without a token. Only its answer says that the execution has the lock, and has the fence. If it is
+// LockBusy, the execution was woken too late, or for nothing, and waits again. With woken, which is optional,
+// the function logs "woken too late" if the execution has lost its place.
+//
+// A wake-up can be lost: who hands the lock over dies before it sends the token, or may not send it. And if a
+// holder dies, nobody hands over. So a state that waits needs HeartbeatSeconds, and a Retry that
+// asks again, with the same owner and a new token. Nobody sends heartbeats.
+// An execution that asks within its turn of 30 s (lockstore.MaxParked) still has the lock. After that it
+// gets the last place.
 //
 // # Life of a lock
 //
@@ -47,7 +66,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -63,13 +84,29 @@ type Answer struct {
 	ExpiresAt time.Time       `json:"expiresAt,omitzero"`
 }
 
+// NotWoken: the execution has the lock, and could not be told. It has to ask again.
+type NotWoken struct{ Err error }
+
+func (e *NotWoken) Error() string {
+	return "the lock is granted, but the state was not woken: " + e.Err.Error()
+}
+
+// Unwrap returns Err.
+func (e *NotWoken) Unwrap() error { return e.Err }
+
+// wake ends the state that waits at an address.
+type wake func(context.Context, lockstore.Address) error
+
 // handler handles the actions of states and the events of executions that have
 // ended.
-func handler(g *guard.Guard) func(context.Context, json.RawMessage) (Answer, error) {
+func handler(g *guard.Guard, w wake) func(context.Context, json.RawMessage) (Answer, error) {
 	return func(ctx context.Context, in json.RawMessage) (Answer, error) {
 		r, err := parse(in)
 		if err != nil {
 			return Answer{}, &guard.LockInvalid{Key: r.key[:min(len(r.key), lockstore.MaxKeyBytes)], Err: err}
+		}
+		if r.token != "" {
+			return r.park(ctx, g, w)
 		}
 		return r.do(ctx, g)
 	}
@@ -80,7 +117,10 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 	var err error
 	switch r.action {
 	case acquire:
-		lease, err = g.Acquire(ctx, guard.LeaseRequest{Key: r.key, TTL: r.ttl, Owner: lease.Owner, HolderInfo: r.execution.holder()})
+		lease, err = g.Acquire(ctx, r.lease())
+		if busy, _ := err.(*guard.LockBusy); r.woken && busy != nil && busy.QueuePosition == 0 {
+			slog.WarnContext(ctx, "woken too late", "key", r.key)
+		}
 	case renew:
 		lease.TTL, err = g.Renew(ctx, lease, r.ttl)
 	default: // abandon is a release whose fence is 0
@@ -92,6 +132,33 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 		return Answer{}, err
 	}
 	return Answer{r.key, lease.Fence, time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond)}, nil
+}
+
+func (r request) lease() guard.LeaseRequest {
+	return guard.LeaseRequest{Key: r.key, TTL: r.ttl, Owner: r.owner(), HolderInfo: r.execution.holder()}
+}
+
+// park is an acquire of a state that waits. It is not told the fence, which only an acquire after the
+// wait may rely on.
+func (r request) park(ctx context.Context, g *guard.Guard, w wake) (Answer, error) {
+	req := r.lease()
+	req.Parked, req.Address = lockstore.MaxParked, r.token
+	_, err := g.Acquire(ctx, req)
+	if errors.Is(err, errors.ErrUnsupported) { // the store has no parked places, so the Retry for LockBusy has to do
+		req.Parked, req.Address = 0, ""
+		_, err = g.Acquire(ctx, req)
+	}
+	if err == nil { // nobody else wakes an execution that has not waited
+		if err = w(ctx, r.token); err != nil {
+			err = &NotWoken{err}
+		}
+	} else if busy, _ := err.(*guard.LockBusy); busy != nil && busy.QueuePosition > 0 {
+		err = nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{Key: r.key}, nil
 }
 
 // owner is a hash of what makes an acquisition.

@@ -83,7 +83,7 @@ func testHandler(t *testing.T, store *lockstore.Store) func(context.Context, jso
 	t.Helper()
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return handler(g)
+	return handler(g, nil)
 }
 
 // pass lets time pass; in a bubble that takes none.

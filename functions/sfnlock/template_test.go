@@ -65,7 +65,7 @@ func TestTheRoleMayDoWhatTheStatesDoAndNoMore(t *testing.T) {
 	used, allowed := map[string]bool{}, map[string]bool{}
 	for _, s := range readMachine(t).States {
 		switch s.Resource {
-		case invokeFunction:
+		case invokeFunction, invokeWithAToken:
 			used["lambda:InvokeFunction SfnlockFunction.Alias"] = true
 		case updateItem:
 			used["dynamodb:UpdateItem AccountsTable.Arn"] = true

@@ -1,19 +1,20 @@
 // Runs executions of a state machine, some at once. Standard input is
-//   {"definition": {...}, "url": "http://...", "executions": {"name": {"input": {...}, "context": {...}, "pauses": false}}}
+//   {"definition": {...}, "url": "http://...", "atOnce": 8, "executions": {"name": {"input": {...}, "context": {...}, "pauses": {"state": [20, -1]}}}}
 // and standard output {"name": {"status": "...", "error": "...", "cause": "...", "states": [...]}}.
 // A task is a POST of its parameters to URL/NAME/STATE, answered by {"result"},
-// {"error", "cause"} or {"abort": true}.
+// {"error", "cause"} or {"abort": true}. A pause is in milliseconds, one for each retrier of
+// the state; -1 is as long as the definition says, with its jitter. Others are 20.
 'use strict';
 const { StateMachine } = require('aws-local-stepfunctions');
 
-async function execute(machine, url, { input, context, pauses: own }) {
+async function execute(machine, url, { input, context, pauses: some }) {
   let running;
   let aborted = false;
   const tasks = {};
   const pauses = {};
   for (const [name, state] of Object.entries(machine.definition.States)) {
     if (state.Type !== 'Task') continue;
-    pauses[name] = 20;
+    pauses[name] = some?.[name] ?? 20;
     tasks[name] = async (parameters) => {
       // This interpreter goes on behind an abort, with the task's timeout and retry.
       if (aborted) return new Promise(() => {});
@@ -28,8 +29,6 @@ async function execute(machine, url, { input, context, pauses: own }) {
       return answer.result;
     };
   }
-  // Acquire's own pauses are tried once, with their jitter.
-  if (own) delete pauses.Acquire;
   running = machine.run(input, {
     context,
     overrides: { taskResourceLocalHandlers: tasks, waitTimeOverrides: { Pay: 20 }, retryIntervalOverrides: pauses },
@@ -53,7 +52,7 @@ async function execute(machine, url, { input, context, pauses: own }) {
 async function main() {
   let text = '';
   for await (const chunk of process.stdin) text += chunk;
-  const { definition, url, executions } = JSON.parse(text);
+  const { definition, url, atOnce, executions } = JSON.parse(text);
   const machine = new StateMachine(definition); // checks the definition, 0.2 s
   const rest = Object.entries(executions);
   const outcomes = {};
@@ -63,7 +62,7 @@ async function main() {
       outcomes[name] = await execute(machine, `${url}/${name}`, e);
     }
   };
-  await Promise.all(Array.from({ length: 8 }, one)); // as many as a small machine answers in time
+  await Promise.all(Array.from({ length: atOnce }, one));
   process.stdout.write(JSON.stringify(outcomes), () => process.exit(0));
 }
 

@@ -1,0 +1,750 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/aws/aws-sdk-go-v2/service/sfn/types"
+	"github.com/aws/smithy-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/sfnwake"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// TestExecutions runs executions of the machine's definition in virtual time, several on one key, with the real
+// handler and guard. Wake-ups are lost, late, doubled, refused, or come for nothing; functions die between any two
+// requests, also between a hand-over and its wake-up; executions are stopped. No two work at once, each ends
+// well, those whose wake-up arrived are served in the order of their places, and a hand-over that nothing has
+// disturbed is used within its turn.
+func TestExecutions(t *testing.T) {
+	began := time.Now()
+	first, seeds := verifyrecord.Seed(t, 40, 4000)
+	total := map[string]int64{"seeds": int64(seeds)}
+	for seed := first; seed < first+uint64(seeds); seed++ {
+		if problem := simulate(t, seed, total, nil); problem != "" {
+			t.Fatalf("%s\nreplay in this folder: VERIFY_SEED=%d VERIFY_SEEDS=1 go test -run '^%s$'", problem, seed, t.Name())
+		}
+	}
+	t.Logf("%v", total)
+	var controls []verifyrecord.Control
+	for what, plant := range map[string]func(*world){
+		"a wake-up is trusted, and the lock not asked for": func(w *world) {
+			w.trusts, w.machine.States[waitState].Next = true, w.machine.States[acquireState].Next
+		},
+		"a state that waits has no heartbeat": func(w *world) {
+			w.machine.States[waitState].HeartbeatSeconds, w.machine.States[waitState].TimeoutSeconds = 0, 0
+		},
+		"who releases wakes before the write": func(w *world) { w.wakesFirst = true },
+	} {
+		problem := ""
+		for seed := first; problem == "" && seed < first+100; seed++ {
+			problem = simulate(t, seed, map[string]int64{}, plant)
+		}
+		require.NotEmpty(t, problem, "%s, and no seed shows it", what)
+		t.Logf("%s: %s", what, problem)
+		controls = append(controls, verifyrecord.Control{What: what, Shown: true, Saw: problem})
+	}
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Simulation, Name: "executions of a state machine that wait without a function", Seed: first, Counts: total, Took: time.Since(began), Controls: controls,
+	})
+}
+
+// simulate returns the first problem of a seed.
+func simulate(t *testing.T, seed uint64, total map[string]int64, plant func(*world)) (problem string) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &world{
+			t: t, ctx: ctx, machine: readMachine(t), store: memstore.New(nil), counts: total,
+			owners: map[lockstore.Owner]*simulated{}, waiting: map[string]chan struct{}{},
+		}
+		if plant != nil {
+			plant(w)
+		}
+		rng := rand.New(rand.NewPCG(seed, 0))
+		w.troubles = []float64{0, 0.01, 0.04}[seed%3]
+		var all sync.WaitGroup
+		for i := range 2 + rng.IntN(7) {
+			w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i))))
+		}
+		for _, e := range w.owners {
+			all.Go(e.live)
+		}
+		all.Wait()
+		w.mu.Lock()
+		if status := w.inspect(); status.Waiting > 0 && w.counts["events that were lost"] == 0 {
+			w.fail("%d places are left", status.Waiting)
+		}
+		problem = w.problem
+		w.mu.Unlock()
+		cancel()
+		w.late.Wait()
+	})
+	return problem
+}
+
+// world is what the executions share: a store, and Step Functions.
+type world struct {
+	t          *testing.T
+	ctx        context.Context // ends with the simulation
+	machine    machine
+	store      *lockstore.Store
+	troubles   float64 // how often each kind of trouble strikes
+	wakesFirst bool
+	trusts     bool // a wake-up is taken for the lock
+	late       sync.WaitGroup
+
+	mu      sync.Mutex
+	problem string
+	counts  map[string]int64
+	owners  map[lockstore.Owner]*simulated
+	waiting map[string]chan struct{} // states that wait, by token
+	queue   []lockstore.Owner        // who has a place
+	places  int                      // that were given
+	served  int                      // the last of them whose wake-up has arrived
+	offer   *offer
+	fence   lockstore.Fence // of the last grant
+	working *simulated
+}
+
+// offer is a hand-over that its owner has not used yet.
+type offer struct {
+	to        *simulated
+	at        time.Time
+	by        *invocation
+	disturbed bool
+}
+
+// fail is called with the lock held.
+func (w *world) fail(format string, args ...any) {
+	if w.problem == "" {
+		w.problem = fmt.Sprintf("after %v: ", time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))) + fmt.Sprintf(format, args...)
+	}
+}
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+func (w *world) inspect() driver.Status {
+	a, err := w.store.Driver().Do(context.Background(), key, driver.Request{Kind: driver.Inspect})
+	require.NoError(w.t, err)
+	return a.Status
+}
+
+// disturb says that something has happened to an execution that may cost it its turn.
+func (w *world) disturb(e *simulated) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.offer != nil && w.offer.to == e {
+		w.offer.disturbed = true
+	}
+}
+
+// simulated is one execution of the machine, with random numbers of its own.
+type simulated struct {
+	caller
+	w    *world
+	ctx  context.Context // ends when the execution is stopped, or its time is over
+	stop context.CancelFunc
+	data map[string]any
+
+	mu       sync.Mutex
+	rng      *rand.Rand
+	failures int
+
+	tokens int
+
+	// The world's lock guards these.
+	token  string // of the state that waits
+	place  int    // the number of its place; 0 is none
+	status string // "" is at work
+}
+
+func (w *world) execution(name string, rng *rand.Rand) {
+	e := &simulated{caller: caller{name: name}, w: w, rng: rng, data: map[string]any{"key": key, "amount": 500.0}}
+	w.owners[request{execution: execution(e.arn()), key: key}.owner()] = e
+}
+
+func (e *simulated) float() float64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.rng.Float64()
+}
+
+func (e *simulated) upTo(d time.Duration) time.Duration {
+	return time.Duration(e.float() * float64(d))
+}
+
+// strikes says whether one kind of trouble strikes now.
+func (e *simulated) strikes(what string) bool {
+	if e.float() >= e.w.troubles {
+		return false
+	}
+	e.w.count(what)
+	return true
+}
+
+// fails is strikes for what the machine tries again, at most four times: it has no more retries for one state.
+func (e *simulated) fails(what string) bool {
+	e.mu.Lock()
+	many := e.failures >= 4
+	e.mu.Unlock()
+	if many || !e.strikes(what) {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failures++
+	return true
+}
+
+// pass is false if the execution ends meanwhile.
+func (e *simulated) pass(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return e.ctx.Err() == nil
+	case <-e.ctx.Done():
+		return false
+	}
+}
+
+// live runs the execution from its start until it has ended, and EventBridge has said so.
+func (e *simulated) live() {
+	w := e.w
+	time.Sleep(e.upTo(time.Minute))
+	e.ctx, e.stop = context.WithTimeout(w.ctx, time.Duration(w.machine.TimeoutSeconds)*time.Second)
+	defer e.stop()
+	if w.troubles > 0 && e.float() < 0.1 {
+		defer time.AfterFunc(e.upTo(5*time.Minute), e.stop).Stop()
+	}
+	status := e.run()
+	w.mu.Lock()
+	e.status = status
+	w.counts["executions "+status]++
+	if w.working == e {
+		w.working = nil
+	}
+	if w.offer != nil && w.offer.to == e {
+		w.offer.disturbed = true
+	}
+	if status == "TIMED_OUT" || status == "FAILED" {
+		w.fail("%s is %s: %v", e.name, status, e.data["failure"])
+	}
+	w.mu.Unlock()
+	if status == "SUCCEEDED" {
+		return
+	}
+	for range 3 { // Lambda tries an event of EventBridge three times
+		time.Sleep(e.upTo(3 * time.Second))
+		if _, failed := e.invoke(w.ctx, event(w.t, e.arn(), status, 0, e.data), time.Minute); failed == "" {
+			return
+		}
+		time.Sleep(time.Minute)
+	}
+	w.count("events that were lost")
+}
+
+// run takes the states as the definition says, and returns the status.
+func (e *simulated) run() string {
+	for at := e.w.machine.StartAt; ; {
+		s := e.w.machine.States[at]
+		next := s.Next
+		switch s.Type {
+		case "Succeed":
+			return "SUCCEEDED"
+		case "Fail":
+			return "FAILED"
+		case "Pass":
+			e.data = e.filled(s.Parameters).(map[string]any)
+		case "Choice": // the input is good, and the account has enough
+			next = s.Choices[0].Next
+		case "Wait":
+			e.pass(time.Duration(s.Seconds) * time.Second)
+		case "Task":
+			if failed := e.task(s); failed != "" {
+				i := slices.IndexFunc(s.Catch, func(c following) bool { return matches(c.ErrorEquals, failed) })
+				next = s.Catch[i].Next
+				e.put(s.Catch[i].ResultPath, map[string]any{"Error": failed, "Cause": at})
+			}
+		default:
+			e.w.t.Fatalf("%s is a %s, which this test does not know", at, s.Type)
+		}
+		switch e.ctx.Err() {
+		case context.DeadlineExceeded:
+			return "TIMED_OUT"
+		case context.Canceled:
+			return "ABORTED"
+		}
+		at = next
+	}
+}
+
+func matches(names []string, failed string) bool {
+	return slices.Contains(names, failed) || slices.Contains(names, "States.ALL")
+}
+
+// put stores a result at a path such as $.lock.
+func (e *simulated) put(path string, v any) {
+	if name, ok := strings.CutPrefix(path, "$."); ok {
+		e.data[name] = v
+	}
+}
+
+// filled is a template with what its paths stand for. Intrinsic functions stand for nothing: no lock needs one.
+func (e *simulated) filled(template any) any {
+	object, ok := template.(map[string]any)
+	if !ok {
+		return template
+	}
+	out := map[string]any{}
+	for name, v := range object {
+		plain, isPath := strings.CutSuffix(name, ".$")
+		path, _ := v.(string)
+		switch {
+		case !isPath:
+			out[name] = e.filled(v)
+		case strings.HasPrefix(path, "$$."):
+			out[plain] = look(map[string]any{
+				"Execution": map[string]any{"Id": e.arn(), "RedriveCount": 0}, "Task": map[string]any{"Token": e.token},
+			}, strings.TrimPrefix(path, "$"))
+		case strings.HasPrefix(path, "$."):
+			out[plain] = look(e.data, path)
+		}
+	}
+	return out
+}
+
+// task runs a state with its retries, and returns the error for which there are no more.
+func (e *simulated) task(s *state) (failed string) {
+	tries := make([]int, len(s.Retry))
+	for {
+		result, failed := e.attempt(s)
+		if e.ctx.Err() != nil {
+			return ""
+		}
+		if failed == "" {
+			e.put(s.ResultPath, result)
+			return ""
+		}
+		i := slices.IndexFunc(s.Retry, func(re retrier) bool { return matches(re.ErrorEquals, failed) })
+		if i < 0 || tries[i] == s.Retry[i].MaxAttempts {
+			return failed
+		}
+		e.pass(e.upTo(s.Retry[i].pause(tries[i])))
+		tries[i]++
+	}
+}
+
+func (e *simulated) attempt(s *state) (result any, failed string) {
+	limit := time.Duration(s.TimeoutSeconds) * time.Second
+	switch s.Resource {
+	case updateItem:
+		return nil, e.write()
+	case invokeFunction:
+		in := e.filled(s.Parameters).(map[string]any)["Payload"].(map[string]any)
+		if action := in["action"]; action == release || action == abandon {
+			e.w.mu.Lock()
+			if e.w.working == e {
+				e.w.working = nil
+			}
+			e.w.mu.Unlock()
+		}
+		answer, failed := e.invoke(e.ctx, asJSON(e.w.t, in), limit)
+		out := map[string]any{}
+		for name, path := range s.ResultSelector {
+			out[strings.TrimSuffix(name, ".$")] = look(map[string]any{"Payload": answer}, fmt.Sprint(path))
+		}
+		return out, failed
+	case invokeWithAToken:
+		failed := e.wait(s)
+		return s.ResultSelector, failed
+	}
+	e.w.t.Fatalf("%s: this test does not know it", s.Resource)
+	return nil, ""
+}
+
+func asJSON(t *testing.T, v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return text
+}
+
+// wait ends when somebody sends the token, when the function fails, and without a heartbeat.
+func (e *simulated) wait(s *state) (failed string) {
+	w := e.w
+	woken := make(chan struct{})
+	w.mu.Lock()
+	e.tokens++
+	token := fmt.Sprintf("token-%d-of-%s", e.tokens, e.name)
+	e.token = token
+	w.waiting[token] = woken
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		e.token = ""
+		delete(w.waiting, token)
+	}()
+	limits := [2]<-chan time.Time{}
+	for i, seconds := range []int{s.HeartbeatSeconds, s.TimeoutSeconds} {
+		if seconds > 0 {
+			limits[i] = time.After(time.Duration(seconds) * time.Second)
+		}
+	}
+	in := e.filled(s.Parameters).(map[string]any)["Payload"]
+	if _, failed := e.invoke(e.ctx, asJSON(w.t, in), time.Minute); failed != "" {
+		return failed
+	}
+	select {
+	case <-woken:
+		if w.trusts {
+			e.put("$.lock", map[string]any{"fence": float64(w.inspect().Fence)})
+		}
+		return ""
+	case <-limits[0]:
+		w.count("heartbeats that were missing")
+		return []string{"States.HeartbeatTimeout", "States.Timeout"}[e.tokens%2]
+	case <-limits[1]:
+		return "States.Timeout"
+	case <-e.ctx.Done():
+		return ""
+	}
+}
+
+// write is what the execution does under its lock.
+func (e *simulated) write() (failed string) {
+	w := e.w
+	if !e.pass(e.upTo(50 * time.Millisecond)) {
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.working != nil && w.working != e {
+		w.fail("%s and %s are at work", e.name, w.working.name)
+	}
+	w.working = e
+	fence, _ := look(e.data, "$.lock.fence").(float64)
+	if held := w.inspect(); held.State != driver.Held && held.State != driver.Reserved || held.Fence != lockstore.Fence(fence) {
+		w.fail("%s is at work with fence %v, and the key is %v with fence %d", e.name, fence, held.State, held.Fence)
+	}
+	return ""
+}
+
+// invocation is one run of the function, in an environment of its own.
+type invocation struct {
+	e    *simulated
+	died chan struct{}
+
+	mu   sync.Mutex
+	dead bool
+}
+
+// invoke runs the function. It dies with its environment, and not with the execution.
+func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.Duration) (answer map[string]any, failed string) {
+	w, i := e.w, &invocation{e: e, died: make(chan struct{})}
+	g, err := guard.New(w.store.WrapDriver(func(d driver.Driver) driver.Driver { return &wire{i, d} }), guard.Options{Wake: sfnwake.New(i)})
+	require.NoError(w.t, err)
+	type reply struct {
+		answer Answer
+		err    error
+	}
+	replies := make(chan reply, 1)
+	w.late.Go(func() {
+		run, cancel := context.WithTimeout(lambdacontext.NewContext(w.ctx, &lambdacontext.LambdaContext{AwsRequestID: "r"}), 10*time.Second)
+		defer cancel()
+		if i.goesOn() {
+			a, err := handler(g, sfnwake.New(i))(run, in)
+			if i.goesOn() {
+				replies <- reply{a, err}
+			}
+		}
+	})
+	over := time.After(limit)
+	select {
+	case r := <-replies:
+		time.Sleep(e.upTo(20 * time.Millisecond))
+		if r.err != nil {
+			return nil, reflect.TypeOf(r.err).Elem().Name()
+		}
+		require.NoError(w.t, json.Unmarshal(asJSON(w.t, r.answer), &answer))
+		return answer, ""
+	case <-i.died:
+		w.disturb(e)
+		return nil, "Runtime.ExitError"
+	case <-over:
+		w.disturb(e)
+		return nil, "States.Timeout"
+	case <-ctx.Done():
+		return nil, ""
+	}
+}
+
+// goesOn is a point at which the function may die. It never returns true again then, and the function does nothing more.
+func (i *invocation) goesOn() bool {
+	w := i.e.w
+	i.mu.Lock()
+	dies := !i.dead && i.e.fails("functions that died")
+	if dies {
+		i.dead = true
+		close(i.died)
+	}
+	dead := i.dead
+	i.mu.Unlock()
+	if !dead {
+		return true
+	}
+	w.mu.Lock()
+	if w.offer != nil && w.offer.by == i {
+		w.offer.disturbed = true
+	}
+	w.mu.Unlock()
+	<-w.ctx.Done()
+	return false
+}
+
+// SendTaskSuccess is that of Step Functions, on a bad way.
+func (i *invocation) SendTaskSuccess(ctx context.Context, in *sfn.SendTaskSuccessInput, _ ...func(*sfn.Options)) (*sfn.SendTaskSuccessOutput, error) {
+	e, w, token := i.e, i.e.w, *in.TaskToken
+	if !i.goesOn() {
+		return nil, w.ctx.Err()
+	}
+	spoiled := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, o := range w.owners {
+			if o.token == token && w.offer != nil && w.offer.to == o {
+				w.offer.disturbed = true
+			}
+		}
+	}
+	later := func() {
+		d := e.upTo(2 * time.Minute)
+		w.late.Go(func() {
+			if sleep(w.ctx, d) {
+				_ = w.send(token)
+			}
+		})
+	}
+	if !sleep(ctx, e.upTo(20*time.Millisecond)) {
+		return nil, ctx.Err()
+	}
+	switch {
+	case e.strikes("wake-ups lost"):
+		spoiled()
+		return &sfn.SendTaskSuccessOutput{}, nil
+	case e.strikes("wake-ups late"):
+		spoiled()
+		later()
+		return &sfn.SendTaskSuccessOutput{}, nil
+	case e.fails("wake-ups denied"):
+		spoiled()
+		return nil, denied{}
+	case e.strikes("wake-ups doubled"):
+		later()
+	case e.strikes("wake-ups for nothing"): // of somebody else, too
+		w.mu.Lock()
+		for other := range w.waiting {
+			token := other
+			w.late.Go(func() { _ = w.send(token) })
+			break
+		}
+		w.mu.Unlock()
+	}
+	err := w.send(token)
+	if !sleep(ctx, e.upTo(20*time.Millisecond)) || !i.goesOn() {
+		return nil, ctx.Err()
+	}
+	return &sfn.SendTaskSuccessOutput{}, err
+}
+
+// denied is what AWS says without the permission.
+type denied struct{}
+
+func (denied) Error() string {
+	return "AccessDeniedException: not authorized to perform: states:SendTaskSuccess"
+}
+func (denied) ErrorCode() string             { return "AccessDeniedException" }
+func (denied) ErrorMessage() string          { return "not authorized to perform: states:SendTaskSuccess" }
+func (denied) ErrorFault() smithy.ErrorFault { return smithy.FaultClient }
+
+// send ends the wait of a state, if it waits.
+func (w *world) send(token string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken := w.waiting[token]
+	if woken == nil {
+		return &types.TaskTimedOut{}
+	}
+	delete(w.waiting, token)
+	w.counts["wake-ups"]++
+	close(woken)
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// wire is a function's way to the store. The function may die before and behind each request.
+type wire struct {
+	i *invocation
+	driver.Driver
+}
+
+func (s *wire) Unwrap() driver.Driver { return s.Driver }
+
+func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.Secret, d time.Duration) error {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+		return ctx.Err()
+	}
+	p, _ := driver.As[driver.Parker](s.Driver)
+	err := p.PutAddress(ctx, key, o, address, d)
+	if !s.i.goesOn() {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (driver.Secret, error) {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+		return nil, ctx.Err()
+	}
+	p, _ := driver.As[driver.Parker](s.Driver)
+	address, err := p.TakeAddress(ctx, key, o)
+	if !s.i.goesOn() {
+		return nil, ctx.Err()
+	}
+	return address, err
+}
+
+func (s *wire) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	w := s.i.e.w
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+		return driver.Answer{}, ctx.Err()
+	}
+	ends := r.Kind == driver.Release || r.Kind == driver.Abandon
+	if w.wakesFirst && ends {
+		s.wakeFirst(ctx, key)
+	}
+	w.mu.Lock()
+	a, err := s.Driver.Do(ctx, key, r)
+	w.applied(s.i, r, a)
+	w.mu.Unlock()
+	if w.wakesFirst && ends {
+		a.Wake = nil
+	}
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+		return driver.Answer{}, ctx.Err()
+	}
+	return a, err
+}
+
+// wakeFirst is the mistake: the first in the queue is woken before the key is handed over to it.
+func (s *wire) wakeFirst(ctx context.Context, key string) {
+	w := s.i.e.w
+	w.mu.Lock()
+	queue := slices.Clone(w.queue)
+	w.mu.Unlock()
+	if len(queue) == 0 {
+		return
+	}
+	p, _ := driver.As[driver.Parker](s.Driver)
+	address, _ := p.TakeAddress(ctx, key, queue[0])
+	if token, ok := lockstore.Address(address).TaskToken(); ok {
+		_ = w.send(token)
+	}
+	sleep(ctx, s.i.e.upTo(200*time.Millisecond))
+}
+
+// applied looks at what the store has done. It is called with the lock held.
+func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
+	e := w.owners[r.Owner]
+	at := slices.Index(w.queue, r.Owner)
+	leave := func() {
+		if at >= 0 {
+			w.queue = slices.Delete(w.queue, at, at+1)
+		}
+	}
+	switch {
+	case r.Kind == driver.Acquire && a.Outcome == driver.Refused:
+		w.missed(e)
+		switch {
+		case a.Position == 0:
+			leave()
+		case at < 0:
+			w.queue = append(w.queue, r.Owner)
+			w.places++
+			e.place = w.places
+			w.counts["places"]++
+		}
+	case r.Kind == driver.Acquire && a.Outcome == driver.Granted && a.Fence > w.fence:
+		w.fence = a.Fence
+		if o := w.offer; o != nil && o.to == e && time.Since(o.at) <= lockstore.MaxParked {
+			w.offer = nil
+			w.counts["turns that were used"]++
+			if e.place < w.served {
+				w.fail("%s had place %d, and place %d was served before", e.name, e.place, w.served)
+			}
+			w.served = e.place
+		} else {
+			w.missed(nil)
+			if w.queue = w.queue[at+1:]; at < 0 { // the turns of all before it are over
+				w.queue = nil
+			}
+		}
+		e.place = 0
+	case r.Kind == driver.Abandon && a.Outcome == driver.Done:
+		leave()
+		if w.offer != nil && w.offer.to == e {
+			w.offer = nil
+		}
+	}
+	for n, owner := range a.Wake {
+		if n > 0 || len(w.queue) == 0 || w.queue[0] != owner {
+			w.fail("the key is handed over to another than the first in the queue")
+			continue
+		}
+		w.queue = w.queue[1:]
+		to := w.owners[owner]
+		w.offer = &offer{to: to, at: time.Now(), by: i, disturbed: to.status != "" || to.ctx.Err() != nil}
+		w.counts["hand-overs"]++
+	}
+}
+
+// missed ends a hand-over whose turn was over before its owner came: who asks now, nil is another, is told so. It is
+// called with the lock held.
+func (w *world) missed(by *simulated) {
+	o := w.offer
+	if o == nil || by != nil && by != o.to {
+		return
+	}
+	w.offer = nil
+	w.counts["turns that were missed"]++
+	if !o.disturbed {
+		w.fail("%s did not use its turn in %v, and nothing had disturbed it", o.to.name, time.Since(o.at))
+	}
+}
