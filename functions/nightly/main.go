@@ -9,6 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/schedule"
+	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -19,7 +20,8 @@ import (
 const key = "schedule/nightly"
 
 func main() {
-	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	wake := boot.Must(sfnwake.FromEnv(boot.Getenv)) // payouts that wait for an account
+	g := boot.MustGuardWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
 	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
 }

@@ -11,11 +11,15 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/service/sfn"
+	"github.com/aws/aws-sdk-go-v2/service/sfn/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -268,6 +272,76 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
+// A wake-up that does no good is a line in the log of who sends it, and costs the others one turn.
+func TestWakeUpsThatFail(t *testing.T) {
+	for says, answer := range map[string]error{
+		"no execution waits with this task token any more": &types.TaskTimedOut{},
+		"it needs states:SendTaskSuccess":                  denied{},
+	} {
+		bubble(t, says, func(t *testing.T) {
+			var report guard.Report
+			client := failing{answer}
+			store := memstore.New(nil)
+			g, err := guard.New(store, guard.Options{Wake: sfnwake.New(client), Observe: func(_ context.Context, r guard.Report) { report = r }})
+			require.NoError(t, err)
+			h := handler(g, sfnwake.New(client))
+			holder, parked, next := caller{handle: h, name: "holder"}, caller{handle: h, name: "parked"}, caller{handle: h, name: "next"}
+			held, err := holder.acquire(t)
+			require.NoError(t, err)
+			got, err := parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-of-parked"`)
+			require.NoError(t, err)
+			require.Equal(t, Answer{Key: key}, got, "it has a place, and no fence")
+			require.NoError(t, holder.release(t, held.Fence))
+			require.ErrorContains(t, report.WakeErr, says)
+			require.NotContains(t, report.WakeErr.Error(), "token-of-parked")
+			pass(lockstore.MaxParked - time.Second)
+			_, err = next.acquire(t)
+			require.IsType(t, &guard.LockBusy{}, err, "the turn is not over")
+			pass(time.Second)
+			got, err = next.acquire(t)
+			require.NoError(t, err)
+
+			require.NoError(t, next.release(t, got.Fence))
+			_, err = parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-2"`)
+			require.IsType(t, &NotWoken{}, err, "the lock is free, and the state would wait in vain")
+			got, err = parked.acquire(t)
+			require.NoError(t, err, "it has the lock all the same")
+			require.Positive(t, got.Fence)
+		})
+	}
+}
+
+// failing is a Step Functions that refuses.
+type failing struct{ err error }
+
+func (f failing) SendTaskSuccess(context.Context, *sfn.SendTaskSuccessInput, ...func(*sfn.Options)) (*sfn.SendTaskSuccessOutput, error) {
+	return nil, f.err
+}
+
+// A store without parked places, or whose places are taken, answers LockBusy, which fails the state: its Retry asks again.
+func TestWaitsWithoutAPlace(t *testing.T) {
+	bubble(t, "no parked places", func(t *testing.T) {
+		store := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} })
+		h := testHandler(t, store)
+		one, two := caller{handle: h, name: "one"}, caller{handle: h, name: "two"}
+		_, err := one.acquire(t)
+		require.NoError(t, err)
+		_, err = two.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+		require.IsType(t, &guard.LockBusy{}, err)
+	})
+	bubble(t, "no place left", func(t *testing.T) {
+		h := testHandler(t, memstore.New(nil))
+		_, err := caller{handle: h, name: "holder"}.acquire(t)
+		require.NoError(t, err)
+		for i := range 64 {
+			_, err := caller{handle: h, name: fmt.Sprint(i)}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+			require.NoError(t, err, "place %d", i)
+		}
+		_, err = caller{handle: h, name: "late"}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+		require.IsType(t, &guard.LockBusy{}, err)
+	})
+}
+
 func TestBadInput(t *testing.T) {
 	const arn = `"execution": "arn:aws:states:eu-central-1:123456789012:execution:payout:one"`
 	long := strings.Repeat("k", lockstore.MaxKeyBytes+1)
@@ -287,24 +361,31 @@ func TestBadInput(t *testing.T) {
 		`{"action": "acquire", "key": null}`:                    "key: want a string",
 		`{"action": "acquire", "key": "a"}`:                     "execution: is missing",
 		`{"action": "acquire", "key": "a", "execution": "one"}`: `execution: is "one"; want the ARN of a standard workflow's execution`,
-		`{"action": "acquire", "key": "a", "execution": "arn:aws:states:eu-central-1:1:express:p:n:u"}`: "want the ARN of a standard workflow's execution",
-		`{"action": "acquire", "key": "a", ` + arn + `}`:                                                "redrive: is missing",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": "0"}`:                                "redrive: want a number",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": -1}`:                                 `redrive: is "-1"; want a whole number, 0 to`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0}`:                                  "ttl: is missing",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1.5}`:                      `ttl: is "1.5"; want a whole number, 1 to 86400`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 86401}`:                    `ttl: is "86401"`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 9223372036854775808}`:      `ttl: is "9223372036854775808"`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "fence": 1}`:            "fence: does not belong to the action acquire",
-		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                          "fence: is missing",
-		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0}`:                                  "fence: is missing",
-		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 0}`:                      `fence: is "0"; want a whole number, 1 to`,
-		`{"action": "abandon", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                        "ttl: does not belong to the action abandon",
-		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                                   "Key is empty",
-		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                       "Key has 1025 bytes",
-		`{"action": "acquire", "key": "` + long + `"}`:                                                  "execution: is missing",
-		`{"action": "acquire", "key": "a\nb", ` + arn + `, "redrive": 0, "ttl": 1}`:                     "control character",
-		`{"action": "acquire", "key": "` + strings.Repeat("k", maxInputBytes) + `"}`:                    "want at most 8192",
+		`{"action": "acquire", "key": "a", "execution": "arn:aws:states:eu-central-1:1:express:p:n:u"}`:                                       "want the ARN of a standard workflow's execution",
+		`{"action": "acquire", "key": "a", ` + arn + `}`:                                                                                      "redrive: is missing",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": "0"}`:                                                                      "redrive: want a number",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": -1}`:                                                                       `redrive: is "-1"; want a whole number, 0 to`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0}`:                                                                        "ttl: is missing",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1.5}`:                                                            `ttl: is "1.5"; want a whole number, 1 to 86400`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 86401}`:                                                          `ttl: is "86401"`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 9223372036854775808}`:                                            `ttl: is "9223372036854775808"`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "fence": 1}`:                                                  "fence: does not belong to the action acquire",
+		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                                "fence: is missing",
+		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0}`:                                                                        "fence: is missing",
+		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 0}`:                                                            `fence: is "0"; want a whole number, 1 to`,
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": 7}`:                                              "taskToken: want a string",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": null}`:                                           "taskToken: want a string",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": ""}`:                                             "taskToken: has 0 bytes; want 1 to 2048",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "` + strings.Repeat("t", maxTokenBytes+1) + `"}`: "taskToken: has 2049 bytes; want 1 to 2048",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "hidden words"}`:                                     "task token with a byte at",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "woken": "yes"}`:                                              "woken: want true or false",
+		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 1, "taskToken": "t"}`:                                          "taskToken: does not belong to the action release",
+		`{"action": "abandon", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                              "ttl: does not belong to the action abandon",
+		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                                                                         "Key is empty",
+		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                                                             "Key has 1025 bytes",
+		`{"action": "acquire", "key": "` + long + `"}`:                                                                                        "execution: is missing",
+		`{"action": "acquire", "key": "a\nb", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                           "control character",
+		`{"action": "acquire", "key": "` + strings.Repeat("k", maxInputBytes) + `"}`:                                                          "want at most 8192",
 	} {
 		refused(t, in, want)
 	}
@@ -363,6 +444,7 @@ func refused(t *testing.T, in, want string) {
 	t.Helper()
 	_, err := testHandler(t, memstore.New(nil))(t.Context(), json.RawMessage(in))
 	require.ErrorContains(t, err, want, "%.200s", in)
+	require.NotContains(t, err.Error(), "hidden words")
 	require.IsType(t, &guard.LockInvalid{}, err, "%.200s", in)
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	require.Less(t, len(err.Error()), 3*lockstore.MaxKeyBytes)
