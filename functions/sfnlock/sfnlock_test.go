@@ -377,7 +377,7 @@ func TestBadInput(t *testing.T) {
 		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": null}`:                                           "taskToken: want a string",
 		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": ""}`:                                             "taskToken: has 0 bytes; want 1 to 2048",
 		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "` + strings.Repeat("t", maxTokenBytes+1) + `"}`: "taskToken: has 2049 bytes; want 1 to 2048",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "hidden words"}`:                                     "task token with a byte at",
+		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "hidden words"}`:                                 "task token with a byte at",
 		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "woken": "yes"}`:                                              "woken: want true or false",
 		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 1, "taskToken": "t"}`:                                          "taskToken: does not belong to the action release",
 		`{"action": "abandon", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                              "ttl: does not belong to the action abandon",
