@@ -230,7 +230,7 @@ func (e *simulated) pass(d time.Duration) bool {
 // live runs the execution from its start until it has ended, and EventBridge has said so.
 func (e *simulated) live() {
 	w := e.w
-	time.Sleep(e.upTo(time.Minute))
+	sleep(w.ctx, e.upTo(time.Minute))
 	e.ctx, e.stop = context.WithTimeout(w.ctx, time.Duration(w.machine.TimeoutSeconds)*time.Second)
 	defer e.stop()
 	if w.troubles > 0 && e.float() < 0.1 {
@@ -254,11 +254,11 @@ func (e *simulated) live() {
 		return
 	}
 	for range 3 { // Lambda tries an event of EventBridge three times
-		time.Sleep(e.upTo(3 * time.Second))
+		sleep(w.ctx, e.upTo(3*time.Second))
 		if _, failed := e.invoke(w.ctx, event(w.t, e.arn(), status, 0, e.data), time.Minute); failed == "" {
 			return
 		}
-		time.Sleep(time.Minute)
+		sleep(w.ctx, time.Minute)
 	}
 	w.count("events that were lost")
 }
@@ -481,7 +481,7 @@ func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.D
 	over := time.After(limit)
 	select {
 	case r := <-replies:
-		time.Sleep(e.upTo(20 * time.Millisecond))
+		sleep(w.ctx, e.upTo(20*time.Millisecond))
 		if r.err != nil {
 			return nil, reflect.TypeOf(r.err).Elem().Name()
 		}
