@@ -34,7 +34,7 @@ const (
 	mb        = 1_000_000
 	noLock    = 6.0
 	redisTop  = 8.95
-	dynamoTop = 8.3
+	dynamoTop = 8.35
 	bothTop   = 11.15 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
 	wakeTop   = 11.45 // with the client of Step Functions, too
 	cosmosTop = 7.5
