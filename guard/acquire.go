@@ -96,9 +96,9 @@ func (a *attempt) refused(busy *LockBusy) {
 	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
 }
 
-// askAfresh prepares the next request after an answer that is final for the last one. If the store has granted
-// an earlier request since, it answers the next one with the time that is left. So the trust can count from
-// the next request.
+// askAfresh prepares the next request after an answer that is final for the last one. If an earlier request is
+// granted after all, the answer to the next one has only the time that is left. So the trust counts from the
+// next request.
 func (a *attempt) askAfresh() {
 	a.sent = a.elapsed()
 	a.ttl = a.run.ttl(a.sent)
@@ -108,7 +108,7 @@ func (a *attempt) askAfresh() {
 // store refuses the lock, try waits. If an outcome is unknown, the same owner asks again. If
 // the store is unavailable, try asks again after a pause.
 //
-// An owner that is refused asks again, because its place in the queue is its own.
+// After a refusal the same owner asks again: the place in the queue belongs to it.
 func (r *run) try(a *attempt) (Outcome, error) {
 	key := r.report.Key
 	waitEnd := min(r.wait, r.left/2)
@@ -229,7 +229,7 @@ func (r *run) granted(sent time.Duration, lease lockstore.Lease) bool {
 }
 
 // startsAtOnce takes a lease that was handed over, if the run may work under this short lease. A run that will
-// mark its start, store a result or leave a cooldown may not, nor a DoAll that still needs keys: they have more
+// mark its start, store a result or begin a cooldown may not, nor a DoAll that still needs keys: they have more
 // to lose. Acquire may not, because it returns a full lease. All of these send an Acquire first, as does a run that
 // has seen its lease too late.
 func (r *run) startsAtOnce(a *attempt) bool {
@@ -255,8 +255,8 @@ func (r *run) callerGone() error {
 
 // waitUntilFree waits until an acquire may succeed, and returns false when the time to
 // wait is over. With a place in the key's queue it waits for its turn. Without a place,
-// mostly because the queue is full, it polls the key by reads: a refused write costs more. Once a
-// second it returns true, and try acquires again: the queue may have room now.
+// mostly because the queue is full, it polls the key by reads: a refused write costs more. Every
+// 1 to 2 s it returns true, and try acquires again: the queue may have room now.
 func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd time.Duration) bool {
 	switch {
 	case busy.State == lockstore.InDoubt:

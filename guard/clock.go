@@ -23,8 +23,8 @@ func systemClock() func() instant {
 // the wall clock was set back between the same two readings.
 //
 // It compares each reading with the last one and not with the start alone. Otherwise a wall clock that was
-// set back would hide a later freeze. And a wall clock that was ahead when a request was sent, and is
-// corrected afterwards, would make the lease longer.
+// set back would hide a later freeze. And if a wall clock that was ahead is set right during a lease, time
+// that has passed could stop to count.
 type clock struct {
 	now func() instant
 

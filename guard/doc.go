@@ -15,7 +15,7 @@
 //	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
 //	hand-over     the release of one run makes the first in the queue the holder, for a turn
-//	turn          2 s, see lockstore.Turn
+//	turn          how long a hand-over lasts: lockstore.Turn (2 s), or LeaseRequest.Parked (up to 30 s)
 //	seat          the number of a holder among those who hold a key at once, see WithMaxHolders
 //	poll          to ask the store whether a held key is free
 //	abandon       to give up an acquire whose outcome is unknown: the store frees the key, and
@@ -67,8 +67,8 @@
 //     guard makes the lease a full one; if less than 1 s of trust is left, it does so at once. Until
 //     the store has answered, the work has only what is left of the turn.
 //     A run that will complete its key or mark its start, a cooldown, Acquire, and a DoAll with more keys
-//     to come make the lease a full one before they go on. On ZooKeeper, Datastore and Cosmos DB every
-//     run does so.
+//     to come make the lease a full one before they go on. On ZooKeeper, Datastore and Cosmos DB so does a
+//     run that has waited for more than about 1.5 s.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
@@ -83,12 +83,12 @@
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
-//     outcome is unknown: it may be handed the key.
+//     outcome is unknown: its owner may still be handed the key.
 //
 // A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
-// it, or completes the key, wakes it with Options.Wake: at most 8 owners at once, within the time of the
-// release, and at most 1 s. lockctl, and a store that is used without a guard, wake nobody: the owner then
-// asks again after a time of its own.
+// it, or completes the key, wakes it with Options.Wake: at most 8 owners at once. The wake-ups have 1 s, or
+// what the release has left if that is less. lockctl, and a store that is used without a guard, wake nobody:
+// the owner then asks again after a time of its own.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
@@ -188,8 +188,8 @@
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
 //
-// All releases, and the storing of a result, end 100 ms before the deadline, and 300 ms after Shutdown. But
-// they have at least 100 ms, which the releases of a DoAll share.
+// All releases, and the storing of a result, end at the latest 100 ms before the deadline, or 300 ms after
+// Shutdown. But they have at least 100 ms, which the releases of a DoAll share.
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.

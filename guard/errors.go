@@ -179,8 +179,8 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // answer was lost and the run has left the queue. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
-// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. After
-// Do, DoAll and DoOnce, Report.ReleaseErr says if a lease may be left.
+// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. In a
+// DoAll or DoOnce that had a lease already, Report.ReleaseErr says if it may be left.
 // If Err does not match it, an answer was lost or late, or a lease was lost before the work began. If the
 // acquire was abandoned, the message says so.
 type LockStoreUnavailable struct {

@@ -80,11 +80,12 @@ type Options struct {
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
 	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. The guard calls it when a request of a
-	// run has handed the key over to this owner, or completed the key, on goroutines of its own, for several
-	// owners at once. It takes the address from the store before. A wake-up has the time that the release has
-	// left, or 1 s; then its context ends, and a Wake that goes on is left behind. Until then the guard repeats a
-	// Wake that fails, unless its error matches lockstore.ErrInvalid: an address where nobody waits any more.
-	// Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr. nil wakes nobody.
+	// run has handed the key over to this owner, or completed the key: on goroutines of its own, for several
+	// owners at once. Before that the guard takes the address from the store. A wake-up has 1 s, or what the
+	// release has left if that is less. Then its context ends, and the guard does not wait for a Wake that goes
+	// on. Until then the guard repeats a Wake that fails, unless its error matches lockstore.ErrInvalid (an
+	// address where nobody waits any more), ErrRefused, ErrLost or ErrCorrupt. Nothing here changes the outcome
+	// of a run; see Report.Woken and Report.WakeErr. nil wakes nobody.
 	// Package sfnwake has a Wake for AWS Step Functions.
 	Wake func(context.Context, lockstore.Address) error
 

@@ -64,8 +64,8 @@ func (r *run) renew() {
 	}
 }
 
-// extend asks once for a longer lease. The first request after a hand-over is an Acquire: it says
-// who holds the key, and makes the lease a full one.
+// extend asks once for a longer lease. The first request after a hand-over is an Acquire: it writes
+// the name of the holder, and makes the lease a full one.
 func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease, ttl := r.lease, r.ttl(now)
 	if r.handed {

@@ -26,7 +26,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
-	Lapsed        int             // how many turns the run missed: its hand-over lapsed, and it went to the end of the queue
+	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it went to the end of the queue
 	Woken         int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a run that waits for its turn calls many times
@@ -43,8 +43,8 @@ type Report struct {
 	// another note is stored, a repeat does not run, and gets no result.
 	CompleteErr error
 
-	// WakeErr says why parked owners were not woken. Each asks again after a time of its own; until then the
-	// key that was handed over to it is kept for its turn.
+	// WakeErr says why parked owners were not woken. Each asks again after a time of its own. A key that was
+	// handed over to it stays reserved until then, or until its turn is over.
 	WakeErr error
 }
 

@@ -101,7 +101,7 @@ func (t *retry) limit() time.Duration {
 }
 
 // releasing repeats a call that ends something in the store, within the time that beginRelease
-// gives, and then waits for the wake-ups that it has made necessary. If an answer was lost, only nil as
+// gives, and then waits for the wake-ups that the call has made necessary. If an answer was lost, only nil as
 // the answer to a repeat shows that the request was applied.
 func (r *run) releasing(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	d := r.beginRelease(afterWork, most)
@@ -128,7 +128,7 @@ func (r *run) release(lease lockstore.Lease, cooldown time.Duration, afterWork b
 	})
 }
 
-// releaseAfterWork releases the run's lease, in the time most at the longest.
+// releaseAfterWork releases the run's lease; the parameter most bounds the time.
 func (r *run) releaseAfterWork(cooldown, most time.Duration) {
 	r.report.ReleaseErr = r.release(r.lease, cooldown, true, most)
 	r.lostUnderWork(r.report.ReleaseErr)

@@ -9,8 +9,8 @@ import (
 // refuses every new call that takes a lock. It returns at once. Each run releases its
 // lease when its work has returned, never before. With LOCK_SIGTERM=true boot.Start calls it.
 //
-// If the work returns at once and each call of the store ends within 50 ms of its context, these end
-// after Shutdown within
+// If the work returns at once and each call of the store ends within 50 ms of its context, this is the
+// longest time from Shutdown until the end of
 //
 //	a release that is under way or begins within 200 ms   300 ms
 //	Do                                                    400 ms: a release that begins later has 100 ms
@@ -61,8 +61,8 @@ type releases struct {
 	isCut bool               // the time is over
 }
 
-// beginRelease returns how long a release, a completion or an abandon that begins now may take:
-// at most the time most. It leaves time for the handler's answer before the caller's
+// beginRelease returns how long a release, a completion or an abandon that begins now may take;
+// the parameter most is the upper bound. It leaves time for the handler's answer before the caller's
 // deadline. From now on Shutdown reaches this release.
 //
 // The releases after the work of a DoAll share the time of one release. Each may take an

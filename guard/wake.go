@@ -29,7 +29,7 @@ var (
 	errBlocks    = errors.New("guard.Options.Wake did not return when its context had ended")
 )
 
-// noting is the driver of a guard's store. It tells the run that has sent a request whom the answer says to wake.
+// noting is the driver of a guard's store. If an answer names owners to wake, it tells the run that sent the request.
 type noting struct{ driver.Driver }
 
 // parked returns the store through which a guard learns whom to wake, and whether the store has parked places.
@@ -75,8 +75,8 @@ type wakeUps struct {
 	err    error // of the first that failed
 }
 
-// wake begins to wake the owners. It does not wait: the run may have work to do. That the run's own context
-// has ended, or ends, changes nothing: nobody else wakes these owners.
+// wake begins to wake the owners. It does not wait: the run may have work to do. The end of the run's own
+// context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(key string, owners []lockstore.Owner) {
 	d := releaseTime
 	if r.wakes.end > 0 {
@@ -163,7 +163,7 @@ func (w *wakeUps) ended(err error) {
 	}
 }
 
-// wait waits until all have ended, and until shortly after the end of their context at the longest.
+// wait waits until all have ended, but not longer than until shortly after the end of their context.
 func (w *wakeUps) wait() (woken, failed int, err error) {
 	select {
 	case <-w.done:
@@ -187,8 +187,8 @@ func (r *run) waking() bool {
 	return r.wakes.under != nil
 }
 
-// endWakes waits for the wake-ups of the run until end, cuts them off then, and reports them. Shutdown cuts
-// them off, too.
+// endWakes waits for the wake-ups of the run until end, or until Shutdown cuts the release off. Then it cuts
+// the wake-ups off, and reports them.
 func (r *run) endWakes(end time.Duration) {
 	r.mu.Lock()
 	under := r.wakes.under

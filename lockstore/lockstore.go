@@ -24,12 +24,12 @@ type Request struct {
 	MaxHolders int
 
 	// JoinQueue asks for a place in the key's queue if the request is refused. An owner that
-	// has a place keeps it, parked or not.
+	// has a place keeps it as it is, parked or not.
 	JoinQueue bool
 
 	// Parked, if it is not 0, is for an owner that does not wait itself: somebody wakes it at Address
-	// when the key is handed over to it or completed. It is how long the hand-over lasts in which it
-	// has to ask again as the same owner, [Turn] to [MaxParked]. It needs JoinQueue, and a store whose
+	// when the key is handed over to it or completed. Parked is how long this hand-over lasts, [Turn] to
+	// [MaxParked]: in this time the owner has to ask again. It needs JoinQueue, and a store whose
 	// driver is a driver.Parker: another store sends nothing, and its error matches errors.ErrUnsupported. At most half of a
 	// queue's places are parked; if there is none left, the request gets no place.
 	//

@@ -16,7 +16,7 @@ import (
 const MaxParked = driver.MaxParked
 
 // Address says where a parked owner is woken. Whoever knows it can end the wait of a program, so it
-// is a secret: a printed Address shows its kind only. Its text, for a store, is string(address).
+// is a secret: a printed Address shows only its kind and length. Its text, for a store, is string(address).
 type Address string
 
 // The kinds of addresses. A store keeps no other, because a function that wakes an address calls
@@ -86,11 +86,11 @@ const (
 	// long as others renew their leases, or as the key is in doubt, so no time is enough for all.
 	addressTime = StartedFor
 
-	// forgetTime bounds how long an Acquire takes longer to delete an address that nobody needs: its lease runs meanwhile.
+	// forgetTime bounds the time that an Acquire takes to delete an address that nobody needs: its lease runs meanwhile.
 	forgetTime = time.Second
 )
 
-// parker is the driver's, for a request that may be sent.
+// parker checks the key and the owner, and returns the Parker of the driver.
 func (s *Store) parker(ctx context.Context, key string, owner Owner) (driver.Parker, error) {
 	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (s *Store) parker(ctx context.Context, key string, owner Owner) (driver.Par
 }
 
 // acquireOrPark stores the address before it asks for the place, because from then on somebody may hand
-// the key over. Without a place nobody needs the address.
+// the key over. An owner that has no place then needs no address.
 func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 	p, err := s.parker(ctx, r.Key, r.Owner)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 	return lease, err
 }
 
-// TakeAddress returns the address of a parked owner and deletes it: who calls it wakes the owner. The
+// TakeAddress returns the address of a parked owner and deletes it: who calls it has to wake the owner. The
 // address is "" if the store has none. The error matches ErrCorrupt if the address is of no kind that this version knows, and
 // errors.ErrUnsupported if the driver is no driver.Parker. A guard calls it.
 func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (Address, error) {

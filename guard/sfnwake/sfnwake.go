@@ -29,7 +29,7 @@ type Client interface {
 	SendTaskSuccess(context.Context, *sfn.SendTaskSuccessInput, ...func(*sfn.Options)) (*sfn.SendTaskSuccessOutput, error)
 }
 
-// output is what the state that waits returns. It has no fence: the execution asks for the lock before it trusts.
+// output is what the state that waits returns. It has no fence: the execution has to ask for the lock after its wait.
 const output = "{}"
 
 // callTime is for one attempt. The guard gives a wake-up 1 s at the most.
@@ -71,8 +71,8 @@ func FromEnv(getenv func(string) string) (func(context.Context, lockstore.Addres
 	return New(sfn.New(options)), nil
 }
 
-// explain says what an error of Step Functions means. Only the message of a refusal for which no
-// request was read is repeated: others may quote the token.
+// explain says what an error of Step Functions means. It repeats the message of the service only if the
+// request was refused before it was read: other messages may quote the token.
 func explain(err error) error {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {

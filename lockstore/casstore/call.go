@@ -86,7 +86,7 @@ func (c *call) do() (driver.Answer, error) {
 }
 
 // start returns this process's last write of the key if one more write on top of it is the whole
-// answer: that write checks the version. Otherwise it reads. So it does if somebody waits: others have
+// answer: that write checks the version. Otherwise it reads. It also reads if somebody waits: others have
 // probably joined since, and a conflict costs more than a read.
 func (c *call) start() (view, error) {
 	switch c.Kind {
@@ -173,8 +173,8 @@ func (c *call) status(v view) driver.Status {
 }
 
 // certain looks again at a Lost after a conflict, because an earlier copy of the write may have been
-// applied. It returns an error if nobody knows. For a Revoke it returns the answer of the earlier copy if the
-// entry shows it.
+// applied. It returns an error if nobody knows. If the entry shows that a copy of a Revoke was applied, it
+// returns the answer of that copy.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {
 		return a, nil

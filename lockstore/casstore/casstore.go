@@ -9,8 +9,8 @@
 // changed it meanwhile. An entry has the whole state of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
-// granted or renewed it. To grant the key to another owner, the store writes the same entry. The
-// WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder
+// granted or renewed it. To grant the key to another owner, the store first writes the entry unchanged, for its
+// time. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder
 // trusts its lease for TTL - Margin from before its own write.
 //
 // The write that ends a lease hands the key to the first in the queue, for one lockstore.Turn. The
@@ -23,11 +23,11 @@
 //   - Any read is enough for a refusal other than "in doubt", and for "this acquisition has ended": what
 //     has ended stays so. A change that does not depend on the time needs no more: it is applied to the
 //     entry that was read, or not at all.
-//   - A fresh read is needed for ErrLost because another owner or nobody has the key, for the result of
-//     Inspect, and for "no place in the queue".
-//   - These need the stamp of a write of this call: a takeover, the turn in a queue, the time of trust of
-//     a repeat, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has a result,
-//     and an Acquire if a lease begins in the future. First the store writes the entry as it is. The
+//   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
+//     of Inspect, and for a Leave of an owner without a place.
+//   - These need the stamp of a write of this call: a takeover, the turn in a queue, the trusted time that
+//     a repeated Acquire gets, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has
+//     a result, and an Acquire if a lease begins in the future. First the store writes the entry as it is. The
 //     WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
@@ -50,8 +50,8 @@
 //	Leave, Revoke                             2
 //	takeover, also of a key kept for others   3
 //	repeat of a request                       2
-//	extend a lease that was handed over       2, and none if the owner waited for less than 1.5 s and
-//	                                          its work is short
+//	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
+//	                                          if the owner waited for less than 1.5 s and its work is short
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that ends a lease. The first read of a process is a fresh one.
@@ -70,8 +70,8 @@
 // An entry is JSON behind a mark and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
 // while both are in use. Each process keeps in memory its last write of each key, for at most
-// 1,024 keys, but not of a key that is completed or in a cooldown. An owner that was handed the key
-// keeps what it has read there in place of a write.
+// 1,024 keys, but not of a key that is completed or in a cooldown. For an owner that was handed the key
+// it keeps its last read there instead.
 //
 // # A KV of one's own
 //
@@ -261,8 +261,8 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 const leastTrust = time.Second / 2
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. That refusal rests on a read
-// or a write of its own call, and the hand-over has a larger fence. So it is younger than the moment when
-// this call was sent, and lasts for a Turn from then on at least, however long this Await takes.
+// or a write of its own call, and the hand-over has a larger fence. So it came after the refused Acquire was
+// sent, and lasts for a Turn from then on at least, however long this Await takes.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin
@@ -280,8 +280,8 @@ type listener struct {
 	stop  func()
 }
 
-// listen calls Listen beside the caller, who gets the result once and calls stop. It returns
-// nil for a KV that is no Waker. It ends with ctx.
+// listen calls Listen on a goroutine of its own. The caller gets the result from the channel, once, and calls
+// stop. listen returns nil for a KV that is no Waker. The goroutine ends with ctx.
 func (s *store) listen(ctx context.Context, key string, owner driver.Owner) <-chan listener {
 	w, ok := s.kv.(Waker)
 	if !ok {

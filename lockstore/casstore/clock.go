@@ -15,7 +15,7 @@ func (s *store) clockAt(v view) rules.Clock {
 	if v.own {
 		late := v.written.Add(s.blur())
 		if begins := v.begins(); begins.After(late) {
-			late = begins // of a lease of this very stamp
+			late = begins // a lease of this stamp begins there: its begin is rounded up
 		}
 		return rules.Clock{Early: v.written, Late: late, Sure: true}
 	}

@@ -21,8 +21,8 @@ import (
 // of the service, so a client's clock may be wrong by any amount.
 type entry = fields[kept[holder], queue, kept[ended], kept[closed]]
 
-// plain is an entry that has no field of a later version, as nearly all are. To read and to write it takes a fifth of
-// the time.
+// plain is an entry without fields of a later version, as nearly all are. To read and write it as this type takes a
+// fifth of the time.
 type plain = fields[holder, []waiter, ended, closed]
 
 type fields[H, Q, E, C any] struct {
@@ -105,7 +105,7 @@ func marshal(it any, other map[string]json.RawMessage) ([]byte, error) {
 	return slices.Concat(text[:len(text)-1], []byte(","), rest[1:]), err
 }
 
-// with wraps it. It keeps the unknown fields of the object in all for which same is true.
+// with wraps the value it, with the unknown fields of that element of all for which same returns true.
 func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	k := kept[T]{it: it}
 	if i := slices.IndexFunc(all, func(old kept[T]) bool { return same(old.it) }); i >= 0 {
@@ -114,7 +114,7 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	return k
 }
 
-// keeping is all, with no unknown fields.
+// keeping wraps each element. None has unknown fields.
 func keeping[T any](all []T) (kepts []kept[T]) {
 	for _, it := range all {
 		kepts = append(kepts, kept[T]{it: it})
@@ -122,7 +122,7 @@ func keeping[T any](all []T) (kepts []kept[T]) {
 	return kepts
 }
 
-// alone is all without their unknown fields; none reports whether there were none.
+// alone unwraps each element; *none becomes false if one had unknown fields.
 func alone[T any](all []kept[T], none *bool) (its []T) {
 	for _, k := range all {
 		its, *none = append(its, k.it), *none && len(k.other) == 0
@@ -313,7 +313,7 @@ func (s *store) begin(since time.Time) int64 {
 
 // since returns when a lease or a closed time of the length ttl begins: its stamp + the blur, the latest
 // moment at which it can have been written. The end is rounded up to a whole multiple of the clock's
-// resolution, as all stamps are, and the begin moves with it.
+// resolution, because all stamps are such multiples; the begin moves with it.
 func (s *store) since(begin int64, written time.Time, ttl time.Duration) time.Time {
 	since, resolution := written, s.kv.ClockResolution()
 	if begin != 0 {

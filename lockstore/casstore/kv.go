@@ -62,8 +62,8 @@ type KV interface {
 // long delays the first read by at most 250 ms. A Wake that takes long delays a release by at most
 // 100 ms: then its context ends.
 type Waker interface {
-	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake
-	// after Listen has returned, or earlier. The store calls stop once.
+	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake after Listen has
+	// returned, at the latest; it may be closed without a Wake. The store calls stop once.
 	Listen(ctx context.Context, key, owner string) (woken <-chan struct{}, stop func(), err error)
 
 	// Wake wakes the owner if it listens, in this process or in another one.
@@ -74,8 +74,8 @@ type Waker interface {
 type Lister interface {
 	// List calls page for one page after the other, until page returns an error, which
 	// List returns, or until the end. An entry whose key begins with prefix and that is there
-	// from the beginning of List to its end is in one page, and in no other. Every Write that ended
-	// before List began is in what the pages show.
+	// from the beginning of List to its end is in one page, and in no other. The pages show every
+	// Write that ended before List began.
 	List(ctx context.Context, prefix string, page func(Page) error) error
 
 	// Extent says how much a listing reads, whatever the prefix is.

@@ -89,8 +89,8 @@ type Request struct {
 	Holder     string // for people, as lockstore.HolderInfo.Encode writes it
 	Join       bool   // a refused Acquire takes the last place in the queue
 
-	// Parked is with Join, and above 0 if nobody waits at this place: who hands the key over to it has to
-	// wake somebody. It is the turn of the place, at most MaxParked.
+	// Parked is above 0, and Join true, if nobody waits at the place: who hands the key over to it has to
+	// wake its owner. Parked is the turn of the place, at most MaxParked.
 	Parked time.Duration
 	AtOnce bool
 	Effect bool
@@ -172,9 +172,9 @@ type Holder struct {
 	State      State // Held, Revoked or Reserved
 }
 
-// The queue's times, on the store's clock. A place that does not ask costs the next one its turn: a
-// Turn, or what a parked place has asked for, up to MaxParked, which is time for a wake-up and the start of
-// an environment. MaxTurns places cost their turns, and all together at most MaxDelay.
+// The queue's times, on the store's clock. A place whose owner does not ask delays the next one by its own turn:
+// a Turn, or for a parked place what its owner has asked for, up to MaxParked. That is time for a wake-up and the
+// start of an environment. At most MaxTurns places cost their turns, and together at most MaxDelay.
 const (
 	Turn      = 2 * time.Second
 	MaxTurns  = 5

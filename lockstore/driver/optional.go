@@ -50,8 +50,8 @@ type Finding struct {
 	Fix     string // what to set instead
 }
 
-// Parker is implemented by a driver whose queue has parked places, see Request.Parked. It keeps the
-// addresses of their owners in an entry of their own, beside that of the key.
+// Parker is implemented by a driver whose queue has parked places, see Request.Parked. It keeps each
+// address of their owners in an entry of its own, beside that of the key.
 type Parker interface {
 	// PutAddress keeps the address of an owner for the time d, in place of an earlier one. An error is
 	// like an error of Do.

@@ -239,9 +239,9 @@
 //   - Another process sent the abandon. The clock of the process that sent the acquire
 //     was ahead, and the duplicate's fence is still larger than the present time.
 //
-// A reply that is lost may take a wake-up with it: the answer to the second request of a Complete names no parked
-// owner, nor does the answer to a repeat of any call, and a second TakeAddress finds nothing (its outcome is unknown). The parked
-// owner then asks after a time of its own.
+// If a reply is lost, a wake-up may be lost with it: the answer to the second request of a Complete names no parked
+// owner, nor does the answer to a repeat of any call. A second TakeAddress finds nothing (its outcome is unknown). The
+// parked owner then asks after a time of its own.
 //
 // The SDK may send a renewal twice. The answer to the second request may be that the lease
 // is lost. If the first request arrives after that, it can extend the lease. Then the key

@@ -220,7 +220,7 @@ func (r *row) decodeQueue() {
 	}
 }
 
-// waiterText is how the queue has an owner. A place that is not parked, of a mutex, is the owner alone.
+// waiterText is a place as the row's queue has it. A place of a mutex that is not parked is the owner alone.
 func waiterText(w rules.Waiter) string {
 	switch {
 	case w.Parked > 0:

@@ -48,7 +48,7 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 // effect of the work and its result are written together, or none of them. The transaction is
 // cancelled if fence does not hold the lock of key any more: when a result is stored already, for
 // example. It is also cancelled if the lease has MaxHolders above 1. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
-// Nobody wakes parked owners: the answer to a transaction does not name them.
+// Nobody wakes the parked owners of the key: the answer to a transaction does not name them.
 //
 // The condition never holds if lockstore.ValidateComplete refuses result or d, or if the row has
 // no time to live of the store's name, see Options.TTL. The end is written by the local clock, as

@@ -94,9 +94,9 @@
 // entry's name in braces, a newline and a hash of the entry's name and the owner. If the entry's name has a brace, the list begins with
 // it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //
-// The address of a parked owner is a string, for the time that the request says or until it is taken. Its name is that of the
-// owner's list, a newline and "address". If the reply to a request is lost that hands the key over, closes it or takes an address, a
-// repeat does not say it again: the parked owner then asks after a time of its own.
+// The address of a parked owner is kept as a string, until it is taken, or for the time that the request says. Its name is that
+// of the owner's list, a newline and "address". If a reply is lost, a wake-up may be lost with it: the answer to a repeat names no
+// parked owner and has no address. The parked owner then asks after a time of its own.
 //
 // For example, a million keys that are each used once a day, with a TTL of one minute,
 // are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so

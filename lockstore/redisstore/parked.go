@@ -36,8 +36,8 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 	return nil, nil
 }
 
-// sendAddress sends the script of an address. It goes in the lane of the request like. The address is beside the list of its
-// owner, on the same node of a cluster.
+// sendAddress sends the script of an address. It has the priority of the request like, see lanes. The address is beside the
+// list of its owner, on the same node of a cluster.
 func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.Secret, d time.Duration) (reply, error) {
 	if err := s.lanes.enter(ctx, like); err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)

@@ -51,7 +51,7 @@ type Harness struct {
 	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.
 	Places int
 
-	// Parks is for a store whose queue has parked places. A driver.Parker keeps their addresses, too.
+	// Parks is for a store whose queue has parked places. If its driver is a driver.Parker, it keeps addresses, too.
 	Parks bool
 
 	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for

@@ -92,7 +92,7 @@ func parked(key string) lockstore.Request {
 	return req
 }
 
-// takes takes an address in another process.
+// takes checks what TakeAddress returns in another process.
 func (c *check) takes(key string, owner lockstore.Owner, want lockstore.Address) {
 	c.Helper()
 	got, err := within(c, func(ctx context.Context) (lockstore.Address, error) { return c.client(1).TakeAddress(ctx, key, owner) })
