@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -60,6 +61,9 @@ func startProcess(config Config, logs *logBuffer) (*process, error) {
 		lines.close()
 		close(p.ended)
 		p.close()
+		if errors.Is(err, syscall.ENOEXEC) {
+			err = fmt.Errorf("%w: it is built for another machine than this one, which is %s/%s", err, runtime.GOOS, runtime.GOARCH)
+		}
 		return nil, fmt.Errorf("the binary cannot be started: %w", err)
 	}
 	go func() {
