@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ func TestFailuresOfTheSetUp(t *testing.T) {
 	} {
 		t.Setenv(name, variable)
 	}
+	_, err := x509.SystemCertPool() // the first time it reads files, on a busy machine for longer than a call may last
+	require.NoError(t, err)
 	secret := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secret.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secret.StartTLS() // with a certificate that nobody knows
