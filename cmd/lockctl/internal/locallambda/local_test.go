@@ -123,7 +123,7 @@ func TestRun(t *testing.T) {
 	s.compare = filepath.Join(repository, "functions", "internal", "unguarded")
 	require.NoError(t, run(testContext(t), s, &printer{out: &b}))
 	text := b.String()
-	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis.\n")
+	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis at\nredis://127.0.0.1:")
 	assert.Contains(t, text, "built unguarded in ")
 	assert.Contains(t, text, "36 of 36            36 of 36")
 	assert.Regexp(t, `\n  balance it should have +180\.00 +180\.00\n  lost updates +[1-9]\d* +0\n`, text)

@@ -209,7 +209,7 @@ func (p phase) verdict() error {
 		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
 	}
 	if n := p.overlapping(); n > 0 {
-		text := "overlapped another of the same key"
+		text := "overlapped another of the same key; if the function uses WithMaxHolders(N), give --max-holders N"
 		if p.maxHolders > 1 {
 			text = fmt.Sprintf("ran while more than %d of the same key did", p.maxHolders)
 		}

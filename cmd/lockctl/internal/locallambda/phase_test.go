@@ -62,7 +62,7 @@ func TestVerdict(t *testing.T) {
 	good := madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60})
 	require.NoError(t, good.verdict())
 
-	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key")
+	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key; if the function uses WithMaxHolders(N), give --max-holders N")
 
 	several := madeUp("with the lock", [2]int{20, 40}, [2]int{25, 60}, [2]int{30, 50})
 	several.maxHolders = 3

@@ -80,7 +80,7 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 		t.close()
 	}
 	if lockURL == "" {
-		t.name = "an embedded Redis"
+		t.name = "an embedded Redis at\n" + redisURL
 	}
 	t.redis = redisURL
 	return t, err
