@@ -25,8 +25,8 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 	switch {
 	case a.Outcome == driver.Granted:
 		a.TTL -= s.opt.Margin
-	case a.Outcome == driver.Refused && a.Position > 0 && c.fresh:
-		a.Note = driver.Note(strconv.FormatInt(int64(a.Status.Fence), 10)) // see handedOver
+	case a.Outcome == driver.Refused && a.Position > 0 && !c.told.IsZero():
+		a.Note = driver.Note(strconv.FormatInt(c.told.UnixNano(), 10)) // see handedOver
 	}
 	return a, err
 }
@@ -39,8 +39,8 @@ type call struct {
 	key   string
 	driver.Request
 
-	sent      bool // a write was sent: a failure leaves the outcome unknown
-	fresh     bool // the answer rests on a read or a write since the call began
+	sent      bool      // a write was sent: a failure leaves the outcome unknown
+	told      time.Time // the latest time of the service since the call began; zero if none is known
 	conflicts int
 	tried     driver.Answer // of the last write
 	room      string        // the version of the entry when this Leave last let a renewal go first
@@ -59,7 +59,6 @@ func (c *call) do() (driver.Answer, error) {
 			return driver.Answer{}, err
 		}
 		next, changed, a, basis := c.decide(v, c.Request)
-		c.fresh = v.fresh
 		switch {
 		case basis == rules.OnStamp && !v.own:
 			v, err = c.write(v, v.State) // as it is, for the service's stamp
@@ -159,7 +158,6 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	c.fresh = true
 	if c.Kind == driver.Revoke { // a lease that this write has handed over has an end only now
 		a.Status.Holders = c.status(written).Holders
 	}
@@ -247,6 +245,7 @@ func (c *call) read(fresh bool) (view, error) {
 	}
 	switch {
 	case !now.IsZero():
+		c.told = later(c.told, now)
 		c.store.learn(now, began)
 	case fresh:
 		return view{}, c.failed(fmt.Errorf("%w: a fresh read has no time", lockstore.ErrUnavailable))
@@ -286,6 +285,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 	if e.Version == "" || e.Version == v.version || e.WrittenAt.IsZero() {
 		return v, c.failed(errors.New("the service's reply to a write has the old version or no time"))
 	}
+	c.told = later(c.told, e.WrittenAt)
 	s.learn(e.WrittenAt, began)
 	written := s.viewOf(replacing, e)
 	s.remember(c.key, written)

@@ -14,7 +14,8 @@
 // trusts its lease for TTL - Margin from before its own write.
 //
 // The write that ends a lease hands the key to the first in the queue, for one lockstore.Turn. The
-// next Acquire of this owner writes the whole TTL.
+// next Acquire of this owner writes the whole TTL. If the hand-over begins after a time of the service that the
+// owner's last refused Acquire has seen, the owner trusts it for Turn - Margin from before this Acquire.
 //
 // Only the stamp of a write of the same call counts as the time. Otherwise the store guesses, also after a
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
@@ -260,14 +261,15 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 // leastTrust is for how long an owner has to trust what it was handed.
 const leastTrust = time.Second / 2
 
-// handedOver is the answer to an owner that was handed the key since its last refusal. That refusal rests on a read
-// or a write of its own call, and the hand-over has a larger fence. So it came after the refused Acquire was
-// sent, and lasts for a Turn from then on at least, however long this Await takes.
+// handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
+// the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts for a Turn
+// from when that Acquire was sent at least, however long this Await takes. One that begins earlier may be over: it has lapsed before, or its
+// write was applied long after its stamp.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin
 	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
-	if i < 0 || err != nil || ttl < leastTrust || int64(v.Holders[i].Fence) <= refusedAt {
+	if i < 0 || err != nil || ttl < leastTrust || s.begin(v.Holders[i].Since) < refusedAt {
 		return a
 	}
 	h := v.Holders[i]

@@ -374,6 +374,65 @@ func TestStartThatComesTooLate(t *testing.T) {
 	})
 }
 
+// stalling is a KV that stamps a write at once, and applies it after the time stall.
+type stalling struct {
+	*castest.Memory
+	stall  time.Duration
+	mu     sync.Mutex
+	stamps map[string]time.Time // of the versions
+}
+
+func (s *stalling) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	e, now, err := s.Memory.Read(ctx, key, fresh)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.WrittenAt = s.stamps[e.Version]
+	return e, now, err
+}
+
+func (s *stalling) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	stamp := time.Now().Round(0).Truncate(time.Millisecond)
+	s.mu.Lock()
+	d := s.stall
+	s.stall = 0
+	s.mu.Unlock()
+	<-time.After(d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, err := s.Memory.Write(ctx, key, value, ifVersion)
+	if err == nil {
+		s.stamps[e.Version], e.WrittenAt = stamp, stamp
+	}
+	return e, err
+}
+
+// A hand-over is applied 5 s after its stamp, so its turn is over then. Its owner was refused meanwhile, and must
+// not take the hand-over for one of a moment ago: another may be granted the key.
+func TestHandOverThatIsAppliedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &stalling{Memory: castest.NewMemory(time.Millisecond), stamps: map[string]time.Time{}}
+		lease, err := open(t, r).Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		req := request(time.Minute)
+		req.JoinQueue = true
+		_, err = open(t, r).Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		r.stall = 5 * time.Second
+		go func() { _ = open(t, r).Release(t.Context(), lease) }()
+		<-time.After(4 * time.Second)
+		waiter := open(t, r) // the owner goes on in another process
+		var refused *lockstore.Refused
+		_, err = waiter.Acquire(t.Context(), req)
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, 1, refused.QueuePosition)
+		news, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: refused.Note})
+		require.NoError(t, err)
+		_, err = open(t, r).Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err, "the turn is over")
+		require.Zero(t, news.Lease.TTL, "two owners trust their leases")
+	})
+}
+
 // session is a KV whose reads are old, as in a session of ZooKeeper: one that is not fresh
 // returns what the session saw at its last fresh read or write.
 type session struct {
