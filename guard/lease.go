@@ -92,9 +92,10 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 	if outcome, err := r.acquire(); err != nil {
 		return lockstore.Lease{}, r.end(outcome, err)
 	}
+	err := r.end(OutcomeAcquired, nil)
 	lease := r.lease
-	lease.TTL = max(0, r.trust-r.elapsed())
-	return lease, r.end(OutcomeAcquired, nil)
+	lease.TTL = max(0, r.trust-r.elapsed()) // wake-ups and the observer have taken time
+	return lease, err
 }
 
 // Renew makes a long-lived lease last at least ttl from now. It returns the time for which
@@ -119,7 +120,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 		return 0, r.end(outcome, err)
 	}
 	r.report.Fence = lease.Fence
-	return max(0, trusted-r.elapsed()), r.end(OutcomeRenewed, nil)
+	err = r.end(OutcomeRenewed, nil)
+	return max(0, trusted-r.elapsed()), err
 }
 
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as

@@ -202,7 +202,7 @@ var errNotReturned = errors.New("the work did not return: it panicked or called 
 // end makes the report. In a DoAll the run of the first key ends last. The observer gets the reports of all
 // keys then.
 func (r *run) end(outcome Outcome, err error) error {
-	if r.waking() { // an Acquire or a Renew may hand over, too
+	if r.waking() { // an Acquire may hand over, too
 		r.endWakes(r.elapsed() + r.beginRelease(false, releaseTime))
 		r.setCut(nil)
 	}

@@ -254,6 +254,20 @@ func TestWakeUpsThatFail(t *testing.T) {
 	}
 }
 
+// The trust in a long-lived lease counts from the return of Acquire, also if the grant has left room for a parked
+// owner whose wake-up hangs.
+func TestAcquireThatWakes(t *testing.T) {
+	on("", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.wake = hangsUntil(9)
+		s.occupy(t, "k", 3*time.Second)
+		time.AfterFunc(time.Second, func() { s.park(t, "k", 2) })
+		lease, err := s.WithMaxHolders(2).Acquire(t.Context(), LeaseRequest{Key: "k", TTL: 10 * time.Second, Wait: 5 * time.Second})
+		require.NoError(t, err)
+		require.Equal(t, 10*time.Second-margin-releaseTime, lease.TTL)
+		require.Error(t, s.report(t).WakeErr)
+	})
+}
+
 type tokenKey struct{}
 
 func tokenIn(ctx context.Context) any { return ctx.Value(tokenKey{}) }
