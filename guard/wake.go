@@ -43,10 +43,10 @@ func parked(store *lockstore.Store) (*lockstore.Store, bool) {
 // Unwrap returns the driver that is wrapped.
 func (n *noting) Unwrap() driver.Driver { return n.Driver }
 
-// Do is Do of the driver that is wrapped. The wake-ups begin when the store has written.
+// Do is Do of the driver that is wrapped. The wake-ups begin when the store has written, also if the answer is an error.
 func (n *noting) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
 	a, err := n.Driver.Do(ctx, key, req)
-	if err == nil && len(a.Wake) > 0 {
+	if len(a.Wake) > 0 {
 		if r, ok := ctx.Value(runKey{}).(*run); ok {
 			r.wake(key, a.Wake)
 		}

@@ -129,6 +129,15 @@ func TestWakeUps(t *testing.T) {
 			lease.Fence = 0
 			require.NoError(t, s.Release(t.Context(), lease))
 		}},
+		"release that is written, and its answer is an error": {run: func(t *testing.T, s *sleepers, park func()) {
+			lease := s.occupy(t, "k", time.Minute)
+			park()
+			s.store.release = s.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := s.store.pass(ctx, r)
+				return a, errors.Join(err, errLostReply)
+			})
+			require.NoError(t, s.Release(t.Context(), lease))
+		}},
 		"release of a revoked lease": {run: func(t *testing.T, s *sleepers, park func()) {
 			lease := s.occupy(t, "k", time.Minute)
 			park()

@@ -26,9 +26,9 @@ type Driver interface {
 	// NotYet if the wait ended without news, and Granted if the owner was handed the key, with
 	// Fence, Seat, TTL and Note. Ask and NotYet may be wrong. Granted is not, unless the owner
 	// itself or a Revoke has ended that lease since. Its TTL counts from before this Await, like
-	// every TTL. So an Await that can be Granted makes at most one request to the server: between two of them the
-	// process may be frozen, and only the caller sees that. One that only says Ask or NotYet may ask the
-	// server again and again. The caller awaits again at once after NotYet, so the driver pauses; for a waiter that it does not wake, at most half a Turn.
+	// every TTL. So an Await whose TTL rests on its own request makes at most one: between two of them the
+	// process may be frozen, and only the caller sees that. One whose TTL rests on Elapsed, or that only says Ask
+	// or NotYet, may ask the server again and again. The caller awaits again at once after NotYet, so the driver pauses; for a waiter that it does not wake, at most half a Turn.
 	// Await returns the context's error if the context ends first.
 	Await(ctx context.Context, key string, r Request) (Answer, error)
 }
@@ -143,7 +143,8 @@ type Answer struct {
 	HandedOver []Owner
 
 	// Wake are the parked owners that the caller has to wake: the key was handed over to them, or
-	// it was completed, and they can ask for the result. The answer to a repeat may have none.
+	// it was completed, and they can ask for the result. The answer to a repeat may have none, and one
+	// with an error may have some.
 	Wake []Owner
 
 	Note Note // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
