@@ -224,7 +224,7 @@ func (t *table) granted(ctx context.Context, key string, q driver.Request, seen 
 		trust := q.TTL
 		for _, old := range seen.Holders {
 			if q.Kind == driver.Renew && old.Fence == h.Fence {
-				trust = max(trust, t.left(old.End(), r))
+				trust = max(trust, old.TTL, t.left(old.End(), r)) // of what was handed over the row has the TTL
 			}
 		}
 		return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: trustedFor(trust, end, r.date) - margin, Note: leaseNote(true, h.MaxHolders > 1)}, nil

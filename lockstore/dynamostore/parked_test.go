@@ -178,3 +178,24 @@ func TestWhoIsWoken(t *testing.T) {
 		})
 	}
 }
+
+// A renewal for less than what is left of a parked place's turn extends the hand-over, too.
+func TestRenewOfAParkedHandOver(t *testing.T) {
+	bubble(t, "10s", func(t *testing.T) {
+		s := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
+		lease := held(t, s)
+		_, err := s.Acquire(t.Context(), park("first"))
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		require.NoError(t, s.Release(t.Context(), lease))
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Reserved, status.State)
+		pass(10 * time.Second)
+		renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: key, Owner: "first", Fence: status.Fence}, 10*time.Second)
+		require.NoError(t, err)
+		require.Greater(t, renewed.TTL, 29*time.Second, "as the rule book says, a whole turn from now on")
+		status, err = s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Held, status.State)
+	})
+}

@@ -40,7 +40,7 @@ func (t *table) renew(ctx context.Context, key string, q driver.Request) (driver
 // extension is the result of one request to renew.
 type extension struct {
 	reply
-	shares bool      // the key is shared: this is no request for it
+	shares bool      // the key is shared, or was handed over for longer: this is no request for it
 	waits  bool      // somebody is in the queue
 	lost   string    // why the lease is lost, "" if it lasts
 	before time.Time // the end of the lease before the request
@@ -95,6 +95,9 @@ func (t *table) extend(ctx context.Context, key string, q driver.Request, ended,
 		return extension{lost: "this lease does not hold it"}, nil
 	case takeable(h.End(), r.date):
 		return extension{lost: "the lease has expired"}, nil
+	case h.HandedOver: // a parked place's turn may be longer than the TTL, and the lease is extended all the same
+		e.shares = true
+		return e, nil
 	default:
 		e.end = h.End()
 	}
