@@ -71,10 +71,10 @@ func TestAddress(t *testing.T) {
 	})
 }
 
-// The client sends a request again whose reply was lost, and finds nothing.
-func TestAddressWhoseReplyIsLost(t *testing.T) {
+// answering is a store whose server gives these answers; "" is none.
+func answering(t *testing.T, answers ...string) *lockstore.Store {
+	t.Helper()
 	var mu sync.Mutex // the client uses another connection for each attempt
-	answers := []string{"", "$1\r\nA\r\n", "$1\r\nA\r\n"}
 	addr := fakeServer(t, func(command []string) string {
 		if !strings.EqualFold(command[0], "evalsha") {
 			return "+OK\r\n"
@@ -87,7 +87,21 @@ func TestAddressWhoseReplyIsLost(t *testing.T) {
 	})
 	s, err := New(retryingClient(t, addr), Options{})
 	require.NoError(t, err)
-	_, err = driverOf(s).TakeAddress(t.Context(), "k", "o")
+	return s
+}
+
+// A request that was sent twice, so that its outcome is unknown, names the parked owners all the same.
+func TestWakeBesideAnError(t *testing.T) {
+	s := answering(t, "", "$10\r\nL\n\x02sleeper\r\n")
+	a, err := s.Driver().Do(t.Context(), "k", driver.Request{Kind: driver.Release, Owner: "o", Fence: 7})
+	requireUnknown(t, err)
+	require.Equal(t, []driver.Owner{"sleeper"}, a.Wake)
+}
+
+// The client sends a request again whose reply was lost, and finds nothing.
+func TestAddressWhoseReplyIsLost(t *testing.T) {
+	s := answering(t, "", "$1\r\nA\r\n", "$1\r\nA\r\n")
+	_, err := driverOf(s).TakeAddress(t.Context(), "k", "o")
 	requireUnknown(t, err)
 	address, err := driverOf(s).TakeAddress(t.Context(), "k", "o")
 	require.NoError(t, err)

@@ -137,17 +137,14 @@ func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	a, err := r.answer(key, req)
-	if err != nil {
-		return driver.Answer{}, err
-	}
-	if a.Outcome == driver.Granted && req.Kind == driver.Acquire {
-		a.TTL = min(a.TTL, req.TTL) // of a lease that the same owner had already
-	}
 	if len(r.handed) > 0 {
 		s.wake(ctx, key, req.Owner, r.handed)
 	}
-	return a, nil
+	a, err := r.answer(key, req)
+	if a.Outcome == driver.Granted && req.Kind == driver.Acquire {
+		a.TTL = min(a.TTL, req.TTL) // of a lease that the same owner had already
+	}
+	return a, err
 }
 
 // ask sends the script of a request.
