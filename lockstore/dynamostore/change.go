@@ -152,7 +152,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 // unchanged returns an answer that needs no write, or none after one whose reply was lost.
 func (t *table) unchanged(ctx context.Context, key string, q driver.Request, seen row, r reply, a driver.Answer, last try, ambiguous bool) (driver.Answer, error) {
 	mine := seen.holder(q.Owner)
-	if ambiguous && a.Outcome == driver.Done {
+	if ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
 		a.Wake = last.answer.Wake // the attempt whose reply was lost may have handed the key over
 	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })

@@ -146,6 +146,9 @@ func TestWhoIsWoken(t *testing.T) {
 		"F23 a release whose reply is lost": {driver.Release, func(*fakedynamo.Service) fakedynamo.Fault {
 			return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
 		}, []driver.Owner{"first"}},
+		"F23 a release of a revoked lease whose reply is lost": {driver.Release, func(*fakedynamo.Service) fakedynamo.Fault {
+			return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
+		}, []driver.Owner{"first"}},
 		"one joins before it is resolved": {driver.Resolve, func(service *fakedynamo.Service) fakedynamo.Fault {
 			row := fakeRows{service}.get(t, key)
 			row["queue"].(*types.AttributeValueMemberL).Value = append(row["queue"].(*types.AttributeValueMemberL).Value, s("late 1 30000"))
@@ -164,6 +167,12 @@ func TestWhoIsWoken(t *testing.T) {
 				require.NoError(t, s.MarkStarted(t.Context(), lease))
 				pass(2 * time.Minute)
 			}
+			outcome := driver.Done
+			if strings.Contains(name, "revoked") {
+				_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "me"}})
+				require.NoError(t, err)
+				outcome = driver.Lost
+			}
 			last := service.Requests() + 2 // the write that changes the row
 			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 				if r.N == last {
@@ -173,7 +182,7 @@ func TestWhoIsWoken(t *testing.T) {
 			}
 			a, err := s.Driver().Do(t.Context(), key, q)
 			require.NoError(t, err)
-			require.Equal(t, driver.Done, a.Outcome)
+			require.Equal(t, outcome, a.Outcome)
 			require.Equal(t, c.want, a.Wake)
 		})
 	}
