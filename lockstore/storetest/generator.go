@@ -170,6 +170,9 @@ func (g *generator) next(m *comparison, ran []step) (s step) {
 	case driver.Renew:
 		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
 		s.ttl = 10 * time.Second
+		if g.turn > s.ttl { // a lease that was handed over to a parked place has the time of its turn
+			s.ttl = g.turn
+		}
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
 		if g.parks(s.owner) {
