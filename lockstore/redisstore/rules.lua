@@ -53,7 +53,7 @@ end
 -- place is where an owner's place is in the entry: the space in front of it, and the one behind it.
 local function place(owner)
 	local before, last = find(whole(), ' ' .. owner .. ' ', from, true)
-	if not before and find(entry, '[\1\2]', from) then
+	if not before and (find(entry, '\1', from, true) or find(entry, '\2', from, true)) then
 		before, last = find(entry, ' ' .. owner .. '\1', from, true)
 		if not before then before, last = find(entry, ' ' .. owner .. '\2', from, true) end
 	end
@@ -97,6 +97,7 @@ end
 -- parked are the owners of parked places.
 local function parked()
 	local all = {}
+	if not find(whole(), '\2', from, true) then return all end -- a pattern looks at each place
 	for owner in string.gmatch(sub(whole(), from), ' ([^ \1\2]+)\1?%d*\2') do all[#all + 1] = owner end
 	return all
 end
@@ -106,7 +107,7 @@ end
 local function wait(most, last)
 	local before = count(last, 5)
 	local turns = before * 2000000
-	if before > 0 and find(entry, '[\1\2]', from) then
+	if before > 0 and (find(entry, '\1', from, true) or find(entry, '\2', from, true)) then
 		local n = 0
 		for one in string.gmatch(sub(entry, from, last), '%S+') do
 			n, most = n + 1, math.min(most, tonumber(match(one, '\1(%d+)') or '1', 10))
