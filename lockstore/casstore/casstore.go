@@ -258,9 +258,6 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 	}
 }
 
-// leastTrust is for how long an owner has to trust what it was handed.
-const leastTrust = time.Second / 2
-
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
 // the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts for a Turn
 // from when that Acquire was sent at least, however long this Await takes. One that begins earlier may be over: it has lapsed before, or its
@@ -269,7 +266,7 @@ func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin
 	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
-	if i < 0 || err != nil || ttl < leastTrust || s.begin(v.Holders[i].Since) < refusedAt {
+	if i < 0 || err != nil || ttl < driver.LeastTrust || s.begin(v.Holders[i].Since) < refusedAt {
 		return a
 	}
 	h := v.Holders[i]

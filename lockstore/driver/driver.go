@@ -182,3 +182,7 @@ const (
 	MaxParked = 30 * time.Second
 	MaxDelay  = 60 * time.Second
 )
+
+// LeastTrust is for how long an Await that is Granted lets the owner trust its lease at least. With less the
+// outcome is Ask: the owner makes the lease longer before it relies on it.
+const LeastTrust = Turn / 4

@@ -157,16 +157,13 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	case i >= 0 && seen.Holders[i].HandedOver && !r.date.IsZero():
 		h := seen.Holders[i]
 		trust := passed + min(driver.Turn, h.End().Sub(r.date)) - margin
-		if trust-passed >= shortTrust {
+		if trust-passed >= driver.LeastTrust {
 			shared := h.MaxHolders > 1
 			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.Turn, trust), Note: leaseNote(len(seen.Queue) > 0, shared)}, nil
 		}
 	}
 	return driver.Answer{Outcome: driver.Ask, Note: noteRead}, nil
 }
-
-// shortTrust is too little for a start: the owner asks for more first.
-const shortTrust = driver.Turn / 4
 
 // cloneWith is a row with another attribute.
 func cloneWith(item values, name string, v value) values {

@@ -100,10 +100,7 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 }
 
 // trustMargin is what is not trusted of the turn of a new holder, as the guard does not trust it of a lease.
-const (
-	trustMargin = 250 * time.Millisecond
-	leastTrust  = 500 * time.Millisecond
-)
+const trustMargin = 250 * time.Millisecond
 
 // granting is the answer that an element is. The element is older than this Await, and younger than
 // the owner's last Acquire that was refused, if its fence is larger than the one that was the last then. An
@@ -114,7 +111,7 @@ func granting(element string, r driver.Request) driver.Answer {
 	fence, ttl, seat := p.fence(), p.micros(), p.number()
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl = min(ttl, driver.Turn) - r.Elapsed - trustMargin
-	if p.err != nil || err != nil || int64(fence) <= refusedAt || ttl < leastTrust {
+	if p.err != nil || err != nil || int64(fence) <= refusedAt || ttl < driver.LeastTrust {
 		return ask
 	}
 	return driver.Answer{Outcome: driver.Granted, Fence: fence, Seat: seat, TTL: ttl, Note: driver.Note(p.rest)}

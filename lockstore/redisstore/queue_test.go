@@ -330,8 +330,8 @@ func TestElements(t *testing.T) {
 		want    driver.Answer
 	}{
 		"8 2000000 3 next": {"7", 100 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Note: "next"}},
-		"8 2000000 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: leastTrust}},
-		"8 2000001 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: leastTrust}},
+		"8 2000000 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
+		"8 2000001 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
 		"8 2000000 1 ":     {"7", 1251 * time.Millisecond, driver.Answer{}},
 		"7 2000000 0 next": {"7", 0, driver.Answer{}},
 		"6 2000000 0 next": {"7", 0, driver.Answer{}},
