@@ -160,14 +160,14 @@ func (w Waiter) turn() time.Duration {
 	return max(driver.Turn, w.Parked)
 }
 
-// parked is how many places are parked.
-func parked(queue []Waiter) (n int) {
+// Parked are the owners of the parked places of a queue.
+func Parked(queue []Waiter) (owners []driver.Owner) {
 	for _, w := range queue {
 		if w.Parked > 0 {
-			n++
+			owners = append(owners, w.Owner)
 		}
 	}
-	return n
+	return owners
 }
 
 // Ended is the mark of an owner whose acquisition is over. The key has the last ones, Book.Marks.
@@ -307,7 +307,7 @@ func (d *decision) acquire() driver.Answer {
 
 // refuse refuses for the time wait; for the time held somebody has the key.
 func (d *decision) refuse(wait, held time.Duration) driver.Answer {
-	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && parked(d.Queue) >= d.Places/2) {
+	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && len(Parked(d.Queue)) >= d.Places/2) {
 		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Parked})
 		d.changed = true
 	}

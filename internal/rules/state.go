@@ -212,11 +212,7 @@ func (d *decision) close(i int, how How) {
 	if len(d.Result) > 0 {
 		d.Closed.Result = bytes.Clone(d.Result)
 	}
-	for _, w := range d.Queue {
-		if w.Parked > 0 {
-			d.wake = append(d.wake, w.Owner)
-		}
-	}
+	d.wake = append(d.wake, Parked(d.Queue)...)
 	d.Queue = nil
 }
 
@@ -254,7 +250,7 @@ func without[T any](s []T, i int) []T {
 
 // status is the state for people and for a refusal.
 func (d *decision) status() driver.Status {
-	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue), Parked: parked(d.Queue)}
+	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue), Parked: len(Parked(d.Queue))}
 	for _, h := range d.Holders {
 		s.Started = s.Started || h.Started
 		if d.live(h) {

@@ -336,7 +336,7 @@ func queueChange(seen row, next rules.State, queue []string) queueWrite {
 	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
 		joins, most := queue[kept], maxPlaces
 		if waiter(joins).Parked > 0 { // at most half of the places, also if others park at the same time
-			most = min(most, len(seen.queue)+maxPlaces/2-len(parked(next.Queue)))
+			most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
 		}
 		if slices.Contains(seen.queue, joins) { // as the owner of a hand-over that has lapsed
 			most = len(seen.queue)

@@ -88,15 +88,5 @@ func (t *table) correctEnd(ctx context.Context, key string, q driver.Request, op
 // row was read.
 func (t *table) parkedIn(key string, item values) []driver.Owner {
 	before, _ := t.names.decode(key, item) // the write's condition says that it is sound
-	return slices.DeleteFunc(parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
-}
-
-// parked are the owners of parked places.
-func parked(queue []rules.Waiter) (all []driver.Owner) {
-	for _, w := range queue {
-		if w.Parked > 0 {
-			all = append(all, w.Owner)
-		}
-	}
-	return all
+	return slices.DeleteFunc(rules.Parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
 }
