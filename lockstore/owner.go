@@ -2,6 +2,7 @@ package lockstore
 
 import (
 	"crypto/rand"
+	"strings"
 
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -23,10 +24,13 @@ func validateOwner(o Owner) error {
 	if len(o) < 1 || len(o) > MaxOwnerBytes {
 		return Invalidf("lockstore: Owner has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
 	}
-	for i := range len(o) {
-		if o[i] <= ' ' || o[i] > '~' {
-			return Invalidf("lockstore: Owner has a byte at %d that is not printable ASCII", i)
-		}
+	if i := unprintable(string(o)); i >= 0 {
+		return Invalidf("lockstore: Owner has a byte at %d that is not printable ASCII", i)
 	}
 	return nil
+}
+
+// unprintable is where the first byte of a text is that is a space or no printable ASCII; -1 if there is none.
+func unprintable(text string) int {
+	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }

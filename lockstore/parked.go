@@ -23,8 +23,8 @@ type Address string
 // AWS with its own rights.
 const taskToken = "states "
 
-// maxTokenBytes is what AWS allows a task token.
-const maxTokenBytes = 2048
+// MaxTaskTokenBytes bounds a task token, as the reference of SendTaskSuccess does.
+const MaxTaskTokenBytes = 2048
 
 // TaskToken is the address of a state of AWS Step Functions that waits for a task token.
 func TaskToken(token string) Address { return Address(taskToken + token) }
@@ -41,13 +41,11 @@ func (a Address) Validate() error {
 	switch {
 	case !known:
 		return Invalidf("lockstore: Address has %d bytes (not shown, it is a secret) and is of no kind that this version knows; want TaskToken", len(a))
-	case token == "" || len(token) > maxTokenBytes:
-		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d", len(token), maxTokenBytes)
+	case token == "" || len(token) > MaxTaskTokenBytes:
+		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d", len(token), MaxTaskTokenBytes)
 	}
-	for i := range len(token) {
-		if token[i] <= ' ' || token[i] > '~' {
-			return Invalidf("lockstore: Address has a task token with a byte at %d that is not printable ASCII (not shown, it is a secret)", i)
-		}
+	if i := unprintable(token); i >= 0 {
+		return Invalidf("lockstore: Address has a task token with a byte at %d that is not printable ASCII (not shown, it is a secret)", i)
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 // Bounds of a request. Those of the key and of ttl are the store's.
 const (
 	maxInputBytes = 8 << 10
-	maxTokenBytes = 2 << 10 // of a task token, as in the reference of SendTaskSuccess
 	minTTL        = int64(lockstore.MinTTL / time.Second)
 	maxTTL        = int64(lockstore.MaxTTL / time.Second)
 )
@@ -151,8 +150,8 @@ func taskToken(values map[string]json.Token) (lockstore.Address, error) {
 	if err != nil {
 		return "", err
 	}
-	if token == "" || len(token) > maxTokenBytes {
-		return "", fmt.Errorf("taskToken: has %d bytes; want 1 to %d, from $$.Task.Token", len(token), maxTokenBytes)
+	if token == "" || len(token) > lockstore.MaxTaskTokenBytes {
+		return "", fmt.Errorf("taskToken: has %d bytes; want 1 to %d, from $$.Task.Token", len(token), lockstore.MaxTaskTokenBytes)
 	}
 	return lockstore.TaskToken(token), nil
 }
