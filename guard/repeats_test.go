@@ -182,11 +182,11 @@ func (w *repeatWorld) run(t *testing.T) {
 	for id := range uint64(5) {
 		all.Go(func() {
 			for n := uint64(0); time.Now().Before(w.end); n++ {
-				for p := w.process(id<<32|n, false); !p.dead && time.Now().Before(w.end); leasesim.Pass(p.upTo(repeatTTL)) {
-					if key := []string{"a", "b"}[int(2*p.float())]; id > 0 {
+				for p := w.process(id<<32|n, false); !p.dead && time.Now().Before(w.end); leasesim.Pass(p.UpTo(repeatTTL)) {
+					if key := []string{"a", "b"}[int(2*p.Float())]; id > 0 {
 						p.try(key)
 					} else {
-						w.resolve(key, p.float())
+						w.resolve(key, p.Float())
 					}
 				}
 			}
@@ -346,48 +346,37 @@ type repeatProcess struct {
 	until  time.Time // the end of a freeze
 	dead   bool
 
-	dice sync.Mutex
-	rng  *rand.Rand
+	*leasesim.Dice
 }
 
 func (w *repeatWorld) process(stream uint64, calm bool) *repeatProcess {
-	p := &repeatProcess{repeatWorld: w, name: fmt.Sprintf("%x", stream), calm: calm, rng: rand.New(rand.NewPCG(w.seed, stream))}
+	p := &repeatProcess{repeatWorld: w, name: fmt.Sprintf("%x", stream), calm: calm, Dice: leasesim.NewDice(rand.New(rand.NewPCG(w.seed, stream)))}
 	p.way = storetest.NewFaulty(lockstore.New("repeats", w), p.plan)
 	opt := guard.Options{
 		TTL: repeatTTL, MaxHold: 4 * repeatTTL, Wait: 2 * repeatTTL,
 		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: p.call.id} },
 		Observe:    func(_ context.Context, r guard.Report) { p.report = r },
 	}
-	if !calm && p.float() < 0.5 {
+	if !calm && p.Float() < 0.5 {
 		opt.Wait = 0
 	}
 	g, err := guard.New(p.way.Store, opt)
 	require.NoError(w.t, err)
-	g.SetRandom(p.upTo)
+	g.SetRandom(p.UpTo)
 	inDoubt := map[string]idempotency.Doubt{refuse: idempotency.AtMostOnce}[w.mode]
 	p.once, err = idempotency.New(g, idempotency.Options{ResultTime: repeatFor, InDoubt: inDoubt, MaxResultBytes: resultMost})
 	require.NoError(w.t, err)
 	return p
 }
 
-func (p *repeatProcess) float() float64 {
-	p.dice.Lock()
-	defer p.dice.Unlock()
-	return p.rng.Float64()
-}
-
-func (p *repeatProcess) upTo(d time.Duration) time.Duration {
-	return time.Duration(p.float() * float64(d))
-}
-
 // chance is false in a process without faults.
-func (p *repeatProcess) chance(f float64) bool { return p.float() < f && !p.calm }
+func (p *repeatProcess) chance(f float64) bool { return p.Float() < f && !p.calm }
 
 // hazard now and then freezes or kills the process. It returns how long it stands still.
 func (p *repeatProcess) hazard(chance float64) (still time.Duration, dead bool) {
-	strikes, kills, d := p.chance(chance), p.chance(0.25), p.upTo(3*repeatTTL)
+	strikes, kills, d := p.chance(chance), p.chance(0.25), p.UpTo(3*repeatTTL)
 	// Two goroutines that go on at the same moment would make a seed run in two ways.
-	apart := p.upTo(time.Millisecond)
+	apart := p.UpTo(time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch still = max(0, time.Until(p.until)+apart); {
@@ -416,8 +405,8 @@ func (p *repeatProcess) plan(call storetest.Call) storetest.Fault {
 	if dead {
 		return storetest.Fault{Drop: errGone}
 	}
-	f := storetest.Fault{Before: still + p.upTo(40*time.Millisecond), After: p.upTo(40 * time.Millisecond)}
-	late, fate, faulty := time.Millisecond+p.upTo(2*repeatTTL), p.float(), p.chance(0.2)
+	f := storetest.Fault{Before: still + p.UpTo(40*time.Millisecond), After: p.UpTo(40 * time.Millisecond)}
+	late, fate, faulty := time.Millisecond+p.UpTo(2*repeatTTL), p.Float(), p.chance(0.2)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.counts["operations"]++
@@ -446,19 +435,19 @@ func (p *repeatProcess) plan(call storetest.Call) storetest.Fault {
 
 // try is one call of Do.
 func (p *repeatProcess) try(key string) {
-	d := time.Second + p.upTo(5*repeatTTL)
+	d := time.Second + p.UpTo(5*repeatTTL)
 	if p.calm {
 		d = 5 * repeatTTL
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	if p.chance(0.1) { // the caller goes away
-		defer time.AfterFunc(p.upTo(2*repeatTTL), cancel).Stop()
+		defer time.AfterFunc(p.UpTo(2*repeatTTL), cancel).Stop()
 	}
 	p.tried++
 	c := &repeatCall{key: key, id: fmt.Sprintf("%s.%d", p.name, p.tried), obeys: !p.chance(0.2), end: time.Now().Add(d)}
 	call := idempotency.Call{Key: key}
-	if f := p.float(); f < 0.9 {
+	if f := p.Float(); f < 0.9 {
 		c.input = []string{"one", "one", "one", "other"}[int(f*4/0.9)]
 		call.Fingerprint = c.input
 	}
@@ -508,7 +497,7 @@ func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatResu
 		err = idempotency.NoEffect(errWork)
 	}
 	if p.chance(0.15) { // too large for the store, or for both
-		a.Pad = strings.Repeat("x", []int{storeMost - 30, resultMost}[int(2*p.float())])
+		a.Pad = strings.Repeat("x", []int{storeMost - 30, resultMost}[int(2*p.Float())])
 	}
 	if err == nil {
 		err = p.effect(ctx, g, a)
@@ -533,9 +522,9 @@ func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatResu
 
 // stays is a time of the work. It returns why the work ends.
 func (p *repeatProcess) stays(ctx context.Context) error {
-	d := p.upTo(1500 * time.Millisecond)
+	d := p.UpTo(1500 * time.Millisecond)
 	if p.chance(0.1) {
-		d += p.upTo(2 * repeatTTL)
+		d += p.UpTo(2 * repeatTTL)
 	}
 	leasesim.Pass(d)
 	if p.call.obeys && ctx.Err() != nil {

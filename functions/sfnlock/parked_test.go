@@ -21,6 +21,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -167,8 +168,8 @@ type simulated struct {
 	stop context.CancelFunc
 	data map[string]any
 
+	*leasesim.Dice
 	mu       sync.Mutex
-	rng      *rand.Rand
 	failures int
 
 	tokens int
@@ -180,23 +181,13 @@ type simulated struct {
 }
 
 func (w *world) execution(name string, rng *rand.Rand) {
-	e := &simulated{caller: caller{name: name}, w: w, rng: rng, data: map[string]any{"key": key, "amount": 500.0}}
+	e := &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(rng), data: map[string]any{"key": key, "amount": 500.0}}
 	w.owners[request{execution: execution(e.arn()), key: key}.owner()] = e
-}
-
-func (e *simulated) float() float64 {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.rng.Float64()
-}
-
-func (e *simulated) upTo(d time.Duration) time.Duration {
-	return time.Duration(e.float() * float64(d))
 }
 
 // strikes says whether one kind of trouble strikes now.
 func (e *simulated) strikes(what string) bool {
-	if e.float() >= e.w.troubles {
+	if e.Float() >= e.w.troubles {
 		return false
 	}
 	e.w.count(what)
@@ -230,11 +221,11 @@ func (e *simulated) pass(d time.Duration) bool {
 // live runs the execution from its start until it has ended, and EventBridge has said so.
 func (e *simulated) live() {
 	w := e.w
-	sleep(w.ctx, e.upTo(time.Minute))
+	sleep(w.ctx, e.UpTo(time.Minute))
 	e.ctx, e.stop = context.WithTimeout(w.ctx, time.Duration(w.machine.TimeoutSeconds)*time.Second)
 	defer e.stop()
-	if w.troubles > 0 && e.float() < 0.1 {
-		defer time.AfterFunc(e.upTo(5*time.Minute), e.stop).Stop()
+	if w.troubles > 0 && e.Float() < 0.1 {
+		defer time.AfterFunc(e.UpTo(5*time.Minute), e.stop).Stop()
 	}
 	status := e.run()
 	w.mu.Lock()
@@ -254,7 +245,7 @@ func (e *simulated) live() {
 		return
 	}
 	for range 3 { // Lambda tries an event of EventBridge three times
-		sleep(w.ctx, e.upTo(3*time.Second))
+		sleep(w.ctx, e.UpTo(3*time.Second))
 		if _, failed := e.invoke(w.ctx, event(w.t, e.arn(), status, 0, e.data), time.Minute); failed == "" {
 			return
 		}
@@ -349,7 +340,7 @@ func (e *simulated) task(s *state) (failed string) {
 		if i < 0 || tries[i] == s.Retry[i].MaxAttempts {
 			return failed
 		}
-		e.pass(e.upTo(s.Retry[i].pause(tries[i])))
+		e.pass(e.UpTo(s.Retry[i].pause(tries[i])))
 		tries[i]++
 	}
 }
@@ -433,7 +424,7 @@ func (e *simulated) wait(s *state) (failed string) {
 // write is what the execution does under its lock.
 func (e *simulated) write() (failed string) {
 	w := e.w
-	if !e.pass(e.upTo(50 * time.Millisecond)) {
+	if !e.pass(e.UpTo(50 * time.Millisecond)) {
 		return ""
 	}
 	w.mu.Lock()
@@ -481,7 +472,7 @@ func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.D
 	over := time.After(limit)
 	select {
 	case r := <-replies:
-		sleep(w.ctx, e.upTo(20*time.Millisecond))
+		sleep(w.ctx, e.UpTo(20*time.Millisecond))
 		if r.err != nil {
 			return nil, reflect.TypeOf(r.err).Elem().Name()
 		}
@@ -537,14 +528,14 @@ func (i *invocation) SendTaskSuccess(ctx context.Context, in *sfn.SendTaskSucces
 		}
 	}
 	later := func() {
-		d := e.upTo(2 * time.Minute)
+		d := e.UpTo(2 * time.Minute)
 		w.late.Go(func() {
 			if sleep(w.ctx, d) {
 				_ = w.send(token)
 			}
 		})
 	}
-	if !sleep(ctx, e.upTo(20*time.Millisecond)) {
+	if !sleep(ctx, e.UpTo(20*time.Millisecond)) {
 		return nil, ctx.Err()
 	}
 	switch {
@@ -570,7 +561,7 @@ func (i *invocation) SendTaskSuccess(ctx context.Context, in *sfn.SendTaskSucces
 		w.mu.Unlock()
 	}
 	err := w.send(token)
-	if !sleep(ctx, e.upTo(20*time.Millisecond)) || !i.goesOn() {
+	if !sleep(ctx, e.UpTo(20*time.Millisecond)) || !i.goesOn() {
 		return nil, ctx.Err()
 	}
 	return &sfn.SendTaskSuccessOutput{}, err
@@ -618,7 +609,7 @@ type wire struct {
 func (s *wire) Unwrap() driver.Driver { return s.Driver }
 
 func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.Secret, d time.Duration) error {
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return ctx.Err()
 	}
 	p, _ := driver.As[driver.Parker](s.Driver)
@@ -630,7 +621,7 @@ func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, addre
 }
 
 func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (driver.Secret, error) {
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return nil, ctx.Err()
 	}
 	p, _ := driver.As[driver.Parker](s.Driver)
@@ -643,7 +634,7 @@ func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (dri
 
 func (s *wire) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	w := s.i.e.w
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return driver.Answer{}, ctx.Err()
 	}
 	ends := r.Kind == driver.Release || r.Kind == driver.Abandon
@@ -657,7 +648,7 @@ func (s *wire) Do(ctx context.Context, key string, r driver.Request) (driver.Ans
 	if w.wakesFirst && ends {
 		a.Wake = nil
 	}
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.upTo(20*time.Millisecond)) {
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return driver.Answer{}, ctx.Err()
 	}
 	return a, err
@@ -677,7 +668,7 @@ func (s *wire) wakeFirst(ctx context.Context, key string) {
 	if token, ok := lockstore.Address(address).TaskToken(); ok {
 		_ = w.send(token)
 	}
-	sleep(ctx, s.i.e.upTo(200*time.Millisecond))
+	sleep(ctx, s.i.e.UpTo(200*time.Millisecond))
 }
 
 // applied looks at what the store has done. It is called with the lock held.

@@ -169,7 +169,7 @@ func (s *Sim) Run(t *testing.T) (counts Counts, problems []string) {
 		all.Go(func() {
 			Pass(time.Duration(client) * time.Millisecond)
 			for n := uint64(0); ctx.Err() == nil; n++ {
-				p := &Process{sim: s, client: client, rng: rand.New(rand.NewPCG(s.Seed, uint64(client)<<32|n))}
+				p := &Process{sim: s, client: client, Dice: NewDice(rand.New(rand.NewPCG(s.Seed, uint64(client)<<32|n)))}
 				p.Rate = 1 + s.Drift*(2*p.Float()-1) // F18
 				p.live(ctx)
 			}
@@ -204,20 +204,28 @@ type Process struct {
 
 	sim    *Sim
 	client int
-	mu     sync.Mutex
-	rng    *rand.Rand
+	*Dice
 }
+
+// Dice are random numbers that several goroutines share.
+type Dice struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
+
+// NewDice returns the random numbers of rng.
+func NewDice(rng *rand.Rand) *Dice { return &Dice{rng: rng} }
 
 // Float is a random number from 0 to 1.
-func (p *Process) Float() float64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.rng.Float64()
+func (d *Dice) Float() float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.rng.Float64()
 }
 
-// UpTo is a random time from 0 to d.
-func (p *Process) UpTo(d time.Duration) time.Duration {
-	return time.Duration(p.Float() * float64(d))
+// UpTo is a random time from 0 to most.
+func (d *Dice) UpTo(most time.Duration) time.Duration {
+	return time.Duration(d.Float() * float64(most))
 }
 
 type processKey struct{}
