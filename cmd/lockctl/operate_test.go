@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -39,6 +40,12 @@ func TestMain(m *testing.M) {
 	// Most tests wait for a store and for the time of a lease, not for a processor.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
+	}
+	// What nohup or a job in the background ignores, lockctl would ignore, too.
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "lockctl")

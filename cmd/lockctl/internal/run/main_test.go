@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,12 @@ func TestMain(m *testing.M) {
 	// Most tests wait for other processes and for the time of a lease, not for a processor.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
+	}
+	// What nohup or a job in the background ignores, lockctl would ignore, too.
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "lockctl-run")
