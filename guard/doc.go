@@ -205,12 +205,12 @@
 // Wrap, here and in the packages below, always returns a handler. If the program has a
 // mistake, every invocation returns the same error: no lock is taken, and no work runs. Such mistakes are
 //
-//   - a guard that [New] has not made, or an option out of its bounds,
+//   - a guard or an idempotency.Once that its New has not made, or an option out of its bounds,
 //   - a nil key function, or nil work,
 //   - a result type that is an io.Reader.
 //
 // schedule.WrapWith, sqsbatch.WrapWith and [Guard.WithCooldown] return the error at once. Do and DoAll
-// return it, too. Only idempotency.Wrap calls a function of yours first: the call function.
+// return it, too.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner
 // handler then returns a *LockInvalid, with another guard a *LockBusy.

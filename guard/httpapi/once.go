@@ -64,7 +64,10 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 // The lock that next gets is that of OnceOptions.Key. Without one it is that of the result's
 // key, and for a request without the header it is zero.
 func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
-	mistake := opt.check(o, next)
+	mistake := opt.check(next)
+	if err := o.Validate(); err != nil {
+		mistake = err
+	}
 	if opt.Fingerprint == nil {
 		opt.Fingerprint = queryAndBody
 	}
@@ -108,10 +111,8 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 	})
 }
 
-func (opt OnceOptions) check(o *idempotency.Once, next guard.Handler[Request, Response]) error {
+func (opt OnceOptions) check(next guard.Handler[Request, Response]) error {
 	switch {
-	case o == nil:
-		return errors.New("httpapi: the Once is nil")
 	case next == nil:
 		return errors.New("httpapi: the handler is nil")
 	case opt.Caller == nil:

@@ -387,8 +387,10 @@ func TestOnceMistakes(t *testing.T) {
 	o, err := idempotency.New(g, idempotency.Options{})
 	require.NoError(t, err)
 	good := OnceOptions{Caller: AnyCaller}
+	notMade := Once(new(idempotency.Once), OnceOptions{Caller: func(context.Context, Request) (string, error) { panic("called") }}, created)
 	for want, handle := range map[string]guard.Wrapped[Request, Response]{
 		"the Once is nil":    Once(nil, good, created),
+		"the Once is nil or": notMade,
 		"the handler is nil": Once(o, good, nil),
 		"Caller is nil":      Once(o, OnceOptions{}, created),
 		"only one":           Once(o, OnceOptions{Caller: AnyCaller, Key: byPath}, created),

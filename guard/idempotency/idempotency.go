@@ -97,6 +97,15 @@ func (o *Options) check() error {
 	return nil
 }
 
+// Validate returns an error if New has not made the Once. Adapters call it, so that a mistake in the
+// program is an error before anything else is called.
+func (o *Once) Validate() error {
+	if o == nil || o.guard == nil {
+		return errNoOnce
+	}
+	return nil
+}
+
 // InDoubt is Options.InDoubt.
 func (o *Once) InDoubt() Doubt { return o.opt.InDoubt }
 
@@ -131,13 +140,11 @@ type Replay struct {
 // The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Fingerprint has
 // no JSON form, the error is a *guard.LockInvalid and nothing ran.
 func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context, guard.Lock) (Out, error)) (out Out, replay *Replay, err error) {
-	switch {
-	case o == nil || o.guard == nil:
-		return out, nil, errNoOnce
-	case work == nil:
+	if err := mistake[Out](o); err != nil {
+		return out, nil, err
+	}
+	if work == nil {
 		return out, nil, errNoWork
-	case reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()):
-		return out, nil, errStream
 	}
 	match, err := c.hash()
 	if err != nil {
@@ -167,6 +174,14 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 	return out, replay, err
 }
 
+// mistake returns an error if o cannot store results of the type Out.
+func mistake[Out any](o *Once) error {
+	if reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()) {
+		return errStream
+	}
+	return o.Validate()
+}
+
 // Wrap returns a plain Lambda handler that runs next once for each call(in). It answers as
 // Do does. If call returns an error, next does not run and the error is a
 // *guard.LockInvalid.
@@ -174,15 +189,19 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 // The event is what comes again. A batch of SQS or of a stream comes again in other parts,
 // so do not wrap a handler of batches; see sqsbatch.Once and stream.Once.
 //
-// Mistakes in the program are plain errors of every invocation for which call returns no
-// error, see package guard.
+// Mistakes in the program are plain errors of every invocation, see package guard.
 func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), next guard.Handler[In, Out]) guard.Wrapped[In, Out] {
+	mistake := mistake[Out](o)
+	switch {
+	case mistake != nil:
+	case call == nil:
+		mistake = errors.New("idempotency: the call function is nil")
+	case next == nil:
+		mistake = errors.New("idempotency: the handler is nil")
+	}
 	return guard.TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
-		switch {
-		case call == nil:
-			return out, errors.New("idempotency: the call function is nil")
-		case next == nil:
-			return out, errors.New("idempotency: the handler is nil")
+		if mistake != nil {
+			return out, mistake
 		}
 		c, err := call(ctx, in)
 		if err != nil {

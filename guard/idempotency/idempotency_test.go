@@ -546,6 +546,11 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, NoEffect(nil))
 		_, err = Prepare(ctx, 1)
 		require.ErrorIs(t, err, errNoPending)
+		called := func(context.Context, int) (Call, error) { panic("the call function was called") }
+		_, err = Wrap(new(Once), called, handler).Handle(ctx, 1)
+		require.ErrorIs(t, err, errNoOnce)
+		_, err = Wrap(o, called, func(context.Context, guard.Lock, int) (*bytes.Buffer, error) { return nil, nil }).Handle(ctx, 1)
+		require.ErrorIs(t, err, errStream)
 	})
 	t.Run("F48 options", func(t *testing.T) {
 		b := newBench(t, guard.Options{})

@@ -15,7 +15,8 @@ import (
 // differ. It costs two writes more, and three with idempotency.AtMostOnce.
 //
 // If another run works on the same call, the answer is as for the schedule's own lock. If an
-// argument is nil, Once returns nil, which is a mistake in the program to Wrap.
+// argument is nil, or idempotency.New has not made o, Once returns nil, which is a mistake in the program to
+// Wrap.
 func Once[In any](o *idempotency.Once, call func(context.Context, In) (idempotency.Call, error), work guard.Work[In]) guard.Work[In] {
 	return once.Work(o, call, work)
 }

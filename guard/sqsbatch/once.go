@@ -20,7 +20,8 @@ import (
 // as the queue retains its messages. If another run works on the same call, the message fails
 // as one whose lock is held. Each message costs two writes more, and three with idempotency.AtMostOnce.
 //
-// If an argument is nil, Once returns nil, which is a mistake in the program to Wrap.
+// If an argument is nil, or idempotency.New has not made o, Once returns nil, which is a mistake in the
+// program to Wrap.
 func Once(o *idempotency.Once, call func(context.Context, events.SQSMessage) (idempotency.Call, error), work guard.Work[events.SQSMessage]) guard.Work[events.SQSMessage] {
 	return once.Work(o, call, work)
 }

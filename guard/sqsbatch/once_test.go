@@ -85,9 +85,11 @@ func TestOnce(t *testing.T) {
 			require.Equal(t, map[idempotency.Doubt]int{idempotency.AtLeastOnce: 2, idempotency.AtMostOnce: 1}[inDoubt], runs["p"])
 		})
 	}
-	t.Run("F51 nil arguments", func(t *testing.T) {
+	t.Run("F51 nil arguments, and a Once that New has not made", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
-		_, err := WrapWith(b.Guard, key, Once(nil, byMessage, b.work), Options{})
-		require.ErrorContains(t, err, "work is nil")
+		for _, o := range []*idempotency.Once{nil, new(idempotency.Once)} {
+			_, err := WrapWith(b.Guard, key, Once(o, byMessage, b.work), Options{})
+			require.ErrorContains(t, err, "work is nil")
+		}
 	})
 }

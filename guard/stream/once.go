@@ -19,7 +19,8 @@ import (
 // held. Each record costs two writes more, and three with idempotency.AtMostOnce. A record in
 // doubt stops its shard until somebody resolves the key.
 //
-// If an argument is nil, Once returns nil, which is a mistake in the program to Wrap.
+// If an argument is nil, or idempotency.New has not made o, Once returns nil, which is a mistake in the
+// program to Wrap.
 func Once[R any](o *idempotency.Once, call func(context.Context, R) (idempotency.Call, error), work guard.Work[R]) guard.Work[R] {
 	return once.Work(o, call, work)
 }

@@ -12,9 +12,9 @@ import (
 )
 
 // Work returns work that runs once for each call(in), under the lock that it is called
-// with. If an argument is nil, it returns nil.
+// with. If an argument is nil, or idempotency.New has not made o, it returns nil.
 func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempotency.Call, error), work guard.Work[In]) guard.Work[In] {
-	if o == nil || call == nil || work == nil {
+	if o.Validate() != nil || call == nil || work == nil {
 		return nil
 	}
 	return func(ctx context.Context, lock guard.Lock, in In) error {
