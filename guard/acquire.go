@@ -96,9 +96,8 @@ func (a *attempt) refused(busy *LockBusy) {
 	a.handed, a.place, a.seen, a.busy, a.heard = 0, place, fence, busy, a.elapsed()
 }
 
-// askAfresh prepares the next request after an answer that is final for the last one. If an earlier request is
-// granted after all, the answer to the next one has only the time that is left. So the trust counts from the
-// next request.
+// askAfresh prepares the next request after an answer that is final for the last one. The trust counts from
+// the next request: the repeat of one that was granted after all is answered with the time that is left.
 func (a *attempt) askAfresh() {
 	a.sent = a.elapsed()
 	a.ttl = a.run.ttl(a.sent)

@@ -15,12 +15,12 @@ const MaxKeys = 16
 // the lock of keys[i]. Write locks[i].Fence with the data of keys[i].
 //
 // All or nothing: if DoAll cannot get one of the locks, it releases the locks that it has,
-// and work does not run. The error is that of Do for this one key.
+// and work does not run. The error is that of Do for this key, or for a key whose lease was lost meanwhile.
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
-// argument is. So calls of DoAll never wait for each other in a circle. So use it in place of a Do
-// inside another Do, which has no such order. DoAll needs MaxHolders 1. Only for keys that several runs may
-// hold, use Do inside Do, always in the same order, with the largest limit inside.
+// argument is. So calls of DoAll never wait for each other in a circle, as a Do inside another Do can.
+// DoAll needs MaxHolders 1. For keys that several runs may hold, nest calls of Do, always in the same order,
+// with the largest limit inside.
 //
 // One context: the work's context ends DeadlineMargin before ctx's deadline, MaxHold after the
 // first grant, or as soon as one of the leases is lost. DoAll renews all leases, also

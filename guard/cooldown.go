@@ -12,7 +12,7 @@ import (
 // acquire the key for the time d. So a second trigger of the same work finds the key
 // busy. d counts from the release. On DynamoDB the local clock gives its end; if the reply shows that
 // this clock was wrong, the end is written again. After an error, a panic or a
-// lost lock there is no cooldown: the lease is released, as after Do. If the release with the
+// lost lock there is no cooldown. If the release with the
 // cooldown fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
 // be before the cooldown would have ended.
 //

@@ -63,18 +63,18 @@
 //   - The runs get the lock in the order of their arrival.
 //   - A run waits with one owner, and the place belongs to this owner.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
-//     lease, which lasts for at most one turn. If the work still runs after 50 ms, the
-//     guard makes the lease a full one; if less than 1 s of trust is left, it does so at once. Until
+//     lease, which lasts for at most one turn. If the work still runs after 50 ms and may outlast the lease, the
+//     guard makes it a full one; if less than 1 s of trust is left, it does so at once. Until
 //     the store has answered, the work has only what is left of the turn.
 //     A run that will complete its key or mark its start, a cooldown, Acquire, and a DoAll with more keys
 //     to come make the lease a full one before they go on. On ZooKeeper, Datastore and Cosmos DB so does a
-//     run that has waited for more than about 1.5 s.
+//     run that last asked more than about 1.2 s ago.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called. A run with LeaseRequest.Owner does not: its place is for the next call.
-//   - A run that dies while it waits delays those behind it by one turn: 2 s, and
-//     up to 5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
+//   - A run that dies while it waits delays those behind it by one turn: 2 s, up to 3 s on ZooKeeper and
+//     Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
@@ -108,9 +108,8 @@
 //
 //	end of the window = time of the request + trusted time - margin
 //
-// The store returns the trusted time in Lease.TTL, counted from before the request. (Guard.Acquire returns
-// another number: what is left at its return, less the margin.) It can be less than the TTL of the
-// request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
+// The store returns the trusted time in Lease.TTL, counted from before the request. It can be less than the
+// TTL of the request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
 // time; the window does not get longer. For a run that waits, the window begins when the call was sent that
 // brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
 // is left, the run asks the store before it works.
@@ -164,8 +163,8 @@
 //
 //	time left when Do is called   renewals
 //	up to 59 s                    none, on all stores here
-//	60 s, Redis                   none
-//	60 s, DynamoDB                one after 20 s, if the work still runs: the trusted time is 250 ms less
+//	60 s, Redis and ZooKeeper     none
+//	60 s, other services          one after 20 s, if the work still runs: the trusted time is 250 ms less
 //	longer                        one every 20 s. The last one is sent when 40 s to 60 s are left:
 //	                              the lease then lasts until the end of the time
 //

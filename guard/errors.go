@@ -22,7 +22,7 @@ var (
 // The errors of a run are returned as pointers and never wrapped. Lambda reports the name
 // of the outermost type as errorType, and a Retry of Step Functions matches this name.
 
-// LockBusy: the store refused the lock, and it did not become free within Wait. The work did
+// LockBusy: the store refused the lock, and waiting did not help. The work did
 // not run. It matches lockstore.ErrRefused.
 //
 // The fields are from the last answer of the store: a refusal or, for a run without a place in the queue, a
@@ -30,7 +30,7 @@ var (
 // So the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
-	State lockstore.State // any but Free
+	State lockstore.State // Free only if the store gave no reason
 
 	// Holder, Remaining and QueuePosition are as in lockstore.Refused.
 	Holder        lockstore.HolderInfo
@@ -175,7 +175,7 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 
 // LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
 // Release, an Inspect or the mark of a start. It is also the error of a DoAll or a DoOnce that lost a lease
-// before its work began. An acquire that the store refused less than 5 s ago is a LockBusy instead, if no
+// before its work began. But an acquire that the store refused less than 5 s ago is a LockBusy, if no
 // answer was lost and the run has left the queue. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then

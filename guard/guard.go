@@ -33,7 +33,7 @@ const (
 	// storeRetryBudget bounds how long a run asks a store that is unavailable or whose
 	// answers are lost. A longer Options.Wait raises it.
 	storeRetryBudget = 5 * time.Second
-	// releaseTime bounds release and abandon with all their repeats.
+	// releaseTime bounds a release, an abandon and a leave with all repeats, unless the work was marked as started.
 	releaseTime = time.Second
 	// shutdownTime bounds a release or an abandon after Shutdown. Lambda ends the process 500 ms
 	// after SIGTERM. The rest is for the store, which may take 50 ms to notice that its time is
@@ -79,14 +79,16 @@ type Options struct {
 	// holder unnamed.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
-	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. The guard calls it when a request of a
-	// run has handed the key over to this owner, or completed the key: on goroutines of its own, for several
-	// owners at once. Before that the guard takes the address from the store. A wake-up has 1 s, or what the
-	// release has left if that is less. Then its context ends, and the guard does not wait for a Wake that goes
-	// on. Until then the guard repeats a Wake that fails, unless its error matches lockstore.ErrInvalid (an
-	// address where nobody waits any more), ErrRefused, ErrLost or ErrCorrupt. Nothing here changes the outcome
-	// of a run; see Report.Woken and Report.WakeErr. nil wakes nobody.
-	// Package sfnwake has a Wake for AWS Step Functions.
+	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. nil wakes nobody. Package sfnwake has a
+	// Wake for AWS Step Functions.
+	//
+	// The guard takes the address from the store and calls Wake when a request of a run has handed the key over
+	// to this owner, or completed the key: on goroutines of its own, for several owners at once.
+	//
+	// A wake-up has 1 s, or what the release has left if that is less. Then its context ends, and the guard does
+	// not wait for a Wake that goes on. Until then the guard repeats a Wake that fails, unless the error matches
+	// ErrInvalid, ErrRefused, ErrLost or ErrCorrupt of lockstore: return ErrInvalid if nobody waits at the address
+	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
 	Wake func(context.Context, lockstore.Address) error
 
 	// Observe is called at the end of each run, on the goroutine that called Do: once for each key
@@ -177,10 +179,10 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
 // Do, Wrap, Acquire and the packages below, except idempotency, take it like any other guard. n counts the holders of all
-// programs. If they ask for different numbers, the limit is the smallest: of those who hold the key, and
-// of the one who asks. So a deployment that changes n is safe; and if writers ask for 1
-// and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get the key in the
-// order of their arrival, whatever number they ask for.
+// programs. If they ask for different numbers, the limit is the smallest: of those who hold the key, of
+// those in the queue before, and of the one who asks. So a deployment that changes n is safe; and if
+// writers ask for 1 and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get
+// the key in the order of their arrival, whatever number they ask for.
 //
 // With n above 1 the work is not alone. Fences grow for the key and not for a seat. So a resource keeps
 // one fence for each Lock.Seat. That protects only while all ask for the same n. With different numbers

@@ -54,7 +54,7 @@ type Completion struct {
 // Report.CompleteErr says why nothing is stored.
 //
 // After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
-// k.MarkStarted it does so only if the work returned Completion.NoEffect. This release may take as long as
+// k.MarkStarted it does so only if the work returned Completion.NoEffect, and the release may take as long as
 // the write that stores the result, because without it the key would be in doubt.
 func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func(context.Context, Lock) (Completion, error)) error {
 	if err := g.usable(ctx); err != nil {

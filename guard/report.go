@@ -25,7 +25,7 @@ type Report struct {
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
-	NoPlace       bool            // the run asked for a place in the key's queue and got none until its wait ended: the queue was full, or the store could not give one
+	NoPlace       bool            // the run wanted a place in the key's queue and had none when its wait ended
 	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it went to the end of the queue
 	Woken         int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned

@@ -26,7 +26,7 @@ func (r *run) retry(end time.Duration) retry {
 	return retry{run: r, ctx: r, end: end, pause: r.guard.pauses(maxPause)}
 }
 
-// toAsk is when the guard stops to ask a store that fails.
+// toAsk is when the guard stops asking a store that fails.
 func (r *run) toAsk() time.Duration {
 	now := r.elapsed()
 	return now + min(storeRetryBudget, (r.left-now)/2)

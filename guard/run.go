@@ -157,7 +157,7 @@ func (r *run) do(cooldown time.Duration, work func(context.Context, Lock) (Outco
 		if err != nil || r.lost != nil {
 			cooldown = 0
 		}
-		r.releaseAfterWork(cooldown, releaseTime) // also if the lease is lost: if it was revoked, the key opens now
+		r.releaseAfterWork(cooldown, releaseTime) // also if the lease is known to be lost: if it was revoked, the key opens now
 	})
 }
 

@@ -85,7 +85,7 @@ type lineReader struct {
 	rest   []byte
 }
 
-// maxDrain bounds drain, for a process that never stops to write. A pipe holds less.
+// maxDrain bounds drain, for a process that never stops writing. A pipe holds less.
 const maxDrain = 2 << 20
 
 // newLineReader returns a reader that follows, and the end of the pipe for the process.

@@ -56,7 +56,7 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 //	the first answer is not there, or nobody knows it         500
 //	everything else                                           as Wrap
 //
-// Every answer is stored except 408, 409, 425, 429 and 5xx: after these, next runs again. With
+// Answers with 408, 409, 425, 429 and 5xx are not stored: after these, next runs again. With
 // idempotency.AtMostOnce a 5xx is stored, because it may have had its effect, and an error of next
 // leaves the key in doubt. Let next return a status that is not stored only if the request had
 // no effect: the package cannot check this.

@@ -2,7 +2,7 @@
 // with this package a repeat gets the result that was stored, and the work does not run again.
 //
 // [Do] runs work under the lock of a key, and stores the result in the key's entry. The
-// write that stores the result is the one that ends the lease. While the result is stored,
+// write that stores the result is the one that ends the lease. For Options.ResultTime
 // nobody gets the key, and every other call with this key and input returns the result.
 //
 //	the key is free                        the work runs, and its result is stored for Options.ResultTime
