@@ -182,7 +182,7 @@ const (
 )
 
 // MaxHolders bounds Request.MaxHolders. Each request reads and writes the whole entry of its key,
-// and 64 holders make it 27 KB.
+// and 64 holders make it about 20 KB.
 const MaxHolders = 64
 
 // ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to

@@ -9,19 +9,19 @@
 // changed it meanwhile. An entry has the whole state of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
-// granted or renewed it. To grant the key to another owner, the store first writes the entry unchanged, for its
-// time. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder
-// trusts its lease for TTL - Margin from before its own write.
+// granted or renewed it. To take the key over from another owner, the store first writes the entry
+// unchanged, for its time. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew
+// or later. The holder trusts its lease for TTL - Margin from before its own write.
 //
-// The write that ends a lease hands the key to the first in the queue, for one lockstore.Turn. The
-// next Acquire of this owner writes the whole TTL. If the hand-over begins after a time of the service that the
-// owner's last refused Acquire has seen, the owner trusts it for Turn - Margin from before this Acquire.
+// A release hands the key to the first in the queue, for one lockstore.Turn. The
+// next Acquire of this owner writes the whole TTL. If the hand-over is younger than the owner's last refused
+// Acquire, the owner trusts it for Turn - Margin from before that Acquire.
 //
 // Only the stamp of a write of the same call counts as the time. Otherwise the store guesses, also after a
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for a refusal other than "in doubt", and for "this acquisition has ended": what
+//   - Any read is enough to refuse an Acquire, except as "in doubt", and for "this acquisition has ended": what
 //     has ended stays so. A change that does not depend on the time needs no more: it is applied to the
 //     entry that was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
@@ -34,8 +34,8 @@
 //     store takes the change back.
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
-// guess. A renewal that is under way when the lease ends still extends it, if nobody else
-// wrote the entry before the renewal arrives. A new fence is made from a guess of the
+// guess. A renewal that arrives after the end of the lease still extends it, if nobody else
+// wrote the entry before. A new fence is made from a guess of the
 // time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
 // until the service's time has come that far.
 //
@@ -50,16 +50,16 @@
 //	Inspect                                   1
 //	Leave, Revoke                             2
 //	takeover, also of a key kept for others   3
-//	repeat of a request                       2
+//	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          if the owner waited for less than 1.5 s and its work is short
+//	                                          if its work is short and it last asked less than 1.5 s - Margin ago
 //	resolve a key in doubt                    3
 //
-// A hand-over is part of the write that ends a lease. The first read of a process is a fresh one.
+// A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
 //
 // A conflict costs a fresh read and the write again. These repeat at once: the holder, an owner that
 // was handed the key, the first in the queue, an abandon, and an operator who resolves a key. All
-// others pause first, for the time of ten requests at most.
+// others pause first, for about the time of ten requests at most.
 //
 // # Limits
 //
@@ -81,7 +81,8 @@
 //     it is created, and let each write check it.
 //
 //   - WrittenAt is the time in the reply to the write, or what the database keeps beside
-//     the entry: a time of the service between the call of Write and its commit. Do not use
+//     the entry: a time of the service between the call of Write and its commit, which is then cut
+//     down to the clock's resolution. Do not use
 //     the client's clock. Do not use the remaining TTL of the service either: after a change of its
 //     leader it may count from the start.
 //
@@ -203,7 +204,7 @@ type around struct{ driver.Driver }
 func (a around) Unwrap() driver.Driver { return a.Driver }
 
 // A waiter that is the first in line begins with a read every shortLook. The pause is longer with each
-// place before it and with the time that it has waited, up to longLook. If the KV is a Waker, it reads only
+// place before it and with the time that it has waited, up to about longLook. If the KV is a Waker, it reads only
 // when something may have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
 const (
 	shortLook = 25 * time.Millisecond
@@ -260,8 +261,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
 // the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts for a Turn
-// from when that Acquire was sent at least, however long this Await takes. One that begins earlier may be over: it has lapsed before, or its
-// write was applied long after its stamp.
+// from when that Acquire was sent at least, however long this Await takes. One that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

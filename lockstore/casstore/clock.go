@@ -36,7 +36,7 @@ func passed(at time.Time) time.Duration {
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
 // otherwise it may be old. A stamp that agrees with the known time changes nothing. (An old stamp in a slow
-// reply would set the clock back.) behind and ahead say that the known time is too early, or too late.
+// reply would set the clock back.)
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,6 +45,7 @@ func (s *store) learn(stamp, began time.Time) {
 		known = known.Add(passed(s.clock.at))
 	}
 	justNow := !began.IsZero()
+	// The known time is too early, or too late.
 	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.kv.ClockResolution()))
 	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
 		s.clock = lastStamp{stamp, time.Now()}
@@ -60,7 +61,7 @@ func (s *store) knowsTime() bool {
 // maxRemembered bounds the memory of own last writes. For a key that is not remembered a call reads first.
 const maxRemembered = 1024
 
-// remember keeps a write of this process's, but no result.
+// remember keeps what the next write may rest on, but no result.
 func (s *store) remember(key string, v view) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

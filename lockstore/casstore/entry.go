@@ -130,7 +130,7 @@ func alone[T any](all []kept[T], none *bool) (its []T) {
 	return its
 }
 
-// queue is empty if it is damaged. That is safe: a queue can refuse a lock, but never grant one.
+// queue is empty if it is damaged. That is safe: a queue refuses locks, and grants none that the leases forbid.
 type queue []kept[waiter]
 
 // UnmarshalJSON implements json.Unmarshaler.

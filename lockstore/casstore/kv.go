@@ -17,17 +17,17 @@ type Entry struct {
 	Version string
 
 	// WrittenAt is when the service wrote this version, by the service's own clock: a time between
-	// the call of Write and its commit, cut down to the clock's resolution. Zero for no entry.
+	// the call of Write and its commit, which is then cut down to the clock's resolution. Zero for no entry.
 	WrittenAt time.Time
 }
 
 // ErrConflict is what Write returns when the entry is not at the version that it
-// wants. This write was not applied. If the client sent it twice, the first copy may have been applied.
+// wants. This copy of the write was not applied; if the client sent it twice, the first one may have been.
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. An entry is this large only with the largest result: 256 KiB
-// (lockstore.MaxResultBytes), written as base64. Without a result it has at most 5 KB with one holder, and
-// 27 KB with 64 holders. If callers choose long owners, it has 36 KB with one holder.
+// (lockstore.MaxResultBytes), written as base64. Without a result it usually has at most 5 KB with one holder,
+// and 30 KB with 64 holders; with long owners and texts that JSON escapes, 36 KB and 170 KB.
 const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
