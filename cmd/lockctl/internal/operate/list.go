@@ -66,12 +66,12 @@ func List() *cobra.Command {
 		Long: `List the keys that begin with PREFIX and are held, revoked or in doubt; without PREFIX all
 of them. PREFIX is no pattern: "*" in it stands for itself.
 
-It reads the whole table or server, page by page. It says first how large that is and what
-it costs, and asks above 1 GB. A key that was held from the beginning to the end is listed,
-and once. What changes meanwhile may be missing or old. With --sort nothing is printed before
-all is read, and --limit takes the first keys of that order. AGE is the time since SINCE, by
-the clock of this machine; --longer-than also lists keys whose AGE is not known. If several
-hold a key, both are of the one that has had it for the longest time.
+It reads the whole table or server, page by page. It says first how large that is and, on
+DynamoDB, what it costs, and asks above 1 GB there. A key that was held from the beginning to
+the end is listed, and once. What changes meanwhile may be missing or old. With --sort nothing
+is printed before all is read, and --limit takes the first keys of that order. AGE is the time
+since SINCE, by the clock of this machine; --longer-than also lists keys whose AGE is not
+known. If several hold a key, both are of the one that has had it for the longest time.
 
 ` + aboutState + `
 
