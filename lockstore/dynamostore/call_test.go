@@ -239,21 +239,6 @@ func TestContextEndsWithoutConnection(t *testing.T) {
 	}
 }
 
-// A call whose context has ended before does not reach the client.
-func TestContextHasEnded(t *testing.T) {
-	n := &hangingClient{until: make(chan struct{})}
-	s, err := dynamostore.New(n, table, dynamostore.Options{})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for method, call := range allMethods(s) {
-		err := call(ctx)
-		require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
-		require.ErrorIs(t, err, context.Canceled, method)
-	}
-	require.Zero(t, n.sent.Load())
-}
-
 // brokenClient is a client whose UpdateItem panics, or returns neither an answer nor an
 // error.
 type brokenClient struct {

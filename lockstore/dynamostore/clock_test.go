@@ -197,50 +197,6 @@ func TestRefusedSignature(t *testing.T) {
 	}
 }
 
-// While a call corrects its grant, a second call of the same acquire may have been answered
-// with that lease. Then the lease and its fence must stay.
-func TestGrantOfASecondCallIsNotCorrected(t *testing.T) {
-	const ttl = 30 * time.Second
-	for _, offset := range []time.Duration{time.Minute, -25 * time.Second} {
-		for latency := range 8 {
-			bubble(t, fmt.Sprintf("F16 F23 clock off by %v, the repeat's request %d is slow", offset, latency), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					switch r.N {
-					case 1: // the grant
-						return fakedynamo.Fault{Out: 500 * time.Millisecond}
-					case latency:
-						return fakedynamo.Fault{In: 600 * time.Millisecond}
-					}
-					return fakedynamo.Fault{}
-				}
-				req := request(ttl)
-				acquire := func(s *dynamostore.Store) (lease lockstore.Lease, err error) {
-					for range 2 { // once more when the outcome is unknown, as a guard does
-						if lease, err = s.Acquire(t.Context(), req); err == nil {
-							break
-						}
-					}
-					return lease, err
-				}
-				var first lockstore.Lease
-				var err error
-				var wg sync.WaitGroup
-				wg.Go(func() { first, err = acquire(newStore(t, service, offset, dynamostore.Options{})) })
-				pass(100 * time.Millisecond)
-				s := newStore(t, service, 0, dynamostore.Options{})
-				repeat, repeatErr := acquire(s)
-				wg.Wait()
-				require.NoError(t, err)
-				require.NoError(t, repeatErr)
-				require.Equal(t, first.Fence, repeat.Fence)
-				_, err = s.Renew(t.Context(), repeat, ttl)
-				require.NoError(t, err)
-			})
-		}
-	}
-}
-
 // The store never corrects a clock that is right, however slow the replies are.
 func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -258,56 +214,8 @@ func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 	})
 }
 
-// Trust counts from before the request, however long the request or its reply takes.
-func TestSlowRequestsAndReplies(t *testing.T) {
-	const ttl = 10 * time.Second
-	for _, part := range []float64{0.5, 0.9, 1.1} {
-		latency := time.Duration(part * float64(ttl))
-		for name, fault := range map[string]fakedynamo.Fault{"in": {In: latency}, "out": {Out: latency}} {
-			bubble(t, fmt.Sprintf("F29 M20 %.1f TTL on the way %s", part, name), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fault }
-				s := newStore(t, service, 0, dynamostore.Options{})
-				start := time.Now()
-				lease, err := s.Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
-				end := start.Add(lease.TTL)
-
-				service.Fault = nil
-				require.Greater(t, requireTrustIsOver(t, service, end, dynamostore.Options{}).Fence, lease.Fence)
-				require.Zero(t, s.Correction())
-			})
-		}
-	}
-}
-
-// The wall clock steps during a lease. The trust in a renewal ends before another owner is
-// granted the key.
-func TestWallClockSteps(t *testing.T) {
-	const ttl = 30 * time.Second
-	for _, step := range []time.Duration{-time.Hour, -20 * time.Second, -3 * time.Second, 3 * time.Second, time.Hour} {
-		bubble(t, fmt.Sprintf("F17 %v", step), func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
-			lease, err := s.Acquire(t.Context(), request(ttl))
-			require.NoError(t, err)
-			trusted := time.Now().Add(lease.TTL)
-
-			s.SetNow(func() time.Time { return time.Now().Add(step) })
-			for range 6 {
-				pass(ttl / 3)
-				asked := time.Now()
-				left, err := s.Renew(t.Context(), lease, ttl)
-				require.NoError(t, err, "a step of the local clock does not lose the lease")
-				require.LessOrEqual(t, left.TTL, ttl-dynamostore.Margin)
-				trusted = asked.Add(left.TTL)
-			}
-			requireTrustIsOver(t, service, trusted, dynamostore.Options{})
-		})
-	}
-}
-
-// TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ. The network is
+// TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ (F16 F73). They count their
+// trust from before their requests (F29 M20). The network is
 // slow, loses requests and replies, and delivers late duplicates. No two clients may
 // trust their leases at the same time, and fences grow in the order of trust.
 //

@@ -221,40 +221,18 @@ func TestTransactionConflict(t *testing.T) {
 	}
 }
 
-// replyLost loses the reply to the first write that completes. The SDK sends it again.
-type replyLost struct {
-	http.RoundTripper
-	lost bool
-}
-
-func (l *replyLost) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	answer, err := l.RoundTripper.RoundTrip(r)
-	if err == nil && !l.lost && bytes.Contains(body, []byte(dynamostore.ClosedOwner)) {
-		l.lost = true
-		_ = answer.Body.Close()
-		return nil, io.ErrUnexpectedEOF
-	}
-	return answer, err
-}
-
+// The reply to the first write that completes is lost, and the SDK sends it again.
 func TestCompleteWithAWrongClockAndALostReply(t *testing.T) {
 	for _, offset := range []time.Duration{-4 * time.Minute, 4 * time.Minute} {
 		bubble(t, "F25 "+fmt.Sprint(offset), func(t *testing.T) {
 			service := fakedynamo.New(table)
 			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 			require.NoError(t, err)
-			client := &replyLost{RoundTripper: service}
-			wrong, err := dynamostore.New(dynamostore.ClientOver(client, fakeEndpoint, 0), table, dynamostore.Options{})
-			require.NoError(t, err)
-			wrong.SetNow(func() time.Time { return time.Now().Add(offset) })
+			wrong := newStore(t, service, offset, dynamostore.Options{})
+			service.Fault = on(fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}, 2)
 			start := time.Now()
 			require.NoError(t, wrong.Complete(t.Context(), lease, nil, time.Minute))
-			require.True(t, client.lost)
+			require.Greater(t, service.Requests(), 2)
 			expires := time.UnixMilli(number(t, fakeRows{service}.get(t, key), "expires"))
 			require.False(t, expires.Add(time.Second).Before(start.Add(time.Minute)), "early: %v", expires.Sub(start))
 			require.False(t, expires.After(start.Add(time.Minute+2*dynamostore.DefaultSkew+time.Second)), "late: %v", expires.Sub(start))
@@ -262,35 +240,21 @@ func TestCompleteWithAWrongClockAndALostReply(t *testing.T) {
 	}
 }
 
-// spy is the body of each request of one action.
-type spy struct {
-	http.RoundTripper
-	action string
-	seen   []string
-}
-
-func (s *spy) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), "."+s.action) {
-		s.seen = append(s.seen, string(body))
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return s.RoundTripper.RoundTrip(r)
-}
-
 // A listing shows which keys are completed, and leaves their results in the table.
 func TestListReadsNoResult(t *testing.T) {
-	service := &spy{RoundTripper: fakedynamo.New(table), action: "Scan"}
-	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
-	require.NoError(t, err)
+	service := fakedynamo.New(table)
+	var scans []string
+	store := newStoreOver(t, dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
+		if body := string(bodyOf(t, r)); strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".Scan") {
+			scans = append(scans, body)
+		}
+		return service.RoundTrip(r)
+	}), fakeEndpoint, 0), 0, dynamostore.Options{})
 	lease, err := store.Acquire(t.Context(), request(time.Minute))
 	require.NoError(t, err)
 	require.NoError(t, store.Complete(t.Context(), lease, []byte("result"), time.Minute))
 	found, damaged := 0, 0
-	service.RoundTripper.(*fakedynamo.Service).SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
+	service.SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
 	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
 		damaged += p.Damaged
 		require.Equal(t, []string{"damaged"}, p.DamagedNames)
@@ -302,7 +266,7 @@ func TestListReadsNoResult(t *testing.T) {
 	}))
 	require.Equal(t, 1, found)
 	require.Equal(t, 1, damaged)
-	require.Len(t, service.seen, 1)
-	require.Contains(t, service.seen[0], "ProjectionExpression")
-	require.NotContains(t, service.seen[0], "kept")
+	require.Len(t, scans, 1)
+	require.Contains(t, scans[0], "ProjectionExpression")
+	require.NotContains(t, scans[0], "kept")
 }

@@ -1,12 +1,10 @@
 package dynamostore_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -133,9 +131,7 @@ func TestCostOfOneHolder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			service := fakedynamo.New(table)
 			s := newStoreOver(t, dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
-				text, err := io.ReadAll(r.Body)
-				require.NoError(t, err)
-				r.Body = io.NopCloser(bytes.NewReader(text))
+				text := bodyOf(t, r)
 				b := body{bytes: len(text)}
 				require.NoError(t, json.Unmarshal(text, &b.says)) // the client writes maps in any order
 				all = append(all, b)

@@ -54,12 +54,7 @@ type wire struct {
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.requests.Add(1)
 	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return nil, err
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
+		if body := bodyOf(w.t, r); !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
 			w.t.Errorf("F50 a write that does not require the time to live: %s", body)
 		}
 	}
@@ -71,6 +66,14 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, io.ErrUnexpectedEOF
 	}
 	return resp, err
+}
+
+// bodyOf returns the body of a request, and leaves it there.
+func bodyOf(t testing.TB, r *http.Request) []byte {
+	body, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return body
 }
 
 // refused is a transport whose host accepts no connection.
@@ -285,24 +288,31 @@ func toFake(t testing.TB, row item) fakedynamo.Item {
 }
 
 // realRows are the rows of a real table.
-type realRows struct{ client *dynamodb.Client }
+type realRows struct {
+	client *dynamodb.Client
+	table  string
+	key    func(string) item
+}
+
+// lockTable are the rows of the table for locks.
+func lockTable(client *dynamodb.Client) realRows {
+	return realRows{client, table, func(key string) item { return item{"key": s(key)} }}
+}
 
 func (r realRows) get(t testing.TB, key string) item {
-	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{
-		TableName: aws.String(table), Key: item{"key": s(key)}, ConsistentRead: aws.Bool(true),
-	})
+	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &r.table, Key: r.key(key), ConsistentRead: aws.Bool(true)})
 	require.NoError(t, err)
 	return out.Item
 }
 
 func (r realRows) put(t testing.TB, key string, row item) {
 	if row == nil {
-		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: item{"key": s(key)}})
+		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: &r.table, Key: r.key(key)})
 		require.NoError(t, err)
 		return
 	}
 	row = maps.Clone(row)
-	row["key"] = s(key)
-	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: row})
+	maps.Copy(row, r.key(key))
+	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: &r.table, Item: row})
 	require.NoError(t, err)
 }

@@ -1,12 +1,8 @@
 package dynamostore_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"io"
-	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -41,6 +37,7 @@ func neighbour() item {
 // partition key and another sort key. In the end all of them must be as they were.
 type neighbours struct {
 	http.RoundTripper
+	t    testing.TB
 	rows rows
 
 	mu   sync.Mutex
@@ -48,7 +45,7 @@ type neighbours struct {
 }
 
 func besides(t testing.TB, next http.RoundTripper, r rows) *neighbours {
-	all := &neighbours{RoundTripper: next, rows: r, seen: map[string]bool{}}
+	all := &neighbours{RoundTripper: next, t: t, rows: r, seen: map[string]bool{}}
 	t.Cleanup(func() {
 		all.mu.Lock()
 		defer all.mu.Unlock()
@@ -63,21 +60,16 @@ func besides(t testing.TB, next http.RoundTripper, r rows) *neighbours {
 }
 
 func (all *neighbours) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
 	var in struct {
 		Key struct{ PK struct{ S string } }
 	}
-	if err := json.Unmarshal(body, &in); err != nil {
+	if err := json.Unmarshal(bodyOf(all.t, r), &in); err != nil {
 		return nil, err
 	}
 	all.mu.Lock()
 	if pk := in.Key.PK.S; pk != "" && !all.seen[pk] {
 		all.seen[pk] = true
-		all.rows.put(nil, pk+"\x00"+profile, neighbour())
+		all.rows.put(all.t, pk+"\x00"+profile, neighbour())
 	}
 	all.mu.Unlock()
 	return all.RoundTripper.RoundTrip(r)
@@ -92,44 +84,18 @@ func (l lockRows) put(t testing.TB, key string, row item) { l.rows.put(t, lockRo
 
 func lockRow(key string) string { return "LOCK#" + key + "\x00" + dynamostore.SortValue }
 
-// realApp are the rows of an application's table on DynamoDB Local.
-type realApp struct {
-	t      testing.TB
-	client *dynamodb.Client
-}
-
 func appKey(key string) item {
 	pk, sk, _ := strings.Cut(key, "\x00")
 	return item{"PK": s(pk), "SK": s(sk)}
 }
 
-func (r realApp) get(_ testing.TB, key string) item {
-	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(appTable), Key: appKey(key), ConsistentRead: aws.Bool(true)})
-	require.NoError(r.t, err)
-	return out.Item
-}
-
-func (r realApp) put(_ testing.TB, key string, row item) {
-	if row == nil {
-		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(appTable), Key: appKey(key)})
-		require.NoError(r.t, err)
-		return
-	}
-	row = maps.Clone(row)
-	maps.Copy(row, appKey(key))
-	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(appTable), Item: row})
-	require.NoError(r.t, err)
-}
-
 func makeAppTable(t testing.TB, client *dynamodb.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
 	text := func(name string) types.AttributeDefinition {
 		return types.AttributeDefinition{AttributeName: &name, AttributeType: types.ScalarAttributeTypeS}
 	}
-	_, err := client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName: aws.String(appTable), BillingMode: types.BillingModePayPerRequest,
+	create(t, client, "expires_at", &dynamodb.CreateTableInput{
+		TableName:            aws.String(appTable),
 		AttributeDefinitions: []types.AttributeDefinition{text("PK"), text("SK"), text("state")},
 		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("SK"), KeyType: types.KeyTypeRange}},
 		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
@@ -137,12 +103,6 @@ func makeAppTable(t testing.TB, client *dynamodb.Client) {
 			KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("state"), KeyType: types.KeyTypeHash}},
 		}},
 	})
-	require.NoError(t, err)
-	_, err = client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
-		TableName:               aws.String(appTable),
-		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("expires_at"), Enabled: aws.Bool(true)},
-	})
-	require.NoError(t, err)
 }
 
 // testApp runs on both services, too: a transaction, Check, and a store for another
@@ -187,8 +147,6 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.Equal(t, "result", string(refused.Result))
 	require.InDelta(t, time.Hour.Seconds(), refused.Remaining.Seconds(), 10)
 
-	testNamesOfTimeToLive(t, client)
-
 	wrong, err := dynamostore.New(client, appTable, dynamostore.Options{})
 	require.NoError(t, err)
 	_, err = wrong.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
@@ -205,52 +163,6 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings[0].Problem, "PK S HASH, SK S RANGE")
 	assert.Contains(t, findings[1].Problem, `on the attribute "expires_at", and this store writes "ttl"`)
-}
-
-// testNamesOfTimeToLive uses one row by stores that name its time to live differently.
-func testNamesOfTimeToLive(t *testing.T, client *dynamodb.Client) {
-	ctx := t.Context()
-	named := func(ttl, other string) *dynamostore.Store {
-		opt := appNames
-		opt.TTL, opt.OtherTTL = ttl, other
-		s, err := dynamostore.New(client, appTable, opt)
-		require.NoError(t, err)
-		return s
-	}
-	first, second := named("a", ""), named("b", "a")
-	req := func() lockstore.Request {
-		return lockstore.Request{Key: "names", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true}
-	}
-	asks := req()
-	lease, err := first.Acquire(ctx, asks)
-	require.NoError(t, err)
-	for method, call := range methods(named("b", ""), lease) {
-		require.ErrorIs(t, call(ctx), lockstore.ErrCorrupt, "F50 "+method)
-	}
-	_, err = second.Acquire(ctx, asks)
-	require.NoError(t, err, "again")
-	_, err = second.Acquire(ctx, req())
-	require.ErrorIs(t, err, lockstore.ErrRefused)
-	_, err = first.Renew(ctx, lease, time.Minute)
-	require.NoError(t, err, "the row has its first name until a write sets the other")
-	_, err = second.Renew(ctx, lease, 2*time.Minute) // a later end: otherwise nothing is written
-	require.NoError(t, err)
-	_, err = first.Renew(ctx, lease, 3*time.Minute)
-	require.ErrorIs(t, err, lockstore.ErrCorrupt)
-	require.NoError(t, second.MarkStarted(ctx, lease))
-	_, err = client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-		second.CompleteItem("names", lease.Fence, []byte("result"), time.Hour),
-	}})
-	require.NoError(t, err)
-	row := realApp{t, client}.get(t, lockRow("names"))
-	require.NotContains(t, row, "a")
-	require.Contains(t, row, "b")
-	listed, damaged := 0, 0
-	require.NoError(t, named("a", "b").List(ctx, "names", func(p lockstore.Page) error {
-		listed, damaged = listed+len(p.Keys), damaged+p.Damaged
-		return nil
-	}))
-	require.Equal(t, []int{1, 0}, []int{listed, damaged})
 }
 
 func TestAnApplicationsTableOnTheFake(t *testing.T) {

@@ -166,51 +166,6 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 	}
 }
 
-func TestLeaveThatIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
-		_, err := s.Acquire(t.Context(), request(time.Hour))
-		require.NoError(t, err)
-		var waiting []lockstore.Request
-		for range 2 {
-			req := request(time.Minute)
-			req.JoinQueue = true
-			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
-			waiting = append(waiting, req)
-		}
-		places := func() int {
-			status, err := s.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			return status.Waiting
-		}
-		writes := func(then func() fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
-			return func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.Action == "UpdateItem" {
-					return then()
-				}
-				return fakedynamo.Fault{}
-			}
-		}
-		service.Fault = writes(func() fakedynamo.Fault {
-			return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException", Message: "not allowed"}}
-		})
-		require.ErrorContains(t, s.Leave(t.Context(), key, waiting[1].Owner), "not allowed")
-		service.Fault = nil
-		require.Equal(t, 2, places())
-
-		// The owner before leaves between the read and the write: the write is sent again.
-		service.Fault = writes(func() fakedynamo.Fault {
-			service.Fault = nil
-			require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Leave(t.Context(), key, waiting[0].Owner))
-			return fakedynamo.Fault{}
-		})
-		require.NoError(t, s.Leave(t.Context(), key, waiting[1].Owner))
-		require.Zero(t, places())
-	})
-}
-
 // startWork takes a lease whose work has started. Behind it a place takes a write of its own, because the
 // key may be in doubt.
 func startWork(t *testing.T, s *dynamostore.Store) {
@@ -347,34 +302,6 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 			require.Zero(t, status.Waiting)
 		})
 	}
-}
-
-// An abandon of a lease that others wait for takes one write, although others come meanwhile.
-func TestArrivalsDuringTheAbandonOfALease(t *testing.T) {
-	bubble(t, "F57", func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		joins := func() {
-			req := request(time.Minute)
-			req.JoinQueue = true
-			_, err := other.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
-		}
-		joins()
-		writes := 0
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			if strings.Contains(r.Update, "#released") {
-				if writes++; writes < 3 {
-					joins()
-				}
-			}
-			return fakedynamo.Fault{}
-		}
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}))
-		require.Equal(t, 1, writes)
-	})
 }
 
 // After a long lease, those who wait read as often as if they had just come. So each of

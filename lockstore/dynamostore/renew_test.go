@@ -2,8 +2,6 @@ package dynamostore_test
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,27 +77,6 @@ func TestALeaseIsLostWhenItMayBeTakenOver(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A renewal for less than what is left shortens neither the lease nor the trust.
-func TestShortRenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		pass(5 * time.Second)
-		left, err := s.Renew(t.Context(), lease, 10*time.Second)
-		require.NoError(t, err)
-		require.Equal(t, 55*time.Second-dynamostore.Margin, left.TTL, "F27")
-		require.Equal(t, 2, service.Requests())
-		for _, c := range []struct{ ahead, skew time.Duration }{{50 * time.Second, 0}, {0, time.Minute}} {
-			other := newStore(t, service, c.ahead, dynamostore.Options{Skew: c.skew})
-			applied, err := other.Renew(t.Context(), lease, 10*time.Second)
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, applied.TTL, left.TTL-time.Second, "even if the end moves; Date has whole seconds")
-		}
-	})
 }
 
 // Neither a clock that is set back between the two writes of a renewal, nor a failed
@@ -184,27 +161,6 @@ func TestAFailedConfirmationIsUnknown(t *testing.T) {
 	})
 }
 
-// The client sends the confirmation of a repeat twice, because the first reply is lost.
-func TestConfirmationSentTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
-		req := request(time.Minute)
-		first, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		pass(time.Second)
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			if r.N == 3 {
-				return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
-			}
-			return fakedynamo.Fault{}
-		}
-		again, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, first.Fence, again.Fence)
-	})
-}
-
 // An acquire that is sent again through a process with another skew gets what is left.
 func TestRepeatThroughAnotherSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -218,77 +174,6 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 		require.Equal(t, first.Fence, again.Fence)
 		require.Equal(t, 57*time.Second-dynamostore.Margin, again.TTL, "exact up to the whole seconds of Date")
 	})
-}
-
-// Late duplicates of requests from a process whose clock is ahead arrive after other
-// owners have had the key. No fence is smaller than an earlier one.
-func TestLateDuplicatesLowerNoFence(t *testing.T) {
-	for name, first := range map[string]func(*testing.T, *dynamostore.Store){
-		"F26 of an abandon": func(t *testing.T, s *dynamostore.Store) {
-			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
-		},
-		"F26 of a grant that is corrected": func(t *testing.T, s *dynamostore.Store) {
-			lease, err := s.Acquire(t.Context(), request(10*time.Second))
-			require.NoError(t, err)
-			require.NoError(t, s.Release(t.Context(), lease))
-		},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N%2 == 1 { // each first attempt is late, and the client sends a second one
-					return fakedynamo.Fault{In: 20*time.Second + time.Duration(r.N)*time.Second}
-				}
-				return fakedynamo.Fault{}
-			}
-			s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 900*time.Millisecond), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
-			require.NoError(t, err)
-			s.SetNow(func() time.Time { return time.Now().Add(4 * time.Minute) })
-			first(t, s)
-			service.Fault = nil
-			var highest lockstore.Fence
-			for n := range 20 {
-				pass(2 * time.Second)
-				offset := -time.Duration(n%5) * 3 * time.Second
-				lease, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), request(10*time.Second))
-				if err != nil {
-					require.ErrorIs(t, err, lockstore.ErrRefused)
-					continue
-				}
-				require.Greater(t, lease.Fence, highest)
-				highest = lease.Fence
-				require.NoError(t, s.Release(t.Context(), lease))
-			}
-			service.Wait()
-		})
-	}
-}
-
-// The end in the row includes the writer's skew, so a process with another skew waits for
-// long enough.
-func TestUsersWithDifferentSkews(t *testing.T) {
-	const ttl = time.Minute
-	for _, skews := range [][2]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
-		for _, offset := range []time.Duration{0, -20 * time.Second} {
-			for _, renewed := range []bool{false, true} {
-				bubble(t, fmt.Sprintf("F16 F73 M42 skew %v clock off by %v, then skew %v, renewed by the second %v", skews[0], offset, skews[1], renewed), func(t *testing.T) {
-					service := fakedynamo.New(table)
-					first := newStore(t, service, offset, dynamostore.Options{Skew: skews[0]})
-					second := newStore(t, service, 0, dynamostore.Options{Skew: skews[1]})
-					lease, err := first.Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
-					end := time.Now().Add(lease.TTL)
-					if renewed {
-						pass(time.Second)
-						trusted, err := second.Renew(t.Context(), lease, ttl)
-						require.NoError(t, err)
-						end = time.Now().Add(trusted.TTL)
-					}
-					requireTrustIsOver(t, service, end, dynamostore.Options{Skew: skews[1]})
-				})
-			}
-		}
-	}
 }
 
 // A new process whose clock is ahead abandons an acquire. The next acquires still take one

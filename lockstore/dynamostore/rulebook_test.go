@@ -17,7 +17,7 @@ func TestRuleBookOnDynamoDBLocal(t *testing.T) {
 			endpoint, transport := testservers.DynamoDB(t), newTransport(t)
 			client := dynamostore.ClientOver(transport, endpoint, 0)
 			makeTable(t, client, table)
-			return harness(t, transport, endpoint, realRows{client})
+			return harness(t, transport, endpoint, lockTable(client))
 		},
 	})
 }

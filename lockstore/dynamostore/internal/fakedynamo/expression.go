@@ -21,8 +21,8 @@ import (
 //	not     = [ "NOT" ] first
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
-//	operand = value | name [ "[" index "]" ] | "size" "(" operand ")"
-//	update  = { "SET" name "=" new [ ("+" | "-") operand ] { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
+//	operand = value | name [ "[" index "]" ]
+//	update  = { "SET" name "=" new [ "+" operand ] { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
 //	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
 type env struct {
 	keys   Item // which no update may change
@@ -40,7 +40,7 @@ type env struct {
 // ones.
 var scanned sync.Map // expression -> []string
 
-var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+-]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
+var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
 
 // reserved are the reserved words among the names that tests use.
 var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
@@ -135,7 +135,7 @@ func (e *env) first() bool {
 		e.expect(")")
 		return holds
 	}
-	if len(e.tokens) > 1 && e.tokens[1] == "(" && e.tokens[0] != "size" {
+	if len(e.tokens) > 1 && e.tokens[1] == "(" {
 		return e.function(e.next())
 	}
 	left := e.operand()
@@ -184,17 +184,6 @@ func (e *env) function(name string) bool {
 // operand returns a value, or an attribute of the item, nil when it is missing.
 func (e *env) operand() Value {
 	t := e.next()
-	if t == "size" && e.take("(") {
-		v := e.operand()
-		e.expect(")")
-		switch {
-		case v["L"] != nil:
-			return Value{"N": strconv.Itoa(len(elements(v)))}
-		case v["S"] != nil:
-			return Value{"N": strconv.Itoa(len(v["S"].(string)))}
-		}
-		return nil
-	}
 	if !strings.HasPrefix(t, ":") {
 		name, index, isElement := e.path(t)
 		if !isElement {
@@ -370,17 +359,15 @@ func (e *env) update(expression string) (Item, error) {
 	return changed, e.err
 }
 
-// sum reads a value, or a value, a sign and an operand. All values are from before the
+// sum reads a value, or a value and an operand to add. All values are from before the
 // update.
 func (e *env) sum() Value {
 	v := e.value()
 	if v == nil {
 		e.late = errors.New("an operand refers to an attribute that does not exist")
 	}
-	for _, sign := range []string{"+", "-"} {
-		if e.take(sign) {
-			return e.plus(v, e.operand(), sign)
-		}
+	if e.take("+") {
+		return e.plus(v, e.operand(), "+")
 	}
 	return v
 }
@@ -408,7 +395,7 @@ func (e *env) value() Value {
 	return listOf(append(elements(first), elements(second)...))
 }
 
-// plus returns the sum or the difference. Only ADD makes a missing attribute.
+// plus returns the sum. Only ADD makes a missing attribute.
 func (e *env) plus(old, operand Value, sign string) Value {
 	if sign == "ADD" && old == nil {
 		old = Value{"N": "0"}
@@ -418,19 +405,7 @@ func (e *env) plus(old, operand Value, sign string) Value {
 		e.late = fmt.Errorf("an operand of %s is not a number", sign)
 		return nil
 	}
-	if sign == "-" {
-		b.Neg(b)
-	}
 	return Value{"N": a.Add(a, b).RatString()}
-}
-
-// Tokens returns the names and values that stand in a text of expressions.
-func Tokens(expressions string) map[string]bool {
-	found := map[string]bool{}
-	for _, t := range regexp.MustCompile(`[#:][A-Za-z0-9_]+`).FindAllString(expressions, -1) {
-		found[t] = true
-	}
-	return found
 }
 
 // normal returns a value as the service keeps it: whole numbers as plain digits.
