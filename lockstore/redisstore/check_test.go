@@ -11,7 +11,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Check says what to change. TestEviction has the eviction policies.
+// Check says what to change.
 func TestCheck(t *testing.T) {
 	onBoth(t, "F50 check", func(t *testing.T, program string) {
 		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0", "--appendonly", "yes").Addr
@@ -27,6 +27,7 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, findings, 2)
 		require.Contains(t, findings[0].Problem, "allkeys-lfu")
+		require.Contains(t, findings[0].Fix, "noeviction")
 		require.Contains(t, findings[1].Problem, "replica")
 
 		admin := openClient(t, "redis://"+primary)

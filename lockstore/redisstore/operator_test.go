@@ -115,16 +115,3 @@ func TestPageOfAList(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorIs(t, s.List(t.Context(), "", func(lockstore.Page) error { return nil }), lockstore.ErrUnavailable)
 }
-
-// A wake list's name shows a hash and no owner, and SCAN with the type leaves it out.
-func TestWakeListsAreNotListed(t *testing.T) {
-	s := openStore(t, "redis://"+testservers.Redis(t))
-	owner := lockstore.NewOwner()
-	require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).list("waits", owner), "1").Err())
-	require.NoError(t, driverOf(s).client.Set(t.Context(), driverOf(s).list("waits", owner)+"x", "lambdalock2 F0000000000000000001 A 0\n0000000000000000 0 \n", 0).Err())
-	require.NoError(t, s.List(t.Context(), "", func(p lockstore.Page) error {
-		assert.Empty(t, p.Keys)
-		assert.Zero(t, p.Damaged)
-		return nil
-	}))
-}

@@ -61,64 +61,6 @@ func handed(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.L
 	return news.Lease
 }
 
-// Whoever releases wakes the first in line, which waits at the server.
-func TestWakeUp(t *testing.T) {
-	t.Parallel()
-	wakes := func(t *testing.T, url string) {
-		open := func(t *testing.T) *lockstore.Store {
-			opt, err := options(config(t, url))
-			require.NoError(t, err)
-			opt.ReadTimeout = time.Minute
-			client := redis.NewUniversalClient(opt) // not this package's: its waits have no end of their own
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			s, err := New(client, Options{})
-			require.NoError(t, err)
-			driverOf(s).wakeUps.block = 30 * time.Second
-			return s
-		}
-		s, other := open(t), open(t)
-		for name, end := range map[string]func(lockstore.Lease) error{
-			"F59 a release": func(l lockstore.Lease) error { return other.Release(t.Context(), l) },
-			"F59 an abandon": func(l lockstore.Lease) error {
-				return other.Release(t.Context(), lockstore.Lease{Key: l.Key, Owner: l.Owner})
-			},
-			"F59 the first in line that leaves": func(l lockstore.Lease) error { return other.Release(t.Context(), l) },
-		} {
-			t.Run(name, func(t *testing.T) {
-				lease := acquire(t, other, "wake/"+name)
-				var leaver lockstore.Request
-				if strings.Contains(name, "leaves") {
-					leaver = queued(t, other, lease.Key)
-				}
-				req := queued(t, s, lease.Key)
-				done := awaiting(t, s, req)
-				began := time.Now()
-				require.NoError(t, end(lease))
-				if leaver.Key != "" {
-					require.NoError(t, other.Release(t.Context(), lockstore.Lease{Key: leaver.Key, Owner: leaver.Owner}))
-				}
-				news := <-done
-				require.Less(t, time.Since(began), driverOf(s).wakeUps.block, "the wait ended by itself, and not by a wake-up")
-				require.Greater(t, news.Lease.Fence, lease.Fence)
-				require.Equal(t, lockstore.Turn-trustMargin, news.Lease.TTL)
-				req.Fence = news.Lease.Fence
-				got, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
-				require.Equal(t, news.Lease.Fence, got.Fence)
-				require.Equal(t, req.TTL, got.TTL, "extended")
-				require.NoError(t, s.Release(t.Context(), got))
-			})
-		}
-	}
-	onBoth(t, "F60 wake-up", func(t *testing.T, program string) {
-		if program == testservers.RedisServer {
-			wakes(t, "redis://"+testservers.Start(t, program).Addr)
-		} else {
-			wakes(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
-		}
-	})
-}
-
 // A wake-up that gets lost costs the rest of one wait at the server.
 func TestLostWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,24 +78,6 @@ func TestLostWakeUp(t *testing.T) {
 		require.True(t, (<-done).Ask)
 		require.Equal(t, driverOf(s).wakeUps.block, time.Since(began))
 		_, err = s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-	})
-}
-
-// A server whose user may not wait for an element is asked from time to time.
-func TestWakeUpsAreRefused(t *testing.T) {
-	onBoth(t, "F60 wake-up", func(t *testing.T, program string) {
-		addr := testservers.Start(t, program).Addr
-		admin := openClient(t, "redis://"+addr)
-		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "waiter", "on", ">secret", "~lambdalock:*", "+@all", "-blpop").Err())
-		s := openStore(t, "redis://waiter:secret@"+addr)
-		lease := acquire(t, s, "k")
-		req := queued(t, s, "k")
-		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
-		require.False(t, driverOf(s).wakeUps.mayBlock())
-		require.NoError(t, s.Release(t.Context(), lease))
-		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
-		_, err := s.Acquire(t.Context(), req)
 		require.NoError(t, err)
 	})
 }
@@ -204,36 +128,6 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 			require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
 		})
 	})
-}
-
-// Waiters never have all connections: a holder has to renew in time.
-func TestManyWaitersLeaveConnections(t *testing.T) {
-	opt, err := options(config(t, "redis://"+testservers.Redis(t)))
-	require.NoError(t, err)
-	opt.PoolSize = 4
-	client := newClient(opt)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	s, err := New(client, Options{})
-	require.NoError(t, err)
-	lease := acquire(t, s, "crowd")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var all sync.WaitGroup
-	for range 32 {
-		req := queued(t, s, "crowd")
-		all.Go(func() {
-			for storetest.AwaitTurn(ctx, s, req.Key, req.Owner) == nil {
-			}
-		})
-	}
-	for range 20 {
-		within, cancel := context.WithTimeout(t.Context(), time.Second)
-		_, err := s.Renew(within, lease, time.Minute)
-		cancel()
-		require.NoError(t, err)
-	}
-	cancel()
-	all.Wait()
 }
 
 // A hand-over inside one process takes no pause of those that find no connection to wait at the server: F57.

@@ -211,24 +211,6 @@ func retryingClient(t *testing.T, addr string) redis.UniversalClient {
 	return client
 }
 
-// A client of the user's own may send a request again. If the last attempt is refused, the
-// first attempt may still have been applied.
-func TestRefusalAfterALostReplyIsUnknown(t *testing.T) {
-	var n atomic.Int32
-	addr := fakeServer(t, func([]string) string {
-		if n.Add(1) == 1 {
-			return ""
-		}
-		return "-LOADING Redis is loading the dataset in memory\r\n"
-	})
-	store, err := New(retryingClient(t, addr), Options{})
-	require.NoError(t, err)
-	_, err = store.Acquire(t.Context(), newRequest("k"))
-	require.EqualValues(t, 2, n.Load())
-	require.ErrorContains(t, err, "LOADING")
-	requireUnknown(t, err)
-}
-
 // The first reply is lost, then the server does not know the script, then the EVAL is not
 // written. The first attempt may still have been applied.
 func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {

@@ -2,10 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"net"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +10,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -61,7 +57,7 @@ func TestRetention(t *testing.T) {
 				forward(m, time.Second)
 			}
 		}, 58 * time.Second},
-		"a release": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+		"F79 a release": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, time.Minute)
 			forward(m, time.Second)
 			require.NoError(t, s.Release(t.Context(), lease))
@@ -151,75 +147,4 @@ func TestRetention(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A key that is used once leaves nothing on the server: its entry is deleted an hour after
-// the end of the lease.
-func TestUsedKeysAreDeleted(t *testing.T) {
-	keys := usedKeys(t)
-	synctest.Test(t, func(t *testing.T) {
-		s, m := miniStore(t)
-		for i := range keys {
-			use(t, s, i)
-		}
-		forward(m, newRequest("").TTL+time.Hour-time.Millisecond)
-		require.Equal(t, keys, len(m.Keys()))
-		forward(m, time.Millisecond)
-		require.Zero(t, len(m.Keys()), "F79")
-	})
-}
-
-// usedKeys is how many keys a test uses: KEYS, or 1000.
-func usedKeys(t *testing.T) int {
-	text := os.Getenv("KEYS")
-	if text == "" {
-		return 1000
-	}
-	keys, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return keys
-}
-
-// use acquires and releases a key as a function in Lambda does.
-func use(t *testing.T, s *lockstore.Store, i int) {
-	lease, err := s.Acquire(t.Context(), lockstore.Request{
-		Key: lockstore.Key("order", fmt.Sprintf("%08d", i)), Owner: lockstore.NewOwner(), TTL: time.Minute,
-		HolderInfo: lockstore.HolderInfo{Name: "withdraw", ID: "8f5a1c52-3a3c-4c1e-9d3c-000000000000", Since: time.Now()},
-	})
-	require.NoError(t, err)
-	require.NoError(t, s.Release(t.Context(), lease))
-}
-
-// TestMemoryOfUsedKeys measures the server's memory for a key that was used once.
-//
-// KEYS=100000 go test ./lockstore/redisstore -run TestMemoryOfUsedKeys -v prints it for
-// 100,000 keys.
-func TestMemoryOfUsedKeys(t *testing.T) {
-	onBoth(t, "memory", func(t *testing.T, program string) {
-		addr := testservers.Start(t, program).Addr
-		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		used := func() int {
-			info, err := admin.Info(t.Context(), "memory").Result()
-			require.NoError(t, err)
-			bytes, err := strconv.Atoi(infoField(info, "used_memory"))
-			require.NoError(t, err)
-			return bytes
-		}
-		use(t, s, 0) // makes the connections and loads the scripts
-		before, keys := used(), usedKeys(t)
-		for i := range keys {
-			use(t, s, i+1)
-		}
-		each := float64(used()-before) / float64(keys)
-		one, err := admin.MemoryUsage(t.Context(), DefaultPrefix+"order/00000001").Result()
-		require.NoError(t, err)
-		t.Logf("%d keys, %.0f bytes of used_memory each; MEMORY USAGE of one %d", keys, each, one)
-		require.LessOrEqual(t, one, int64(400))
-		for i := range keys {
-			left, err := admin.PTTL(t.Context(), DefaultPrefix+fmt.Sprintf("order/%08d", i+1)).Result()
-			require.NoError(t, err)
-			require.LessOrEqual(t, left, time.Hour+time.Minute)
-			require.Greater(t, left, time.Hour, "without an end the server keeps the entry for ever")
-		}
-	})
 }

@@ -1,23 +1,14 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
-	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/stretchr/testify/require"
-
 	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -30,54 +21,6 @@ const (
 	places = 128
 	marks  = 8
 )
-
-// TestEntries sends random requests of every kind, with every MaxHolders, to the scripts and to the rule
-// book. The answers are equal, and the entry on the server is the rule book's state.
-//
-// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestEntries replays one seed.
-func TestEntries(t *testing.T) {
-	first, seeds := verifyrecord.Seed(t, 12, 2000)
-	for seed := first; seed < first+uint64(seeds); seed++ {
-		synctest.Test(t, func(t *testing.T) { compare(t, seed) }) // a failure ends the whole test
-	}
-}
-
-func compare(t *testing.T, seed uint64) {
-	m := miniredis.NewMiniRedis()
-	defer m.Close()
-	client := dialerClient(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
-	defer client.Close()
-	s, err := New(client, Options{})
-	require.NoError(t, err)
-	random := rand.New(rand.NewPCG(seed, 2))
-	state := rules.State{}
-	offset := time.Duration(0)
-	var ran []string
-	for range 60 {
-		if random.IntN(3) == 0 {
-			<-time.After(time.Duration(random.IntN(4000)) * time.Millisecond)
-		}
-		if random.IntN(40) == 0 {
-			offset = time.Duration(random.IntN(6000)-3000) * time.Millisecond
-		}
-		now := time.Now().Add(offset)
-		if seed%2 == 0 {
-			now = now.AddDate(20, 0, 0) // a bubble begins in 2000, when the time had fewer digits than now
-		}
-		m.SetTime(now)
-		r := randomRequest(random, state)
-		got, err := driverOf(s).Do(t.Context(), "k", r)
-		require.NoError(t, err)
-		ran = append(ran, fmt.Sprintf("%v %s %q fence %d ttl %v most %d join %t now %t effect %t: %+v", now.Format("05.000"), r.Kind, string(r.Owner), r.Fence, r.TTL, r.MaxHolders, r.Join, r.AtOnce, r.Effect, got))
-		text, err := m.Get(DefaultPrefix + "k")
-		if err != nil {
-			text = ""
-		}
-		next, problem := differs(state, now, r, got, text)
-		require.Empty(t, problem, "seed %d: after\n%s", seed, strings.Join(ran, "\n"))
-		state = next
-	}
-}
 
 // differs says how an answer, or the entry after it, is not that of the rule book.
 func differs(before rules.State, now time.Time, r driver.Request, got driver.Answer, entry string) (next rules.State, problem string) {
@@ -122,41 +65,6 @@ func normal(s rules.State) rules.State {
 		s.Closed = rules.Closed{}
 	}
 	return s
-}
-
-func randomRequest(random *rand.Rand, s rules.State) driver.Request {
-	r := driver.Request{
-		Owner:      driver.Owner(fmt.Sprintf("owner%d", random.IntN(12))),
-		TTL:        time.Duration(1000+random.IntN(5000)) * time.Millisecond,
-		MaxHolders: []int{1, 1, 1, 2, 3, 64}[random.IntN(6)],
-		Holder:     "1790942400123\tid\tname",
-		Join:       random.IntN(4) > 0,
-		AtOnce:     random.IntN(2) == 0,
-		Effect:     random.IntN(2) == 0,
-	}
-	if random.IntN(2) == 0 {
-		r.Result = driver.Secret("a result\n\x00\xff")
-	}
-	kinds := []driver.Kind{
-		driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release,
-		driver.Release, driver.Release, driver.Abandon, driver.Leave, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke, driver.Inspect,
-	}
-	r.Kind = kinds[random.IntN(len(kinds))]
-	if n := len(s.Holders); n > 0 && random.IntN(5) > 0 {
-		h := s.Holders[random.IntN(n)]
-		switch r.Kind {
-		case driver.Renew, driver.Release, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke:
-			r.Owner, r.Fence = h.Owner, h.Fence
-		}
-	} else if n := len(s.Ended); n > 0 && random.IntN(2) == 0 {
-		r.Owner, r.Fence = s.Ended[n-1].Owner, s.Ended[n-1].Fence
-	} else {
-		r.Fence = s.LastFence
-	}
-	if r.Kind == driver.Acquire && random.IntN(6) > 0 {
-		r.Fence = 0
-	}
-	return r
 }
 
 // An entry: its letter, fence, owner, marks, since, TTL, holder and the rest.
