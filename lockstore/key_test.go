@@ -207,23 +207,6 @@ func TestValidateKey(t *testing.T) {
 	}
 }
 
-func FuzzValidateKey(f *testing.F) {
-	for _, s := range []string{"", "k", "a\nb", "\xff", "\u2028", strings.Repeat("x", 1025)} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, key string) {
-		err := lockstore.ValidateKey(key)
-		line := fmt.Sprintf("key=%s", key)
-		if err == nil {
-			assert.Len(t, strings.FieldsFunc(line, func(r rune) bool { return r == '\n' || r == '\r' || r == '\u2028' || r == '\u0085' }), 1)
-			assert.LessOrEqual(t, len(key), lockstore.MaxKeyBytes)
-			assert.Equal(t, key, strings.ToValidUTF8(key, "?"))
-			return
-		}
-		require.ErrorIs(t, err, lockstore.ErrInvalid)
-	})
-}
-
 // requireInvalid wants an error of this one meaning that names the field.
 func requireInvalid(t *testing.T, err error, field string) {
 	t.Helper()

@@ -104,15 +104,6 @@ func TestNothingToOpenFrom(t *testing.T) {
 	})
 }
 
-func TestParseURL(t *testing.T) {
-	u, err := lockstore.ParseURL("rediss://user:pass@host:6379/2?pool=3")
-	require.NoError(t, err)
-	assert.Equal(t, "host:6379", u.Host)
-	u, err = lockstore.ParseURL("memory:")
-	require.NoError(t, err)
-	assert.Equal(t, "memory", u.Scheme)
-}
-
 func TestConfigParams(t *testing.T) {
 	config := func(raw string) lockstore.Config {
 		u, err := lockstore.ParseURL(raw)

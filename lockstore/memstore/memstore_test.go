@@ -104,46 +104,6 @@ func TestPlaces(t *testing.T) {
 	require.Zero(t, join(129), "a queue has 128 places")
 }
 
-// Each time and each fence follows from the clock.
-func TestExactTimes(t *testing.T) {
-	now := time.UnixMicro(1_790_942_400_000_000)
-	s := New(func() time.Time { return now })
-
-	first, err := s.Acquire(t.Context(), request("a"))
-	require.NoError(t, err)
-	assert.Equal(t, lockstore.Lease{Key: "k", Owner: "a", Fence: 1_790_942_400_000_000, TTL: time.Minute}, first)
-
-	now = now.Add(20 * time.Second)
-	again, err := s.Acquire(t.Context(), request("a"))
-	require.NoError(t, err)
-	assert.Equal(t, lockstore.Lease{Key: "k", Owner: "a", Fence: first.Fence, TTL: 40 * time.Second}, again)
-
-	trusted, err := s.Renew(t.Context(), first, 10*time.Second)
-	require.NoError(t, err)
-	assert.Equal(t, time.Minute, trusted.TTL, "a shorter renewal is for the TTL of the lease, from now")
-	trusted, err = s.Renew(t.Context(), first, 2*time.Minute)
-	require.NoError(t, err)
-	assert.Equal(t, 2*time.Minute, trusted.TTL)
-
-	now = now.Add(2*time.Minute - 1)
-	var refused *lockstore.Refused
-	_, err = s.Acquire(t.Context(), request("b"))
-	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, time.Duration(1), refused.Remaining, "held until the last nanosecond")
-
-	now = now.Add(1)
-	_, err = s.Renew(t.Context(), first, time.Minute)
-	require.ErrorIs(t, err, lockstore.ErrLost, "lost from the instant of its end on")
-	next, err := s.Acquire(t.Context(), request("b"))
-	require.NoError(t, err)
-	assert.Equal(t, lockstore.Fence(now.UnixMicro()), next.Fence)
-
-	require.NoError(t, s.Release(t.Context(), next))
-	third, err := s.Acquire(t.Context(), request("c"))
-	require.NoError(t, err)
-	assert.Equal(t, next.Fence+1, third.Fence, "in the same microsecond")
-}
-
 func TestRemembersEndedOwners(t *testing.T) {
 	const remembered = 16 // as the package documentation says
 	s := New(nil)
@@ -175,20 +135,4 @@ func TestRefusedCallsWriteNoEntry(t *testing.T) {
 	_, err = s.Inspect(t.Context(), "k")
 	require.NoError(t, err)
 	assert.Empty(t, inside(s).states)
-}
-
-func BenchmarkAcquireRelease(b *testing.B) {
-	s := New(nil)
-	req := request(lockstore.NewOwner())
-	b.ReportAllocs()
-	for b.Loop() {
-		req.Owner = lockstore.NewOwner()
-		lease, err := s.Acquire(b.Context(), req)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := s.Release(b.Context(), lease); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

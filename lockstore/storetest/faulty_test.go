@@ -62,8 +62,7 @@ func ExampleFaulty_Deliver() {
 }
 
 func TestFaultyPassesTheSuite(t *testing.T) {
-	for name, always := range map[string]*storetest.Fault{
-		"without a plan":                         nil,
+	for name, always := range map[string]storetest.Fault{
 		"each request twice, all are idempotent": {Twice: true},
 		"F29 slow requests and replies":          {Before: 30 * time.Millisecond, After: 40 * time.Millisecond},
 	} {
@@ -74,7 +73,7 @@ func TestFaultyPassesTheSuite(t *testing.T) {
 }
 
 // faultyHarness has the fault in each call, and the faults that cases of the suite need.
-func faultyHarness(always *storetest.Fault) storetest.Harness {
+func faultyHarness(always storetest.Fault) storetest.Harness {
 	var cut, hang atomic.Bool
 	var shift atomic.Int64
 	store := memstore.New(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
@@ -84,19 +83,9 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 			return func() { fault.Store(false) }
 		}
 	}
-	h := storetest.Harness{
-		Store: storetest.NewFaulty(store, nil).Store,
-		Unreachable: func(*testing.T) *lockstore.Store {
-			return storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
-				return storetest.Fault{Drop: lockstore.ErrUnavailable}
-			}).Store
-		},
-		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
-	}
-	if always != nil {
-		h.LoseReplies, h.Hang = on(&cut), on(&hang)
-		h.Store = storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
-			fault := *always
+	return storetest.Harness{
+		Store: storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
+			fault := always
 			if cut.Load() {
 				fault.Cut = io.ErrUnexpectedEOF
 			}
@@ -104,9 +93,15 @@ func faultyHarness(always *storetest.Fault) storetest.Harness {
 				fault.After = time.Hour
 			}
 			return fault
-		}).Store
+		}).Store,
+		Unreachable: func(*testing.T) *lockstore.Store {
+			return storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
+				return storetest.Fault{Drop: lockstore.ErrUnavailable}
+			}).Store
+		},
+		ShiftClock:  func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
+		LoseReplies: on(&cut), Hang: on(&hang),
 	}
-	return h
 }
 
 func request() lockstore.Request {
