@@ -112,7 +112,7 @@ func TestCredentialsHaveTheCallersContext(t *testing.T) {
 
 // lateHook uses the context of a command after the store's call has returned.
 type lateHook struct {
-	counter // has the other methods of a hook
+	hook    // has the other methods
 	late    *sync.WaitGroup
 	returns chan struct{}
 	limits  chan time.Duration

@@ -304,27 +304,26 @@ func TestScriptFlush(t *testing.T) {
 	onBoth(t, "F39 script flush", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
 		client, admin := openClient(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		count := &counter{}
-		client.AddHook(count)
+		count := counted(client)
 		s, err := New(client, Options{})
 		require.NoError(t, err)
 		loadScripts(t, s)
 		flush := func() {
 			require.NoError(t, admin.ScriptFlush(t.Context()).Err())
-			count.n.Store(0)
+			count.Store(0)
 		}
 		flush()
 		lease := acquire(t, s, "k")
-		require.EqualValues(t, 2, count.n.Load(), "EVALSHA, then EVAL once")
+		require.EqualValues(t, 2, count.Load(), "EVALSHA, then EVAL once")
 		flush()
 		_, err = s.Renew(t.Context(), lease, time.Hour)
 		require.NoError(t, err)
-		require.EqualValues(t, 2, count.n.Load())
+		require.EqualValues(t, 2, count.Load())
 		flush()
 		require.NoError(t, s.Release(t.Context(), lease))
-		require.EqualValues(t, 2, count.n.Load())
+		require.EqualValues(t, 2, count.Load())
 		require.NoError(t, s.Release(t.Context(), lease))
-		require.EqualValues(t, 3, count.n.Load(), "the server knows the script again")
+		require.EqualValues(t, 3, count.Load(), "the server knows the script again")
 	})
 }
 

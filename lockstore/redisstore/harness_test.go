@@ -85,8 +85,7 @@ func conformance(t *testing.T, addr, params string) {
 func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harness {
 	store, err := New(client, Options{})
 	require.NoError(t, err)
-	count := &counter{}
-	client.AddHook(count)
+	count := counted(client)
 	loadScripts(t, store)
 
 	ctx := context.Background()
@@ -112,7 +111,7 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		Store:    store,
 		Marks:    marks,
 		Places:   places,
-		Requests: func() int { return int(count.n.Load()) },
+		Requests: func() int { return int(count.Load()) },
 		Delete:   func(t *testing.T, key string) { require.NoError(t, direct.Del(ctx, at(key)).Err()) },
 		Snapshot: func(t *testing.T, key string) func() {
 			entry, err := direct.Get(ctx, at(key)).Result()
@@ -220,20 +219,30 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// counter counts the commands that reach the client.
-type counter struct{ n atomic.Int32 }
+// hook is asked before each command of a client, and may refuse it.
+type hook func(redis.Cmder) error
 
-func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *counter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		c.n.Add(1)
+		if err := h(cmd); err != nil {
+			cmd.SetErr(err)
+			return err
+		}
 		return next(ctx, cmd)
 	}
 }
 
-func (c *counter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// counted counts the commands that the client sends from now on.
+func counted(client redis.UniversalClient) *atomic.Int32 {
+	n := &atomic.Int32{}
+	client.AddHook(hook(func(redis.Cmder) error { n.Add(1); return nil }))
+	return n
 }
 
 // loadScripts loads the scripts into the server, so that each call is one request.

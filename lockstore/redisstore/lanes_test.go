@@ -72,8 +72,8 @@ func TestLanes(t *testing.T) {
 	})
 }
 
-// More runs at once in one process than its connections can serve: a holder's requests go first. TestLoad has the
-// numbers, in virtual time. The wait is so long that a busy machine serves all.
+// More runs at once in one process than its connections can serve: a holder's requests go first, see TestLanes. The
+// wait is so long that a busy machine serves all.
 func TestLoadOnAServer(t *testing.T) {
 	for keys, runs := range map[int]int{1: 100, 200: 200} {
 		t.Run(fmt.Sprintf("F57 F58 %d runs, keys: %d", runs, keys), func(t *testing.T) {

@@ -118,8 +118,7 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 			s := openMini(t).Store
 			acquire(t, s, "k")
 			req := queued(t, s, "k")
-			all := &sent{}
-			driverOf(s).client.AddHook(all)
+			all := sentBy(driverOf(s).client)
 			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 			defer cancel()
 			require.NoError(t, storetest.AwaitTurn(ctx, s, "k", req.Owner))
@@ -298,21 +297,17 @@ type sent struct {
 	commands []string
 }
 
-func (s *sent) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (s *sent) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+func sentBy(client redis.UniversalClient) *sent {
+	s := &sent{}
+	client.AddHook(hook(func(cmd redis.Cmder) error {
 		if len(cmd.Args()) > 2 { // or it is of the handshake
 			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.commands = append(s.commands, fmt.Sprint(cmd.Name(), " ", cmd.Args()[2]))
-			s.mu.Unlock()
 		}
-		return next(ctx, cmd)
-	}
-}
-
-func (s *sent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+		return nil
+	}))
+	return s
 }
 
 // A release wakes the first in the queue with its own request, if the lease's note names it.
@@ -342,8 +337,7 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 				if c.change != nil {
 					c.change(t, s, first, &lease)
 				}
-				all := &sent{}
-				driverOf(s).client.AddHook(all)
+				all := sentBy(driverOf(s).client)
 				require.NoError(t, s.Release(t.Context(), lease))
 				require.Equal(t, c.want, all.commands)
 				woken := first
@@ -365,8 +359,7 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 func TestRequestsOfSeveralHolders(t *testing.T) {
 	s := openMini(t).Store
 	loadScripts(t, s)
-	all := &sent{}
-	driverOf(s).client.AddHook(all)
+	all := sentBy(driverOf(s).client)
 	var leases []lockstore.Lease
 	for range 3 {
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, MaxHolders: 3, JoinQueue: true})
@@ -386,7 +379,10 @@ func TestARefusalOfWaitsEnds(t *testing.T) {
 		s := openMini(t).Store
 		var refuse atomic.Bool
 		var waits atomic.Int32
-		driverOf(s).client.AddHook(onBlpop(func() error {
+		driverOf(s).client.AddHook(hook(func(cmd redis.Cmder) error {
+			if cmd.Name() != "blpop" {
+				return nil
+			}
 			waits.Add(1)
 			if refuse.Load() {
 				return answer("NOPERM User u has no permissions to run the 'blpop' command")
@@ -406,27 +402,6 @@ func TestARefusalOfWaitsEnds(t *testing.T) {
 		require.EqualValues(t, 2, waits.Load())
 		require.True(t, driverOf(s).wakeUps.mayBlock())
 	})
-}
-
-// onBlpop is a hook that is asked before each BLPOP, and may refuse it.
-type onBlpop func() error
-
-func (onBlpop) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f onBlpop) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "blpop" {
-			if err := f(); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (onBlpop) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // A user that may use the keys of some locks only releases them all the same.
