@@ -315,11 +315,11 @@ effect c 6 ok 136 136 0`, true, true},
 		{"kept, and open too early", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
-acquire b 6 ok 60 70 100`, false, false},
+acquire b 6 ok 60 70 100`, false, true},
 		{"kept, and told after its time", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
-acquire b 0 completed 140 150 100 x`, false, false},
+acquire b 0 completed 140 150 100 x`, false, true},
 		{"kept is not held", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
@@ -327,7 +327,7 @@ acquire b 0 busy 40 50 100`, false, true},
 		{"an answer that nobody kept", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
-acquire b 0 completed 40 50 100 y`, false, false},
+acquire b 0 completed 40 50 100 y`, false, true},
 		{"kept by a stranger", `
 acquire a 5 ok 0 10 100
 complete b 5 ok 20 30 100 x`, false, true},
@@ -361,14 +361,14 @@ acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
 acquire c 0 completed 32 35 100 x
 complete a 5 ok 40 50 100 y
-acquire b 0 completed 60 70 100 y`, false, false},
+acquire b 0 completed 60 70 100 y`, false, true},
 		{"a loss before both answers explains no second one", `
 forget - 0 ok 0 2 0
 acquire a 5 ok 5 10 100
 complete a 5 ok 20 30 100 x
 acquire c 0 completed 32 35 100 x
 complete a 5 ok 40 50 100 y
-acquire b 0 completed 60 70 100 y`, false, false},
+acquire b 0 completed 60 70 100 y`, false, true},
 		{"a replica takes over without the answer, and an operator settles the key with another", `
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 12 14 0
@@ -382,7 +382,7 @@ acquire b 0 completed 130 140 100 y`, true, true},
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
 complete a 5 ok 60 70 100 y
-acquire b 0 completed 140 150 100 x`, false, false},
+acquire b 0 completed 140 150 100 x`, false, true},
 		{"a lost Keep, applied", `
 acquire a 5 ok 0 10 100
 complete a 5 unknown 20 30 100 x
@@ -447,7 +447,7 @@ acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
 effect a 5 ok 31 31 0
 acquire b 6 ok 110 120 100
-effect b 6 ok 121 121 0`, false, false},
+effect b 6 ok 121 121 0`, false, true},
 		{"in doubt while the lease lasts", `
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
@@ -515,7 +515,7 @@ acquire a 5 ok 0 10 100
 mark-started a 5 ok 12 15 0
 revoke a 5 ok 20 30 0
 release a 5 lost 40 50 0
-acquire b 6 ok 60 70 100`, false, false},
+acquire b 6 ok 60 70 100`, false, true},
 		{"broken, and renewed all the same", `
 acquire a 5 ok 0 10 100
 revoke a 5 ok 20 30 0
@@ -550,7 +550,7 @@ acquire c 6 ok 150 160 100`, true, true},
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
 revoke a 5 ok 40 50 0
-acquire b 6 ok 110 120 100`, false, false},
+acquire b 6 ok 110 120 100`, false, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)
