@@ -12,7 +12,4 @@
 // A bug counts as caught when the test passes without the bug, fails with it, and
 // prints the words that name what is wrong. Other failures do not count: the machine
 // may have been too busy, or the test may have crashed over something else.
-//
-// The package also runs a mutation tester over the stores and the guard (make
-// mutants). survivors.txt lists the mutants that may live, and why.
 package mutants
