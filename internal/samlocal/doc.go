@@ -20,7 +20,7 @@
 // exist. A test is skipped where it needs a lock that another holds and the locks of
 // the stack are in a cache, because that may be out of reach.
 //
-// Nothing here is linked into a function. make sam-test tries the checks themselves, too: on
-// functions behind a fake AWS, and with planted bugs. What of this needs no server and no
+// Nothing here is linked into a function. make sam-test tries the run in AWS, too, on
+// functions behind a fake AWS. What of this needs no server and no
 // function is part of go test ./...
 package samlocal

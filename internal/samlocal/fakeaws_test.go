@@ -36,11 +36,8 @@ type fakeAWS struct {
 	t         *testing.T
 	template  *template.Template
 	lockStack string // the stack that it imports its locks from: a cache's
-	status    string
 	dynamo    http.Handler
 
-	// before may answer a request itself and return true.
-	before func(w http.ResponseWriter, r *http.Request, service string) bool
 	// bootstrap is the binary of each function, by logical id.
 	bootstrap map[string]string
 	env       []string // of the functions
@@ -78,7 +75,7 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	t.Chdir("../..")
 	tm, dir := readTemplate(t), t.TempDir()
 	f := &fakeAWS{
-		t: t, template: tm, status: "UPDATE_COMPLETE",
+		t: t, template: tm,
 		dynamo:    testservers.Forward(t, endpoint),
 		bootstrap: map[string]string{}, idle: map[string][]*lambdatest.Environment{}, seen: map[string]int{},
 		// A short wait, so that a busy answer does not take two seconds.
@@ -102,14 +99,6 @@ func startFakeAWS(t *testing.T) *fakeAWS {
 	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(func() { f.Close(); f.forget() })
 	return f
-}
-
-// pretend sets the status of the stack and who answers before the fake does. An earlier
-// request may still be under way.
-func (f *fakeAWS) pretend(status string, before func(w http.ResponseWriter, r *http.Request, service string) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.status, f.before = status, before
 }
 
 // forget ends all environments.
@@ -139,15 +128,11 @@ func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 	service := m[3]
 	f.mu.Lock()
 	f.seen[service]++
-	before, status := f.before, f.status
 	f.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	if before != nil && before(w, r, service) {
-		return
-	}
 	switch service {
 	case "cloudformation":
-		f.formation(w, body, status)
+		f.formation(w, body)
 	case "lambda":
 		f.lambda(w, r, body)
 	case "execute-api":
@@ -159,7 +144,7 @@ func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
+func (f *fakeAWS) formation(w http.ResponseWriter, body []byte) {
 	form, err := url.ParseQuery(string(body))
 	assert.NoError(f.t, err)
 	action := form.Get("Action")
@@ -176,10 +161,10 @@ func (f *fakeAWS) formation(w http.ResponseWriter, body []byte, status string) {
 <Outputs><member><OutputKey>Url</OutputKey><OutputValue>elasticache://u@cache.invalid:6379?cache=c</OutputValue></member></Outputs></member></Stacks>`)
 			break
 		}
-		fmt.Fprintf(w, `<Stacks><member><StackName>%s</StackName><StackStatus>%s</StackStatus><Parameters>
+		fmt.Fprintf(w, `<Stacks><member><StackName>%s</StackName><StackStatus>UPDATE_COMPLETE</StackStatus><Parameters>
 <member><ParameterKey>LockTtl</ParameterKey><ParameterValue>60s</ParameterValue></member>
 <member><ParameterKey>LockStack</ParameterKey><ParameterValue>%s</ParameterValue></member></Parameters>
-<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, status, f.lockStack, f.URL)
+<Outputs><member><OutputKey>ApiUrl</OutputKey><OutputValue>%s</OutputValue></member></Outputs></member></Stacks>`, fakeStack, f.lockStack, f.URL)
 	case "DescribeStackResources":
 		fmt.Fprint(w, "<StackResources>")
 		for id := range f.template.Resources {
