@@ -8,7 +8,4 @@
 //   - that each fault of docs/faults.md has a test
 //   - that the README and the pages in docs/ show compiled code, the map in docs/design.md has
 //     all rooms, and links lead somewhere
-//
-// Each rule is a function from what was read to a list of problems, so that the rule
-// itself is tested on a small bad input.
 package repotest

@@ -105,25 +105,3 @@ func TestSource(t *testing.T) {
 	t.Run("no test sleeps", func(t *testing.T) { none(t, sleeps(files)) })
 	t.Run("what users see is documented", func(t *testing.T) { none(t, undocumented(files)) })
 }
-
-func TestSourceRulesCatch(t *testing.T) {
-	one := func(path, text string) []file { return []file{source(t, path, text)} }
-
-	t.Run("environment", func(t *testing.T) {
-		const text = "package p\nimport \"os\"\nvar get = os.Getenv\nfunc f() { os.LookupEnv(\"A\"); os.Environ(); os.Setenv(\"A\", \"\") }"
-		caught(t, envReaders(one("guard/a.go", text)), "guard/a.go:3: os.Getenv", "guard/a.go:4: os.LookupEnv", "os.Environ")
-		caught(t, envReaders(one("boot/a.go", text)))
-		caught(t, envReaders(one("guard/a_test.go", text)))
-	})
-	t.Run("sleep", func(t *testing.T) {
-		caught(t, sleeps(one("a_test.go", "package p\nimport \"time\"\nfunc f() {\n\ttime.Sleep(1)\n}")), "a_test.go:4")
-		caught(t, sleeps(one("a.go", "package p\nimport \"time\"\nvar f = time.Sleep")))
-	})
-	t.Run("comments", func(t *testing.T) {
-		caught(t, undocumented(one("guard/a.go", "package guard\n\nfunc F() {}\n\ntype T struct{}\n\nfunc (T) M() {}\n\nconst C = 1\n\nvar V = 2\n\n"+
-			"func (*T) Error() string { return \"\" }\n\ntype t struct{}\n\nfunc (t) N() {}\n\nfunc g() {}\n")),
-			"F has no comment", "T has no comment", "M has no comment", "C has no comment", "V has no comment", "no package comment")
-		caught(t, undocumented(one("guard/a.go", "// Package guard is.\npackage guard\n\n// F does.\nfunc F() {}\n\n// Kinds.\nconst (\n\tA = 1\n\tB = 2\n)\n")))
-		caught(t, undocumented(one("internal/a/a.go", "package a\n\nfunc F() {}\n")), "internal/a has no package comment")
-	})
-}
