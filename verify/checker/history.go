@@ -6,8 +6,8 @@
 // real time: each operation took effect at one moment between its call and its
 // return. Sweep needs no search and never times out. It looks at what holders may
 // trust, at what a resource accepted, and at how long each answer took. The model has one
-// holder of a key. Where several may hold it, Sweep looks alone; what is stored under a key,
-// and work that has started, only Check knows.
+// holder of a key. Where several may hold it, Sweep looks alone; the stored answers
+// are for Check alone.
 //
 // A store that loses data is not excused. What it lost, and when, is part of the
 // history (Forget, CutOff, Promote), and all answers still have to fit.

@@ -315,7 +315,7 @@ effect c 6 ok 136 136 0`, true, true},
 		{"kept, and open too early", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
-acquire b 6 ok 60 70 100`, false, true},
+acquire b 6 ok 60 70 100`, false, false},
 		{"kept, and told after its time", `
 acquire a 5 ok 0 10 100
 complete a 5 ok 20 30 100 x
@@ -447,7 +447,7 @@ acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
 effect a 5 ok 31 31 0
 acquire b 6 ok 110 120 100
-effect b 6 ok 121 121 0`, false, true},
+effect b 6 ok 121 121 0`, false, false},
 		{"in doubt while the lease lasts", `
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
@@ -515,7 +515,7 @@ acquire a 5 ok 0 10 100
 mark-started a 5 ok 12 15 0
 revoke a 5 ok 20 30 0
 release a 5 lost 40 50 0
-acquire b 6 ok 60 70 100`, false, true},
+acquire b 6 ok 60 70 100`, false, false},
 		{"broken, and renewed all the same", `
 acquire a 5 ok 0 10 100
 revoke a 5 ok 20 30 0
@@ -550,7 +550,7 @@ acquire c 6 ok 150 160 100`, true, true},
 acquire a 5 ok 0 10 100
 mark-started a 5 ok 20 30 0
 revoke a 5 ok 40 50 0
-acquire b 6 ok 110 120 100`, false, true},
+acquire b 6 ok 110 120 100`, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ops := script(t, c.history)

@@ -22,6 +22,8 @@ type trust struct {
 //     one seat, unless the store lost a lease
 //   - a refusal of a key that several may hold, when there must have been room
 //   - a resource that accepted a write after a write of a later holder of the same seat
+//   - a grant or an effect while an answer is kept, or under work that has begun and did not
+//     end
 //   - an answer that took too long or should never be given
 func Sweep(ops []Op, l Limits) (violations []string) {
 	ops = sorted(ops)
@@ -43,6 +45,7 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 	}
 	violations = append(violations, refusals(ops, l)...)
 	violations = append(violations, staleWrites(ops)...)
+	violations = append(violations, entered(ops, losses, l)...)
 	for _, op := range ops {
 		switch {
 		case op.Outcome == Invalid:
@@ -72,6 +75,8 @@ func ends(op Op) bool {
 
 // mayHave reports whether the request may have been applied.
 func mayHave(op Op) bool { return op.Outcome == OK || op.Outcome == Unknown }
+
+func keeps(k Kind) bool { return k == Complete || k == ResolveEffect }
 
 // trusts follows what each owner was told of its leases, in the order of the
 // calls. denied are answers that contradict what its owner was told before.
@@ -284,6 +289,61 @@ func staleWrites(ops []Op) (violations []string) {
 		}
 		if grant.Call >= later.Call {
 			latest[own] = grant
+		}
+	}
+	return violations
+}
+
+// interval is a time in which nobody but its owner may be granted the key or have an effect.
+type interval struct {
+	Op
+	begin, end time.Duration
+}
+
+// shut are the times in which an answer is kept, and the times in which work has begun and
+// did not end.
+func shut(ops []Op) (all map[string][]interval) {
+	all = map[string][]interval{}
+	own := map[grantOf][]Op{}
+	for _, op := range ops {
+		if op.Kind == MarkStarted || ends(op) {
+			id := grantOf{op.Key, op.Owner}
+			own[id] = append(own[id], op)
+		}
+	}
+	for id, ops := range own {
+		kept, ended := forever, forever // by when a kept key may open again, and a begun one
+		for _, op := range ops {
+			switch {
+			case keeps(op.Kind):
+				kept = min(kept, op.Call+op.TTL) // a repeat changes nothing
+			case op.Kind != MarkStarted && op.Kind != Revoke:
+				ended = min(ended, op.Call)
+			}
+		}
+		for _, op := range ops {
+			switch {
+			case keeps(op.Kind) && op.Outcome == OK:
+				all[id.key] = append(all[id.key], interval{op, op.Return, kept})
+			case op.Kind == MarkStarted && op.Outcome == OK:
+				all[id.key] = append(all[id.key], interval{op, op.Return, min(kept, ended)})
+			}
+		}
+	}
+	return all
+}
+
+// entered are grants and effects of others in such a time.
+func entered(ops []Op, losses map[string][]Op, l Limits) (violations []string) {
+	all := shut(ops)
+	for _, op := range ops {
+		if op.Kind != Effect && (op.Kind != Acquire || op.Outcome != OK) {
+			continue
+		}
+		for _, i := range all[op.Key] {
+			if op.Owner != i.Owner && op.Call > i.begin && op.Return < i.end-l.Early && !lostBetween(i.Op, op, losses[op.Key]) {
+				violations = append(violations, fmt.Sprintf("the key was not shut:\n  %v\n  %v", i.Op, op))
+			}
 		}
 	}
 	return violations
