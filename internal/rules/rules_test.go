@@ -1,20 +1,14 @@
 package rules_test
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/modelcheck"
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 var book = rules.Book{Places: 3, Marks: 4}
@@ -75,28 +69,25 @@ func (k *key) wants(want driver.Outcome, c rules.Clock, r driver.Request) driver
 	return a
 }
 
-// The suite of the stores, over the rule book under a mutex.
-func TestSuite(t *testing.T) {
-	storetest.Run(t, func(*testing.T) storetest.Harness {
-		return storetest.Harness{Store: memstore.New(nil), Marks: 16}
-	}, synctest.Test)
+// unchanged does the request, which changes nothing.
+func (k *key) unchanged(want driver.Outcome, c rules.Clock, r driver.Request) driver.Answer {
+	k.t.Helper()
+	before := k.State
+	a := k.wants(want, c, r)
+	assert.Equal(k.t, before, k.State)
+	assert.False(k.t, k.changed)
+	return a
 }
 
-// The first states of the searches, of which make verify visits many more.
-func TestSearch(t *testing.T) {
-	all := modelcheck.Queue | modelcheck.Renew | modelcheck.Start | modelcheck.Complete | modelcheck.Revoke
-	for _, size := range []modelcheck.Size{
-		{MaxHolders: []int{1, 1}, Does: all, Earlier: 1, Dead: 1},
-		{MaxHolders: []int{1, 1}, Healthy: true, Does: modelcheck.Queue | modelcheck.Complete, Dead: 2},
-		{MaxHolders: []int{1, 1}, Register: true, Does: all},
-		{MaxHolders: []int{1, 2, 2}, Does: modelcheck.Queue | modelcheck.Renew, Dead: 1},
-		{MaxHolders: []int{1, 64, 64}, Healthy: true, Does: modelcheck.Queue},
-	} {
-		size.States = 5000
-		if r := modelcheck.Search(size, modelcheck.None, modelcheck.Rules()); r.Bad != "" {
-			t.Errorf("%v: %s:\n%s", size, r.Bad, r.Trace)
-		}
-	}
+func (k *key) start(at float64, o driver.Owner, f driver.Fence) {
+	k.t.Helper()
+	k.wants(driver.Done, between(at, at), by(driver.MarkStarted, o, f))
+}
+
+func withoutPlace(o driver.Owner) driver.Request {
+	r := acquire(o)
+	r.Join = false
+	return r
 }
 
 // A lease begins at the latest time that it may be now.
@@ -154,32 +145,6 @@ func TestEndsEarly(t *testing.T) {
 	assert.Equal(t, driver.Status{State: driver.Completed, Fence: next.Fence, Holder: "holder b", Remaining: 500 * time.Millisecond, Result: []byte("r")}, refused.Status)
 	assert.Empty(t, k.Queue)
 	k.granted(between(35, 36), acquire("c"))
-}
-
-// A revocation says for how long the old holder may be at work: until the end at the earliest time.
-func TestRevoke(t *testing.T) {
-	k := newKey(t)
-	a := k.granted(between(0, 0), acquire("a"))
-	k.wants(driver.Refused, between(1, 1), acquire("b"))
-	revoke := driver.Request{Kind: driver.Revoke, Fence: a.Fence, Holder: "operator"}
-	answer := k.wants(driver.Done, between(2, 3), revoke)
-	assert.Equal(t, rules.OnFreshRead, k.basis)
-	assert.Equal(t, driver.Revoked, answer.Status.State)
-	assert.Equal(t, "operator", answer.Status.Holder)
-	assert.Equal(t, 8*time.Second, answer.Status.Remaining)
-	revoke.Holder, revoke.AtOnce = "another", true
-	answer = k.wants(driver.Done, between(4, 5), revoke)
-	assert.Equal(t, driver.Status{
-		State: driver.Reserved, Fence: a.Fence + 4_000_000, Holder: "operator", Remaining: 6 * time.Second,
-		Holders: []driver.Holder{{Fence: a.Fence + 4_000_000, MaxHolders: 1, Remaining: 3 * time.Second, State: driver.Reserved}},
-	}, answer.Status, "it was handed over")
-	assert.Equal(t, []driver.Owner{"b"}, answer.HandedOver)
-	again := k.wants(driver.Done, between(5, 5), revoke)
-	assert.Equal(t, rules.OnFreshRead, k.basis)
-	assert.False(t, k.changed)
-	assert.Equal(t, driver.Reserved, again.Status.State)
-	k.wants(driver.Lost, between(5, 5), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
-	assert.Equal(t, rules.OnFreshRead, k.basis)
 }
 
 // A state of the future begins now, if the time is certain.
@@ -337,75 +302,6 @@ func TestWaitAfterALapsedHandOver(t *testing.T) {
 	k.granted(between(6, 6), acquire("b"))
 }
 
-// Turns: who has k places before it waits for k turns, and for five at most.
-func TestTurns(t *testing.T) {
-	for places, want := range []float64{0, 2, 4, 6, 8, 10, 10, 10} {
-		k := newKey(t)
-		k.Places = 10
-		k.granted(between(0, 0), acquire("a"))
-		for n := range places {
-			k.wants(driver.Refused, between(0, 0), acquire(driver.Owner(fmt.Sprint("w", n))))
-		}
-		x := acquire("x")
-		x.Join = false
-		if places > 0 {
-			a := k.wants(driver.Refused, between(10+want-0.5, 30), x)
-			assert.Equal(t, driver.Reserved, a.Status.State)
-			assert.Equal(t, time.Second/2, a.Status.Remaining)
-			assert.Empty(t, a.Status.Holder)
-			assert.Equal(t, time.Duration(want)*time.Second, k.wants(driver.Refused, between(10, 30), x).Status.Remaining, "at the very end of the lease")
-		}
-		k.granted(between(10+want, 30), x)
-		assert.Empty(t, k.Queue, "a grant without a place ends all places")
-	}
-}
-
-// Several may hold the key: a request counts with the smallest number among all who hold it.
-func TestSeveralHolders(t *testing.T) {
-	k := newKey(t)
-	most := func(o driver.Owner, n int) driver.Request {
-		r := acquire(o)
-		r.MaxHolders = n
-		return r
-	}
-	a := k.granted(between(0, 0), most("a", 3))
-	b := k.granted(between(1, 1), most("b", 2))
-	assert.Equal(t, []int{0, 1}, []int{a.Seat, b.Seat})
-	k.wants(driver.Exclusive, between(1, 1), by(driver.MarkStarted, "a", a.Fence))
-	k.wants(driver.Exclusive, between(1, 1), by(driver.Complete, "a", a.Fence))
-	refused := k.wants(driver.Refused, between(2, 2), most("c", 3))
-	assert.Equal(t, 1, refused.Position)
-	assert.Equal(t, 8*time.Second, refused.Status.Holders[0].Remaining)
-	assert.Equal(t, 9*time.Second, k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
-	assert.Equal(t, "holder b", k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Holder, "the last one")
-	k.wants(driver.Refused, between(2, 2), most("w", 1))
-	k.wants(driver.Refused, between(2, 2), most("d", 3))
-	done := k.wants(driver.Done, between(3, 3), by(driver.Release, "a", a.Fence))
-	assert.Equal(t, []driver.Owner{"c"}, done.HandedOver, "there is room for one beside b")
-	status := k.do(between(3, 3), driver.Request{Kind: driver.Inspect}).Status
-	assert.Equal(t, driver.Held, status.State)
-	assert.Equal(t, "holder b", status.Holder, "who was handed the key is not at work yet")
-	done = k.wants(driver.Done, between(4, 4), by(driver.Release, "b", b.Fence))
-	assert.Empty(t, done.HandedOver, "a writer waits for c, and no reader passes it")
-	done = k.wants(driver.Done, between(4, 4), by(driver.Abandon, "c", 0))
-	assert.Equal(t, []driver.Owner{"w"}, done.HandedOver)
-	w := k.granted(between(4, 4), most("w", 1))
-	assert.Equal(t, 0, w.Seat)
-	e := k.wants(driver.Refused, between(4, 4), most("e", 3))
-	assert.Equal(t, 2, e.Position)
-	done = k.wants(driver.Done, between(5, 5), by(driver.Release, "w", w.Fence))
-	assert.Equal(t, []driver.Owner{"d", "e"}, done.HandedOver, "both readers")
-	assert.Equal(t, []int{0, 1}, []int{k.Holders[0].Seat, k.Holders[1].Seat})
-	assert.Greater(t, k.Holders[1].Fence, k.Holders[0].Fence)
-
-	k = newKey(t)
-	k.granted(between(0, 0), most("a", 1))
-	k.wants(driver.Refused, between(0, 0), most("b", 2))
-	k.wants(driver.Refused, between(0, 0), most("c", 2))
-	b = k.granted(between(11, 11), most("b", 2))
-	assert.Equal(t, []driver.Owner{"c"}, b.HandedOver, "a grant that leaves room hands over, too")
-}
-
 // An extension names the fence of the hand-over.
 func TestExtension(t *testing.T) {
 	k := newKey(t)
@@ -439,95 +335,4 @@ func TestExtension(t *testing.T) {
 	x := acquire("x")
 	x.Fence = 5
 	k.wants(driver.Lost, between(6, 6), x)
-}
-
-// The marks of owners that have ended: the last ones, each with how it ended.
-func TestMarks(t *testing.T) {
-	k := newKey(t)
-	for n := range 6 {
-		o := driver.Owner(fmt.Sprint("o", n))
-		a := k.granted(between(float64(n), float64(n)), acquire(o))
-		k.wants(driver.Done, between(float64(n), float64(n)), by(driver.Release, o, a.Fence))
-	}
-	require.Len(t, k.Ended, 4)
-	assert.Equal(t, driver.Owner("o2"), k.Ended[0].Owner)
-	k.wants(driver.Done, between(9, 9), by(driver.Abandon, "late", 0))
-	assert.Equal(t, rules.Ended{Owner: "late"}, k.Ended[3])
-	k.wants(driver.Lost, between(9, 9), acquire("late"))
-}
-
-// A simulation by clocks that are off by up to a second, with several holders: who trusts a lease has
-// it, and no more trust it than the smallest number among them allows. This rests on no mark: half of the keys
-// remember one owner only.
-func TestClocksThatAreOff(t *testing.T) {
-	grants, handOvers := 0, 0
-	for seed := range uint64(400) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		limits := [][]int{{1, 1, 1}, {1, 2, 2}, {2, 3, 64}}[seed%3]
-		k := newKey(t)
-		k.Marks = []int{4, 1}[seed%2]
-		type trust struct {
-			until time.Time
-			fence driver.Fence
-			most  int
-		}
-		trusts := map[driver.Owner]trust{}
-		at, last := 0.0, driver.Fence(0)
-		clock := func() rules.Clock { return between(at-random.Float64(), at+random.Float64()) }
-		check := func(what string) {
-			count, least := 0, 1<<30
-			for o, tr := range trusts {
-				if !tr.until.After(sec(at)) {
-					continue
-				}
-				count, least = count+1, min(least, tr.most)
-				has := false
-				for _, h := range k.Holders {
-					has = has || h.Owner == o && h.Fence == tr.fence && !h.End().Before(tr.until)
-				}
-				require.True(t, has, "seed %d: %s: %s trusts a lease that it does not have: %+v", seed, what, o, k.State)
-			}
-			require.LessOrEqual(t, count, least, "seed %d: %s: %+v", seed, what, k.State)
-		}
-		owners := 0
-		for range 60 {
-			at += random.Float64() * []float64{0, 0.2, 3}[random.IntN(3)]
-			n := max(0, owners-random.IntN(6))
-			owners = max(owners, n+1)
-			o := driver.Owner(fmt.Sprint(n))
-			tr := trusts[o]
-			r := by([]driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release, driver.Abandon, driver.Leave}[random.IntN(7)], o, max(1, tr.fence))
-			switch r.Kind {
-			case driver.Acquire:
-				r.Fence, r.MaxHolders, r.Join = 0, limits[n%3], true
-				r.TTL = time.Second + time.Duration(random.Int64N(int64(4*time.Second)))
-			case driver.Abandon, driver.Leave:
-				r.Fence = 0
-			}
-			before := k.LastFence
-			a := k.do(clock(), r)
-			switch {
-			case a.Outcome == driver.Granted:
-				grants++
-				trusts[o] = trust{sec(at).Add(a.TTL), a.Fence, limits[n%3]}
-			case r.Kind == driver.Release || r.Kind == driver.Abandon || a.Outcome == driver.Lost:
-				delete(trusts, o)
-			}
-			require.GreaterOrEqual(t, k.LastFence, before)
-			for _, h := range k.Holders { // a waiter reads that it was handed the key. A later request may make what begins in the future begin earlier
-				c := clock()
-				if h.HandedOver && h.Fence > last {
-					handOvers++
-					n := 0
-					_, err := fmt.Sscan(string(h.Owner), &n)
-					require.NoError(t, err)
-					trusts[h.Owner] = trust{sec(at).Add(min(driver.Turn, h.End().Sub(c.Late))), h.Fence, limits[n%3]}
-				}
-				last = max(last, h.Fence)
-			}
-			check(fmt.Sprint(r.Kind, " by ", o))
-		}
-	}
-	t.Logf("%d grants, %d hand-overs", grants, handOvers)
-	require.Greater(t, handOvers, 200)
 }
