@@ -258,12 +258,6 @@ func TestUnavailableStore(t *testing.T) {
 		}
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 	})
-	on("is asked for at most half of the time that is left", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = fails(errDown)
-		start := time.Now()
-		require.IsType(t, &LockStoreUnavailable{}, b.Do(within(t, 3*time.Second), "k", neverRuns(t)))
-		require.LessOrEqual(t, time.Since(start), 1500*time.Millisecond)
-	})
 	on("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(lockstore.ErrCorrupt)
 		err := b.Do(context.Background(), "k", neverRuns(t))

@@ -2,13 +2,10 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -107,12 +104,6 @@ func TestDoAll(t *testing.T) {
 		}))
 		require.Equal(t, []string{"a", "b"}, b.store.asked())
 	})
-	on("the work's error is the caller's, and all locks are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		own := errors.New("own")
-		require.Equal(t, own, b.DoAll(ctx, []string{"a", "b"}, func(context.Context, []Lock) error { return own }))
-		require.Equal(t, map[string]Outcome{"a": OutcomeError, "b": OutcomeError}, b.outcomes(t))
-		require.Equal(t, []string{"b", "a"}, b.store.released())
-	})
 	on("16 keys are the most, and each has what one has", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		keys := letters(16)
 		require.NoError(t, b.DoAll(within(t, 10*time.Second), keys, func(ctx context.Context, locks []Lock) error {
@@ -204,19 +195,6 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			require.Greater(t, len(b.store.renewals), 8)
 		})
 	}
-	on("F26 F28 a key whose replies all are lost is abandoned, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.only("b", b.lost(errLostReply))
-		start := time.Now()
-		err := b.DoAll(ctx, []string{"a", "b", "c"}, neverRunsAll(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorContains(t, err, "was abandoned")
-		require.Equal(t, "b", err.(*LockStoreUnavailable).Key)
-		require.LessOrEqual(t, time.Since(start), storeRetryBudget+releaseTime)
-		require.Equal(t, []string{"b", "a"}, b.store.released(), "b is abandoned")
-		require.Zero(t, b.store.releases[0].Fence)
-		b.free(t, "a")
-		b.free(t, "b")
-	})
 	on("F65 the time is over with the second lock: the third is not asked for", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(1450 * time.Millisecond)
 		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
@@ -289,19 +267,6 @@ func TestDoAllLosesOneLease(t *testing.T) {
 	}
 	on("F08 a freeze while the last lock is asked for: the work does not start", t, newBench, Options{TTL: 15 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			if r.Key == "b" {
-				b.shift(instant{wall: 10 * time.Second})
-			}
-			return b.store.pass(ctx, r)
-		}
-		b.store.renew = fails(errDown)
-		b.shift(instant{})
-		err := b.DoAll(context.Background(), []string{"a", "b"}, func(ctx context.Context, _ []Lock) error {
-			return ctx.Err()
-		})
-		require.NoError(t, err, "15 s of trust outlast a freeze of 10 s")
-		b.shift(instant{})
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			switch r.Key {
 			case "c":
@@ -311,7 +276,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			}
 			return a, err
 		}
-		err = b.DoAll(context.Background(), []string{"c", "d"}, neverRunsAll(t))
+		err := b.DoAll(context.Background(), []string{"c", "d"}, neverRunsAll(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.Equal(t, "c", err.(*LockStoreUnavailable).Key)
 		b.free(t, "d")
@@ -356,21 +321,6 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 		b.free(t, "b")
 		require.Empty(t, b.runs)
 	})
-	for what, key := range map[string]string{"first": "a", "second": "b"} {
-		on("a store that panics at the "+what+" acquire leaves no context and no lease open", t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				if r.Key == key {
-					panic("boom")
-				}
-				return b.store.pass(ctx, r)
-			}
-			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
-			require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)) })
-			require.Zero(t, ctx.children)
-			require.Empty(t, b.runs)
-			b.free(t, "a")
-		})
-	}
 }
 
 func TestDoAllReleases(t *testing.T) {
@@ -407,20 +357,6 @@ func TestDoAllReleases(t *testing.T) {
 			})
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
 		})
-		on(fmt.Sprintf("F69 of %d keys that are under way are cut by Shutdown", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
-			tried := map[string]bool{}
-			b.store.release = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				tried[r.Key] = tried[r.Key] || ctx.Err() == nil
-				return silent(ctx, n, r)
-			}
-			start := time.Now()
-			time.AfterFunc(10*time.Millisecond, b.Shutdown)
-			require.NoError(t, b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil }))
-			require.LessOrEqual(t, time.Since(start), 10*time.Millisecond+shutdownTime)
-			for _, key := range letters(n) {
-				require.True(t, tried[key], "there was time for %s", key)
-			}
-		})
 	}
 	on("one that hangs takes its part, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = b.only("c", silent)
@@ -430,18 +366,6 @@ func TestDoAllReleases(t *testing.T) {
 		b.free(t, "a")
 		b.free(t, "b")
 	})
-	for name, newBench := range benches {
-		on("F69 Shutdown between two locks: the first is released, and nothing runs"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
-			b.occupy(t, "b", time.Hour)
-			time.AfterFunc(3*time.Second, b.Shutdown)
-			start := time.Now()
-			err := b.DoAll(context.Background(), []string{"a", "b"}, neverRunsAll(t))
-			require.IsType(t, &LockDeadline{}, err)
-			require.ErrorIs(t, err, ErrShutdown)
-			require.Equal(t, 3*time.Second, time.Since(start))
-			b.free(t, "a")
-		})
-	}
 }
 
 func TestDoAllInsideAndAround(t *testing.T) {
@@ -488,81 +412,4 @@ func TestDoAllInOppositeOrders(t *testing.T) {
 			}
 		})
 	}
-	for name, faults := range map[string]float64{
-		"all run, and no key has two holders":                           0,
-		"with lost replies and refusals: no key has two holders either": 0.15,
-	} {
-		bubble("F61 a crowd with random keys in random orders, "+name, t, func(t *testing.T) { crowdOfKeys(t, faults) })
-	}
-}
-
-// crowdOfKeys lets many callers take random keys in random orders. A part of the store's
-// answers is lost, or is a refusal.
-func crowdOfKeys(t *testing.T, faults float64) {
-	b := newBench(t, Options{Wait: time.Hour, TTL: 5 * time.Second})
-	var mu sync.Mutex
-	dice := rand.New(rand.NewPCG(61, 0))
-	faulty := func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-		mu.Lock()
-		f := dice.Float64()
-		mu.Unlock()
-		switch {
-		case f < faults/2:
-			return driver.Answer{}, errDown
-		case f < faults:
-			_, _ = b.store.pass(ctx, r)
-			return driver.Answer{}, errLostReply
-		}
-		return b.store.pass(ctx, r)
-	}
-	b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-		a, err := faulty(ctx, n, r)
-		pass(10 * time.Millisecond)
-		return a, err
-	}
-	b.store.renew, b.store.release = faulty, faulty
-	const callers, rounds = 8, 25
-	ran := 0
-	inside, fences := map[string]int{}, map[string]lockstore.Fence{}
-	var all sync.WaitGroup
-	for id := range callers {
-		rng := rand.New(rand.NewPCG(61, uint64(id)))
-		all.Go(func() {
-			for range rounds {
-				keys := letters(6)
-				rng.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-				keys = keys[:1+rng.IntN(4)]
-				hold := time.Duration(rng.IntN(1000)) * time.Millisecond
-				err := b.DoAll(context.Background(), keys, func(ctx context.Context, locks []Lock) error {
-					mu.Lock()
-					ran++
-					for i, lock := range locks {
-						inside[lock.Key]++
-						assert.Equal(t, keys[i], lock.Key)
-						assert.Equal(t, 1, inside[lock.Key], "two holders of %s", lock.Key)
-						assert.Greater(t, lock.Fence, fences[lock.Key])
-						fences[lock.Key] = lock.Fence
-					}
-					mu.Unlock()
-					pass(hold)
-					mu.Lock()
-					defer mu.Unlock()
-					for _, lock := range locks {
-						inside[lock.Key]--
-					}
-					return ctx.Err()
-				})
-				if faults == 0 {
-					assert.NoError(t, err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	require.Greater(t, ran, callers*rounds/2)
-	pass(5 * time.Second) // a release that failed leaves the key for a TTL
-	for _, key := range letters(6) {
-		b.free(t, key)
-	}
-	require.Empty(t, b.runs)
 }

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -69,43 +67,4 @@ func TestManyKeys(t *testing.T) {
 		require.Zero(t, len(g.runs), "the guard keeps nothing of a run that is over")
 	})
 
-	t.Run("F58 what a guard keeps does not grow with the keys it has seen", func(t *testing.T) {
-		g, err := New(lockstore.New("forgetful", forgetful{}), Options{})
-		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		round := func(name string) {
-			for i := range keys {
-				require.NoError(t, g.Do(ctx, fmt.Sprintf("%s/%d", name, i), nothing))
-			}
-		}
-		round("first") // the runtime's own tables have their size now
-		goroutines, before := runtime.NumGoroutine(), heap()
-		round("second")
-		require.Less(t, int64(heap()-before), int64(64<<10), "bytes kept after %d more keys", keys)
-		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
-	})
-}
-
-// forgetful grants everything and keeps nothing, so that what stays in memory
-// is the guard's.
-type forgetful struct{}
-
-func (forgetful) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
-	if r.Kind == driver.Acquire {
-		return driver.Answer{Outcome: driver.Granted, Fence: 1, TTL: r.TTL}, nil
-	}
-	return driver.Answer{Outcome: driver.Done}, nil
-}
-
-func (forgetful) Await(context.Context, string, driver.Request) (driver.Answer, error) {
-	return driver.Answer{Outcome: driver.Ask}, nil
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC() // the first one only finds what finalizers and pools still hold
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }

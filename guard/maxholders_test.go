@@ -3,21 +3,16 @@ package guard
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -146,139 +141,3 @@ func TestWithMaxHolders(t *testing.T) {
 }
 
 func nil2(context.Context, []Lock) error { return nil }
-
-// semaphore is a world of processes that freeze and die, and share one key.
-type semaphore struct {
-	t      *testing.T
-	store  *lockstore.Store
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-// semaphoreProcess is one process: its guard, and its way to the store, which stands still while
-// it is frozen, and ends when it dies.
-type semaphoreProcess struct {
-	driver.Driver
-	*semaphore
-	*Guard
-	rng    *rand.Rand
-	end    context.Context // of the process
-	frozen time.Time       // until then
-}
-
-func (p *semaphoreProcess) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	for {
-		p.mu.Lock()
-		still := time.Until(p.frozen)
-		p.mu.Unlock()
-		if p.end.Err() != nil {
-			return driver.Answer{}, fmt.Errorf("%w: dead", lockstore.ErrUnavailable)
-		}
-		if still <= 0 {
-			break
-		}
-		pass(still)
-	}
-	return p.Driver.Do(ctx, key, r)
-}
-
-func (p *semaphoreProcess) freeze(d time.Duration) {
-	p.mu.Lock()
-	p.counts["freezes"]++
-	p.frozen = time.Now().Add(d)
-	p.mu.Unlock()
-	pass(d)
-}
-
-// lives takes the key again and again until the process dies.
-func (p *semaphoreProcess) lives(n int) {
-	for p.end.Err() == nil {
-		_ = p.Guard.WithMaxHolders(n).Do(p.end, "k", func(ctx context.Context, lock Lock) error {
-			for range p.rng.IntN(5) {
-				pass(time.Duration(p.rng.Int64N(int64(time.Second))))
-				if p.rng.IntN(20) == 0 {
-					p.freeze(time.Duration(p.rng.Int64N(int64(8 * time.Second))))
-				}
-				if ctx.Err() != nil {
-					p.count("stopped")
-					return nil
-				}
-				p.mustHold(lock, n)
-			}
-			return nil
-		})
-		pass(time.Duration(p.rng.Int64N(int64(500 * time.Millisecond))))
-	}
-}
-
-func (s *semaphore) count(what string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.counts[what]++
-}
-
-// mustHold requires that the store counts a run whose context is open, and no more runs than it may.
-func (s *semaphore) mustHold(lock Lock, n int) {
-	a, err := s.store.Driver().Do(context.Background(), "k", driver.Request{Kind: driver.Inspect})
-	require.NoError(s.t, err)
-	held, least, seats := 0, n, map[int]bool{}
-	for _, h := range a.Status.Holders {
-		least = min(least, h.MaxHolders)
-		if seats[h.Seat] = true; h.Fence == lock.Fence && h.Seat == lock.Seat {
-			held++
-		}
-	}
-	if held != 1 || len(a.Status.Holders) > least || len(seats) != len(a.Status.Holders) {
-		s.t.Errorf("P1 P2: %+v works, and the store has %+v", lock, a.Status.Holders)
-	}
-	s.count(fmt.Sprint(len(a.Status.Holders), " at once"))
-}
-
-// TestSemaphore lets processes that freeze and die share a key, and a new one take the place of each
-// that dies. When work finds its context open, its lease is one of those that the store counts, and the
-// store never counts more than the smallest number.
-//
-// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSemaphore replays one seed.
-func TestSemaphore(t *testing.T) {
-	const full = 100
-	first, seeds := verifyrecord.Seed(t, 3, full)
-	for name, numbers := range map[string][]int{"3": {3}, "2": {2}, "a deployment from 2 to 4": {2, 4}, "readers and writers": {1, lockstore.MaxHolders, lockstore.MaxHolders}} {
-		t.Run(name, func(t *testing.T) {
-			total := map[string]int{}
-			for seed := first; seed < first+uint64(seeds); seed++ {
-				synctest.Test(t, func(t *testing.T) {
-					s := &semaphore{t: t, store: memstore.New(nil), counts: total}
-					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-					defer cancel()
-					var all sync.WaitGroup
-					for id := range uint64(8) {
-						all.Go(func() {
-							for life := uint64(0); ctx.Err() == nil; life++ {
-								p := &semaphoreProcess{semaphore: s, rng: rand.New(rand.NewPCG(seed, id<<32|life))}
-								end, dies := context.WithTimeout(ctx, time.Duration(p.rng.Int64N(int64(time.Minute))))
-								p.end = end
-								var err error
-								p.Guard, err = New(s.store.WrapDriver(func(d driver.Driver) driver.Driver { p.Driver = d; return p }), Options{TTL: 4 * time.Second, Wait: 10 * time.Second})
-								require.NoError(t, err)
-								p.lives(numbers[int(id+life)%len(numbers)])
-								dies()
-								s.count("deaths")
-							}
-						})
-					}
-					all.Wait()
-					pass(4*time.Second + (lockstore.MaxTurns+1)*lockstore.Turn)
-					lease, err := s.store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: "last", TTL: time.Second})
-					require.NoError(t, err, "the key is not free in the end")
-					require.Zero(t, lease.Seat)
-				})
-			}
-			t.Log(total)
-			if seeds >= full { // a few seeds may miss one of these
-				for _, what := range []string{"freezes", "deaths", "stopped", "2 at once"} {
-					require.Positive(t, total[what], what)
-				}
-			}
-		})
-	}
-}

@@ -114,21 +114,6 @@ func TestWorkContext(t *testing.T) {
 }
 
 func TestRenewal(t *testing.T) {
-	on("after each third of the lease, inside the run only", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		require.NoError(t, b.Do(within(t, 10*time.Minute), "k", func(ctx context.Context, _ Lock) error {
-			pass(99 * time.Second)
-			return ctx.Err()
-		}))
-		require.Equal(t, []time.Duration{time.Minute, time.Minute, time.Minute, time.Minute}, b.store.renewals, "at 20, 40, 60, 80 s")
-		require.Equal(t, 6, b.report(t).Calls)
-	})
-	on("stops when the lease reaches past the deadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		require.NoError(t, b.Do(within(t, 70*time.Second), "k", func(ctx context.Context, _ Lock) error {
-			pass(69 * time.Second)
-			return ctx.Err()
-		}))
-		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
-	})
 	on("F16 in time, when the store lets less be trusted than was asked for", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.trusts(15 * time.Second)
 		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
@@ -217,16 +202,6 @@ func TestRenewal(t *testing.T) {
 		err := b.Do(within(t, time.Hour), "k", func(ctx context.Context, _ Lock) error {
 			<-ctx.Done()
 			assert.Equal(t, time.Minute-margin, time.Since(sent))
-			return nil
-		})
-		require.IsType(t, &LockLost{}, err)
-	})
-	on("F29 if a renewal takes longer than the lease, the lease is lost in time", t, newBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
-		b.store.renew = b.slow(3300 * time.Millisecond)
-		start := time.Now()
-		err := b.Do(within(t, time.Minute), "k", func(ctx context.Context, _ Lock) error {
-			<-ctx.Done()
-			assert.Equal(t, 3*time.Second-margin, time.Since(start))
 			return nil
 		})
 		require.IsType(t, &LockLost{}, err)
@@ -439,14 +414,6 @@ func TestRelease(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { cancel(); return nil }))
 		b.free(t, "k")
-	})
-	on("a failure does not change the work's result, takes at most a second and is reported", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.release = fails(errDown)
-		start := time.Now()
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.LessOrEqual(t, time.Since(start), releaseTime)
-		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
-		require.Equal(t, OutcomeOK, b.report(t).Outcome)
 	})
 }
 
