@@ -335,16 +335,6 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.Lapsed, r.FailedCalls})
 		b.oneOwner(t)
 	})
-	on("F11 the same when the key is free: it gets a later fence", t, newBenchHandsOver, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		var lapsed lockstore.Fence
-		b.told(func(a *driver.Answer) {
-			lapsed = a.Fence
-			pass(lockstore.Turn)
-		})
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Greater(t, b.report(t).Fence, lapsed)
-		require.Equal(t, 1, b.report(t).Lapsed)
-	})
 	on("a waiter whose store has no news asks it again at once, and ends with its wait", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		var last time.Time

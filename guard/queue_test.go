@@ -91,18 +91,6 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.leaves)
 		require.Empty(t, b.store.awaits)
 	})
-	for dead, turns := range map[int]time.Duration{1: 1, 3: 3, 7: 1 + lockstore.MaxTurns} {
-		on(fmt.Sprintf("F02 %d that were killed while they waited delay a run by %d turns", dead, turns), t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-			lease := b.occupy(t, "k", time.Hour)
-			b.dies(t, "k", dead)
-			b.freeAfter(5*time.Second, lease)
-			require.NoError(t, b.Do(ctx, "k", nothing))
-			require.Equal(t, 5*time.Second+turns*lockstore.Turn, b.report(t).WaitTime)
-			require.Equal(t, dead+1, b.report(t).QueuePosition)
-			b.oneOwner(t)
-			b.free(t, "k")
-		})
-	}
 	on("F02 the Wait of a run ends in the turn of one that was killed", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		b.dies(t, "k", 1)
@@ -374,17 +362,6 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		synctest.Wait()
 		b.free(t, "k")
 	})
-	on("F02 a repeatable LeaseRequest that is told busy and does not come again delays others by a turn", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		_, err := b.Acquire(ctx, repeatable)
-		require.IsType(t, &LockBusy{}, err)
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 5*time.Second+lockstore.Turn, b.reports[0].WaitTime+b.reports[1].WaitTime)
-		late, err := b.Acquire(ctx, repeatable)
-		require.NoError(t, err, "it has lost its place and no more")
-		require.NoError(t, b.Release(ctx, late))
-		b.free(t, "k")
-	})
 }
 
 // The trust in a lease never goes past its end in the store, and is no shorter than it must
@@ -619,25 +596,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Positive(t, b.report(t).FailedCalls)
 		require.Zero(t, b.waiting(t, "k"))
 	})
-	on("F38 a store that recovers has kept the place", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
-		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
-		began := time.Now()
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 && time.Since(began) < 5*time.Second {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
-		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			if time.Since(began) < 5*time.Second {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 10*time.Second, b.report(t).WaitTime)
-		b.oneOwner(t)
-	})
 	for name, lease := range map[string]time.Duration{"the holder has died": 10 * time.Second, "the holder lives": time.Hour} {
 		on("F28 AwaitTurn blocks until its context ends, and "+name, t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", lease)
@@ -689,25 +647,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.True(t, b.report(t).NoPlace)
 		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, *times)
-	})
-	on("F57 F02 the queue is full of the dead: the run gets the lock after their turns", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		full(t, b)
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.InDelta(t, 17.5, b.report(t).WaitTime.Seconds(), 0.51, "one second after six turns at the latest")
-		require.LessOrEqual(t, len(b.store.requests), 18, "a free key that is reserved for others is no reason to ask more often")
-		b.oneOwner(t)
-		b.free(t, "k")
-	})
-	on("F57 the queue stays full: the run is told so", t, newBench, Options{Wait: 5 * time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		full(t, b)
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockBusy{}, err)
-		require.Zero(t, err.(*LockBusy).QueuePosition)
-		require.Equal(t, 5*time.Second, b.report(t).WaitTime)
-		require.Zero(t, b.report(t).QueuePosition)
-		require.Empty(t, b.store.leaves, "it has no place")
 	})
 }
 

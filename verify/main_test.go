@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,100 +73,6 @@ func TestProblems(t *testing.T) {
 		change(&r)
 		require.ErrorContains(t, errors.Join(p.problems(r, 7)...), want)
 	}
-}
-
-// Of the tests that are run here one records what it has to, one nothing, and one fails.
-func TestRunAll(t *testing.T) {
-	t.Setenv("VERIFY_SEEDS", "1") // of a replay; it must not reach the parts
-	// As functions are built, so that what they share is not compiled once more.
-	t.Setenv("CGO_ENABLED", "0")
-	t.Setenv("GOFLAGS", "-trimpath")
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.com/m\n\ngo 1.26\n",
-		"m.go":   "package m\n",
-		"m_test.go": `package m
-
-import (
-	"os"
-	"path/filepath"
-	"testing"
-	"time"
-)
-
-func write(t *testing.T, seeds string) {
-	text := ` + "`{\"kind\": \"simulation\", \"name\": \"` + filepath.Base(os.Getenv(\"VERIFY_DIR\")) + `\", \"seed\": ` + os.Getenv(\"VERIFY_SEED\") + `, \"counts\": {\"seeds\": ` + seeds + `}}`" + `
-	if os.Getenv("VERIFY_SEEDS") != "" {
-		t.Error("it may be smaller than it should be")
-	}
-	if err := os.WriteFile(os.Getenv("VERIFY_DIR")+"/a.json", []byte(text), 0o644); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestGood(t *testing.T)   { write(t, "9") }
-func TestNothing(t *testing.T) {}
-func TestFails(t *testing.T)  { write(t, "9"); t.Error("two held the lock") }
-
-func TestMeets(t *testing.T) {
-	write(t, "9")
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if all, err := filepath.Glob(os.Getenv("VERIFY_DIR") + "/../*/a.json"); err != nil || len(all) == 2 {
-			return
-		}
-	}
-	t.Error("no other part runs")
-}
-`,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	test := func(run string) part {
-		return part{kind: verifyrecord.Simulation, dir: dir, pkg: ".", run: run, seeded: true, atLeast: map[string]int64{seeds: 9}}
-	}
-	record := func(run string) (*Record, error) {
-		return runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{test(run)}, 5)
-	}
-	r, err := record("TestGood")
-	require.NoError(t, err)
-	require.Len(t, r.Results, 1)
-	require.NotEmpty(t, r.Commit)
-	for run, want := range map[string]string{
-		"TestNothing": "wrote 0 results", "TestFails": "two held the lock",
-	} {
-		_, err := record(run)
-		require.ErrorContains(t, err, want, run)
-	}
-
-	computes, waits := test("TestMeets"), test("TestMeets")
-	waits.waits = true
-	r, err = runAll(t.Context(), filepath.Join(t.TempDir(), "record"), []part{computes, waits}, 5)
-	require.NoError(t, err)
-	require.Equal(t, []string{"1-simulation", "2-simulation"}, []string{r.Results[0].Name, r.Results[1].Name})
-}
-
-func TestNextSeed(t *testing.T) {
-	rounds := filepath.Join(t.TempDir(), "soak.jsonl")
-	next := func() uint64 {
-		seed, err := nextSeed(rounds)
-		require.NoError(t, err)
-		return seed
-	}
-	require.EqualValues(t, 1+stride, next(), "behind the seeds of make verify")
-	require.NoError(t, appendLine(rounds, round{Record: sample(), Next: 7}))
-	require.NoError(t, appendLine(rounds, round{Next: 8}))
-	require.EqualValues(t, 8, next())
-
-	whole, err := os.ReadFile(rounds)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(rounds, append(slices.Clone(whole), `{"seed": 3`...), 0o644))
-	require.EqualValues(t, 8, next(), "a part of a line says nothing")
-	require.NoError(t, appendLine(rounds, round{Next: 9}))
-	require.EqualValues(t, 9, next(), "and is removed")
-
-	require.NoError(t, os.WriteFile(rounds, []byte("x\n"), 0o644))
-	_, err = nextSeed(rounds)
-	require.ErrorContains(t, err, rounds)
 }
 
 // The page and the README's sentence are made from the kept record.

@@ -5,7 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -90,6 +94,27 @@ func TestCommand(t *testing.T) {
 			require.Contains(t, out.String(), c.text, "%q", c.args)
 		}
 	}
+}
+
+// The commands of these pages have flags and arguments that there are.
+func TestCommandsOfThePages(t *testing.T) {
+	commands := 0
+	for _, page := range []string{"operations.md", "stores.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		require.NoError(t, err)
+		for _, line := range regexp.MustCompile(`(?m)^    lockctl .*$`).FindAllString(string(text), -1) {
+			sh := exec.CommandContext(t.Context(), "sh", "-c", `lockctl() { printf '%s\n' "$@"; }`+"\n"+line)
+			sh.Dir = t.TempDir()
+			words, err := sh.Output()
+			require.NoError(t, err, line)
+			cmd, args, err := command().Find(strings.Split(strings.TrimSpace(string(words)), "\n"))
+			require.NoError(t, err, line)
+			require.NoError(t, cmd.ParseFlags(args), line)
+			require.NoError(t, cmd.ValidateArgs(cmd.Flags().Args()), line)
+			commands++
+		}
+	}
+	assert.Greater(t, commands, 15)
 }
 
 // A completion script that cannot be written is not the answer no.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -226,12 +224,6 @@ func (p site) testList(t *testing.T) {
 	r = p.lockctl("list", "list/a")
 	assert.NotContains(t, r.err, "\r", "progress is for a terminal")
 	assert.Regexp(t, `(?s)^KEY .*\nlist/a +held +lister \(4f1c\)`, r.out)
-	r = p.lockctl("list", "--json", "--sort", "key", "--longer-than", "1ns", "list/")
-	found, end = keys(r)
-	assert.Equal(t, []string{"list/a", "list/b*", "list/c"}, found)
-	assert.True(t, end)
-	found, _ = keys(p.lockctl("list", "--json", "--longer-than", "1h", "list/"))
-	assert.Empty(t, found)
 	for want, args := range map[string][]string{
 		"lockctl: no key that begins with \"list/*\" has the state held, revoked or in doubt\n": {"list", "list/*"},
 		"lockctl: no key that begins with \"list/\" has the state in doubt\n":                   {"list", "--json", "--state", "in doubt", "list/"},
@@ -798,124 +790,6 @@ func TestOutputNotWritable(t *testing.T) {
 		assert.True(t, strings.HasSuffix(stderr.String(), c.text), "%q: %s", c.args, stderr)
 	}
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
-}
-
-// Each command of these pages runs, in the order of the page, while the holder that the page
-// shows holds the key.
-func TestCommandsOfThePages(t *testing.T) {
-	t.Parallel()
-	addr := testservers.Redis(t, "--appendonly", "yes") // or check has something to say
-	p := at(t, "redis://"+addr)
-	lease := p.take("account/7", "withdraw")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	dir := t.TempDir()
-	pay := p.charges(t, "")
-	resolves, operations := commandsOf(t, "operations.md")
-	for _, command := range resolves {
-		p.resolvesAsThePage(t, pay, dir, command)
-	}
-	_, stores := commandsOf(t, "stores.md")
-	others := slices.Concat(operations, stores)
-	for _, command := range others {
-		command = strings.ReplaceAll(command, "1795295118105467", fence(lease))
-		if strings.HasPrefix(command, "redis-cli ") {
-			command = strings.Replace(command, "redis-cli", "redis-cli -u "+p.url, 1)
-		}
-		if rest, ok := strings.CutPrefix(command, "bin/zkCli.sh -server HOST:2181 "); ok {
-			deletesNode(t, rest)
-			continue
-		}
-		cmd := exec.CommandContext(ctx, "sh", "-c", command)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-		if strings.Contains(command, "--wait") {
-			p.waitsAsThePage(t, cmd, lease)
-			lease = p.take("account/7", "withdraw") // for the next part of the page
-			continue
-		}
-		out, err := cmd.CombinedOutput()
-		assert.NoError(t, err, "%s: %s", command, out)
-		assert.NotEmpty(t, out, "%s prints nothing", command)
-	}
-	assert.Greater(t, len(resolves)+len(others), 8)
-	assert.Equal(t, 2, pay.started["7"], "the page resolves the key by no-effect, and then by effect")
-	got, err := pay.charge(t.Context(), "7")
-	require.NoError(t, err)
-	assert.Equal(t, receipt{"7", 500}, got, "the result of the page")
-}
-
-// commandsOf are the indented lines of a page in docs/: those about a key in doubt, and the others.
-// Commands for an AWS account are in fences, and nobody runs them here.
-func commandsOf(t *testing.T, page string) (resolves, others []string) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/" + page)
-	require.NoError(t, err)
-	heading := ""
-	for line := range strings.Lines(string(text)) {
-		if title, ok := strings.CutPrefix(line, "## "); ok {
-			heading = strings.TrimSpace(title)
-		}
-		command, ok := strings.CutPrefix(line, "    ")
-		switch {
-		case ok && heading == "A key in doubt":
-			resolves = append(resolves, strings.TrimSpace(command))
-		case ok:
-			others = append(others, strings.TrimSpace(command))
-		}
-	}
-	require.NotEmpty(t, others)
-	return resolves, others
-}
-
-// waitsAsThePage runs a command that waits for the end of a lease that is revoked. The page
-// has a minute; here another operator opens the key.
-func (p site) waitsAsThePage(t *testing.T, cmd *exec.Cmd, lease lockstore.Lease) {
-	t.Helper()
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	said, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	assert.Regexp(t, `^the lease of "account/7" was revoked already: "?revoked by `, said)
-	r := p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(lease), "account/7")
-	require.Equal(t, 0, r.status, r.err)
-	require.NoError(t, cmd.Wait())
-}
-
-// resolvesAsThePage runs a command of the part about a key in doubt. A key is in doubt at
-// the beginning of this part, and again after "no-effect", when the event has come again.
-func (p site) resolvesAsThePage(t *testing.T, pay *charges, dir, command string) {
-	t.Helper()
-	const key = "charge/7"
-	if pay.started["7"] == 0 {
-		p.leaveInDoubt(t, pay, "7")
-	}
-	n := read(t, p.lockctl("show", "--json", key).out)[0].Fence
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(command, "1795295118105467", n))
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s: %s", command, out)
-	if strings.HasPrefix(command, "lockctl ") {
-		assert.Contains(t, string(out), key, command)
-	}
-	if strings.HasSuffix(command, " no-effect") {
-		p.leaveInDoubt(t, pay, "7")
-	}
-}
-
-// deletesNode runs a command of ZooKeeper's client, which forgets the key account/7.
-func deletesNode(t *testing.T, command string) {
-	server := testservers.ZooKeeper(t)
-	p := at(t, "zookeeper://"+server.Addr)
-	t.Cleanup(func() { assert.NoError(t, p.store.Close()) })
-	require.NoError(t, p.store.Release(t.Context(), p.take("account/7", "withdraw")))
-	out, err := exec.CommandContext(t.Context(), "/usr/share/zookeeper/bin/zkCli.sh", append([]string{"-server", server.Addr}, strings.Fields(command)...)...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	status, err := p.store.Inspect(t.Context(), "account/7")
-	require.NoError(t, err)
-	require.Zero(t, status.Fence, "%s", out)
 }
 
 // The region and the credentials are those of a profile. DynamoDB Local has other tables

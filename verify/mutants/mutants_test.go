@@ -393,21 +393,3 @@ func TestOnlyTheWordsAreACatch(t *testing.T) {
 		})
 	}
 }
-
-// A test that fails by itself, or is not there, catches nothing.
-func TestABaselineHasToPass(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":    "module a\n",
-		"a_test.go": "package a\n\nimport \"testing\"\n\nfunc TestFails(t *testing.T) { t.Error(\"by itself\") }\n\nfunc TestPasses(*testing.T) {}\n",
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
-	}
-	passes := func(run string) error {
-		b := baseline{binary: &binary{file: filepath.Join(t.TempDir(), "test")}}
-		return b.passes(t.Context(), dir, testRun{pkg: ".", run: run})
-	}
-	require.NoError(t, passes("^TestPasses$"))
-	require.ErrorContains(t, passes("^TestFails$"), "by itself")
-	require.ErrorContains(t, passes("^TestIsNotThere$"), "no test is named so")
-}

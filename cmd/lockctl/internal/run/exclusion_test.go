@@ -198,23 +198,3 @@ func TestNobodyElseIsAtWork(t *testing.T) {
 		})
 	}
 }
-
-// Without its guard process two are at work: the test above sees it.
-func TestWithoutGuardProcessTwoAreAtWork(t *testing.T) {
-	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("this test looks into /proc, which this system does not have")
-	}
-	addr := testservers.Redis(t)
-	g, err := guard.New(open(t, addr), guard.Options{})
-	require.NoError(t, err)
-	w := startWork(t, addr)
-	process := guardOf(t, w.process)
-	require.NoError(t, syscall.Kill(process, syscall.SIGSTOP))
-	require.NoError(t, w.Process.Signal(syscall.SIGSTOP))
-	left := w.others(t, g)
-	require.NoError(t, syscall.Kill(process, syscall.SIGCONT))
-	assert.Equal(t, w.pids, left)
-	eventually(t, func() error {
-		return wants(!works(w.pids[0]) && !works(w.pids[1]), "both are ended when the guard process goes on")
-	})
-}

@@ -27,7 +27,6 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 // local is an environment in which every variable is "local".
@@ -128,18 +127,6 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, "free", state["state"])
 }
 
-func TestOneKeyHasOnePath(t *testing.T) {
-	base, _ := start(t)
-	status, _, _ := ask(t, t.Context(), "PUT", base+"/locks/a/b", `{"ttl": 30}`)
-	require.Equal(t, 200, status)
-	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a%2Fb", `{"ttl": 30}`)
-	assert.Equal(t, 409, status, "the same key")
-	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a%252Fb", `{"ttl": 30}`)
-	assert.Equal(t, 200, status, "another key")
-	status, _, _ = ask(t, t.Context(), "PUT", base+"/locks/a/b?x=1", `{"ttl": 30}`)
-	assert.Equal(t, 409, status, "a query changes no key")
-}
-
 func TestManyClients(t *testing.T) {
 	t.Run("F57 a thousand ask at once", testThousand)
 }
@@ -166,39 +153,6 @@ func testThousand(t *testing.T) {
 	all.Wait()
 	assert.EqualValues(t, 1, had.Load())
 	assert.EqualValues(t, 999, busy.Load())
-}
-
-func TestClientThatHasGoneTakesNoLock(t *testing.T) {
-	f, err := openService(memstore.New(nil))
-	require.NoError(t, err)
-	began, ended := make(chan struct{}), make(chan struct{})
-	server := httptest.NewServer(gateway(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
-		waiting := strings.Contains(r.Body, "wait")
-		if waiting {
-			close(began)
-		}
-		answer, err := f.Handle(ctx, r)
-		if waiting {
-			close(ended)
-		}
-		return answer, err
-	}))
-	defer server.Close()
-	lock := server.URL + "/locks/a"
-	_, had, _ := ask(t, t.Context(), "PUT", lock, `{"ttl": 60}`)
-	ctx, hangUp := context.WithCancel(t.Context())
-	go func() {
-		<-began
-		hangUp()
-	}()
-	asked := time.Now()
-	ask(t, ctx, "PUT", lock, `{"ttl": 60, "wait": 20}`)
-	<-ended
-	assert.Less(t, time.Since(asked), 10*time.Second, "it waits for nobody")
-	status, _, _ := ask(t, t.Context(), "DELETE", lock, "", "Lock-Token", had["token"].(string))
-	require.Equal(t, 204, status)
-	_, state, _ := ask(t, t.Context(), "GET", lock, "")
-	assert.Equal(t, "free", state["state"])
 }
 
 // A server that is stopped answers those who wait for a lock, and ends.
