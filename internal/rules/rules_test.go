@@ -1,6 +1,8 @@
 package rules_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -335,4 +337,80 @@ func TestExtension(t *testing.T) {
 	x := acquire("x")
 	x.Fence = 5
 	k.wants(driver.Lost, between(6, 6), x)
+}
+
+// A simulation by clocks that are off by up to a second, with several holders: who trusts a lease has
+// it, and no more trust it than the smallest number among them allows. This rests on no mark: half of the keys
+// remember one owner only.
+func TestClocksThatAreOff(t *testing.T) {
+	grants, handOvers := 0, 0
+	for seed := range uint64(400) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		limits := [][]int{{1, 1, 1}, {1, 2, 2}, {2, 3, 64}}[seed%3]
+		k := newKey(t)
+		k.Marks = []int{4, 1}[seed%2]
+		type trust struct {
+			until time.Time
+			fence driver.Fence
+			most  int
+		}
+		trusts := map[driver.Owner]trust{}
+		at, last := 0.0, driver.Fence(0)
+		clock := func() rules.Clock { return between(at-random.Float64(), at+random.Float64()) }
+		check := func(what string) {
+			count, least := 0, 1<<30
+			for o, tr := range trusts {
+				if !tr.until.After(sec(at)) {
+					continue
+				}
+				count, least = count+1, min(least, tr.most)
+				has := false
+				for _, h := range k.Holders {
+					has = has || h.Owner == o && h.Fence == tr.fence && !h.End().Before(tr.until)
+				}
+				require.True(t, has, "seed %d: %s: %s trusts a lease that it does not have: %+v", seed, what, o, k.State)
+			}
+			require.LessOrEqual(t, count, least, "seed %d: %s: %+v", seed, what, k.State)
+		}
+		owners := 0
+		for range 60 {
+			at += random.Float64() * []float64{0, 0.2, 3}[random.IntN(3)]
+			n := max(0, owners-random.IntN(6))
+			owners = max(owners, n+1)
+			o := driver.Owner(fmt.Sprint(n))
+			tr := trusts[o]
+			r := by([]driver.Kind{driver.Acquire, driver.Acquire, driver.Acquire, driver.Renew, driver.Release, driver.Abandon, driver.Leave}[random.IntN(7)], o, max(1, tr.fence))
+			switch r.Kind {
+			case driver.Acquire:
+				r.Fence, r.MaxHolders, r.Join = 0, limits[n%3], true
+				r.TTL = time.Second + time.Duration(random.Int64N(int64(4*time.Second)))
+			case driver.Abandon, driver.Leave:
+				r.Fence = 0
+			}
+			before := k.LastFence
+			a := k.do(clock(), r)
+			switch {
+			case a.Outcome == driver.Granted:
+				grants++
+				trusts[o] = trust{sec(at).Add(a.TTL), a.Fence, limits[n%3]}
+			case r.Kind == driver.Release || r.Kind == driver.Abandon || a.Outcome == driver.Lost:
+				delete(trusts, o)
+			}
+			require.GreaterOrEqual(t, k.LastFence, before)
+			for _, h := range k.Holders { // a waiter reads that it was handed the key. A later request may make what begins in the future begin earlier
+				c := clock()
+				if h.HandedOver && h.Fence > last {
+					handOvers++
+					n := 0
+					_, err := fmt.Sscan(string(h.Owner), &n)
+					require.NoError(t, err)
+					trusts[h.Owner] = trust{sec(at).Add(min(driver.Turn, h.End().Sub(c.Late))), h.Fence, limits[n%3]}
+				}
+				last = max(last, h.Fence)
+			}
+			check(fmt.Sprint(r.Kind, " by ", o))
+		}
+	}
+	t.Logf("%d grants, %d hand-overs", grants, handOvers)
+	require.Greater(t, handOvers, 200)
 }
