@@ -3,7 +3,6 @@ package lockhttp
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -181,42 +180,8 @@ func TestStatusesOfThePage(t *testing.T) {
 	}
 }
 
-// TestDescriptionIsRight looks at what the document says without a service.
 func TestDescriptionIsRight(t *testing.T) {
-	t.Run("its examples are examples", func(t *testing.T) {
-		examples, err := described.Examples()
-		require.NoError(t, err)
-		require.Greater(t, examples, 20)
-	})
-	t.Run("a document that says something else is found", func(t *testing.T) {
-		answers := func(d description) (all error) {
-			s := newWorld(t).Service
-			for _, method := range []string{"PUT", "PUT", "GET", "POST"} {
-				r := request(cron, method, "shared/k", `{"ttl": 30}`)
-				a, err := s.Handle(t.Context(), r)
-				all = errors.Join(all, err, d.check(r, a))
-			}
-			return all
-		}
-		require.NoError(t, answers(described))
-		for old, changed := range map[string]string{
-			`"#/components/schemas/Grant"`:         `"#/components/schemas/Grand"`,
-			`"type": "integer"`:                    `"type": "whole"`,
-			`"const": "no-store"`:                  `"const": "no-cache"`,
-			`"remaining": {`:                       `"left": {`,
-			`"application/json": {`:                `"text/json": {`,
-			`"pattern": "^[A-Za-z0-9_-]{56,140}$"`: `"pattern": "^[a-z]*$"`,
-			`"409": {`:                             `"410": {`,
-			`"const": 409`:                         `"const": 410`,
-			`"Allow": {`:                           `"Allows": {`,
-			`"Retry-After": {`:                     `"Retry": {`,
-		} {
-			require.Contains(t, openAPI, old)
-			d, err := describe(strings.ReplaceAll(openAPI, old, changed))
-			if err == nil {
-				err = answers(d)
-			}
-			require.Error(t, err, changed)
-		}
-	})
+	examples, err := described.Examples()
+	require.NoError(t, err)
+	require.Greater(t, examples, 20)
 }

@@ -282,19 +282,3 @@ list; what only tests or tools link is in no program of a user.
 	}
 	require.Equal(t, b.String(), read(t, page), "run go test ./internal/repotest -update")
 }
-
-func TestLicence(t *testing.T) {
-	for want, text := range map[string]string{
-		"Apache-2.0":   "Apache License\n  Version 2.0, January 2004",
-		"MIT":          "Permission is hereby granted,\nfree of charge, to any person",
-		"BSD-3-Clause": "Redistribution and use in source and binary forms … Neither the name of",
-		"BSD-2-Clause": "Redistribution and use in source and binary forms",
-		"not allowed":  "Mozilla Public License Version 2.0",
-		"unknown":      "All rights reserved.",
-	} {
-		require.Equal(t, want, licence(text))
-	}
-	for licence, want := range map[string]bool{"MIT": true, "Apache-2.0, MIT": true, "unknown": false, "none": false, "MIT, not allowed": false, "": false} {
-		require.Equal(t, want, isAllowed(licence), licence)
-	}
-}

@@ -144,25 +144,6 @@ func (w *watch) check(t *testing.T) {
 	}
 }
 
-// The watch itself finds what is shown.
-func TestWatch(t *testing.T) {
-	const secret = "OWNEROWNEROWNEROWNER"
-	for name, shown := range map[string]any{
-		"plain": "it is " + secret, "hexadecimal": fmt.Sprintf("%x", secret), "bytes": []byte(secret), "wrapped": fmt.Errorf("a: %w", errors.New(secret)),
-		"key of a map": map[lockstore.Owner]int{secret: 1}, "unexported": struct{ o lockstore.Owner }{secret}, // Go's own limits, see lockstore.Owner
-	} {
-		w := newWatch()
-		w.owner(secret)
-		w.show(name, shown)
-		assert.NotEmpty(t, w.found(), name)
-	}
-	w := newWatch()
-	w.owner(secret)
-	w.show("an owner", lockstore.Owner(secret))
-	assert.Empty(t, w.found())
-	assert.Contains(t, w.shown.String(), "OWNE…")
-}
-
 // target is a store's server, which a test can break.
 type target struct {
 	url     func(addr, password string) string

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -143,39 +142,4 @@ func TestEndedLate(t *testing.T) {
 	require.False(t, endedLate([]byte(end+"    Failing input written to testdata/fuzz/FuzzA/1\n")))
 	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:7: context deadline exceeded\nFAIL\n")))
 	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    fuzzing process hung or terminated unexpectedly\nFAIL\n")))
-}
-
-// A function that finds something fails the run and keeps its input.
-func TestRunFindsABug(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module example.com/m\n\ngo 1.26\n",
-		"m.go":   "package m\n",
-		"m_test.go": `package m
-
-import "testing"
-
-func FuzzBad(f *testing.F) {
-	f.Add(1)
-	f.Fuzz(func(t *testing.T, n int) {
-		if n != 1 {
-			t.Fatal("found it")
-		}
-	})
-}
-`,
-	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	targets, err := list(dir)
-	require.NoError(t, err)
-	require.Equal(t, []target{{"./.", "FuzzBad"}}, targets)
-	_, err = targets[0].run(t.Context(), dir, 10*time.Second)
-	require.ErrorContains(t, err, "found it")
-	kept, err := filepath.Glob(filepath.Join(dir, "testdata", "fuzz", "FuzzBad", "*"))
-	require.NoError(t, err)
-	require.Len(t, kept, 1)
-
-	_, err = target{".", "FuzzNone"}.run(t.Context(), dir, time.Second)
-	require.ErrorContains(t, err, "nothing was tried")
 }
