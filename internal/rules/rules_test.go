@@ -304,6 +304,52 @@ func TestWaitAfterALapsedHandOver(t *testing.T) {
 	k.granted(between(6, 6), acquire("b"))
 }
 
+// Several may hold the key: a request counts with the smallest number among all who hold it.
+func TestSeveralHolders(t *testing.T) {
+	k := newKey(t)
+	most := func(o driver.Owner, n int) driver.Request {
+		r := acquire(o)
+		r.MaxHolders = n
+		return r
+	}
+	a := k.granted(between(0, 0), most("a", 3))
+	b := k.granted(between(1, 1), most("b", 2))
+	assert.Equal(t, []int{0, 1}, []int{a.Seat, b.Seat})
+	k.wants(driver.Exclusive, between(1, 1), by(driver.MarkStarted, "a", a.Fence))
+	k.wants(driver.Exclusive, between(1, 1), by(driver.Complete, "a", a.Fence))
+	refused := k.wants(driver.Refused, between(2, 2), most("c", 3))
+	assert.Equal(t, 1, refused.Position)
+	assert.Equal(t, 8*time.Second, refused.Status.Holders[0].Remaining)
+	assert.Equal(t, 9*time.Second, k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
+	assert.Equal(t, "holder b", k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Holder, "the last one")
+	k.wants(driver.Refused, between(2, 2), most("w", 1))
+	k.wants(driver.Refused, between(2, 2), most("d", 3))
+	done := k.wants(driver.Done, between(3, 3), by(driver.Release, "a", a.Fence))
+	assert.Equal(t, []driver.Owner{"c"}, done.HandedOver, "there is room for one beside b")
+	status := k.do(between(3, 3), driver.Request{Kind: driver.Inspect}).Status
+	assert.Equal(t, driver.Held, status.State)
+	assert.Equal(t, "holder b", status.Holder, "who was handed the key is not at work yet")
+	done = k.wants(driver.Done, between(4, 4), by(driver.Release, "b", b.Fence))
+	assert.Empty(t, done.HandedOver, "a writer waits for c, and no reader passes it")
+	done = k.wants(driver.Done, between(4, 4), by(driver.Abandon, "c", 0))
+	assert.Equal(t, []driver.Owner{"w"}, done.HandedOver)
+	w := k.granted(between(4, 4), most("w", 1))
+	assert.Equal(t, 0, w.Seat)
+	e := k.wants(driver.Refused, between(4, 4), most("e", 3))
+	assert.Equal(t, 2, e.Position)
+	done = k.wants(driver.Done, between(5, 5), by(driver.Release, "w", w.Fence))
+	assert.Equal(t, []driver.Owner{"d", "e"}, done.HandedOver, "both readers")
+	assert.Equal(t, []int{0, 1}, []int{k.Holders[0].Seat, k.Holders[1].Seat})
+	assert.Greater(t, k.Holders[1].Fence, k.Holders[0].Fence)
+
+	k = newKey(t)
+	k.granted(between(0, 0), most("a", 1))
+	k.wants(driver.Refused, between(0, 0), most("b", 2))
+	k.wants(driver.Refused, between(0, 0), most("c", 2))
+	b = k.granted(between(11, 11), most("b", 2))
+	assert.Equal(t, []driver.Owner{"c"}, b.HandedOver, "a grant that leaves room hands over, too")
+}
+
 // An extension names the fence of the hand-over.
 func TestExtension(t *testing.T) {
 	k := newKey(t)
