@@ -76,7 +76,7 @@ func killedAndTriedAgain(t *testing.T, s *functest.Target) {
 		r = s.Send(e, event(), "run-1")
 		// The dead try also left the lock of the account it was at.
 		return r.ErrorType != "LockBusy" && r.ErrorType != "NotCharged"
-	}, s.TTL+s.Late+functest.Slack, 50*time.Millisecond)
+	}, s.TTL+functest.Slack, 50*time.Millisecond)
 	require.JSONEq(t, `{"skipped": false}`, string(r.Payload))
 	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), s.TTL)
 

@@ -149,6 +149,32 @@ func TestEndsEarly(t *testing.T) {
 	k.granted(between(35, 36), acquire("c"))
 }
 
+// A revocation says for how long the old holder may be at work: until the end at the earliest time.
+func TestRevoke(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(1, 1), acquire("b"))
+	revoke := driver.Request{Kind: driver.Revoke, Fence: a.Fence, Holder: "operator"}
+	answer := k.wants(driver.Done, between(2, 3), revoke)
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+	assert.Equal(t, driver.Revoked, answer.Status.State)
+	assert.Equal(t, "operator", answer.Status.Holder)
+	assert.Equal(t, 8*time.Second, answer.Status.Remaining)
+	revoke.Holder, revoke.AtOnce = "another", true
+	answer = k.wants(driver.Done, between(4, 5), revoke)
+	assert.Equal(t, driver.Status{
+		State: driver.Reserved, Fence: a.Fence + 4_000_000, Holder: "operator", Remaining: 6 * time.Second,
+		Holders: []driver.Holder{{Fence: a.Fence + 4_000_000, MaxHolders: 1, Remaining: 3 * time.Second, State: driver.Reserved}},
+	}, answer.Status, "it was handed over")
+	assert.Equal(t, []driver.Owner{"b"}, answer.HandedOver)
+	again := k.wants(driver.Done, between(5, 5), revoke)
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+	assert.False(t, k.changed)
+	assert.Equal(t, driver.Reserved, again.Status.State)
+	k.wants(driver.Lost, between(5, 5), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+	assert.Equal(t, rules.OnFreshRead, k.basis)
+}
+
 // A state of the future begins now, if the time is certain.
 func TestClockThatWasSetBack(t *testing.T) {
 	k := newKey(t)

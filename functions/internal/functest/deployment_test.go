@@ -1,6 +1,7 @@
 package functest
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
@@ -343,4 +344,22 @@ func bearers(answer []byte) (tokens []string) {
 		tokens = append(tokens, body.Token)
 	}
 	return tokens
+}
+
+// dynamoProxy starts a way to DynamoDB. answer sees each request, and may answer it
+// itself and return true.
+func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter, *http.Request, []byte) bool) string {
+	through := testservers.Forward(t, endpoint)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the function ended in the middle of its request
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !answer(w, r, body) {
+			through.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }

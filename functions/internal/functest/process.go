@@ -1,21 +1,15 @@
 package functest
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +20,6 @@ import (
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -86,7 +79,6 @@ func pay(gate string) func(context.Context, accounts.Withdrawal) error {
 type Target struct {
 	Ledger *accounts.Ledger
 	TTL    time.Duration // how long a dead process keeps its locks
-	Late   time.Duration // how long after a lease's TTL a takeover may come
 
 	t      *testing.T
 	ctx    context.Context
@@ -95,81 +87,22 @@ type Target struct {
 	refuse func(bool)
 }
 
-// stores are those of one case, by what processes and the test itself need.
-type stores struct {
-	locks, accounts string // URLs for the processes
-	ledger          string // the accounts' URL for the test
-	refuse          func(bool)
-}
-
 // ttl is each lease's. A lease is trusted for less than that, and a process on a busy machine
 // needs what is left.
 const ttl = 5 * time.Second
 
 // OnRedis runs each case on a Redis of its own.
 func OnRedis(t *testing.T, cases map[string]func(*testing.T, *Target)) {
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		each(t, cases, 0, func(t *testing.T) stores {
-			m := miniredis.RunT(t)
-			u := "redis://" + m.Addr()
-			return stores{u, u, u, func(on bool) {
-				m.RequireAuth(map[bool]string{true: "another token"}[on])
-			}}
-		})
-	})
-}
-
-// OnDynamoDB runs each case on tables of its own.
-func OnDynamoDB(t *testing.T, cases map[string]func(*testing.T, *Target)) {
-	t.Run("dynamodb", func(t *testing.T) {
-		t.Parallel()
-		endpoint := testservers.DynamoDB(t)
-		// A takeover may be late by two skews of a second, and by the service's whole seconds.
-		each(t, cases, 4*time.Second, func(t *testing.T) stores {
-			var refused atomic.Bool
-			proxy := dynamoProxy(t, endpoint, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-				if refused.Load() { // as the service does when the credentials of a request have expired
-					w.Header().Set("Content-Type", "application/x-amz-json-1.0")
-					w.WriteHeader(http.StatusBadRequest)
-					_, _ = io.WriteString(w, `{"__type": "com.amazon.coral.service#ExpiredTokenException", "message": "The security token included in the request is expired"}`)
-				}
-				return refused.Load()
-			})
-			id := rand.Text()
-			locks, ledger := testservers.Table(t, endpoint, "locks-"+id, "key"), testservers.Table(t, endpoint, "accounts-"+id, "account")
-			return stores{strings.Replace(locks, endpoint, proxy, 1), strings.Replace(ledger, endpoint, proxy, 1), ledger, refused.Store}
-		})
-	})
-}
-
-// dynamoProxy starts a way to DynamoDB. answer sees each request, and may answer it
-// itself and return true.
-func dynamoProxy(t *testing.T, endpoint string, answer func(http.ResponseWriter, *http.Request, []byte) bool) string {
-	through := testservers.Forward(t, endpoint)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return // the function ended in the middle of its request
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		if !answer(w, r, body) {
-			through.ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-func each(t *testing.T, cases map[string]func(*testing.T, *Target), late time.Duration, open func(t *testing.T) stores) {
 	for name, run := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			t.Cleanup(cancel)
-			at, gate := open(t), filepath.Join(t.TempDir(), "gate")
-			run(t, &Target{Ledger: openLedger(t, at.ledger), TTL: ttl, Late: late, t: t, ctx: ctx, gate: gate, refuse: at.refuse, env: []string{
-				"LOCK_URL=" + at.locks, "ACCOUNTS_URL=" + at.accounts, "LOCK_TTL=" + ttl.String(), GateVariable + "=" + gate,
+			m := miniredis.RunT(t)
+			at, gate := "redis://"+m.Addr(), filepath.Join(t.TempDir(), "gate")
+			refuse := func(on bool) { m.RequireAuth(map[bool]string{true: "another token"}[on]) }
+			run(t, &Target{Ledger: openLedger(t, at), TTL: ttl, t: t, ctx: ctx, gate: gate, refuse: refuse, env: []string{
+				"LOCK_URL=" + at, "ACCOUNTS_URL=" + at, "LOCK_TTL=" + ttl.String(), GateVariable + "=" + gate,
 			}})
 		})
 	}
@@ -209,8 +142,7 @@ func (s *Target) OpenGate() {
 	require.NoError(s.t, os.WriteFile(s.gate, nil, 0o600))
 }
 
-// Refuse makes the stores refuse the processes' credentials from now on, or no
-// more. On Redis that is the test's Ledger, too.
+// Refuse makes the Redis refuse all credentials from now on, or no more.
 func (s *Target) Refuse(on bool) { s.refuse(on) }
 
 // Start starts an environment of the function: of this test binary.
