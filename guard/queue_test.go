@@ -553,13 +553,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Empty(t, b.store.awaits)
 		require.Zero(t, b.waiting(t, "k"))
 	})
-	on("F08 the end of the wait passes in a freeze: it is noticed within a second", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		began := time.Now()
-		time.AfterFunc(500*time.Millisecond, func() { b.shift(instant{wall: 9 * time.Second}) })
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, time.Second, time.Since(began))
-	})
 	on("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = atOnce(errDown) // denied, for example
@@ -568,18 +561,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Less(t, len(b.store.requests), 120, "it pauses between tries")
 		require.Equal(t, len(b.store.awaits), b.report(t).FailedCalls)
 		b.oneOwner(t)
-	})
-	on("F38 a store that goes down under a waiter is unavailable, not busy", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		b.store.acquire = b.from(2, fails(errDown))
-		b.store.await = atOnce(errDown)
-		b.store.leave = fails(errDown)
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.ErrorIs(t, b.report(t).ReleaseErr, errDown, "a place is left")
-		require.LessOrEqual(t, b.report(t).WaitTime, 20*time.Second+releaseTime)
-		require.Less(t, len(b.store.requests), 100, "no retry storm")
 	})
 	on("F38 a store that leaves out the last requests alone: busy, as it said before", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)

@@ -71,35 +71,6 @@ func isReplay(t *testing.T, first, got httpapi.Response) {
 
 const five = `{"id": "w-1", "amount": 500}`
 
-func TestRepeatsOfAKey(t *testing.T) {
-	a := newAPI(t)
-	first := a.send(keyedRequest("k-1", "7", five))
-	require.Equal(t, 200, first.StatusCode)
-	require.NotContains(t, first.Headers, "Idempotent-Replayed")
-	other := a.send(keyedRequest("", "7", `{"id": "w-2", "amount": 100}`))
-	require.Equal(t, 200, other.StatusCode)
-	for _, key := range []string{"k-1", `"k-1"`} {
-		isReplay(t, first, a.send(keyedRequest(key, "7", five)))
-	}
-	require.Equal(t, 2, a.paid)
-
-	for name, r := range map[string]httpapi.Request{
-		"amount":  keyedRequest("k-1", "7", `{"id": "w-1", "amount": 501}`),
-		"id":      keyedRequest("k-1", "7", `{"id": "w-3", "amount": 500}`),
-		"account": keyedRequest("k-1", "9", five),
-	} {
-		answer := a.send(r)
-		assert.Equal(t, 422, answer.StatusCode, name)
-		assert.Contains(t, answer.Body, "Another request with this Idempotency-Key", name)
-	}
-	assert.Equal(t, [2]int64{functest.Opening - 600, functest.Opening}, a.Balances(t))
-
-	// Without the key the ledger still knows the id.
-	require.Equal(t, first, a.send(keyedRequest("", "7", five)))
-	require.Equal(t, first, a.send(keyedRequest("k-2", "7", five)))
-	require.Equal(t, 2, a.paid)
-}
-
 func TestKeysAreTheCallersOwn(t *testing.T) {
 	a := newAPI(t)
 	mine := keyedRequest("k-1", "7", five)

@@ -2,9 +2,7 @@ package clienttest
 
 import (
 	"bufio"
-	"context"
 	"flag"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,11 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
@@ -54,30 +50,21 @@ var programs = []program{
 }
 
 func TestClients(t *testing.T) {
-	starts := map[string]func(*testing.T) string{"on the server of make serve": serve}
-	if os.Getenv("SAMLOCAL_PROGRAM") != "" { // the service is the same one there
-		starts["on the function"] = function
-	}
-	for name, start := range starts {
-		t.Run(name, func(t *testing.T) {
+	url := serve(t)
+	for _, p := range programs {
+		t.Run(p.file, func(t *testing.T) {
 			t.Parallel()
-			url := start(t)
-			for _, p := range programs {
-				t.Run(p.file, func(t *testing.T) {
-					t.Parallel()
-					if text, err := exec.CommandContext(t.Context(), p.needs[0], p.needs[1:]...).CombinedOutput(); err != nil {
-						require.Empty(t, os.Getenv("CI"), "%q: %v %s", p.needs, err, text)
-						t.Skipf("it cannot run here: %q: %v %s", p.needs, err, text)
-					}
-					for _, s := range situations {
-						if s.only == "" || strings.Contains(s.only, p.file) {
-							t.Run(s.name, func(t *testing.T) {
-								t.Parallel()
-								s.run(newHarness(t, url, p))
-							})
-						}
-					}
-				})
+			if text, err := exec.CommandContext(t.Context(), p.needs[0], p.needs[1:]...).CombinedOutput(); err != nil {
+				require.Empty(t, os.Getenv("CI"), "%q: %v %s", p.needs, err, text)
+				t.Skipf("it cannot run here: %q: %v %s", p.needs, err, text)
+			}
+			for _, s := range situations {
+				if s.only == "" || strings.Contains(s.only, p.file) {
+					t.Run(s.name, func(t *testing.T) {
+						t.Parallel()
+						s.run(newHarness(t, url, p))
+					})
+				}
 			}
 		})
 	}
@@ -106,39 +93,6 @@ func serve(t *testing.T) string {
 	url := regexp.MustCompile(`http://[0-9.:]+\d`).FindString(line)
 	require.NotEmpty(t, url)
 	return url
-}
-
-// function puts the function's binary behind an HTTP API. An invocation gets an
-// environment of its own if all are at work, as on the platform.
-func function(t *testing.T) string {
-	config := lambdatest.Config{
-		Binary:  build(t, "functions/locks"),
-		Timeout: 29 * time.Second, // as in the template
-		Env: []string{
-			"LOCK_URL=redis://" + miniredis.RunT(t).Addr(),
-			"LOCK_TOKEN_SECRET=text:///a secret that is long enough for its hash",
-			`LOCK_CALLERS={"anonymous": ["shared/"]}`,
-		},
-	}
-	idle := make(chan *lambdatest.Environment, 100)
-	server := httptest.NewServer(lambdatest.HTTPAPI{
-		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
-		Invoke: func(ctx context.Context, r httpapi.Request) (answer httpapi.Response, err error) {
-			var env *lambdatest.Environment
-			select {
-			case env = <-idle:
-			default:
-				if env, err = lambdatest.Start(context.WithoutCancel(ctx), config); err != nil {
-					return answer, err
-				}
-				t.Cleanup(func() { assert.NoError(t, env.Close()) })
-			}
-			defer func() { idle <- env }()
-			return env.InvokeHTTP(ctx, r)
-		},
-	})
-	t.Cleanup(server.Close)
-	return server.URL
 }
 
 const (

@@ -121,4 +121,3 @@ sh internal/testservers/install-zookeeper.sh
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
 export SAMLOCAL_PROGRAM="$cache/sam-$version/bin/sam" SAMLOCAL_BUILT="$built" SAMLOCAL_ARCH="$arch" SAMLOCAL_IMAGE="$image"
 go test ./$here -run '^(TestSAM|TestFakeAWS|TestStores)$' -v -count=1 -timeout 35m
-go test ./internal/clienttest -run '^TestClients$/^on_the_function$' -v -count=1 -timeout 10m

@@ -366,30 +366,3 @@ func TestEveryPatchApplies(t *testing.T) {
 		require.NotContains(t, out, "\tverify/", patch)
 	}
 }
-
-// What go test prints when something else than the words made it fail.
-func TestOnlyTheWordsAreACatch(t *testing.T) {
-	const words = "two trust their lease at once"
-	for name, c := range map[string]struct{ out, by, err string }{
-		"the words": {"--- FAIL: TestA (0.01s)\n    --- FAIL: TestA/x (0.00s)\n        a_test.go:7: " + words + "\nFAIL\n", "TestA/x", ""},
-		"the words of an earlier test": {
-			"--- FAIL: TestA (0.01s)\n    a_test.go:7: " + words + "\n--- FAIL: TestB (0.01s)\n    b_test.go:8: other words\nFAIL\n", "TestA", "",
-		},
-		"other words":  {"--- FAIL: TestA (0.01s)\n    a_test.go:7: not enough has happened\nFAIL\n", "", "no test failed with"},
-		"no test":      {"a.go:7:1: " + words + "\nFAIL\ta [build failed]\n", "", "no test failed with"},
-		"a timeout":    {"panic: test timed out after 4m0s\n\trunning tests:\n\t\tTestA (4m0s)\nFAIL\n", "", "a crash or a timeout"},
-		"a crash":      {"--- FAIL: TestA (0.01s)\npanic: " + words + " [recovered, repanicked]\nFAIL\n", "", "a crash or a timeout"},
-		"a deadlock":   {"fatal error: all goroutines are asleep - deadlock!\nFAIL\n", "", "a crash or a timeout"},
-		"a later test": {"--- FAIL: TestA (0.01s)\n    a_test.go:7: " + words + "\npanic: in another\nFAIL\n", "", "a crash or a timeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			by, err := caught(c.out, words)
-			require.Equal(t, c.by, by)
-			if c.err == "" {
-				require.NoError(t, err)
-			} else {
-				require.ErrorContains(t, err, c.err)
-			}
-		})
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -24,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
@@ -269,33 +267,19 @@ func TestAddresses(t *testing.T) {
 
 // Two services on one store have the same locks.
 func TestStores(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) string{
-		"redis": func(t *testing.T) string { return "redis://" + testservers.Redis(t) },
-		"dynamodb": func(t *testing.T) string {
-			lockURL := "dynamodb://serve?region=us-east-1&endpoint=" + testservers.DynamoDB(t)
-			u, err := url.Parse(lockURL)
-			require.NoError(t, err)
-			makeTable(t, u)
-			return lockURL
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			lockURL := open(t)
-			one, printed := startOn(t, lockURL)
-			two, _ := startOn(t, lockURL)
-			shown, _, _ := strings.Cut(lockURL, "?")
-			assert.Contains(t, printed, "in the store "+shown)
-			status, had, _ := ask(t, t.Context(), "PUT", one+"/locks/a", `{"ttl": 60, "holder": "one"}`)
-			require.Equal(t, 200, status, had)
-			status, busy, _ := ask(t, t.Context(), "PUT", two+"/locks/a", `{"ttl": 60}`)
-			assert.Equal(t, 409, status)
-			assert.Equal(t, "one", busy["holder"].(map[string]any)["name"])
-			status, _, _ = ask(t, t.Context(), "DELETE", two+"/locks/a", "", "Lock-Token", had["token"].(string))
-			assert.Equal(t, 404, status, "its tokens are its own")
-			status, _, _ = ask(t, t.Context(), "DELETE", one+"/locks/a", "", "Lock-Token", had["token"].(string))
-			assert.Equal(t, 204, status)
-		})
-	}
+	lockURL := "redis://" + testservers.Redis(t)
+	one, printed := startOn(t, lockURL)
+	two, _ := startOn(t, lockURL)
+	assert.Contains(t, printed, "in the store "+lockURL)
+	status, had, _ := ask(t, t.Context(), "PUT", one+"/locks/a", `{"ttl": 60, "holder": "one"}`)
+	require.Equal(t, 200, status, had)
+	status, busy, _ := ask(t, t.Context(), "PUT", two+"/locks/a", `{"ttl": 60}`)
+	assert.Equal(t, 409, status)
+	assert.Equal(t, "one", busy["holder"].(map[string]any)["name"])
+	status, _, _ = ask(t, t.Context(), "DELETE", two+"/locks/a", "", "Lock-Token", had["token"].(string))
+	assert.Equal(t, 404, status, "its tokens are its own")
+	status, _, _ = ask(t, t.Context(), "DELETE", one+"/locks/a", "", "Lock-Token", had["token"].(string))
+	assert.Equal(t, 204, status)
 }
 
 // A store that cannot be used is told at the start, without a password.
@@ -354,14 +338,4 @@ func missing(t *testing.T, program string) {
 		t.Fatalf("%s is not installed", program)
 	}
 	t.Skipf("%s is not installed", program)
-}
-
-func makeTable(t *testing.T, u *url.URL) {
-	t.Helper()
-	made, err := stores.MakeLocalTable(t.Context(), u)
-	require.NoError(t, err)
-	require.True(t, made)
-	made, err = stores.MakeLocalTable(t.Context(), u)
-	require.NoError(t, err)
-	require.False(t, made, "it is there already")
 }
