@@ -101,6 +101,7 @@ type Book struct {
 type Clock struct {
 	Early, Late time.Time // the earliest and the latest time that it may be now
 	Sure        bool      // false: both are guesses
+	Fences      time.Time // new fences are made of this time; zero is Early
 }
 
 // At is a clock that knows the time.

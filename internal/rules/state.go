@@ -157,7 +157,11 @@ func (d *decision) grant(h Holder) Holder {
 	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
 		h.Seat++
 	}
-	d.LastFence = lockstore.NextFence(d.LastFence, d.clock.Early)
+	from := d.clock.Fences
+	if from.IsZero() {
+		from = d.clock.Early
+	}
+	d.LastFence = lockstore.NextFence(d.LastFence, from)
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
 	d.Closed, d.changed = Closed{}, true

@@ -98,14 +98,15 @@ func (n note) next(place int, fence driver.Fence, now time.Time) note {
 	return n
 }
 
-// look is the pause before a read of a waiter. now is the local time, and time is what it is by the
+// look is the pause before a read of a waiter. now is the local time, and clock is what it is by the
 // clock that writes fences. If the last hand-overs had one pace, the owner reads a little
-// before its turn should come. Then it reads at short intervals, and less and less often.
+// before its turn should come. Then it reads at short intervals, and less and less often. If they had none, it
+// reads less often the longer it has waited. Who is behind others waits for several leases, and reads less often still.
 func (n note) look(now, clock time.Time) time.Duration {
 	behind := time.Duration(max(0, n.place-1))
 	waited := max(0, now.Sub(n.since)) // the clock may have been set back
 	if !n.steady {
-		return min(longLook, shortLook+behind*perPlace+waited/20)
+		return min(longLook, shortLook+behind*max(perPlace, waited/4)+waited/20)
 	}
 	turn := (behind + 1) * n.pace // after the last hand-over that it saw
 	due := turn - min(turn/16, early)
@@ -116,7 +117,7 @@ func (n note) look(now, clock time.Time) time.Duration {
 	if due > passed {
 		return min(longLook, max(shortLook, due-passed))
 	}
-	return min(longLook, shortLook+behind*perPlace+(passed-due)/20)
+	return min(longLook, max(shortLook+behind*perPlace+(passed-due)/20, (turn-passed)/3))
 }
 
 // Await implements driver.Driver by one read after a pause. Who is behind others reads at half the
