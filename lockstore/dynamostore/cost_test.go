@@ -76,11 +76,12 @@ func TestCostOfAQueue(t *testing.T) {
 		handOver      time.Duration
 	}{
 		{20 * time.Millisecond, 10, 1, 2.1, 4, 12 * time.Millisecond},
+		{time.Second, 10, 1, 3.1, 30, 25 * time.Millisecond},
 		{time.Second, 1, 1, 3.1, 30, 25 * time.Millisecond},
 		{20 * time.Millisecond, 10, 5, 8, 8, 0}, // 3.5, and more when many come at the same moment
 	} {
 		work, runs := most.work, most.runs
-		bubble(t, fmt.Sprint(work, " for ", most.holders), func(t *testing.T) {
+		bubble(t, fmt.Sprint(runs, " of ", work, " for ", most.holders), func(t *testing.T) {
 			service := fakedynamo.New(table)
 			weak := 0
 			var mu sync.Mutex

@@ -85,11 +85,12 @@
 //
 // AwaitTurn reads. A run reads first after 5 ms, and after 25 ms more for each place before its own. If
 // hand-overs take as long as before, it reads next shortly before its turn should come. Otherwise the pause
-// grows by a 20th of the time for which its place has not changed. The longest pause is half a Turn. So a
+// grows by a 20th of the time for which its place has not changed, and in place of 25 ms it becomes a quarter of
+// that time for each place before its own. The longest pause is half a Turn. So a
 // run in the queue reads at least once a second, however long the queue is. The next two in the queue, and who
 // expects its turn within half a Turn, read consistently, the others at half the price. With 16 runs in a
 // queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work (1.1 of them at half the price), and
-// 3.0 writes and 26 reads with 1 s of work (17 at half the price).
+// 3.0 writes and 22 reads with 1 s of work (14 at half the price).
 //
 // A queue has 64 places. A run without one reads, at half the price. If it finds room, it reads once more
 // before it writes. The fewer places are free, the fewer runs try. A request for a place that is
