@@ -697,7 +697,7 @@ func TestRightsOnZooKeeper(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
-	assert.Equal(t, result{0, "no setting that endangers locks was found\n", ""}, good.lockctl("check"))
+	assert.Equal(t, result{0, "nothing that endangers locks was found\n", ""}, good.lockctl("check"))
 	assert.Equal(t, result{0, "", ""}, good.lockctl("check", "--json"))
 	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"))
 	r := bad.lockctl("check")
@@ -708,6 +708,33 @@ func TestCheck(t *testing.T) {
 	var finding struct{ Problem, Fix string }
 	require.NoError(t, json.Unmarshal([]byte(r.out), &finding))
 	assert.NotEmpty(t, finding.Fix)
+}
+
+// Who releases without waking the parked run that is next is found.
+func TestCheckOfAKey(t *testing.T) {
+	for name, open := range sites(t) {
+		if name == "ZooKeeper" {
+			continue // it has no parked places
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := open(t)
+			lease := p.take("k", "withdraw")
+			const token = "the-task-token"
+			_, err := p.store.Acquire(t.Context(), lockstore.Request{
+				Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: 15 * time.Second, Address: lockstore.TaskToken(token),
+			})
+			refusal, ok := errors.AsType[*lockstore.Refused](err)
+			require.True(t, ok && refusal.QueuePosition == 1, "%v", err)
+			before := p.lockctl("check", "k")
+			require.NoError(t, p.store.Release(t.Context(), lease))
+			after := p.lockctl("check", "k")
+			assert.NotContains(t, before.out, "parked")
+			assert.Equal(t, exit.No, after.status, after.err)
+			assert.Contains(t, after.out, `"k" was handed over to a parked run, fence `)
+			assert.NotContains(t, after.out, token)
+		})
+	}
 }
 
 // At a terminal revoke asks for what it would end.

@@ -143,6 +143,52 @@ func TestWatchGoesOn(t *testing.T) {
 	}
 }
 
+// A hand-over to a parked run that does not come is found at the end of its turn, and no other: not one that is used, an
+// ordinary one, or one that comes later.
+func TestCheckWaitsForParkedRuns(t *testing.T) {
+	handed := func(fence driver.Fence, left time.Duration) driver.Holder {
+		return driver.Holder{State: driver.Reserved, Fence: fence, MaxHolders: 3, Remaining: left}
+	}
+	at := func(holders ...driver.Holder) scriptedAnswer {
+		return scriptedAnswer{status: driver.Status{State: driver.Reserved, Holders: holders}}
+	}
+	used := handed(7, time.Minute)
+	used.State = driver.Held
+	const early, late, over = 6 * time.Second, 5 * time.Second, time.Second
+	for name, c := range map[string]struct {
+		interrupt time.Duration
+		answers   []scriptedAnswer
+		found     []driver.Fence
+		want      ended
+	}{
+		"it does not come":            {time.Hour, []scriptedAnswer{at(handed(7, early)), at(handed(7, late))}, []driver.Fence{7}, ended{looks: 2}},
+		"it comes":                    {time.Hour, []scriptedAnswer{at(handed(7, early)), at(used)}, nil, ended{looks: 2}},
+		"it has come and gone":        {time.Hour, []scriptedAnswer{at(handed(7, early)), open7}, nil, ended{looks: 2}},
+		"an ordinary turn":            {time.Hour, []scriptedAnswer{at(handed(7, late))}, nil, ended{looks: 1}},
+		"nothing is handed over":      {time.Hour, []scriptedAnswer{next}, nil, ended{looks: 1}},
+		"another one later":           {time.Hour, []scriptedAnswer{at(handed(7, early)), at(handed(8, over)), at(handed(8, over))}, nil, ended{looks: 2}},
+		"one of two":                  {time.Hour, []scriptedAnswer{at(handed(7, early), handed(8, early)), at(handed(7, late), handed(8, early)), open7}, []driver.Fence{7}, ended{looks: 3}},
+		"the store fails for a while": {time.Hour, []scriptedAnswer{at(handed(7, early)), fails, at(handed(7, late))}, []driver.Fence{7}, ended{said: refused() + answers, looks: 3}},
+		"Ctrl-C":                      {1500 * time.Millisecond, []scriptedAnswer{at(handed(7, early))}, nil, ended{status: exit.Interrupted, looks: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, s *stores.Settings, store *lockstore.Store, _, err *bytes.Buffer) error {
+				found, failed := notWoken(ctx, &looker{Settings: s, store: store, key: "k", err: err})
+				var fences []driver.Fence
+				for _, f := range found {
+					var fence driver.Fence
+					_, err := fmt.Sscanf(f.Problem, `"k" was handed over to a parked run, fence %d, and`, &fence)
+					assert.NoError(t, err, f.Problem)
+					fences = append(fences, fence)
+				}
+				assert.Equal(t, c.found, fences)
+				return failed
+			})
+			assert.Equal(t, c.want, got)
+		})
+	}
+}
+
 // A line for the key and for each holder, whenever another holds it, and none for a renewal.
 func TestWatchSeveral(t *testing.T) {
 	one := driver.Holder{State: driver.Held, Fence: 7, MaxHolders: 3, Remaining: time.Minute}

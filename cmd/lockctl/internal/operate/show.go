@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -146,58 +145,4 @@ func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
 			return err
 		}
 	}
-}
-
-// Check is lockctl check.
-func Check() *cobra.Command {
-	var s stores.Settings
-	cmd := &cobra.Command{
-		Use:   "check [flags]",
-		Short: "Find settings of the server or table that endanger locks",
-		Long: `Find settings of the server or table that endanger locks, and say for each what to do.
-It needs more permissions than locking does: see docs/stores.md.
-
-Exit status: 0 if nothing is found, 1 if something is.`,
-		Args:              exit.Args(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			store, err := s.Open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			var findings []lockstore.Finding
-			err = s.Call(cmd.Context(), func(ctx context.Context) (err error) {
-				findings, err = store.Check(ctx)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			out := output(cmd)
-			for _, f := range findings {
-				if s.JSON {
-					err = printJSON(out, struct {
-						Problem string `json:"problem"`
-						Fix     string `json:"fix"`
-					}{f.Problem, f.Fix})
-				} else {
-					_, err = fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			if len(findings) > 0 {
-				return &exit.Silent{Status: exit.No}
-			}
-			if s.JSON {
-				return nil // no line for no finding
-			}
-			_, err = fmt.Fprintln(out, "no setting that endangers locks was found")
-			return err
-		},
-	}
-	cmd.Flags().SortFlags = false
-	s.AddTo(cmd.Flags())
-	return cmd
 }

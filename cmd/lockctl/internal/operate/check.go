@@ -1,0 +1,124 @@
+package operate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Check is lockctl check.
+func Check() *cobra.Command {
+	var s stores.Settings
+	cmd := &cobra.Command{
+		Use:   "check [flags] [KEY]",
+		Short: "Find what endangers locks: settings of the server or table, and wake-ups that do not come",
+		Long: `Find settings of the server or table that endanger locks, and say for each what to do.
+It needs more permissions than locking does: see docs/stores.md.
+
+With KEY it also looks whether the key is handed over at this moment to a parked run, and
+then waits until the run comes, or until its turn is almost over: at most 30 seconds. A run
+that does not come was not woken, or has ended. Nobody sees from here who released the key,
+and what hands over later.
+
+Exit status: 0 if nothing is found, 1 if something is.`,
+		Example: `  lockctl check
+  lockctl check account/7`,
+		Args:              exit.Args(0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			store, err := s.Open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			var findings []lockstore.Finding
+			err = s.Call(cmd.Context(), func(ctx context.Context) (err error) {
+				findings, err = store.Check(ctx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				l := &looker{Settings: &s, store: store, key: args[0], err: warnings(cmd)}
+				missed, err := notWoken(cmd.Context(), l)
+				if err != nil {
+					return err
+				}
+				findings = append(findings, missed...)
+			}
+			return printFindings(output(cmd), findings, s.JSON)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	s.AddTo(cmd.Flags())
+	return cmd
+}
+
+// printFindings prints what check has found. Its error has the exit status.
+func printFindings(out io.Writer, findings []lockstore.Finding, asJSON bool) (err error) {
+	for _, f := range findings {
+		if asJSON {
+			err = printJSON(out, struct {
+				Problem string `json:"problem"`
+				Fix     string `json:"fix"`
+			}{f.Problem, f.Fix})
+		} else {
+			_, err = fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(findings) > 0 {
+		return &exit.Silent{Status: exit.No}
+	}
+	if asJSON {
+		return nil // no line for no finding
+	}
+	_, err = fmt.Fprintln(out, "nothing that endangers locks was found")
+	return err
+}
+
+// almostOver is what is left of a parked turn when its run should have come. It is longer than an
+// ordinary turn looks on any store, so an ordinary hand-over is never taken for one to a parked run.
+const almostOver = 5 * time.Second
+
+// notWoken looks at the hand-overs of the key to parked runs until each is used or almost over, and returns
+// the latter. Who hands over later is not looked at.
+func notWoken(ctx context.Context, l *looker) (found []lockstore.Finding, err error) {
+	var parked []lockstore.Fence
+	for first := true; first || len(parked) > 0; first = false {
+		if !first {
+			if err := untilNextLook(ctx, lookEvery); err != nil {
+				return nil, err
+			}
+		}
+		status, err := l.look(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var left []lockstore.Fence
+		for _, h := range status.Holders {
+			switch {
+			case h.State != lockstore.Reserved || !first && !slices.Contains(parked, h.Fence):
+			case h.Remaining > almostOver:
+				left = append(left, h.Fence)
+			case !first:
+				found = append(found, lockstore.Finding{
+					Problem: fmt.Sprintf("%q was handed over to a parked run, fence %s, and the run does not come: it was not woken, or it has ended", l.key, fenceText(h.Fence)),
+					Fix:     "look for wakeError in the log line of the run that released the key; its function needs guard.Options.Wake and the right states:SendTaskSuccess",
+				})
+			}
+		}
+		parked = left
+	}
+	return found, nil
+}
