@@ -29,10 +29,10 @@ import (
 )
 
 // TestExecutions runs executions of the machine's definition in virtual time, several on one key, with the real
-// handler and guard. Wake-ups are lost, late, doubled, refused, or come for nothing; functions die between any two
+// handler and guard, beside runs that wait for the same key in their functions. Wake-ups are lost, late, doubled, refused, or come for nothing; functions die between any two
 // requests, also between a hand-over and its wake-up; executions are stopped. No two work at once, each ends
 // well, those whose wake-up arrived are served in the order of their places, and a hand-over that nothing has
-// disturbed is used within its turn.
+// disturbed is used within its turn. The same holds for runs that wait.
 func TestExecutions(t *testing.T) {
 	began := time.Now()
 	first, seeds := verifyrecord.Seed(t, 40, 4000)
@@ -82,14 +82,14 @@ func simulate(t *testing.T, seed uint64, total map[string]int64, plant func(*wor
 		w.troubles = []float64{0, 0.01, 0.04}[seed%3]
 		var all sync.WaitGroup
 		for i := range 2 + rng.IntN(7) {
-			w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i))))
+			all.Go(w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i)))).live)
 		}
-		for _, e := range w.owners {
-			all.Go(e.live)
+		for i := range rng.IntN(6) {
+			all.Go(w.simulated(fmt.Sprint("r", i), rand.New(rand.NewPCG(seed, uint64(1001+i)))).visit)
 		}
 		all.Wait()
 		w.mu.Lock()
-		if status := w.inspect(); status.Waiting > 0 && w.counts["events that were lost"] == 0 {
+		if status := w.inspect(); status.Waiting > 0 && !w.leaves {
 			w.fail("%d places are left", status.Waiting)
 		}
 		problem = w.problem
@@ -122,12 +122,14 @@ type world struct {
 	offer   *offer
 	fence   lockstore.Fence // of the last grant
 	working *simulated
+	leaves  bool // somebody could not give its place up
 }
 
 // offer is a hand-over that its owner has not used yet.
 type offer struct {
 	to        *simulated
 	at        time.Time
+	turn      time.Duration
 	by        *invocation
 	disturbed bool
 }
@@ -160,7 +162,7 @@ func (w *world) disturb(e *simulated) {
 	}
 }
 
-// simulated is one execution of the machine, with random numbers of its own.
+// simulated is one execution of the machine, or one run that waits, with random numbers of its own.
 type simulated struct {
 	caller
 	w    *world
@@ -180,9 +182,14 @@ type simulated struct {
 	status string // "" is at work
 }
 
-func (w *world) execution(name string, rng *rand.Rand) {
-	e := &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(rng), data: map[string]any{"key": key, "amount": 500.0}}
+func (w *world) execution(name string, rng *rand.Rand) *simulated {
+	e := w.simulated(name, rng)
 	w.owners[request{execution: execution(e.arn()), key: key}.owner()] = e
+	return e
+}
+
+func (w *world) simulated(name string, rng *rand.Rand) *simulated {
+	return &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(rng), data: map[string]any{"key": key, "amount": 500.0}}
 }
 
 // strikes says whether one kind of trouble strikes now.
@@ -228,19 +235,12 @@ func (e *simulated) live() {
 		defer time.AfterFunc(e.UpTo(5*time.Minute), e.stop).Stop()
 	}
 	status := e.run()
-	w.mu.Lock()
-	e.status = status
-	w.counts["executions "+status]++
-	if w.working == e {
-		w.working = nil
-	}
-	if w.offer != nil && w.offer.to == e {
-		w.offer.disturbed = true
-	}
+	e.ended("executions ", status)
 	if status == "TIMED_OUT" || status == "FAILED" {
+		w.mu.Lock()
 		w.fail("%s is %s: %v", e.name, status, e.data["failure"])
+		w.mu.Unlock()
 	}
-	w.mu.Unlock()
 	if status == "SUCCEEDED" {
 		return
 	}
@@ -251,7 +251,55 @@ func (e *simulated) live() {
 		}
 		sleep(w.ctx, time.Minute)
 	}
-	w.count("events that were lost")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts["events that were lost"]++
+	w.leaves = true
+}
+
+// ended says that the execution, or the run, does nothing more.
+func (e *simulated) ended(what, status string) {
+	w := e.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e.status = status
+	w.counts[what+status]++
+	if w.working == e {
+		w.working = nil
+	}
+	if w.offer != nil && w.offer.to == e {
+		w.offer.disturbed = true
+	}
+}
+
+// visit is a run that waits for the key while its function runs.
+func (e *simulated) visit() {
+	w := e.w
+	sleep(w.ctx, e.UpTo(4*time.Minute))
+	e.ctx, e.stop = context.WithCancel(w.ctx)
+	defer e.stop()
+	step := []time.Duration{20 * time.Millisecond, 3 * time.Second}[int(2*e.Float())] // a run of less than 50 ms asks for no longer lease
+	_, failed := e.inFunction(e.ctx, time.Minute, func(ctx context.Context, g *guard.Guard, i *invocation) (Answer, error) {
+		return Answer{}, g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
+			for range 3 {
+				if !sleep(ctx, e.UpTo(step)) || i.isDead() {
+					break
+				}
+				e.works(lock.Fence)
+			}
+			e.rests()
+			return nil
+		})
+	})
+	if failed == "" {
+		failed = "OK"
+	}
+	e.ended("runs ", failed)
+	if failed != "OK" && failed != "LockBusy" {
+		w.mu.Lock()
+		w.leaves = true
+		w.mu.Unlock()
+	}
 }
 
 // run takes the states as the definition says, and returns the status.
@@ -353,11 +401,7 @@ func (e *simulated) attempt(s *state) (result any, failed string) {
 	case invokeFunction:
 		in := e.filled(s.Parameters).(map[string]any)["Payload"].(map[string]any)
 		if action := in["action"]; action == release || action == abandon {
-			e.w.mu.Lock()
-			if e.w.working == e {
-				e.w.working = nil
-			}
-			e.w.mu.Unlock()
+			e.rests()
 		}
 		answer, failed := e.invoke(e.ctx, asJSON(e.w.t, in), limit)
 		out := map[string]any{}
@@ -423,21 +467,34 @@ func (e *simulated) wait(s *state) (failed string) {
 
 // write is what the execution does under its lock.
 func (e *simulated) write() (failed string) {
-	w := e.w
-	if !e.pass(e.UpTo(50 * time.Millisecond)) {
-		return ""
+	if e.pass(e.UpTo(50 * time.Millisecond)) {
+		fence, _ := look(e.data, "$.lock.fence").(float64)
+		e.works(lockstore.Fence(fence))
 	}
+	return ""
+}
+
+// works looks whether anybody else is at work.
+func (e *simulated) works(fence lockstore.Fence) {
+	w := e.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.working != nil && w.working != e {
 		w.fail("%s and %s are at work", e.name, w.working.name)
 	}
 	w.working = e
-	fence, _ := look(e.data, "$.lock.fence").(float64)
-	if held := w.inspect(); held.State != driver.Held && held.State != driver.Reserved || held.Fence != lockstore.Fence(fence) {
+	if held := w.inspect(); held.State != driver.Held && held.State != driver.Reserved || held.Fence != fence {
 		w.fail("%s is at work with fence %v, and the key is %v with fence %d", e.name, fence, held.State, held.Fence)
 	}
-	return ""
+}
+
+// rests ends the work.
+func (e *simulated) rests() {
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	if e.w.working == e {
+		e.w.working = nil
+	}
 }
 
 // invocation is one run of the function, in an environment of its own.
@@ -449,10 +506,19 @@ type invocation struct {
 	dead bool
 }
 
-// invoke runs the function. It dies with its environment, and not with the execution.
+// invoke runs sfnlock. It dies with its environment, and not with the execution.
 func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.Duration) (answer map[string]any, failed string) {
+	return e.inFunction(ctx, limit, func(ctx context.Context, g *guard.Guard, i *invocation) (Answer, error) {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		return handler(g, sfnwake.New(i))(ctx, in)
+	})
+}
+
+// inFunction runs a function in an environment of its own.
+func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func(context.Context, *guard.Guard, *invocation) (Answer, error)) (answer map[string]any, failed string) {
 	w, i := e.w, &invocation{e: e, died: make(chan struct{})}
-	g, err := guard.New(w.store.WrapDriver(func(d driver.Driver) driver.Driver { return &wire{i, d} }), guard.Options{Wake: sfnwake.New(i)})
+	g, err := guard.New(w.store.WrapDriver(func(d driver.Driver) driver.Driver { return &wire{i, d} }), guard.Options{Wake: sfnwake.New(i), Wait: time.Minute})
 	require.NoError(w.t, err)
 	type reply struct {
 		answer Answer
@@ -460,10 +526,10 @@ func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.D
 	}
 	replies := make(chan reply, 1)
 	w.late.Go(func() {
-		run, cancel := context.WithTimeout(lambdacontext.NewContext(w.ctx, &lambdacontext.LambdaContext{AwsRequestID: "r"}), 10*time.Second)
+		run, cancel := context.WithTimeout(lambdacontext.NewContext(w.ctx, &lambdacontext.LambdaContext{AwsRequestID: "r"}), time.Minute)
 		defer cancel()
 		if i.goesOn() {
-			a, err := handler(g, sfnwake.New(i))(run, in)
+			a, err := do(run, g, i)
 			if i.goesOn() {
 				replies <- reply{a, err}
 			}
@@ -510,6 +576,12 @@ func (i *invocation) goesOn() bool {
 	w.mu.Unlock()
 	<-w.ctx.Done()
 	return false
+}
+
+func (i *invocation) isDead() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.dead
 }
 
 // SendTaskSuccess is that of Step Functions, on a bad way.
@@ -654,6 +726,20 @@ func (s *wire) Do(ctx context.Context, key string, r driver.Request) (driver.Ans
 	return a, err
 }
 
+// Await tells a run that waits of its hand-over. From then on the run may be at work.
+func (s *wire) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if !s.i.goesOn() {
+		return driver.Answer{}, ctx.Err()
+	}
+	a, err := s.Driver.Await(ctx, key, r)
+	if a.Outcome == driver.Granted {
+		s.i.e.w.mu.Lock()
+		defer s.i.e.w.mu.Unlock()
+		s.i.e.w.applied(s.i, r, a)
+	}
+	return a, err
+}
+
 // wakeFirst is the mistake: the first in the queue is woken before the key is handed over to it.
 func (s *wire) wakeFirst(ctx context.Context, key string) {
 	w := s.i.e.w
@@ -673,7 +759,8 @@ func (s *wire) wakeFirst(ctx context.Context, key string) {
 
 // applied looks at what the store has done. It is called with the lock held.
 func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
-	e := w.owners[r.Owner]
+	e := i.e
+	w.owners[r.Owner] = e // a run that waits has made its owner just now
 	at := slices.Index(w.queue, r.Owner)
 	leave := func() {
 		if at >= 0 {
@@ -692,9 +779,13 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 			e.place = w.places
 			w.counts["places"]++
 		}
-	case r.Kind == driver.Acquire && a.Outcome == driver.Granted && a.Fence > w.fence:
+	case r.Kind == driver.Leave && a.Outcome == driver.Done:
+		leave()
+	case r.Kind == driver.Leave && a.Outcome == driver.Holding: // it gives the lease back
+		w.fence, w.offer = a.Fence, nil
+	case (r.Kind == driver.Acquire || r.Kind == driver.AwaitTurn) && a.Outcome == driver.Granted && a.Fence > w.fence:
 		w.fence = a.Fence
-		if o := w.offer; o != nil && o.to == e && time.Since(o.at) <= lockstore.MaxParked {
+		if o := w.offer; o != nil && o.to == e && time.Since(o.at) <= o.turn {
 			w.offer = nil
 			w.counts["turns that were used"]++
 			if e.place < w.served {
@@ -714,15 +805,18 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 			w.offer = nil
 		}
 	}
-	for n, owner := range a.Wake {
+	for n, owner := range slices.Concat(a.Wake, a.HandedOver) {
 		if n > 0 || len(w.queue) == 0 || w.queue[0] != owner {
 			w.fail("the key is handed over to another than the first in the queue")
 			continue
 		}
 		w.queue = w.queue[1:]
 		to := w.owners[owner]
-		w.offer = &offer{to: to, at: time.Now(), by: i, disturbed: to.status != "" || to.ctx.Err() != nil}
-		w.counts["hand-overs"]++
+		w.offer = &offer{to: to, at: time.Now(), turn: lockstore.Turn, by: i, disturbed: to.status != "" || to.ctx.Err() != nil}
+		if len(a.Wake) > 0 {
+			w.offer.turn = lockstore.MaxParked
+		}
+		w.counts[fmt.Sprint("hand-overs with a turn of ", w.offer.turn)]++
 	}
 }
 
