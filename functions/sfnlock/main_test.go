@@ -3,6 +3,8 @@ package main
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/lambdalock/lambdalock/functions/internal/functest"
 )
 
@@ -20,5 +22,11 @@ func TestEvents(t *testing.T) {
 		"sfnlock-busy":       held,
 		"sfnlock-renew-lost": free,
 		"sfnlock-running":    free,
+		"sfnlock-waits": func(t *testing.T, w functest.World) {
+			held(t, w)
+			status, err := w.Store.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, 1, status.Parked)
+		},
 	})
 }

@@ -111,8 +111,11 @@ func (f fixture) unused() fixture {
 	return f
 }
 
-// release is the event that releases the lock which the answer grants. ok is false
-// where the answer grants no lock.
+// parks says that the event is of a state that waits, with a place that only some stores have.
+func (f fixture) parks() bool { return bytes.Contains(f.Event, []byte(`"taskToken"`)) }
+
+// release is the event that releases the lock which the answer grants, or leaves the queue. ok is false
+// where the answer grants neither.
 func (f fixture) release(answer []byte) (event fixture, ok bool) {
 	var granted struct {
 		Body  string // of the lock service
@@ -127,6 +130,10 @@ func (f fixture) release(answer []byte) (event fixture, ok bool) {
 	case e["action"] == "acquire" && granted.Fence > 0:
 		e["action"], e["fence"] = "release", granted.Fence
 		delete(e, "ttl")
+	case f.parks() && !f.fails():
+		e["action"] = "abandon"
+		delete(e, "ttl")
+		delete(e, "taskToken")
 	case json.Unmarshal([]byte(granted.Body), &body) == nil && body.Token != "":
 		context, _ := e["requestContext"].(map[string]any)
 		context["http"] = map[string]string{"method": http.MethodDelete}

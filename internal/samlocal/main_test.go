@@ -43,7 +43,7 @@ func TestSAM(t *testing.T) {
 				all.once = at.serve(t, oneByOne).once
 			}
 			if name == "ZooKeeper" {
-				all.withoutLockService(t)
+				all.onZooKeeper(t)
 				return
 			}
 			all.run(t)

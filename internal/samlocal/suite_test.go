@@ -91,9 +91,9 @@ func (s *suite) run(t *testing.T) {
 	}
 }
 
-// withoutLockService runs what needs no lock service, which is not built for every store.
-func (s *suite) withoutLockService(t *testing.T) {
-	s.fixtures = slices.DeleteFunc(s.fixtures, func(f fixture) bool { return strings.HasPrefix(f.Name, "locks") })
+// onZooKeeper runs what needs neither the lock service, which is not built for it, nor parked places.
+func (s *suite) onZooKeeper(t *testing.T) {
+	s.fixtures = slices.DeleteFunc(s.fixtures, func(f fixture) bool { return strings.HasPrefix(f.Name, "locks") || f.parks() })
 	t.Run("events", s.events)
 	require.NoError(t, s.ctx.Err())
 	t.Run(atOnceName, s.atOnce)

@@ -333,11 +333,15 @@ func (d deployment) event(t *testing.T, variables map[string]string, known []tem
 	require.NoError(t, eventfiles.SameAnswer(f.Want, r.Payload), "%q", e.Logs())
 	require.NoError(t, e.Close()) // then its log is whole
 	d.used.hides(t, string(r.Payload))
-	d.used.hides(t, strings.Join(e.Logs(), "\n"), bearers(r.Payload)...)
+	d.used.hides(t, strings.Join(e.Logs(), "\n"), bearers(f.Event, r.Payload)...)
 }
 
-// bearers are the tokens in an answer: its caller's secrets, so not the log's.
-func bearers(answer []byte) (tokens []string) {
+// bearers are the tokens in an event and in its answer: its caller's secrets, so not the log's.
+func bearers(event, answer []byte) (tokens []string) {
+	var waits struct{ TaskToken string }
+	if json.Unmarshal(event, &waits) == nil && waits.TaskToken != "" {
+		tokens = append(tokens, waits.TaskToken)
+	}
 	var response struct{ Body string }
 	var body struct{ Token string }
 	if json.Unmarshal(answer, &response) == nil && json.Unmarshal([]byte(response.Body), &body) == nil && body.Token != "" {
