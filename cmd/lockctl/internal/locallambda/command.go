@@ -73,6 +73,11 @@ Critical sections are read from the report lines of the guard, so the function h
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
 be known: functions/internal/unguarded shows how.
 
+If the event has {{token}}, it is of a state of Step Functions that waits for a task token: {{token}}
+becomes a new token each time, and lockctl takes it back as SendTaskSuccess at the function's
+AWS_ENDPOINT_URL_SFN. A run is parked if it answers without an error and its lock was busy: no
+function runs until the token comes back, or for 60 s, and then the event comes again.
+
 With --max-holders N up to N environments may have a key at once, and only what is beyond that
 counts as an overlap. The function gets LOCK_MAX_HOLDERS=N, which boot.MustGuardFromEnv reads. A
 function that uses idempotency or a cooldown refuses it and does not start.

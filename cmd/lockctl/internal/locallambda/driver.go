@@ -1,6 +1,7 @@
 package locallambda
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -26,12 +27,19 @@ type driver struct {
 	settings
 	target target
 	event  eventTemplate
+	tokens *callbacks // nil if the event has no token
 	out    *printer
 }
 
 // phase sends all events to one build of the function.
 func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
 	run := rand.Text()[:8]
+	if bytes.Contains(d.event, []byte(tokenMark)) {
+		if d.tokens, err = takeCallbacks(); err != nil {
+			return phase{}, err
+		}
+		defer d.tokens.close()
+	}
 	if err := d.beforePhase(ctx, run); err != nil {
 		return phase{}, err
 	}
@@ -156,13 +164,15 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 
 // one sends one event until it is answered for good. A busy answer is followed by
 // another try with a new request id, as a client would do. After a fault the event
-// comes again with its request id, as Lambda's retry of an asynchronous event does.
+// comes again with its request id, as Lambda's retry of an asynchronous event does. A run
+// whose event has a token and whose lock was busy is parked: it is tried again when the token comes back.
 func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attempt, err error) {
 	a.sent = time.Now()
 	defer func() { a.answered = time.Now() }()
 	id := ""
 	for {
-		r, hit, err := e.send(ctx, lambdatest.Event{Payload: event, ID: id})
+		s := d.tokens.state(event)
+		r, hit, err := e.send(ctx, lambdatest.Event{Payload: s.event, ID: id})
 		if err != nil {
 			return a, err
 		}
@@ -172,6 +182,17 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 			event = answer.rest
 		}
 		late := time.Since(a.sent) > retryTime
+		isParked := d.tokens != nil && !answer.busy && answer.failed == "" && e.reports.said().busy
+		if isParked && !late {
+			p, err := s.park(ctx)
+			if err != nil {
+				return a, err
+			}
+			a.parked = append(a.parked, p)
+			id = ""
+			continue
+		}
+		s.end()
 		switch {
 		case answer.busy && !late:
 			a.busy++
@@ -181,6 +202,9 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 		case answer.failed != "" && hit && !late:
 			a.sentAgain++
 			id = r.RequestID
+		case isParked:
+			a.failed = "parked for " + retryTime.String()
+			return a, nil
 		default:
 			a.failed, a.detail = answer.failed, answer.detail
 			if a.failed != "" {

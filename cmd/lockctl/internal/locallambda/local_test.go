@@ -234,6 +234,21 @@ func mostBars(t *testing.T, svg string) (most int) {
 	return most
 }
 
+// TestParked: each wait for the lock ends by a wake-up, and no function runs meanwhile.
+func TestParked(t *testing.T) {
+	t.Parallel()
+	s := echo(t, `{"id": "{{run}}-{{n}}", "key": "account/{{run}}", "taskToken": "{{token}}"}`)
+	s.function = build(t, "functions/internal/parked")
+	s.environments, s.events = 4, 16
+	p := phaseOf(t, s)
+	require.NoError(t, p.verdict())
+	assert.Equal(t, s.events, p.succeeded)
+	assert.Len(t, p.sections, s.events)
+	assert.Positive(t, p.parked)
+	assert.Equal(t, p.parked, p.woken)
+	assert.Equal(t, 1+p.parked, strings.Count(timeline("parked", []phase{p}), `<line class="parked"`), "with the legend")
+}
+
 // phaseOf runs the phase with the lock.
 func phaseOf(t *testing.T, s settings) phase {
 	t.Helper()

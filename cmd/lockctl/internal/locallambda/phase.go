@@ -30,6 +30,7 @@ type phase struct {
 type counts struct {
 	took                       time.Duration // until the last answer
 	succeeded, busy, sentAgain int
+	parked, woken              int            // waits without a running function; of these, those that a wake-up ended
 	failures                   map[string]int // by type
 	failure                    string         // the first one
 	unseen                     int            // events that succeeded without a section
@@ -46,6 +47,7 @@ type attempt struct {
 	requestIDs     []string // of all its tries
 	busy           int      // busy answers, after which it was tried again
 	sentAgain      int      // tries after a fault
+	parked         []parked // between its tries
 	failed         string   // the type of its failure; "" when it succeeded
 	detail         string   // of its failure
 	wrote          []string // what its environment wrote last before the failure
@@ -87,6 +89,12 @@ func (p *phase) finish() {
 	for i, a := range p.attempts {
 		p.busy += a.busy
 		p.sentAgain += a.sentAgain
+		p.parked += len(a.parked)
+		for _, wait := range a.parked {
+			if wait.woken {
+				p.woken++
+			}
+		}
 		p.took = max(p.took, a.answered.Sub(p.began))
 		if a.failed == "" {
 			p.succeeded++
@@ -116,7 +124,7 @@ func (p *phase) finish() {
 		// not waited since the event was sent.
 		n, known := event[s.requestID]
 		if known && s.fence > 0 && !seen[n] {
-			s.waiting = p.attempts[n].sent
+			s.waiting, s.parked = p.attempts[n].sent, p.attempts[n].parked
 			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
 		}
 		if known {

@@ -83,6 +83,9 @@ func (d *driver) variables() []string {
 	if d.maxHolders > 1 {
 		all = append(all, "LOCK_MAX_HOLDERS="+strconv.Itoa(d.maxHolders))
 	}
+	if d.tokens != nil {
+		all = append(all, "AWS_ENDPOINT_URL_SFN="+d.tokens.url)
+	}
 	for _, v := range d.env {
 		all = append(all, strings.NewReplacer(storeMark, d.target.url, redisMark, d.target.redis).Replace(v))
 	}

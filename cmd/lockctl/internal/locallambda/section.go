@@ -22,6 +22,7 @@ type section struct {
 	start, end  time.Time
 
 	waiting  time.Time // since when the client of its event waited; zero when not known
+	parked   []parked  // the parts of this wait without a running function
 	until    time.Time // end; for a lease that was lost in a freeze, the begin of the freeze
 	thawed   time.Time // the end of such a freeze
 	overlaps bool      // more sections of the key than may ran at the same time

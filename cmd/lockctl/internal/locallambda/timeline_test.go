@@ -3,6 +3,7 @@ package locallambda
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
@@ -73,6 +74,31 @@ func TestTimelineShowsFaults(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(svg, `<rect class="frozen"`)-legend)
 	assert.Equal(t, 1, strings.Count(svg, `<path class="killed"`)-legend)
 	assert.Zero(t, strings.Count(svg, `<rect class="bad"`)-legend)
+}
+
+// A parked wait is dotted, and what is between it and the event, or its run, is not.
+func TestTimelineShowsParkedRuns(t *testing.T) {
+	p := madeUp("with the lock", [2]int{10, 20}, [2]int{100, 120})
+	p.attempts[1].sent = at(5)
+	p.attempts[1].parked = []parked{{from: at(15), to: at(60)}, {from: at(65), to: at(95), woken: true}}
+	p.finish()
+	svg := timeline("payout", []phase{p})
+	all := texts(t, svg)
+	assert.Contains(t, all, "parked: no function runs")
+	assert.Contains(t, all, "parked for account/7, 15 ms to 60 ms, not woken\n")
+	assert.Contains(t, all, "parked for account/7, 65 ms to 95 ms\n")
+	var lines []string
+	for _, l := range regexp.MustCompile(`<line class="(wait|parked)" x1="([\d.]+)" y1="\d+" x2="([\d.]+)"`).FindAllStringSubmatch(svg, -1)[2:] { // behind the legend
+		lines = append(lines, strings.Join(l[1:], " "))
+	}
+	x := func(ms int) string { return fmt.Sprintf("%.1f", leftMargin+float64(plotWidth)*float64(ms)/120) }
+	assert.Equal(t, []string{
+		"wait " + x(0) + " " + x(10),
+		"wait " + x(5) + " " + x(15), "parked " + x(15) + " " + x(60), "wait " + x(60) + " " + x(65), "parked " + x(65) + " " + x(95), "wait " + x(95) + " " + x(100),
+	}, lines)
+	assert.Contains(t, table([]phase{p}, false), "parked / of these woken                  2 / 1\n")
+	assert.NotContains(t, timeline("payout", twoPhases()), "parked: ")
+	assert.NotContains(t, table(twoPhases(), false), "parked")
 }
 
 // TestTimelineHasOneScale: the same work is as wide in both phases, however long
