@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -14,6 +16,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -735,6 +738,70 @@ func TestCheckOfAKey(t *testing.T) {
 			assert.NotContains(t, after.out, token)
 		})
 	}
+}
+
+// Each command that hands a key over to a parked run wakes it. If it cannot, it does its work, and says so.
+func TestWakesParkedRuns(t *testing.T) {
+	tokens, denied := make(chan string, 10), atomic.Bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var in struct{ TaskToken string }
+		assert.NoError(t, json.NewDecoder(r.Body).Decode(&in))
+		tokens <- in.TaskToken
+		if denied.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"__type": "AccessDeniedException", "message": "no"}`)
+			return
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	t.Setenv("AWS_ENDPOINT_URL_SFN", server.URL)
+	t.Setenv("AWS_REGION", "eu-central-1")
+	p := at(t, "redis://"+testservers.Redis(t))
+	park := func(key string) {
+		_, err := p.store.Acquire(t.Context(), lockstore.Request{
+			Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParked, Address: lockstore.TaskToken("token-of-" + key),
+		})
+		refusal, ok := errors.AsType[*lockstore.Refused](err)
+		require.True(t, ok && refusal.QueuePosition == 1, "%v", err)
+	}
+	revoke := func(key string) result {
+		lease := p.take(key, "hangs")
+		park(key)
+		return p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(lease), key)
+	}
+	for key, command := range map[string]func(key string) result{
+		"revoke": revoke,
+		"resolve": func(key string) result {
+			lease := p.starts(t, key)
+			park(key)
+			p.awaitDoubt(t, key)
+			return p.lockctl("resolve", "--fence", fence(lease), key, "no-effect")
+		},
+		"run": func(key string) result {
+			cmd, out, stderr := p.command("run", key, "--", "cat")
+			in, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			require.Equal(t, 0, p.lockctl("watch", "--until", "held", key).status)
+			park(key)
+			require.NoError(t, in.Close())
+			_ = cmd.Wait() // the test looks at the status
+			return result{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+		},
+	} {
+		r := command(key)
+		assert.Equal(t, 0, r.status, r.err)
+		assert.NotContains(t, r.err, "warning")
+		require.Len(t, tokens, 1, key)
+		assert.Equal(t, "token-of-"+key, <-tokens)
+	}
+	denied.Store(true)
+	r := revoke("denied")
+	assert.Equal(t, 0, r.status, r.err)
+	assert.Contains(t, r.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken: ")
+	assert.Contains(t, r.err, "states:SendTaskSuccess")
+	assert.NotContains(t, r.err, "token-of-")
 }
 
 // At a terminal revoke asks for what it would end.

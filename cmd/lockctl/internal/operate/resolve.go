@@ -26,8 +26,8 @@ type resolver struct {
 	version  string // of the result
 	time     time.Duration
 
-	store *lockstore.Store
-	out   io.Writer
+	store    *lockstore.Store
+	out, err io.Writer
 }
 
 // What resolve says about the work.
@@ -63,7 +63,7 @@ this fence; 75 while a lease of it lasts.`,
 		Args:              exit.Args(2, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out = output(cmd)
+			r.out, r.err = output(cmd), warnings(cmd)
 			r.key, r.how = args[0], args[1]
 			set := cmd.Flags().Changed
 			switch {
@@ -103,6 +103,7 @@ func (r *resolver) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	store = wakes(&r.Settings, store, r.err)
 	r.store = store
 	before, err := r.inspect(ctx)
 	if err != nil {

@@ -105,6 +105,7 @@ func (r *revoker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	store = wakes(&r.Settings, store, r.err)
 	r.store = store
 	seen, err := r.inspect(ctx)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -51,9 +52,9 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 	if IsLocalDynamoDB(u) && s.Profile == "" {
 		return getenv, openers, nil
 	}
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(s.Profile), config.WithRegion(s.Region))
+	cfg, err := s.awsConfig(ctx, s.Region)
 	if err != nil {
-		return nil, nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("the AWS configuration cannot be read: %w", err)}
+		return nil, nil, err
 	}
 	credentials := signer{cfg.Credentials}
 	withRegion := func(name string) string {
@@ -78,4 +79,38 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 		return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
 	}
 	return withRegion, openers, nil
+}
+
+func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, error) {
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(s.Profile), config.WithRegion(region))
+	if err != nil {
+		return cfg, &exit.Error{Status: exit.Config, Err: fmt.Errorf("the AWS configuration cannot be read: %w", err)}
+	}
+	return cfg, nil
+}
+
+// Wake wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that of the
+// flags, of the store's URL or of the AWS configuration.
+func (s *Settings) Wake(ctx context.Context, a lockstore.Address) error {
+	region := s.Region
+	if u, err := lockstore.ParseURL(s.url()); err == nil {
+		region = cmp.Or(region, u.Query().Get("region"))
+	}
+	cfg, err := s.awsConfig(ctx, region)
+	if err != nil {
+		return err
+	}
+	keys, err := cfg.Credentials.Retrieve(ctx)
+	if err != nil {
+		return fmt.Errorf("there are no AWS credentials to wake it with: %w", err)
+	}
+	known := map[string]string{
+		"AWS_REGION": cfg.Region, "AWS_ACCESS_KEY_ID": keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY": keys.SecretAccessKey, "AWS_SESSION_TOKEN": keys.SessionToken,
+		"AWS_ENDPOINT_URL_SFN": os.Getenv("AWS_ENDPOINT_URL_SFN"),
+	}
+	wake, err := sfnwake.FromEnv(func(name string) string { return known[name] })
+	if err != nil {
+		return err
+	}
+	return wake(ctx, a)
 }

@@ -92,7 +92,7 @@ func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*locksto
 	if s.Timeout < leastTimeout || s.Timeout > mostTimeout {
 		return nil, exit.WrongUsage("--timeout is %v; want %v to %v", s.Timeout, leastTimeout, mostTimeout)
 	}
-	url := cmp.Or(s.URL, os.Getenv(Variable))
+	url := s.url()
 	if url == "" {
 		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)}
 	}
@@ -102,6 +102,9 @@ func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*locksto
 	}
 	return open(ctx, url, getenv, slices.Concat(more, []lockstore.Opener{redisstore.Opener, zkstore.Opener}, aws)...)
 }
+
+// url is that of --store or of the environment.
+func (s *Settings) url() string { return cmp.Or(s.URL, os.Getenv(Variable)) }
 
 // Call calls the store within the time of --timeout. Its error has the exit status.
 func (s *Settings) Call(ctx context.Context, call func(context.Context) error) error {
