@@ -240,7 +240,7 @@ func TestPayoutsThatWait(t *testing.T) {
 		name := fmt.Sprintf("%s-%d", account, i)
 		all[name] = &payout{
 			name: name, account: account, input: map[string]any{"key": accounts.Key(account), "amount": amount}, attempts: map[string]int{},
-			pauses: map[string][]int{waitState: {20, 20, 500, 20}},
+			pauses: map[string][]int{waitState: {20, 20, 3000, 20}}, // who finds no place asks 20 times, on a busy machine, too
 		}
 	}
 	asked := func() (n int) {
