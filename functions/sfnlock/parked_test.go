@@ -81,11 +81,15 @@ func simulate(t *testing.T, seed uint64, total map[string]int64, plant func(*wor
 		rng := rand.New(rand.NewPCG(seed, 0))
 		w.troubles = []float64{0, 0.01, 0.04}[seed%3]
 		var all sync.WaitGroup
+		var lives []func()
 		for i := range 2 + rng.IntN(7) {
-			all.Go(w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i)))).live)
+			lives = append(lives, w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i)))).live)
 		}
 		for i := range rng.IntN(6) {
-			all.Go(w.simulated(fmt.Sprint("r", i), rand.New(rand.NewPCG(seed, uint64(1001+i)))).visit)
+			lives = append(lives, w.simulated(fmt.Sprint("r", i), rand.New(rand.NewPCG(seed, uint64(1001+i)))).visit)
+		}
+		for _, live := range lives {
+			all.Go(live)
 		}
 		all.Wait()
 		w.mu.Lock()
