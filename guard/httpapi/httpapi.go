@@ -22,18 +22,12 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"math"
-	"math/rand/v2"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 )
 
 // Request and Response are those of an HTTP API and of a function URL, which
@@ -77,64 +71,17 @@ func (e *workError) Unwrap() error { return e.error }
 
 // Problem returns the answer to a guard's error, or false if err is none.
 func Problem(err error) (Response, bool) {
-	switch e := err.(type) {
-	case *guard.LockBusy:
-		detail := "Another request is working on the same resource. Try again."
-		switch e.State {
-		case lockstore.InDoubt:
-			detail = "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first."
-		case lockstore.Completed, lockstore.Cooldown:
-			detail = "The work on the same resource is done, and the resource stays closed for a while."
-		case lockstore.Reserved:
-			detail = "Other requests have waited longer for the same resource. Try again."
-		}
-		return tryAgain(http.StatusConflict, detail, retryAfter(e)), true
-	case *guard.LockInvalid:
-		detail := "The key cannot be locked."
-		if e.Err != nil {
-			detail = e.Err.Error()
-		}
-		return NewProblem(http.StatusBadRequest, detail, nil), true
-	case *guard.LockDeadline:
-		return tryAgain(http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1), true
-	case *guard.LockStoreUnavailable:
-		return tryAgain(http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1), true
-	case *guard.LockLost:
-		return NewProblem(http.StatusInternalServerError, "The lock was lost while working. The request may have been carried out, fully or in part.", nil), true
-	case *guard.LockCorrupt:
-		return NewProblem(http.StatusInternalServerError, "The lock cannot be used, and the request was not begun.", nil), true
+	p, ok := httpanswer.OfLock(err)
+	if !ok {
+		return Response{}, false
 	}
-	return Response{}, false
+	return response(p), true
 }
 
-// retryAfter is after how many seconds a caller should ask again.
-//
-//	the work is done           until the key is free, rounded up
-//	the key is in doubt        0: it does not become free by itself
-//	otherwise                  1 to 5, at random, so that callers who were refused together
-//	                           do not come back together. The longer the holder has had
-//	                           the lock, by its own clock, the longer the time may be
-//
-// The rest of a lease would be too long, because most holders release early.
-func retryAfter(busy *guard.LockBusy) int {
-	switch busy.State {
-	case lockstore.InDoubt:
-		return 0
-	case lockstore.Completed, lockstore.Cooldown:
-		return max(1, int(math.Ceil(busy.Remaining.Seconds())))
-	}
-	longest := 1
-	if since := busy.Holder.Since; !since.IsZero() {
-		longest = int(min(max(time.Since(since), time.Second), 5*time.Second) / time.Second)
-	}
-	return 1 + rand.IntN(longest)
-}
-
-// tryAgain has no header if seconds is 0.
-func tryAgain(status int, detail string, seconds int) Response {
-	answer := NewProblem(status, detail, nil)
-	if seconds > 0 {
-		answer.Headers["Retry-After"] = strconv.Itoa(seconds)
+func response(p httpanswer.Problem) Response {
+	answer := NewProblem(p.Status, p.Detail, nil)
+	if p.RetryAfter > 0 {
+		answer.Headers["Retry-After"] = strconv.Itoa(p.RetryAfter)
 	}
 	return answer
 }
@@ -144,11 +91,6 @@ func tryAgain(status int, detail string, seconds int) Response {
 // people. extra are further members, for programs; it may be nil. A value of extra that
 // has no JSON form panics.
 func NewProblem(status int, detail string, extra map[string]any) Response {
-	members := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail}
-	maps.Copy(members, extra)
-	body, err := json.Marshal(members)
-	if err != nil {
-		panic(err)
-	}
-	return Response{StatusCode: status, Headers: map[string]string{"Content-Type": "application/problem+json"}, Body: string(body)}
+	body := httpanswer.Body(status, detail, extra)
+	return Response{StatusCode: status, Headers: map[string]string{"Content-Type": httpanswer.ContentType}, Body: string(body)}
 }

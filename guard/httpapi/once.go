@@ -3,21 +3,16 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 )
 
 // IdempotencyKey is the header of a request that names what is to be done once.
-const IdempotencyKey = "Idempotency-Key"
-
-// maxIdempotencyKey bounds the key in the header, in bytes.
-const maxIdempotencyKey = 255
+const IdempotencyKey = httpanswer.Header
 
 // OnceOptions are the settings of Once.
 type OnceOptions struct {
@@ -64,151 +59,31 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 // The lock that next gets is that of OnceOptions.Key. Without one it is that of the result's
 // key, and for a request without the header it is zero.
 func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
-	mistake := opt.check(next)
-	if err := o.Validate(); err != nil {
-		mistake = err
-	}
 	if opt.Fingerprint == nil {
 		opt.Fingerprint = queryAndBody
 	}
+	once := &httpanswer.Once[Request, Response]{
+		Package: "httpapi", Once: o, Next: next,
+		Caller: opt.Caller, Optional: opt.Optional, Lock: opt.Lock, LockKey: opt.Key,
+		Key: func(in Request) (string, error) { return idempotencyKey(in.Headers) },
+		Scope: func(in Request) (api, route string) {
+			return cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none")
+		},
+		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
+			return []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Fingerprint(in)}, nil
+		},
+		Answer:         response,
+		Status:         func(answer Response) int { return answer.StatusCode },
+		WithoutCookies: withoutCookies,
+		Replayed:       replayed,
+	}
+	mistake := once.Check()
 	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
 		if mistake != nil {
 			return Response{}, mistake
 		}
-		key, err := idempotencyKey(in.Headers)
-		if err == nil && key == "" && !opt.Optional {
-			err = errors.New("the header " + IdempotencyKey + " is missing")
-		}
-		if err != nil {
-			return NewProblem(http.StatusBadRequest, err.Error(), nil), nil
-		}
-		r := &request{opt: opt, in: in, next: next}
-		if key == "" {
-			_, err := r.work(ctx, guard.Lock{})
-			return r.answered(idempotency.Unmarked(err))
-		}
-		caller, err := opt.Caller(ctx, in)
-		if err == nil && caller == "" {
-			err = errors.New("the caller has no name")
-		}
-		if err != nil {
-			return NewProblem(http.StatusBadRequest, err.Error(), nil), nil
-		}
-		call := idempotency.NewCall("http", cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none"), caller, key)
-		call.Fingerprint = []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Fingerprint(in)}
-		result, replay, err := idempotency.Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (Response, error) {
-			answer, err := r.work(ctx, lock)
-			if err == nil {
-				err = notStored(answer, o.InDoubt())
-			}
-			return withoutCookies(answer), err
-		})
-		if replay != nil {
-			// What Prepare or an operator has stored may have cookies.
-			return replayed(withoutCookies(result)), nil
-		}
-		return r.answered(err)
+		return once.Handle(ctx, in)
 	})
-}
-
-func (opt OnceOptions) check(next guard.Handler[Request, Response]) error {
-	switch {
-	case next == nil:
-		return errors.New("httpapi: the handler is nil")
-	case opt.Caller == nil:
-		return errors.New("httpapi: OnceOptions.Caller is nil; want a function, or AnyCaller")
-	case (opt.Lock == nil) != (opt.Key == nil):
-		return errors.New("httpapi: only one of OnceOptions.Lock and OnceOptions.Key is given")
-	case opt.Lock != nil:
-		return opt.Lock.Validate()
-	}
-	return nil
-}
-
-// request is one request whose work runs.
-type request struct {
-	opt  OnceOptions
-	in   Request
-	next guard.Handler[Request, Response]
-
-	answer Response // of the handler
-	own    error    // of the handler
-	inner  error    // of the lock inside
-}
-
-// work runs the handler, under the lock of opt.Key if there is one.
-func (r *request) work(ctx context.Context, lock guard.Lock) (Response, error) {
-	if r.opt.Lock == nil {
-		r.answer, r.own = r.next(ctx, lock, r.in)
-		return r.answer, r.own
-	}
-	key, err := r.opt.Key(ctx, r.in)
-	if err != nil {
-		r.inner = &guard.LockInvalid{Key: key, Err: err}
-		return Response{}, idempotency.NoEffect(r.inner)
-	}
-	started := false
-	err = r.opt.Lock.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
-		started = true
-		r.answer, r.own = r.next(ctx, lock, r.in)
-		return r.own
-	})
-	// An error of the handler's may be of a type that == cannot compare.
-	if lost, ok := err.(*guard.LockLost); !started || ok && !errors.Is(r.own, lost) {
-		r.inner = err
-	}
-	if !started {
-		err = idempotency.NoEffect(err)
-	}
-	return r.answer, err
-}
-
-// answered is what the caller of the first request gets.
-func (r *request) answered(err error) (Response, error) {
-	if r.inner != nil && err == r.inner {
-		if answer, ok := Problem(err); ok {
-			return answer, nil
-		}
-		return Response{}, err
-	}
-	if r.own != nil && errors.Is(r.own, err) {
-		return r.answer, err
-	}
-	const of = "request with this " + IdempotencyKey
-	switch e := err.(type) {
-	case nil, *passing:
-		return r.answer, nil
-	case *guard.LockBusy:
-		return tryAgain(http.StatusConflict, "A "+of+" is still being worked on. Try again.", retryAfter(e)), nil
-	case *idempotency.RepeatMismatch:
-		return NewProblem(http.StatusUnprocessableEntity, "Another "+of+" was sent before.", nil), nil
-	case *idempotency.RepeatInDoubt:
-		return NewProblem(http.StatusInternalServerError, "The first "+of+" was started, and nobody knows whether it was carried out.", nil), nil
-	case *idempotency.RepeatNoAnswer:
-		return NewProblem(http.StatusInternalServerError, "The first "+of+" was carried out, and its answer is not there to be sent again.", nil), nil
-	}
-	if answer, ok := Problem(err); ok {
-		return answer, nil
-	}
-	return r.answer, err
-}
-
-// passing is the end of work whose answer only its own caller gets.
-type passing struct{ status int }
-
-func (e *passing) Error() string {
-	return fmt.Sprintf("an answer with status %d is not stored", e.status)
-}
-
-// notStored returns an error for an answer after which the work may run again.
-func notStored(answer Response, inDoubt idempotency.Doubt) error {
-	switch status := answer.StatusCode; {
-	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly, status == http.StatusTooManyRequests:
-		return idempotency.NoEffect(&passing{status})
-	case status >= 500 && inDoubt == idempotency.AtLeastOnce:
-		return &passing{status}
-	}
-	return nil
 }
 
 // withoutCookies is an answer without what belongs to one session.
@@ -234,64 +109,13 @@ func replayed(answer Response) Response {
 // queryAndBody is OnceOptions.Fingerprint where it is nil.
 func queryAndBody(in Request) any { return []string{in.RawQueryString, in.Body} }
 
-// idempotencyKey reads the header: text in quotes, or the text alone, which most clients
-// send. It is "" if there is none.
-func idempotencyKey(headers map[string]string) (key string, err error) {
-	found := false
+// idempotencyKey reads the header, in whatever case its name is.
+func idempotencyKey(headers map[string]string) (string, error) {
+	var values []string
 	for name, value := range headers {
-		if !strings.EqualFold(name, IdempotencyKey) {
-			continue
-		}
-		if found {
-			return "", errors.New("the header " + IdempotencyKey + " is there more than once")
-		}
-		found = true
-		if key, err = parseKey(strings.Trim(value, " \t")); err != nil {
-			return "", err
+		if strings.EqualFold(name, IdempotencyKey) {
+			values = append(values, value)
 		}
 	}
-	return key, nil
-}
-
-// parseKey reads a string as RFC 8941 has it, or a word without quotes.
-func parseKey(value string) (string, error) {
-	if len(value) > 2*maxIdempotencyKey+2 { // each character may be escaped
-		return "", errLongKey()
-	}
-	var b strings.Builder
-	inner, quoted := strings.CutPrefix(value, `"`)
-	closed := !quoted
-	for i := 0; i < len(inner); i++ {
-		c := inner[i]
-		switch {
-		case c < ' ' || c > '~', !quoted && (c == ' ' || c == ',' || c == ';' || c == '"'):
-			return "", errKey()
-		case quoted && c == '"':
-			if closed = i == len(inner)-1; !closed {
-				return "", errKey()
-			}
-			continue
-		case quoted && c == '\\':
-			if i++; i == len(inner) || inner[i] != '"' && inner[i] != '\\' {
-				return "", errKey()
-			}
-			c = inner[i]
-		}
-		b.WriteByte(c)
-	}
-	switch {
-	case !closed || b.Len() == 0:
-		return "", errKey()
-	case b.Len() > maxIdempotencyKey:
-		return "", errLongKey()
-	}
-	return b.String(), nil
-}
-
-func errKey() error {
-	return errors.New("the header " + IdempotencyKey + ` is not one key: want one text in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324", or a word without spaces, commas and semicolons`)
-}
-
-func errLongKey() error {
-	return fmt.Errorf("the header "+IdempotencyKey+" is too long; want a key of at most %d bytes", maxIdempotencyKey)
+	return httpanswer.Key(values)
 }

@@ -199,26 +199,6 @@ func TestOnceHeader(t *testing.T) {
 	}
 }
 
-func FuzzIdempotencyKey(f *testing.F) {
-	f.Add("k", `"k"`)
-	f.Add(`"a\"b"`, `"a\\b"`)
-	f.Fuzz(func(t *testing.T, a, b string) {
-		x, errX := parseKey(a)
-		y, errY := parseKey(b)
-		if errX != nil || errY != nil {
-			return
-		}
-		require.NotEmpty(t, x)
-		require.LessOrEqual(t, len(x), maxIdempotencyKey)
-		again, err := parseKey(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(x) + `"`)
-		require.NoError(t, err)
-		require.Equal(t, x, again)
-		if (a[0] == '"') == (b[0] == '"') && a[0] != '"' {
-			require.Equal(t, a == b, x == y)
-		}
-	})
-}
-
 func TestOnceOptional(t *testing.T) {
 	a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{Optional: true})
 	for range 2 {

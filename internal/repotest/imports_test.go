@@ -36,6 +36,7 @@ var layers = []struct {
 	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
+	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
 	{"guard/sfnwake", []string{"lockstore", "internal/awscreds"}},

@@ -1,0 +1,108 @@
+// Package httpanswer is the code that httpapi and httpguard share: what a request gets in
+// place of the handler's answer, and work that is done once for each Idempotency-Key.
+package httpanswer
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// Problem is an answer in place of the handler's.
+type Problem struct {
+	Status     int
+	Detail     string // a sentence for people
+	RetryAfter int    // in seconds; 0 is no header
+}
+
+// ContentType is that of Body.
+const ContentType = "application/problem+json"
+
+// Body is a problem of RFC 9457, with further members. A value that has no JSON form panics.
+func Body(status int, detail string, extra map[string]any) []byte {
+	members := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail}
+	maps.Copy(members, extra)
+	body, err := json.Marshal(members)
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// OfLock is the answer to a guard's error, or false if err is none.
+func OfLock(err error) (p Problem, ok bool) {
+	switch e := err.(type) {
+	case *guard.LockBusy:
+		detail := "Another request is working on the same resource. Try again."
+		switch e.State {
+		case lockstore.InDoubt:
+			detail = "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first."
+		case lockstore.Completed, lockstore.Cooldown:
+			detail = "The work on the same resource is done, and the resource stays closed for a while."
+		case lockstore.Reserved:
+			detail = "Other requests have waited longer for the same resource. Try again."
+		}
+		return Problem{http.StatusConflict, detail, retryAfter(e)}, true
+	case *guard.LockInvalid:
+		detail := "The key cannot be locked."
+		if e.Err != nil {
+			detail = e.Err.Error()
+		}
+		return Problem{Status: http.StatusBadRequest, Detail: detail}, true
+	case *guard.LockDeadline:
+		return Problem{http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1}, true
+	case *guard.LockStoreUnavailable:
+		return Problem{http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1}, true
+	case *guard.LockLost:
+		return Problem{Status: http.StatusInternalServerError, Detail: "The lock was lost while working. The request may have been carried out, fully or in part."}, true
+	case *guard.LockCorrupt:
+		return Problem{Status: http.StatusInternalServerError, Detail: "The lock cannot be used, and the request was not begun."}, true
+	}
+	return Problem{}, false
+}
+
+// ofRepeat is the answer to an error of idempotency.Do, or false if err is none.
+func ofRepeat(err error) (p Problem, ok bool) {
+	const of = "request with this " + Header
+	switch e := err.(type) {
+	case *guard.LockBusy:
+		return Problem{http.StatusConflict, "A " + of + " is still being worked on. Try again.", retryAfter(e)}, true
+	case *idempotency.RepeatMismatch:
+		return Problem{Status: http.StatusUnprocessableEntity, Detail: "Another " + of + " was sent before."}, true
+	case *idempotency.RepeatInDoubt:
+		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out."}, true
+	case *idempotency.RepeatNoAnswer:
+		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was carried out, and its answer is not there to be sent again."}, true
+	}
+	return OfLock(err)
+}
+
+// retryAfter is after how many seconds a caller should ask again.
+//
+//	the work is done           until the key is free, rounded up
+//	the key is in doubt        0: it does not become free by itself
+//	otherwise                  1 to 5, at random, so that callers who were refused together
+//	                           do not come back together. The longer the holder has had
+//	                           the lock, by its own clock, the longer the time may be
+//
+// The rest of a lease would be too long, because most holders release early.
+func retryAfter(busy *guard.LockBusy) int {
+	switch busy.State {
+	case lockstore.InDoubt:
+		return 0
+	case lockstore.Completed, lockstore.Cooldown:
+		return max(1, int(math.Ceil(busy.Remaining.Seconds())))
+	}
+	longest := 1
+	if since := busy.Holder.Since; !since.IsZero() {
+		longest = int(min(max(time.Since(since), time.Second), 5*time.Second) / time.Second)
+	}
+	return 1 + rand.IntN(longest)
+}
