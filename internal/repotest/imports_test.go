@@ -51,7 +51,7 @@ var layers = []struct {
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
 	// Samples that are in no template.
 	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
-	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "lockstore", "lockstore/*store"}},
+	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
 	{"verify/...", []string{"boot", "guard/...", "lockstore/...", "internal/...", "verify/..."}},
@@ -126,6 +126,7 @@ var forbidden = map[string]map[string]string{
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
 	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/httpguard":    with(badDeps, lambdaModule+"/...", "a server runs anywhere", module+"/lockstore/*store", "main names the stores"),
 	"guard/otelguard":    with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
 	"guard/idempotency":  with(badDeps, lambdaModule+"/...", "an event of any kind may come again", module+"/lockstore/*store", "main names the stores"),
 	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),

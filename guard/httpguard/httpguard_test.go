@@ -1,0 +1,558 @@
+package httpguard
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// site is a guarded handler over a memory store.
+type site struct {
+	http.Handler
+	t     *testing.T
+	store *lockstore.Store
+	guard *guard.Guard
+	runs  int
+	log   bytes.Buffer
+
+	mu      sync.Mutex // a server calls on goroutines of its own
+	reports []guard.Report
+}
+
+func newSite(t *testing.T, opt guard.Options) *site {
+	t.Helper()
+	s := &site{t: t, store: memstore.New(nil)}
+	opt.Observe = func(_ context.Context, r guard.Report) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reports = append(s.reports, r)
+	}
+	g, err := guard.New(s.store, opt)
+	require.NoError(t, err)
+	s.guard = g
+	logTo(t, &s.log)
+	return s
+}
+
+func logTo(t *testing.T, w io.Writer) {
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(w, nil)))
+	t.Cleanup(func() { slog.SetDefault(before) })
+}
+
+func byPath(r *http.Request) (string, error) { return r.URL.Path, nil }
+
+func (s *site) counted(next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.runs++
+		next(w, r)
+	})
+}
+
+// wrapped is a site of Wrap, whose key is the path.
+func wrapped(t *testing.T, opt Options, next http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(t, guard.Options{})
+	middleware, err := Wrap(s.guard, byPath, opt)
+	require.NoError(t, err)
+	s.Handler = middleware(s.counted(next))
+	return s
+}
+
+// onced is a site of Once.
+func onced(t *testing.T, inDoubt idempotency.Doubt, opt OnceOptions, next http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(t, guard.Options{})
+	o, err := idempotency.New(s.guard, idempotency.Options{InDoubt: inDoubt})
+	require.NoError(t, err)
+	if opt.Caller == nil {
+		opt.Caller = AnyCaller
+	}
+	middleware, err := Once(o, opt)
+	require.NoError(t, err)
+	s.Handler = middleware(s.counted(next))
+	return s
+}
+
+func (s *site) serve(r *http.Request) *http.Response {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// post is a request with the key k.
+func post(body string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/x", strings.NewReader(body))
+	r.Header.Set("Idempotency-Key", "k")
+	return r
+}
+
+func body(t *testing.T, r *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// free checks that nobody holds a key, and that it was locked.
+func (s *site) free(key string) {
+	s.t.Helper()
+	status, err := s.store.Inspect(context.Background(), key)
+	require.NoError(s.t, err)
+	require.Positive(s.t, status.Fence)
+	require.Equal(s.t, lockstore.Free, status.State)
+}
+
+// outcome is that of the last run.
+func (s *site) outcome() guard.Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reports[len(s.reports)-1].Outcome
+}
+
+func TestTheHandlersLock(t *testing.T) {
+	_, ok := LockOf(t.Context())
+	require.False(t, ok)
+	var s *site
+	s = wrapped(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		lock, ok := LockOf(r.Context())
+		require.True(t, ok)
+		require.Equal(t, "/x", lock.Key)
+		require.Positive(t, lock.Fence)
+		status, err := s.store.Inspect(r.Context(), lock.Key)
+		require.NoError(t, err)
+		require.Equal(t, lock.Fence, status.Fence)
+		fmt.Fprint(w, "done")
+	})
+	require.Equal(t, "done", body(t, s.serve(httptest.NewRequest(http.MethodGet, "/x", nil))))
+	s.free("/x")
+}
+
+// Headers of middlewares outside stay, as with http.TimeoutHandler.
+func TestHeadersFromOutside(t *testing.T) {
+	s := wrapped(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Both", "inside")
+		w.WriteHeader(http.StatusNoContent)
+		w.Header().Set("Late", "x")
+		w.WriteHeader(http.StatusOK)
+	})
+	w := httptest.NewRecorder()
+	w.Header().Set("Request-Id", "7")
+	w.Header().Set("Both", "outside")
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/x", nil))
+	require.Equal(t, http.StatusNoContent, w.Code)
+	require.Equal(t, http.Header{"Request-Id": {"7"}, "Both": {"inside"}}, w.Result().Header)
+}
+
+func TestAnswersThatCannotBeSent(t *testing.T) {
+	for name, c := range map[string]struct {
+		next http.HandlerFunc
+		says string
+	}{
+		"more than MaxAnswerBytes": {func(w http.ResponseWriter, _ *http.Request) {
+			_, err := io.WriteString(w, "12345678")
+			require.NoError(t, err)
+			_, err = io.WriteString(w, "9")
+			require.ErrorContains(t, err, "raise MaxAnswerBytes")
+			_, err = io.WriteString(w, "")
+			require.Error(t, err, "nothing more")
+		}, "more than 8 bytes"},
+		"a trailer": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "Sum")
+			_, _ = io.WriteString(w, "x")
+			w.Header().Set("Sum", "1")
+		}, "set a header instead"},
+		"a trailer that was not announced": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "x")
+			w.Header().Set(http.TrailerPrefix+"Sum", "1")
+		}, "set a header instead"},
+		"early hints": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusEarlyHints)
+			w.WriteHeader(http.StatusOK)
+		}, "status 103"},
+		"another protocol": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, "status 101"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := wrapped(t, Options{MaxAnswerBytes: 8}, c.next)
+			answer := s.serve(post(""))
+			require.Equal(t, http.StatusInternalServerError, answer.StatusCode)
+			require.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"))
+			require.Contains(t, body(t, answer), "The answer cannot be sent")
+			require.Contains(t, s.log.String(), c.says)
+			s.free("/x")
+
+			// It is an answer 500 of the handler.
+			for inDoubt, runs := range map[idempotency.Doubt]int{idempotency.AtLeastOnce: 2, idempotency.AtMostOnce: 1} {
+				s := onced(t, inDoubt, OnceOptions{MaxAnswerBytes: 8}, c.next)
+				first, second := s.serve(post("")), s.serve(post(""))
+				require.Equal(t, http.StatusInternalServerError, first.StatusCode)
+				require.Equal(t, http.StatusInternalServerError, second.StatusCode)
+				require.Equal(t, body(t, first), body(t, second))
+				require.Equal(t, runs == 1, second.Header.Get("Idempotent-Replayed") == "true")
+				require.Equal(t, runs, s.runs)
+			}
+		})
+	}
+}
+
+func TestNoStreams(t *testing.T) {
+	s := wrapped(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		_, ok := w.(http.Flusher)
+		require.False(t, ok)
+		err := http.NewResponseController(w).Flush()
+		require.ErrorIs(t, err, http.ErrNotSupported)
+		require.ErrorContains(t, err, "cannot be flushed; leave this handler out")
+		_, _, err = http.NewResponseController(w).Hijack()
+		require.ErrorIs(t, err, http.ErrNotSupported)
+		require.ErrorContains(t, err, "cannot be hijacked; leave this handler out")
+		fmt.Fprint(w, "all the same")
+	})
+	require.Equal(t, "all the same", body(t, s.serve(post(""))))
+}
+
+// A server aborts the connection, and the lock is free.
+func TestPanics(t *testing.T) {
+	for name, fails := range map[string]func(){
+		"F04 http.ErrAbortHandler": func() { panic(http.ErrAbortHandler) },
+		"F04 another panic":        func() { panic("boom") },
+		"F04 Goexit":               runtime.Goexit,
+		"an invalid status":        func() { new(recorder).WriteHeader(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := wrapped(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprint(w, "half")
+				fails()
+			})
+			server := httptest.NewUnstartedServer(s)
+			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+			server.Start()
+			defer server.Close()
+			answer, err := server.Client().Post(server.URL+"/x", "", nil)
+			if err == nil {
+				defer answer.Body.Close()
+			}
+			require.Error(t, err)
+			s.free("/x")
+			require.Equal(t, guard.OutcomePanic, s.outcome())
+		})
+	}
+}
+
+func TestBodies(t *testing.T) {
+	calls := 0
+	opt := OnceOptions{MaxBodyBytes: 8, Caller: func(*http.Request) (string, error) { calls++; return "ann", nil }}
+	opt.Fingerprint = func(r *http.Request, b []byte) any {
+		read, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, string(b), string(read))
+		return string(b)
+	}
+	s := onced(t, idempotency.AtMostOnce, opt, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	require.Equal(t, "12345678", body(t, s.serve(post("12345678"))))
+	require.Equal(t, "12345678", body(t, s.serve(post("12345678"))))
+	sent := len(s.reports)
+	for status, r := range map[int]io.Reader{
+		http.StatusRequestEntityTooLarge: strings.NewReader("123456789"),
+		http.StatusBadRequest:            iotest.ErrReader(errors.New("reset")),
+	} {
+		request := post("")
+		request.Body = io.NopCloser(r)
+		answer := s.serve(request)
+		require.Equal(t, status, answer.StatusCode)
+		require.Equal(t, "application/problem+json", answer.Header.Get("Content-Type"))
+	}
+	request := post("1234")
+	request.Body = http.MaxBytesReader(httptest.NewRecorder(), request.Body, 3)
+	answer := s.serve(request)
+	require.Equal(t, http.StatusRequestEntityTooLarge, answer.StatusCode)
+	require.Contains(t, body(t, answer), "more than 3 bytes", "a bound outside")
+	require.Equal(t, sent, len(s.reports), "the guard was not asked")
+	require.Equal(t, 1, s.runs)
+}
+
+// Two bodies that are no UTF-8 are two requests. The key of the lock inside may come from the body.
+func TestBinaryBodiesAndAKeyFromTheBody(t *testing.T) {
+	s := newSite(t, guard.Options{})
+	o, err := idempotency.New(s.guard, idempotency.Options{})
+	require.NoError(t, err)
+	middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Lock: s.guard, Key: func(r *http.Request) (string, error) {
+		b, err := io.ReadAll(r.Body)
+		return fmt.Sprintf("%x", b), err
+	}})
+	require.NoError(t, err)
+	s.Handler = middleware(s.counted(func(w http.ResponseWriter, r *http.Request) {
+		lock, _ := LockOf(r.Context())
+		b, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(append([]byte(lock.Key+" "), b...))
+	}))
+	require.Equal(t, "fe \xfe", body(t, s.serve(post("\xfe"))))
+	require.Equal(t, "fe \xfe", body(t, s.serve(post("\xfe"))))
+	require.Equal(t, http.StatusUnprocessableEntity, s.serve(post("\xff")).StatusCode)
+	require.Equal(t, 1, s.runs)
+}
+
+// Each route has keys of its own. The operator's answer is in the form of docs/operations.md.
+func TestRoutesAndResolve(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
+	require.NotNil(t, found)
+	synctest.Test(t, func(t *testing.T) {
+		var lock guard.Lock
+		s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(_ http.ResponseWriter, r *http.Request) {
+			lock, _ = LockOf(r.Context())
+			if r.URL.Path == "/x" {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		mux := http.NewServeMux()
+		mux.Handle("POST /{name}", s.Handler)
+		mux.Handle("POST /y", s.Handler)
+		s.Handler = mux
+		require.Panics(t, func() { s.serve(post("")) })
+		require.Equal(t, "http/none/POST %2F{name}/any/k", lock.Key)
+		<-time.After(2 * time.Minute)
+		require.NoError(t, idempotency.ResolveEffect(t.Context(), s.store, lock.Key, lock.Fence, found[1], idempotency.Options{}))
+		answer := s.serve(post(""))
+		require.Equal(t, http.StatusCreated, answer.StatusCode)
+		require.Equal(t, "application/json", answer.Header.Get("Content-Type"))
+		require.Equal(t, `{"id": 7}`, body(t, answer))
+		r := post("")
+		r.URL.Path = "/y"
+		require.Equal(t, http.StatusOK, s.serve(r).StatusCode)
+		require.Equal(t, 2, s.runs)
+	})
+}
+
+// With Wrap the client's end is the handler's.
+func TestTheClientLeavesAPlainRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, guard.Options{Wait: time.Minute})
+		middleware, err := Wrap(s.guard, byPath, Options{})
+		require.NoError(t, err)
+		s.Handler = middleware(s.counted(func(_ http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			require.Equal(t, context.Canceled, context.Cause(r.Context()))
+			<-time.After(time.Second)
+		}))
+		send := func() (leave func(), left <-chan struct{}) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				s.serve(post("").WithContext(ctx))
+			}()
+			synctest.Wait()
+			return cancel, done
+		}
+		leaveFirst, first := send()
+		leaveSecond, second := send()
+		leaveSecond()
+		<-second
+		require.Equal(t, guard.OutcomeDeadline, s.outcome(), "it waited, and its place is free")
+		leaveFirst()
+		<-first
+		require.Equal(t, guard.OutcomeOK, s.outcome())
+		require.Equal(t, 1, s.runs)
+		s.free("/x")
+	})
+}
+
+// With the header the request goes on without its client, but not without time or lease.
+func TestTheClientLeavesARequestWithAKey(t *testing.T) {
+	lost := fmt.Errorf("a lock outside: %w", lockstore.ErrLost)
+	for name, c := range map[string]struct {
+		ctx  func(context.Context) context.Context
+		want error // the cause of the end of the handler's context
+	}{
+		"client": {func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx
+		}, nil},
+		"deadline": {func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			context.AfterFunc(ctx, cancel)
+			return ctx
+		}, guard.ErrDeadline},
+		"lock outside": {func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(time.Second, func() { cancel(lost) })
+			return ctx
+		}, lost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
+					select {
+					case <-r.Context().Done():
+						require.Equal(t, c.want, context.Cause(r.Context()))
+					case <-time.After(10 * time.Second):
+						require.NoError(t, c.want)
+					}
+					fmt.Fprint(w, "done")
+				})
+				s.serve(post("").WithContext(c.ctx(t.Context())))
+				again := s.serve(post(""))
+				require.Equal(t, "done", body(t, again))
+				require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+				require.Equal(t, 1, s.runs)
+			})
+		})
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	s := newSite(t, guard.Options{})
+	o, err := idempotency.New(s.guard, idempotency.Options{})
+	require.NoError(t, err)
+	for want, wrap := range map[string]func() (func(http.Handler) http.Handler, error){
+		"F51 guard is nil":        func() (func(http.Handler) http.Handler, error) { return Wrap(nil, byPath, Options{}) },
+		"F51 key function is nil": func() (func(http.Handler) http.Handler, error) { return Wrap(s.guard, nil, Options{}) },
+		"MaxAnswerBytes is -1": func() (func(http.Handler) http.Handler, error) {
+			return Wrap(s.guard, byPath, Options{MaxAnswerBytes: -1})
+		},
+		"httpguard: the Once is nil": func() (func(http.Handler) http.Handler, error) { return Once(nil, OnceOptions{Caller: AnyCaller}) },
+		"Caller is nil":              func() (func(http.Handler) http.Handler, error) { return Once(o, OnceOptions{}) },
+		"only one of": func() (func(http.Handler) http.Handler, error) {
+			return Once(o, OnceOptions{Caller: AnyCaller, Key: byPath})
+		},
+		"MaxBodyBytes is -1": func() (func(http.Handler) http.Handler, error) {
+			return Once(o, OnceOptions{Caller: AnyCaller, MaxBodyBytes: -1})
+		},
+		"Once: MaxAnswerBytes is -1": func() (func(http.Handler) http.Handler, error) {
+			return Once(o, OnceOptions{Caller: AnyCaller, MaxAnswerBytes: -1})
+		},
+		"F51 not made by New": func() (func(http.Handler) http.Handler, error) {
+			return Once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)})
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, err := wrap()
+			require.ErrorContains(t, err, strings.TrimPrefix(strings.TrimPrefix(want, "F51 "), "Once: "))
+		})
+	}
+	middleware, err := Wrap(s.guard, byPath, Options{})
+	require.NoError(t, err)
+	require.Panics(t, func() { middleware(nil) })
+}
+
+// Whatever handlers and clients do: with the middleware the answer is that of the handler alone, a repeat gets
+// it again, and no lock stays.
+func TestRandomRequests(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		text := func(most int) string {
+			b := make([]byte, random.IntN(most+1))
+			for i := range b {
+				b[i] = byte(random.Uint32())
+			}
+			return string(b)
+		}
+		pick := func(of ...string) string { return of[random.IntN(len(of))] }
+		var script []func(http.ResponseWriter, *http.Request)
+		do := func(f func(http.ResponseWriter, *http.Request)) { script = append(script, f) }
+		contentType, panics := pick("text/plain", "application/json"), random.IntN(20) == 0
+		for range random.IntN(6) {
+			name, value, status, chunk := pick("A", "b-C", "Set-Cookie", "X-Ä", "Vary"), text(10), 200+random.IntN(400), text(300)
+			switch random.IntN(5) {
+			case 0:
+				do(func(w http.ResponseWriter, _ *http.Request) { w.Header().Add(name, value) })
+			case 1:
+				do(func(w http.ResponseWriter, _ *http.Request) { w.Header().Del(name) })
+			case 2:
+				do(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			case 3:
+				do(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, chunk) })
+			case 4:
+				do(func(w http.ResponseWriter, r *http.Request) { _, _ = io.CopyN(w, r.Body, 20) })
+			}
+		}
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			for _, f := range script {
+				f(w, r)
+			}
+			if panics {
+				panic(http.ErrAbortHandler)
+			}
+		}
+		key, sent, query, method := pick("k1", `"a b"`, text(20), text(300)), text(100), text(20), pick("POST", "PUT", "GET", "DELETE")
+		request := func() *http.Request {
+			r := httptest.NewRequest(method, "/x", strings.NewReader(sent))
+			r.URL.RawQuery = query
+			r.Header["Idempotency-Key"] = []string{key}
+			return r
+		}
+		serve := func(h http.Handler) (answer *http.Response, text string) {
+			w := httptest.NewRecorder()
+			func() {
+				defer func() {
+					if v := recover(); v != nil {
+						require.Equal(t, http.ErrAbortHandler, v)
+					}
+				}()
+				h.ServeHTTP(w, request())
+			}()
+			return w.Result(), w.Body.String()
+		}
+		plain, plainBody := serve(http.HandlerFunc(handler))
+		same := func(of string, answer *http.Response, text string) {
+			require.Equal(t, plain.StatusCode, answer.StatusCode, "seed %d, %s", seed, of)
+			require.Equal(t, plain.Header, answer.Header, "seed %d, %s", seed, of)
+			require.Equal(t, plainBody, text, "seed %d, %s", seed, of)
+		}
+
+		s := wrapped(t, Options{MaxAnswerBytes: 4 << 10}, handler)
+		answer, text1 := serve(s)
+		if !panics {
+			same("Wrap", answer, text1)
+		}
+		s.free("/x")
+
+		s = onced(t, idempotency.AtLeastOnce, OnceOptions{MaxBodyBytes: 90}, handler)
+		answer, text1 = serve(s)
+		again, text2 := serve(s)
+		switch {
+		case s.runs == 0:
+			require.Contains(t, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.StatusCode, "seed %d", seed)
+		case panics:
+			require.Equal(t, 2, s.runs)
+		default:
+			same("Once", answer, text1)
+			if s.runs == 1 && again.StatusCode != http.StatusInternalServerError {
+				require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+				again.Header.Del("Idempotent-Replayed")
+				plain.Header.Del("Set-Cookie")
+				same("a repeat", again, text2)
+			}
+		}
+		for _, r := range s.reports {
+			status, err := s.store.Inspect(t.Context(), r.Key)
+			require.NoError(t, err)
+			require.NotEqual(t, lockstore.Held, status.State, "seed %d", seed)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package httpguard
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+)
+
+// OnceOptions are the settings of Once.
+type OnceOptions struct {
+	// Caller says who sends the request, as authentication knows it and not as the request
+	// claims: two callers may choose the same key. It must be given. If every caller may have the
+	// answers to every other caller, it is AnyCaller. If several services share a lock table, put the
+	// name of the service in front. An error is a 400. Caller must not read the body.
+	Caller func(*http.Request) (string, error)
+
+	// Optional lets a request without the header run, and its answer is not stored.
+	// Otherwise it is a 400.
+	Optional bool
+
+	// Fingerprint is what makes a request a repeat, beside its method and its path, see
+	// idempotency.Call. nil is the query and the body.
+	Fingerprint func(r *http.Request, body []byte) any
+
+	// Lock and Key are for a handler that also needs a lock: of an account, for example.
+	// Then the handler runs under this lock and gets it. If it does not get the lock,
+	// nothing was done, and the caller may send the same key again. If the request has the header, Key may read
+	// the body.
+	Lock *guard.Guard
+	Key  func(*http.Request) (string, error)
+
+	// MaxBodyBytes bounds the body of a request that has the header, because it is kept in memory. A larger
+	// body is a 413, before anything is sent to the store. 0 is 1 MiB.
+	MaxBodyBytes int
+
+	// MaxAnswerBytes bounds the body of an answer, which is kept in memory. 0 is 1 MiB. An answer of more than
+	// MaxResultBytes of idempotency.Options (4 KiB by default) is sent, but not stored.
+	MaxAnswerBytes int
+}
+
+// AnyCaller makes one caller of all.
+func AnyCaller(*http.Request) (string, error) { return "any", nil }
+
+// Once returns a middleware that runs a handler once for each Idempotency-Key. Answers, keys, and which
+// answers are stored, are those of httpapi.Once: an answer 408, 409, 425, 429 or 5xx is not stored, and under
+// idempotency.AtMostOnce a 5xx is. The route is http.Request.Pattern, or "none" if no http.ServeMux has matched the
+// request before.
+//
+// The lock that LockOf returns is that of OnceOptions.Key. Without one it is that of the result's key.
+// An error is a mistake in the program. The middleware panics if it gets a nil handler.
+func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler, error) {
+	maxAnswer, err := atMost("MaxAnswerBytes", opt.MaxAnswerBytes)
+	if err != nil {
+		return nil, err
+	}
+	if opt.MaxBodyBytes, err = atMost("MaxBodyBytes", opt.MaxBodyBytes); err != nil {
+		return nil, err
+	}
+	if opt.Fingerprint == nil {
+		opt.Fingerprint = queryAndBody
+	}
+	once := &httpanswer.Once[*request, answer]{
+		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
+		Next: func(ctx context.Context, lock guard.Lock, in *request) (answer, error) {
+			return record(ctx, lock, maxAnswer, in.next, in.with(ctx)), nil
+		},
+		Key:            func(in *request) (string, error) { return httpanswer.Key(in.r.Header.Values(httpanswer.Header)) },
+		Scope:          func(in *request) (api, route string) { return "none", cmp.Or(in.r.Pattern, "none") },
+		Fingerprint:    opt.fingerprint,
+		Answer:         problem,
+		Status:         func(a answer) int { return a.status },
+		WithoutCookies: answer.withoutCookies,
+		Replayed:       answer.replayed,
+	}
+	if opt.Caller != nil {
+		once.Caller = func(_ context.Context, in *request) (string, error) { return ask(in.r, "no caller", opt.Caller) }
+	}
+	if opt.Key != nil {
+		once.LockKey = func(ctx context.Context, in *request) (string, error) { return ask(in.with(ctx), "no key", opt.Key) }
+	}
+	if err := once.Check(); err != nil {
+		return nil, err
+	}
+	return func(next http.Handler) http.Handler {
+		mustHandle(next)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := r.Context(), func() {}
+			if len(r.Header.Values(httpanswer.Header)) > 0 {
+				ctx, cancel = staying(ctx)
+			}
+			defer cancel()
+			a, err := once.Handle(ctx, &request{w: w, r: r, next: next})
+			a.send(w, err)
+		})
+	}, nil
+}
+
+// request is one request of Once.
+type request struct {
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+
+	hasBody bool
+	body    []byte // if hasBody
+}
+
+// with is the request for a function of the program's, with the whole body if it was read.
+func (in *request) with(ctx context.Context) *http.Request {
+	r := in.r.WithContext(ctx)
+	if in.hasBody {
+		r.Body = io.NopCloser(bytes.NewReader(in.body))
+	}
+	return r
+}
+
+// fingerprint reads the body.
+func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
+	body, err := io.ReadAll(http.MaxBytesReader(in.w, in.r.Body, int64(opt.MaxBodyBytes)))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, &httpanswer.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit)}
+	}
+	if err != nil {
+		return nil, &httpanswer.Problem{Status: http.StatusBadRequest, Detail: "The body cannot be read."}
+	}
+	in.hasBody, in.body = true, body
+	return []any{in.r.Method, in.r.URL.EscapedPath(), opt.Fingerprint(in.with(in.r.Context()), body)}, nil
+}
+
+// queryAndBody is OnceOptions.Fingerprint where it is nil. As bytes, because JSON would make one text of
+// several that are not UTF-8.
+func queryAndBody(r *http.Request, body []byte) any { return [][]byte{[]byte(r.URL.RawQuery), body} }
+
+// staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
+// no cause of its own. Every other end of ctx, such as a lock around this one that is lost, ends it.
+func staying(ctx context.Context) (context.Context, context.CancelFunc) {
+	stays, end := context.WithoutCancel(ctx), func() {}
+	if deadline, ok := ctx.Deadline(); ok {
+		stays, end = context.WithDeadline(stays, deadline)
+	}
+	stays, cancel := context.WithCancelCause(stays)
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); cause != context.Canceled {
+			cancel(cause)
+		}
+	})
+	return stays, func() {
+		stop()
+		cancel(nil)
+		end()
+	}
+}

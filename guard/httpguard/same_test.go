@@ -1,0 +1,358 @@
+package httpguard
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// sent is a request to either adapter.
+type sent struct {
+	ctx    context.Context // nil is context.Background()
+	keys   []string        // values of Idempotency-Key
+	caller string          // "" is ann
+	query  string
+	body   string
+}
+
+// got is what a client sees of an answer.
+type got struct {
+	status                                          int
+	retryAfter, contentType, replayed, cookie, body string
+}
+
+// bench is one adapter over a memory store with faults.
+type bench struct {
+	store    *lockstore.Store // without the faults
+	guard    *guard.Guard
+	calls    int
+	fault    func(storetest.Call) storetest.Fault
+	send     func(sent) got
+	runs     int
+	lock     guard.Lock
+	handle   func(ctx context.Context) // what the handler does besides; it may be nil
+	status   int                       // of the handler's answer
+	body     string
+	key      func() (string, error)
+	inDoubt  idempotency.Doubt
+	once     bool
+	inner    bool // Once with a lock inside
+	optional bool
+	match    func() any
+	log      bytes.Buffer
+}
+
+func (b *bench) plan(c storetest.Call) storetest.Fault {
+	b.calls++
+	if b.fault != nil {
+		return b.fault(c)
+	}
+	return storetest.Fault{}
+}
+
+func (b *bench) open(t *testing.T) *idempotency.Once {
+	b.store, b.status, b.body = memstore.New(nil), http.StatusCreated, "first"
+	if b.key == nil {
+		b.key = func() (string, error) { return "account/7", nil }
+	}
+	var err error
+	b.guard, err = guard.New(storetest.NewFaulty(b.store, b.plan).Store, guard.Options{})
+	require.NoError(t, err)
+	once, err := idempotency.New(b.guard, idempotency.Options{InDoubt: b.inDoubt})
+	require.NoError(t, err)
+	return once
+}
+
+func (b *bench) work(ctx context.Context, lock guard.Lock) {
+	b.runs++
+	b.lock = lock
+	if b.handle != nil {
+		b.handle(ctx)
+	}
+}
+
+func named(caller string) (string, error) {
+	switch caller {
+	case "":
+		return "ann", nil
+	case "nobody":
+		return "", nil
+	case "foreign":
+		return "", errors.New("no token")
+	}
+	return caller, nil
+}
+
+// api makes the bench one of httpapi.
+func (b *bench) api(t *testing.T) {
+	once := b.open(t)
+	next := func(ctx context.Context, lock guard.Lock, _ httpapi.Request) (httpapi.Response, error) {
+		b.work(ctx, lock)
+		return httpapi.Response{StatusCode: b.status, Headers: map[string]string{"Content-Type": "text/plain", "Set-Cookie": "a=b"}, Body: b.body}, nil
+	}
+	key := func(context.Context, httpapi.Request) (string, error) { return b.key() }
+	handler := httpapi.Wrap(b.guard, key, next)
+	if b.once {
+		opt := httpapi.OnceOptions{Optional: b.optional, Caller: func(_ context.Context, r httpapi.Request) (string, error) { return named(r.Headers["caller"]) }}
+		if b.inner {
+			opt.Lock, opt.Key = b.guard, key
+		}
+		if b.match != nil {
+			opt.Fingerprint = func(httpapi.Request) any { return b.match() }
+		}
+		handler = httpapi.Once(once, opt, next)
+	}
+	b.send = func(s sent) got {
+		in := httpapi.Request{RouteKey: "POST /x", RawPath: "/x", RawQueryString: s.query, Body: s.body, Headers: map[string]string{"caller": s.caller}}
+		in.RequestContext.HTTP.Method = http.MethodPost
+		for i, key := range s.keys {
+			in.Headers[[]string{"idempotency-key", "Idempotency-Key"}[i]] = key
+		}
+		out, err := handler.Handle(orBackground(s.ctx), in)
+		require.NoError(t, err)
+		body := out.Body
+		if out.IsBase64Encoded {
+			plain, err := base64.StdEncoding.DecodeString(body)
+			require.NoError(t, err)
+			body = string(plain)
+		}
+		return got{out.StatusCode, out.Headers["Retry-After"], out.Headers["Content-Type"], out.Headers["Idempotent-Replayed"], out.Headers["Set-Cookie"], body}
+	}
+}
+
+// web makes the bench one of this package.
+func (b *bench) web(t *testing.T) {
+	once := b.open(t)
+	logTo(t, &b.log)
+	key := func(*http.Request) (string, error) { return b.key() }
+	middleware, err := Wrap(b.guard, key, Options{})
+	require.NoError(t, err)
+	if b.once {
+		opt := OnceOptions{Optional: b.optional, Caller: func(r *http.Request) (string, error) { return named(r.Header.Get("caller")) }}
+		if b.inner {
+			opt.Lock, opt.Key = b.guard, key
+		}
+		if b.match != nil {
+			opt.Fingerprint = func(*http.Request, []byte) any { return b.match() }
+		}
+		middleware, err = Once(once, opt)
+		require.NoError(t, err)
+	}
+	handler := middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock, _ := LockOf(r.Context())
+		b.work(r.Context(), lock)
+		w.Header().Set("Content-Type", "text/plain")
+		w.Header().Set("Set-Cookie", "a=b")
+		w.WriteHeader(b.status)
+		_, err := w.Write([]byte(b.body))
+		require.NoError(t, err)
+	}))
+	b.send = func(s sent) got {
+		r := httptest.NewRequestWithContext(orBackground(s.ctx), http.MethodPost, "/x?"+s.query, strings.NewReader(s.body))
+		r.Pattern = "POST /x"
+		r.Header.Set("caller", s.caller)
+		r.Header["Idempotency-Key"] = s.keys
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		out := w.Result().Header.Get
+		return got{w.Code, out("Retry-After"), out("Content-Type"), out("Idempotent-Replayed"), out("Set-Cookie"), w.Body.String()}
+	}
+}
+
+func orBackground(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
+}
+
+func (b *bench) fails(kind driver.Kind, err error) *bench {
+	b.fault = func(c storetest.Call) (f storetest.Fault) {
+		if c.Kind == kind {
+			f.Drop = err
+		}
+		return f
+	}
+	return b
+}
+
+// aborts lets the handler panic, and hides the panic as a server does.
+func (b *bench) aborts(s sent) {
+	b.handle = func(context.Context) { panic(http.ErrAbortHandler) }
+	defer func() {
+		b.handle = nil
+		_ = recover()
+	}()
+	b.send(s)
+}
+
+func k1(body string) sent { return sent{keys: []string{"k1"}, body: body} }
+
+// Each situation gives the same answers from both adapters.
+func TestSameAnswersAsHTTPAPI(t *testing.T) {
+	refused := func(state lockstore.State, left time.Duration) *bench {
+		return new(bench).fails(driver.Acquire, &lockstore.Refused{Key: "k", State: state, Remaining: left, Holder: lockstore.HolderInfo{Name: "somebody"}})
+	}
+	one := func(s sent) func(*testing.T, *bench) []got {
+		return func(_ *testing.T, b *bench) []got { return []got{b.send(s)} }
+	}
+	two := func(first, second sent) func(*testing.T, *bench) []got {
+		return func(_ *testing.T, b *bench) []got { return []got{b.send(first), b.send(second)} }
+	}
+	keyed := func(key string, err error) *bench {
+		return &bench{key: func() (string, error) { return key, err }}
+	}
+	soon := func(t *testing.T, b *bench) []got {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return []got{b.send(sent{ctx: ctx})}
+	}
+	answers := func(status int, body string) func(*testing.T, *bench) []got {
+		return func(_ *testing.T, b *bench) []got {
+			b.status, b.body = status, body
+			return []got{b.send(k1("")), b.send(k1(""))}
+		}
+	}
+	for name, c := range map[string]struct {
+		of   func() *bench
+		does func(*testing.T, *bench) []got
+		want []int
+		runs int
+	}{
+		"it runs":               {func() *bench { return &bench{} }, one(sent{}), []int{201}, 1},
+		"F64 busy":              {func() *bench { return refused(lockstore.Held, time.Hour) }, one(sent{}), []int{409}, 0},
+		"reserved":              {func() *bench { return refused(lockstore.Reserved, time.Second) }, one(sent{}), []int{409}, 0},
+		"revoked":               {func() *bench { return refused(lockstore.Revoked, time.Second) }, one(sent{}), []int{409}, 0},
+		"in doubt":              {func() *bench { return refused(lockstore.InDoubt, 0) }, one(sent{}), []int{409}, 0},
+		"completed":             {func() *bench { return refused(lockstore.Completed, 90*time.Second) }, one(sent{}), []int{409}, 0},
+		"a cooldown":            {func() *bench { return refused(lockstore.Cooldown, 90*time.Second) }, one(sent{}), []int{409}, 0},
+		"F21 F44 store down":    {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(sent{}), []int{503}, 0},
+		"unknown":               {func() *bench { return new(bench).fails(driver.Acquire, errors.New("reset")) }, one(sent{}), []int{503}, 0},
+		"F54 corrupt":           {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrCorrupt) }, one(sent{}), []int{500}, 0},
+		"F35 lost":              {func() *bench { return new(bench).fails(driver.Release, lockstore.ErrLost) }, one(sent{}), []int{500}, 1},
+		"F65 no time":           {func() *bench { return &bench{} }, soon, []int{503}, 0},
+		"F56 no key":            {func() *bench { return keyed("", errors.New(`"account" is missing`)) }, one(sent{}), []int{400}, 0},
+		"F52 an empty key":      {func() *bench { return keyed("", nil) }, one(sent{}), []int{400}, 0},
+		"F52 a long key":        {func() *bench { return keyed(strings.Repeat("k", 2000), nil) }, one(sent{}), []int{400}, 0},
+		"F52 a control char":    {func() *bench { return keyed("a\nb", nil) }, one(sent{}), []int{400}, 0},
+		"no header":             {func() *bench { return &bench{once: true} }, one(sent{}), []int{400}, 0},
+		"F52 an empty header":   {func() *bench { return &bench{once: true} }, one(sent{keys: []string{""}}), []int{400}, 0},
+		"F52 two headers":       {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a", "b"}}), []int{400}, 0},
+		"F52 two in one header": {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a, b"}}), []int{400}, 0},
+		"F52 256 bytes":         {func() *bench { return &bench{once: true} }, one(sent{keys: []string{strings.Repeat("k", 256)}}), []int{400}, 0},
+		"F52 not ASCII":         {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"ä"}}), []int{400}, 0},
+		"optional":              {func() *bench { return &bench{once: true, optional: true} }, two(sent{}, sent{}), []int{201, 201}, 2},
+		"a repeat":              {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
+		"F55 another body":      {func() *bench { return &bench{once: true} }, two(k1("7"), k1("8")), []int{201, 422}, 1},
+		"F55 another query":     {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
+		"another caller":        {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
+		"a nameless caller":     {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
+		"F56 a foreign caller":  {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
+		"a match of their own":  {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), k1("8")), []int{201, 201}, 1},
+		"a match without JSON":  {func() *bench { return &bench{once: true, match: func() any { return make(chan int) }} }, one(k1("7")), []int{400}, 0},
+		"in progress": {func() *bench { return &bench{once: true} }, func(_ *testing.T, b *bench) (all []got) {
+			b.handle = func(context.Context) { all = append(all, b.send(k1("other"))) }
+			first := b.send(k1(""))
+			return append(all, first)
+		}, []int{409, 201}, 1},
+		"F05 a panic, AtLeastOnce": {func() *bench { return &bench{once: true} }, func(_ *testing.T, b *bench) []got {
+			b.aborts(k1(""))
+			return []got{b.send(k1("")), b.send(k1(""))}
+		}, []int{201, 201}, 2},
+		"F05 a panic, AtMostOnce": {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, func(t *testing.T, b *bench) []got {
+			b.aborts(k1(""))
+			all := []got{b.send(k1(""))}
+			<-time.After(2 * time.Minute)
+			all = append(all, b.send(k1("")))
+			require.NoError(t, idempotency.ResolveEffect(t.Context(), b.store, b.lock.Key, b.lock.Fence,
+				[]byte(`{"statusCode": 201, "headers": {"Content-Type": "text/html", "set-cookie": "a=b"}, "body": "late"}`), idempotency.Options{}))
+			return append(all, b.send(k1("")))
+		}, []int{409, 500, 201}, 1},
+		"no answer":        {func() *bench { return &bench{once: true} }, answers(200, strings.Repeat("x", 5000)), []int{200, 500}, 1},
+		"404":              {func() *bench { return &bench{once: true} }, answers(404, "none"), []int{404, 404}, 1},
+		"409":              {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, answers(409, "busy"), []int{409, 409}, 2},
+		"429":              {func() *bench { return &bench{once: true} }, answers(429, "slow"), []int{429, 429}, 2},
+		"500, AtLeastOnce": {func() *bench { return &bench{once: true} }, answers(500, "broken"), []int{500, 500}, 2},
+		"500, AtMostOnce":  {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, answers(500, "broken"), []int{500, 500}, 1},
+		"store down, Once": {func() *bench { return (&bench{once: true}).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(k1("")), []int{503}, 0},
+		"corrupt, Once":    {func() *bench { return (&bench{once: true}).fails(driver.Acquire, lockstore.ErrCorrupt) }, one(k1("")), []int{500}, 0},
+		"lost, Once":       {func() *bench { return (&bench{once: true}).fails(driver.Complete, lockstore.ErrLost) }, one(k1("")), []int{500}, 1},
+		"no mark of the start": {func() *bench {
+			return (&bench{once: true, inDoubt: idempotency.AtMostOnce}).fails(driver.MarkStarted, lockstore.ErrUnavailable)
+		}, one(k1("")), []int{503}, 0},
+		"a lock inside": {func() *bench { return &bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce} }, two(k1(""), k1("")), []int{201, 201}, 1},
+		"a busy lock inside": {func() *bench { return &bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce} }, func(t *testing.T, b *bench) (all []got) {
+			require.NoError(t, b.guard.Do(t.Context(), "account/7", func(context.Context, guard.Lock) error {
+				all = append(all, b.send(k1("")))
+				return nil
+			}))
+			return append(all, b.send(k1("")))
+		}, []int{409, 201}, 1},
+		"F56 no key for the lock inside": {func() *bench {
+			return &bench{once: true, inner: true, optional: true, key: func() (string, error) { return "", errors.New("no account") }}
+		}, two(k1(""), sent{}), []int{400, 400}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all [2][]got
+			for i := range all {
+				synctest.Test(t, func(t *testing.T) {
+					b := c.of()
+					if i == 0 {
+						b.api(t)
+					} else {
+						b.web(t)
+					}
+					all[i] = c.does(t, b)
+					if i == 1 && strings.HasPrefix(name, "F56") {
+						require.Contains(t, b.log.String(), `level=INFO msg="no `)
+					}
+					require.Equal(t, c.runs, b.runs)
+				})
+			}
+			require.Equal(t, all[0], all[1])
+			var statuses []int
+			for _, g := range all[1] {
+				statuses = append(statuses, g.status)
+				require.NotContains(t, g.body, "somebody")
+			}
+			require.Equal(t, c.want, statuses)
+		})
+	}
+}
+
+// A stored answer is that of httpapi: an operator gives both in the same form.
+func TestStoredForm(t *testing.T) {
+	for _, body := range [][]byte{nil, []byte("<a> & \u2028"), {0, 255, '\n'}} {
+		a := answer{201, http.Header{"Warning": {"1", "2"}, "Content-Type": nil, "x-raw": {"<"}}, body}
+		text, err := a.MarshalJSON()
+		require.NoError(t, err)
+		var back answer
+		require.NoError(t, back.UnmarshalJSON(text))
+		require.Equal(t, a.header, back.header)
+		require.True(t, bytes.Equal(a.body, back.body))
+		var out httpapi.Response
+		require.NoError(t, json.Unmarshal(text, &out), "%s", text)
+		require.Equal(t, []string{"1", "2"}, out.MultiValueHeaders["Warning"])
+	}
+	for _, bad := range []string{`null`, `{}`, `{"statusCode": 99}`, `{"statusCode": 1000}`, `{"statusCode": 200, "body": "%", "isBase64Encoded": true}`, `{"statusCode": 200, "extra": 1}`, `[]`} {
+		require.Error(t, new(answer).UnmarshalJSON([]byte(bad)), bad)
+	}
+}
