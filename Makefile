@@ -65,6 +65,7 @@ test-others:
 	tests examples/sqlfence ./...; \
 	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
+	tests examples/webserver ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, a state machine interpreter

@@ -42,6 +42,7 @@ var why = map[string]string{
 	"go.yaml.in/yaml/v3":                                  "tests and tools read template.yaml",
 	"github.com/santhosh-tekuri/jsonschema/v6":            "tests: answers are what the OpenAPI description says",
 	"github.com/anishathalye/porcupine":                   "judges histories",
+	"github.com/golang-jwt/jwt/v5":                        "the tokens of examples/webserver",
 	"github.com/lib/pq":                                   "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
 	"github.com/spf13/cobra":                              "commands, flags and their help",
 	"github.com/spf13/pflag":                              "flags that all commands of lockctl have",
