@@ -7,7 +7,7 @@
 //   - [github.com/lambdalock/lambdalock/boot]: the main function of a Lambda function, with settings from
 //     the environment.
 //   - [github.com/lambdalock/lambdalock/guard/httpapi], guard/sqsbatch, guard/stream, guard/schedule: handlers
-//     for the events of an HTTP API, a queue, a stream, a schedule.
+//     for the events of an HTTP API, a queue, a stream, a schedule; guard/httpguard: for handlers of net/http.
 //   - [github.com/lambdalock/lambdalock/guard/idempotency]: an event that comes again gets the first result.
 //   - [github.com/lambdalock/lambdalock/lockstore]: what a lock is made of: leases, fences, states, errors. The
 //     stores are below it: dynamostore, redisstore, zkstore, memstore for tests, and casstore for a store of

@@ -2,7 +2,7 @@
 // another can get the lock. [Guard.Do] is the whole life cycle: acquire, work, release.
 // [Guard.DoAll] does the same for several locks. [Guard.Acquire], [Guard.Renew] and
 // [Guard.Release] are for a lease that outlives the call. [Wrap] makes a Lambda handler of
-// [Guard.Do]. Packages httpapi, schedule, sqsbatch and stream adapt it to event sources. The
+// [Guard.Do]. Packages httpapi, httpguard, schedule, sqsbatch and stream adapt it to event sources. The
 // package uses the standard library only and knows nothing of AWS: a Lambda's deadline is the
 // deadline of its context.
 //
