@@ -17,13 +17,12 @@
 // # The handler's answer
 //
 // The middleware keeps the answer until the handler has returned and the lock is released: only then it is
-// known that the lock was not lost. So some things cannot work. The handler learns it from an error that
-// says what to do instead:
+// known that the lock was not lost. So some things cannot work, and an error says what to do instead:
 //
 //	more than MaxAnswerBytes              Write returns an error
 //	Flush, Hijack                         http.ResponseController returns an error that matches
 //	                                      http.ErrNotSupported; w is no http.Flusher
-//	trailers, and statuses 100 to 199     only the log has the error
+//	trailers, and statuses 100 to 199     the log has the error
 //
 // An answer of more than MaxAnswerBytes, with trailers, or after a status below 200 is not sent. It counts as an
 // answer of the handler with status 500, and the reason is logged to [slog.Default]. After a Flush or

@@ -153,7 +153,7 @@ func TestTheHandlersLock(t *testing.T) {
 // Headers of middlewares outside stay, as with http.TimeoutHandler.
 func TestHeadersFromOutside(t *testing.T) {
 	s := wrapped(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Both", "inside")
+		w.Header()["both"] = []string{"inside"} // as an operator may write it into a stored answer
 		w.WriteHeader(http.StatusNoContent)
 		w.Header().Set("Late", "x")
 		w.WriteHeader(http.StatusOK)

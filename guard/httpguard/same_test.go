@@ -2,6 +2,7 @@ package httpguard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -29,6 +30,8 @@ type sent struct {
 	ctx    context.Context // nil is context.Background()
 	keys   []string        // values of Idempotency-Key
 	caller string          // "" is ann
+	method string          // "" is POST
+	path   string          // below /x
 	query  string
 	body   string
 }
@@ -121,8 +124,8 @@ func (b *bench) api(t *testing.T) {
 		handler = httpapi.Once(once, opt, next)
 	}
 	b.send = func(s sent) got {
-		in := httpapi.Request{RouteKey: "POST /x", RawPath: "/x", RawQueryString: s.query, Body: s.body, Headers: map[string]string{"caller": s.caller}}
-		in.RequestContext.HTTP.Method = http.MethodPost
+		in := httpapi.Request{RouteKey: "POST /x", RawPath: "/x" + s.path, RawQueryString: s.query, Body: s.body, Headers: map[string]string{"caller": s.caller}}
+		in.RequestContext.HTTP.Method = cmp.Or(s.method, http.MethodPost)
 		for i, key := range s.keys {
 			in.Headers[[]string{"idempotency-key", "Idempotency-Key"}[i]] = key
 		}
@@ -157,7 +160,8 @@ func (b *bench) web(t *testing.T) {
 		require.NoError(t, err)
 	}
 	handler := middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock, _ := LockOf(r.Context())
+		lock, ok := LockOf(r.Context())
+		require.Equal(t, lock.Fence > 0, ok)
 		b.work(r.Context(), lock)
 		w.Header().Set("Content-Type", "text/plain")
 		w.Header().Set("Set-Cookie", "a=b")
@@ -166,7 +170,7 @@ func (b *bench) web(t *testing.T) {
 		require.NoError(t, err)
 	}))
 	b.send = func(s sent) got {
-		r := httptest.NewRequestWithContext(orBackground(s.ctx), http.MethodPost, "/x?"+s.query, strings.NewReader(s.body))
+		r := httptest.NewRequestWithContext(orBackground(s.ctx), cmp.Or(s.method, http.MethodPost), "/x"+s.path+"?"+s.query, strings.NewReader(s.body))
 		r.Pattern = "POST /x"
 		r.Header.Set("caller", s.caller)
 		r.Header["Idempotency-Key"] = s.keys
@@ -263,6 +267,8 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 		"a repeat":              {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
 		"F55 another body":      {func() *bench { return &bench{once: true} }, two(k1("7"), k1("8")), []int{201, 422}, 1},
 		"F55 another query":     {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
+		"F55 another path":      {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
+		"F55 another method":    {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", method: "PUT"}), []int{201, 422}, 1},
 		"another caller":        {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
 		"a nameless caller":     {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
 		"F56 a foreign caller":  {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
