@@ -424,6 +424,38 @@ func TestTheClientLeavesARequestWithAKey(t *testing.T) {
 	}
 }
 
+// A server cancels the context without a cause of its own, and that ends no request with a key.
+func TestTheClientOfAServerLeaves(t *testing.T) {
+	contexts, leave, handled := make(chan context.Context, 1), make(chan func(), 1), make(chan struct{})
+	s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		(<-leave)()
+		outside := <-contexts
+		<-outside.Done()
+		require.Equal(t, context.Canceled, context.Cause(outside))
+		require.NoError(t, r.Context().Err())
+		fmt.Fprint(w, "done")
+	})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(handled)
+		contexts <- r.Context()
+		s.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	leave <- cancel
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/x", strings.NewReader("7"))
+	require.NoError(t, err)
+	request.Header.Set("Idempotency-Key", "k")
+	answer, err := server.Client().Do(request)
+	if err == nil {
+		answer.Body.Close()
+	}
+	require.ErrorIs(t, err, context.Canceled)
+	<-handled
+	require.Equal(t, "done", body(t, s.serve(post("7"))))
+	require.Equal(t, 1, s.runs)
+}
+
 func TestMistakes(t *testing.T) {
 	s := newSite(t, guard.Options{})
 	o, err := idempotency.New(s.guard, idempotency.Options{})
