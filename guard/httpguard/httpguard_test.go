@@ -466,8 +466,8 @@ func TestMistakes(t *testing.T) {
 		"MaxAnswerBytes is -1": func() (func(http.Handler) http.Handler, error) {
 			return Wrap(s.guard, byPath, Options{MaxAnswerBytes: -1})
 		},
-		"httpguard: the Once is nil": func() (func(http.Handler) http.Handler, error) { return Once(nil, OnceOptions{Caller: AnyCaller}) },
-		"Caller is nil":              func() (func(http.Handler) http.Handler, error) { return Once(o, OnceOptions{}) },
+		"the Once is nil": func() (func(http.Handler) http.Handler, error) { return Once(nil, OnceOptions{Caller: AnyCaller}) },
+		"Caller is nil":   func() (func(http.Handler) http.Handler, error) { return Once(o, OnceOptions{}) },
 		"only one of": func() (func(http.Handler) http.Handler, error) {
 			return Once(o, OnceOptions{Caller: AnyCaller, Key: byPath})
 		},
