@@ -51,8 +51,8 @@ func AnyCaller(*http.Request) (string, error) { return "any", nil }
 
 // Once returns a middleware that runs a handler once for each Idempotency-Key. Answers, keys, and which
 // answers are stored, are those of httpapi.Once: an answer 408, 409, 425, 429 or 5xx is not stored, and under
-// idempotency.AtMostOnce a 5xx is. The route is http.Request.Pattern, or "none" if no http.ServeMux has matched the
-// request before.
+// idempotency.AtMostOnce a 5xx is. The route is http.Request.Pattern. If no http.ServeMux has matched the request
+// before, it is "none": then a key that was sent to one path is a 422 on every other.
 //
 // The lock that LockOf returns is that of OnceOptions.Key. Without one it is that of the result's key.
 // An error is a mistake in the program. The middleware panics if it gets a nil handler.
