@@ -223,7 +223,7 @@ func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 // replays one seed.
 func TestTrustNeverOverlaps(t *testing.T) {
 	t.Parallel()
-	leasesim.Verify(t, "simulated clients over DynamoDB's fake", 3, 1000, 0.5, simulate)
+	leasesim.Verify(t, "simulated clients of different tolerances (F73) over DynamoDB's fake", 3, 1000, 0.5, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
