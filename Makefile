@@ -62,17 +62,19 @@ test-others:
 	tests verify ./checker . ./mutants; \
 	tests guard/otelguard ./...; \
 	tests bench ./report; \
+	tests examples/etcdstore -race=false -parallel 32 ./...; \
 	tests examples/sqlfence ./...; \
 	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
 	tests examples/webserver ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, a state machine interpreter
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, etcd, a state machine interpreter
 	@sh internal/testservers/install-redis.sh
 	@sh internal/testservers/install-dynamodb.sh
 	@sh internal/testservers/install-zookeeper.sh
 	@sh internal/testservers/install-postgres.sh
+	@sh internal/testservers/install-etcd.sh
 	@sh internal/testservers/install-stepfunctions.sh
 	@sh internal/testservers/install-cosmos.sh
 

@@ -1,5 +1,5 @@
 // Package testservers starts real servers for tests: Redis, Valkey, DynamoDB Local,
-// ZooKeeper and PostgreSQL. Each server has a free loopback port and a temporary directory, and stops
+// ZooKeeper, PostgreSQL, etcd and others. Each server has a free loopback port and a temporary directory, and stops
 // when the test ends. No function links this package.
 //
 // If a server's program is not installed, the test is skipped. If the environment

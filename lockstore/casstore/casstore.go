@@ -86,6 +86,11 @@
 //     the client's clock. Do not use the remaining TTL of the service either: after a change of its
 //     leader it may count from the start.
 //
+//   - If the database has no clock, begin each Write by asking another part of the service for its time,
+//     such as the header Date of an HTTP answer, and write this time into the entry. Ask again for each Write: with
+//     an older time the lease would end while its holder trusts it. MaxClockSkew has to cover all hosts that may
+//     answer. examples/etcdstore does this.
+//
 //   - A fresh read is what the database calls strongly consistent or linearizable. now is
 //     the time in its reply. If the reply to a read has no time, write
 //     some other entry before the read, and return the time of this write.
