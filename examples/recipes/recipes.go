@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -47,11 +48,21 @@ func Finish(ctx context.Context, g *guard.Guard, text string, ttl time.Duration,
 }
 
 // Both is for a move from one store to another without a stop: each run takes the lock in both,
-// always in this order. The fence is the larger one.
+// always in this order. The fence is the larger one. It is for keys that one run holds at a time.
 func Both(ctx context.Context, from, to *guard.Guard, key string, work func(context.Context, guard.Lock) error) error {
 	return from.Do(ctx, key, func(ctx context.Context, first guard.Lock) error {
 		return to.Do(ctx, key, func(ctx context.Context, second guard.Lock) error {
 			return work(ctx, guard.Lock{Key: key, Fence: max(first.Fence, second.Fence)})
 		})
 	})
+}
+
+// Guards returns the guards for Both: of the store that LOCK_URL names, and of the store that
+// NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
+func Guards(openers ...lockstore.Opener) (from, to *guard.Guard) {
+	var options guard.Options
+	from = boot.MustGuardWith(func(o *guard.Options) { options = *o }, openers...)
+	url := boot.MustURLFromEnv("NEW_LOCK_URL").String()
+	store := boot.Must(lockstore.Open(context.Background(), url, boot.Getenv, openers...))
+	return from, boot.Must(guard.New(store, options))
 }

@@ -1,0 +1,139 @@
+package recipes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+)
+
+// The test binary is also the function.
+func TestMain(m *testing.M) {
+	if os.Getenv("RESOURCE") == "" {
+		os.Exit(m.Run())
+	}
+	function()
+}
+
+// function is the main function of the versions with one store, and of the version in between, which has
+// NEW_LOCK_URL, too.
+func function() {
+	resource := boot.Getenv("RESOURCE")
+	work := func(ctx context.Context, lock guard.Lock) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", resource, lock.Fence), nil)
+		if err != nil {
+			return err
+		}
+		reply, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		return reply.Body.Close()
+	}
+	if boot.Getenv("NEW_LOCK_URL") == "" {
+		g := boot.MustGuardFromEnv(redisstore.Opener)
+		boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, key string) (string, error) { return "", g.Do(ctx, key, work) }))
+	}
+	from, to := Guards(redisstore.Opener)
+	boot.Start(from, guard.TakesOwnLocks(func(ctx context.Context, key string) (string, error) { return "", Both(ctx, from, to, key, work) }))
+}
+
+// resource counts the runs that use it at once.
+type resource struct {
+	stay time.Duration // of a run, or until there are two
+	two  chan struct{} // closed then
+
+	mu                         sync.Mutex
+	runs, running, most, stale int
+	last                       uint64 // fence; stale counts the runs with a smaller one
+}
+
+func (r *resource) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
+	fence, err := strconv.ParseUint(request.URL.Path[1:], 10, 64)
+	r.mu.Lock()
+	if err != nil || fence <= r.last {
+		r.stale++
+	}
+	r.last = fence
+	r.runs++
+	r.running++
+	if r.running == 2 && r.most == 1 {
+		close(r.two)
+	}
+	r.most = max(r.most, r.running)
+	r.mu.Unlock()
+	select {
+	case <-r.two:
+	case <-time.After(r.stay):
+	case <-request.Context().Done(): // the function was killed
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+}
+
+// The locks move from a server to another one while eight environments work, four of a version and four of the next one. No
+// runs overlap, and the fence grows. The control leaves the version in between out.
+func TestMove(t *testing.T) {
+	from, to := "redis://"+testservers.Redis(t), "valkey://"+testservers.Valkey(t)
+	before, both, after := []string{"LOCK_URL=" + from}, []string{"LOCK_URL=" + from, "NEW_LOCK_URL=" + to}, []string{"LOCK_URL=" + to}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, step := range []struct {
+		name     string
+		versions [2][]string
+		of, each int // environments of a version, and runs of each
+		stay     time.Duration
+		most     int
+	}{
+		{"first step", [2][]string{before, both}, 4, 15, 5 * time.Millisecond, 1},
+		{"second step", [2][]string{both, after}, 4, 15, 5 * time.Millisecond, 1},
+		{"control", [2][]string{before, after}, 1, 1, time.Minute, 2},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			r := &resource{stay: step.stay, two: make(chan struct{})}
+			server := httptest.NewServer(r)
+			t.Cleanup(server.Close)
+			var envs lambdatest.Envs
+			t.Cleanup(func() { assert.NoError(t, envs.Close()) })
+			for _, env := range step.versions {
+				more, err := lambdatest.StartAll(t.Context(), step.of, lambdatest.Config{Binary: self, Timeout: time.Minute,
+					Env: append([]string{"RESOURCE=" + server.URL, "LOCK_WAIT=50s"}, env...)})
+				require.NoError(t, err)
+				envs = append(envs, more...)
+			}
+			var all sync.WaitGroup
+			for _, e := range envs {
+				all.Go(func() {
+					for range step.each {
+						result, err := e.Invoke(t.Context(), []byte(`"account/7"`))
+						assert.NoError(t, err)
+						assert.Empty(t, result.ErrorType, result.ErrorMessage)
+					}
+				})
+			}
+			all.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			assert.Equal(t, 2*step.of*step.each, r.runs)
+			assert.Equal(t, step.most, r.most, "at once")
+			if step.most == 1 {
+				assert.Zero(t, r.stale)
+			}
+		})
+	}
+}
