@@ -155,21 +155,21 @@ func (n names) wrongTTL(key string, item values) error {
 // aliases returns the names that the expressions use. DynamoDB refuses a name that no
 // expression uses.
 func (n names) aliases(expressions ...string) map[string]string {
-	found := make(map[string]string, 8)
+	found := make(map[string]string, 16)
 	add := func(alias, name string) {
 		for _, e := range expressions {
-			if strings.Contains(e, "#"+alias) {
-				found["#"+alias] = name
+			if strings.Contains(e, alias) {
+				found[alias] = name
 			}
 		}
 	}
-	for _, name := range lockAttributes {
-		add(name, name)
+	for i, alias := range lockAliases {
+		add(alias, lockAttributes[i])
 	}
-	add(attrKey, n.key)
-	add(attrTTL, n.ttl)
-	add("otherTTL", n.otherTTL)
-	add("sort", n.sort)
+	add("#"+attrKey, n.key)
+	add("#"+attrTTL, n.ttl)
+	add("#otherTTL", n.otherTTL)
+	add("#sort", n.sort)
 	return found
 }
 

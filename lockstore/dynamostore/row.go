@@ -46,6 +46,8 @@ var (
 	otherAttributes = []string{attrHolder, attrReleased, attrEnded, attrHow, attrAbandoned, attrResult, attrSize}
 	// lockAttributes are the attributes whose names no table decides.
 	lockAttributes = slices.Concat(leaseAttributes, otherAttributes, []string{attrQueue})
+	// lockAliases are what expressions write for them.
+	lockAliases = strings.Split("#"+strings.Join(lockAttributes, ",#"), ",")
 )
 
 // No request has these owners, because they have spaces.
