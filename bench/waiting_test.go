@@ -211,10 +211,13 @@ func testWaitingRedis(t *testing.T) {
 			return err
 		}
 	})
-	requests := func(times int, work time.Duration) (handOver time.Duration, perRun float64) {
+	requests := func(times int, work time.Duration) (handOver time.Duration, perRun, looks float64) {
 		count.requests.Store(0)
 		handOver, waits := crowd(t, times, lasting(work), ours...)
-		return handOver, float64(count.requests.Load()) / float64(len(waits))
+		for _, w := range waits {
+			looks += float64(w/(700*time.Millisecond)) / float64(len(waits)) // a wait at the server lasts for 0.75 s, and Redis may end it a little earlier
+		}
+		return handOver, float64(count.requests.Load()) / float64(len(waits)), looks
 	}
 
 	work := lasting(time.Millisecond)
@@ -236,7 +239,7 @@ func testWaitingRedis(t *testing.T) {
 		us.fair(1.3),
 	)
 	report(last, us, them[0], them[1])
-	_, perRun := requests(times, time.Millisecond)
+	_, perRun, _ := requests(times, time.Millisecond)
 	budget(t, "  requests a run", perRun, 3.1, "", "") // a hand-over that comes before the waiter waits is one more
 
 	alone := client()
@@ -252,8 +255,9 @@ func testWaitingRedis(t *testing.T) {
 	}, figure{"without work : a plain request", 2.5, "x", compare(0, 1)})
 
 	const long = 100 * time.Millisecond
-	handOver, perRun = requests(2, long)
-	budget(t, "100 ms of work: requests a run", perRun, 4.1, "", fmt.Sprintf("%v a hand-over beyond the work", (handOver-long).Round(10*time.Microsecond)))
+	handOver, perRun, looks := requests(2, long)
+	// A lost wake-up costs less than a second, so who waits longer asks meanwhile: that is two requests each time.
+	budget(t, "100 ms of work: requests a run", perRun, 4.1+2*looks, "", fmt.Sprintf("%v a hand-over beyond the work", (handOver-long).Round(10*time.Microsecond)))
 }
 
 // meters are those of several clients.
