@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,28 +25,15 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 		{"F25 not repeated", []string{"$1\r\nL\r\n"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var addr string
-			var mu sync.Mutex // the client uses another connection for each attempt
-			answers := c.answers
-			addr = fakeServer(t, func(command []string) string {
-				mu.Lock()
-				defer mu.Unlock()
-				host, port, _ := strings.Cut(addr, ":")
-				switch strings.ToLower(command[0]) {
-				case "cluster":
-					return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
-				case "evalsha", "eval":
-					answer := strings.Replace(answers[0], "SELF", addr, 1)
-					answers = answers[1:]
-					return answer
+			var sent atomic.Int32
+			s := openStore(t, fakeCluster(t, func(command []string) string {
+				if strings.EqualFold(command[0], "asking") {
+					return "+OK\r\n"
 				}
-				return "+OK\r\n"
-			})
-			s := openStore(t, "redis://"+addr+"?cluster=true")
+				return c.answers[sent.Add(1)-1]
+			}))
 			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 7})
-			mu.Lock()
-			require.Empty(t, answers)
-			mu.Unlock()
+			require.EqualValues(t, len(c.answers), sent.Load())
 			if c.lost {
 				require.ErrorIs(t, err, lockstore.ErrLost)
 			} else {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"strconv"
@@ -62,6 +63,19 @@ func fakeServer(t testing.TB, answer func(command []string) string) (addr string
 		wg.Wait()
 	})
 	return l.Addr().String()
+}
+
+// fakeCluster is the URL of a fakeServer that has all slots of a cluster. SELF in an answer is its address.
+func fakeCluster(t testing.TB, answer func(command []string) string) (url string) {
+	var addr string
+	addr = fakeServer(t, func(command []string) string {
+		if strings.EqualFold(strings.Join(command, " "), "cluster slots") {
+			host, port, _ := strings.Cut(addr, ":")
+			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+		}
+		return strings.ReplaceAll(answer(command), "SELF", addr)
+	})
+	return "redis://" + addr + "?cluster=true"
 }
 
 func readCommand(r *bufio.Reader) ([]string, error) {

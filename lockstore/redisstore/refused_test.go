@@ -246,20 +246,14 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 		"F40 try again":    "TRYAGAIN Multiple keys request during rehashing of slot",
 	} {
 		t.Run(name, func(t *testing.T) {
-			var addr string
 			var sent, others atomic.Int32
-			addr = fakeServer(t, func(command []string) string {
-				if strings.EqualFold(command[0], "evalsha") {
-					sent.Add(1)
-					return "-" + answer + "\r\n"
-				}
-				if !strings.EqualFold(strings.Join(command, " "), "cluster slots") {
+			store := openStore(t, fakeCluster(t, func(command []string) string {
+				if !strings.EqualFold(command[0], "evalsha") {
 					others.Add(1) // for example COMMAND, which needs one more permission
 				}
-				host, port, _ := strings.Cut(addr, ":")
-				return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
-			})
-			store := openStore(t, "redis://"+addr+"?cluster=true")
+				sent.Add(1)
+				return "-" + answer + "\r\n"
+			}))
 			_, err := store.Acquire(t.Context(), newRequest("k"))
 			requireUnavailable(t, err, answer)
 			require.Greater(t, sent.Load(), int32(1), "the client sends again by itself")
@@ -413,24 +407,16 @@ func TestErrorOfAForeignValue(t *testing.T) {
 func TestRefusalAfterARedirectAndALostReplyIsUnknown(t *testing.T) {
 	for _, last := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", "$1\r\nL\r\n"} {
 		t.Run("F25 F40 F76 "+last[:2], func(t *testing.T) {
-			var addr string
 			var requests atomic.Int32
-			addr = fakeServer(t, func(command []string) string {
-				host, port, _ := strings.Cut(addr, ":")
-				switch strings.ToLower(command[0]) {
-				case "cluster":
-					return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
-				case "asking":
+			s := openStore(t, fakeCluster(t, func(command []string) string {
+				switch {
+				case strings.EqualFold(command[0], "asking"):
 					return "" // ASKING and the next command are applied, and both replies are lost
-				case "evalsha", "eval":
-					if requests.Add(1) == 1 {
-						return "-ASK 1 " + addr + "\r\n"
-					}
-					return last
+				case requests.Add(1) == 1:
+					return "-ASK 1 SELF\r\n"
 				}
-				return "+OK\r\n"
-			})
-			s := openStore(t, "redis://"+addr+"?cluster=true")
+				return last
+			}))
 			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "me", Fence: 7})
 			requireUnknown(t, err)
 		})
