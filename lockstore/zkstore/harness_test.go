@@ -40,7 +40,7 @@ func TestEnsemble(t *testing.T) {
 	t.Parallel()
 	e := testservers.ZooKeeperEnsemble(t)
 	t.Run("conformance", func(t *testing.T) { conformance(t, e.Addrs()) })
-	testLeader(t, e)
+	testMajority(t, e)
 }
 
 // conformance runs the suites on an ensemble, where reads may be old. Each case has its own session and its own
