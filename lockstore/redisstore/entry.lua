@@ -32,10 +32,11 @@ local function proven(answer)
 end
 
 if type(entry) == 'table' then return proven(entry) end
+if state == 'B' then return proven('B') end
 
-local state, last, marked, marks, since, ttl, text = 'X', '0000000000000000', 0, ''
--- The queue is front, then entry from the byte from on, then joined. An empty queue that is clean has no bytes.
-local front, from, joined, places, clean = '', 1, '', 0, false
+local marked, marks = 0, ''
+-- The queue is front, then entry from the byte from on, then joined.
+local front, from, joined = '', 1, ''
 local holders, closed, changed, handed, woken = {}, nil, false, {}, {}
 
 -- remember adds a mark.
@@ -49,16 +50,8 @@ local function remember(how, fence, owner)
 end
 
 if entry then
-	local owner, at, behind, number
-	state, number, last, owner, at = match(entry, '^lambdalock2 ([HOFKCX])(%d%d%d)(%d+) ([^ \n]*) ()')
-	local line = at and find(entry, '\n', at, true)
-	local one = state == 'H' or state == 'O' or state == 'F'
-	if not line or #last ~= 16 or one == (owner == '') then return proven('B') end
 	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
-	since, ttl, at = match(entry, '^(%d+) (%d+) ()', line + 1)
-	line = at and find(entry, '\n', at, true)
-	if not line or #since ~= 16 or #ttl > 13 then return proven('B') end
-	text, behind, since, ttl = sub(entry, at, line - 1), line + 1, tonumber(since, 10), tonumber(ttl, 10)
+	text, behind, since, ttl = sub(entry, text, behind - 1), behind + 1, tonumber(since, 10), tonumber(ttl, 10)
 	if state == 'F' then
 		remember('F', last, owner)
 		behind, changed = nil, false
@@ -81,20 +74,13 @@ if entry then
 		holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}
 	end
 	behind = behind or #entry + 1
-	clean = behind > #entry
-	if number ~= '000' and sub(entry, -1) == ' ' and find(entry, '^ [^ ]', behind) and not find(entry, '  ', behind, true) and
-		not find(entry, '\n', behind, true) then
-		from, places, clean = behind, tonumber(number, 10), true
-	else
-		from = #entry + 1
-	end
+	places, from = waits(behind), behind
+	if not places then places, from = 0, #entry + 1 end
 else
-	entry = ''
+	entry, state, last, places = '', 'X', '0000000000000000', 0
 end
 
--- Times are numbers. A state that begins in the future, because the clock was set back, begins now.
-local time = redis.call('TIME')
-local now = time[1] * 1000000 + time[2]
+-- A state that begins in the future, because the clock was set back, begins now.
 for _, h in ipairs(holders) do
 	if h.since > now then h.since, changed = now, true end
 end

@@ -26,7 +26,8 @@ local function retention()
 	return digits(math.ceil(left / 1000) + 3600000)
 end
 
-local result, instead, done = decide()
+local result, instead = decide()
+local done
 if changed then
 	local text, time = entryText(), retention()
 	done = redis.pcall('SET', KEYS[1], text, 'PX', time)

@@ -153,12 +153,9 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	case driver.Inspect:
 		return s.run(ctx, inspectScript, key, "")
 	case driver.Acquire:
-		extends := text("")
-		if r.Fence != 0 {
-			extends = digits(r.Fence)
-		}
-		// More than 10 words are a broken protocol to a server that wants a password first.
-		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL), text(r.Holder), retention(r.TTL), most(r), extends)
+		lease := micros(r.TTL)
+		lease.two, lease.behind = true, r.Holder
+		return s.run(ctx, acquireScript, key, r.Owner, lease, retention(r.TTL), most(r))
 	case driver.Renew:
 		return s.run(ctx, renewScript, key, r.Owner, digits(r.Fence), micros(r.TTL))
 	case driver.Release:
@@ -183,9 +180,12 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
 }
 
-// most says how many may hold the key with an Acquire, and + if it waits in the queue.
+// most says how many may hold the key with an Acquire, + if it waits in the queue, and behind a space the fence of
+// the lease that it extends.
 func most(r driver.Request) argument {
 	switch {
+	case r.Fence != 0:
+		return text(fmt.Sprintf("%d %016d", r.MaxHolders, r.Fence))
 	case r.Join && r.Parked > 0:
 		return text(fmt.Sprintf("%d+%d", r.MaxHolders, r.Parked.Microseconds()))
 	case r.MaxHolders == 1 && r.Join: // most are, and a constant takes no memory

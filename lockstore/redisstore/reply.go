@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 type code byte
 
 const (
-	granted   code = 'G' // fence, microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
+	granted   code = 'G' // fence; for a new lease nothing else, or microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
 	held      code = 'H' // fence, microseconds left, place or how many wait, 1 if the work has started, holder; a line for each holder
 	revoked   code = 'X' // as held; the holder is who revoked the lease
 	reserved  code = 'W' // as held
@@ -76,7 +77,10 @@ func parseReply(text string) (reply, error) {
 	_, state := states[r.code]
 	switch {
 	case r.code == granted:
-		r.fence, r.left, r.seat = p.fence(), p.micros(), p.number()
+		if r.fence, r.left = p.fence(), math.MaxInt64; p.rest == "" {
+			break
+		}
+		r.left, r.seat = p.micros(), p.number()
 		r.next = lockstore.Owner(p.line())
 		r.handed, r.wake = p.news()
 	case state:

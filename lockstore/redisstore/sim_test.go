@@ -228,16 +228,18 @@ var simScripts = func() map[string]driver.Kind {
 
 // requestOf is the request that a script gets.
 func requestOf(kind driver.Kind, args []string) driver.Request {
-	number := func(i int) int64 { n, _ := strconv.ParseInt(args[i], 10, 64); return n }
+	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
 	r := driver.Request{Kind: kind, Owner: driver.Owner(args[0])}
 	switch kind {
 	case driver.Acquire:
-		r.TTL, r.Holder, r.Join = time.Duration(number(1))*time.Microsecond, args[2], strings.HasSuffix(args[4], "+")
-		r.MaxHolders, r.Fence = 1, driver.Fence(number(5))
+		ttl, holder, _ := strings.Cut(args[1], " ")
+		most, fence, _ := strings.Cut(args[3], " ")
+		r.TTL, r.Holder, r.Join = time.Duration(number(ttl))*time.Microsecond, holder, most == "1+"
+		r.MaxHolders, r.Fence = 1, driver.Fence(number(fence))
 	case driver.Renew:
-		r.Fence, r.TTL = driver.Fence(number(1)), time.Duration(number(2))*time.Microsecond
+		r.Fence, r.TTL = driver.Fence(number(args[1])), time.Duration(number(args[2]))*time.Microsecond
 	case driver.Release:
-		r.Fence = driver.Fence(number(1))
+		r.Fence = driver.Fence(number(args[1]))
 	}
 	return r
 }
