@@ -62,7 +62,7 @@ test-others:
 	tests verify ./checker . ./mutants; \
 	tests guard/otelguard ./...; \
 	tests bench ./report; \
-	tests examples/etcdstore -race=false -parallel 32 ./...; \
+	tests examples/etcdstore -parallel 32 ./...; \
 	tests examples/sqlfence ./...; \
 	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
