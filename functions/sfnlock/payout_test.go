@@ -256,7 +256,7 @@ func TestPayoutsThatWait(t *testing.T) {
 		assert.Eventually(t, func() bool {
 			status, err := l.locks.Inspect(t.Context(), accounts.Key(account))
 			return err == nil && status.Parked == parked && asked() == executions && l.running.Load() == 0
-		}, time.Minute, 2*time.Millisecond, "all wait, and no function runs")
+		}, time.Minute, 20*time.Millisecond, "all wait, and no function runs")
 		free()
 	})
 	for name, got := range l.run(all, executions) {
