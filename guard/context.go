@@ -86,16 +86,30 @@ func (w *window) closed() bool {
 }
 
 // check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The window around this one is checked, too.
+// context lasts. The window around this one is checked, too. If its lease is lost, this context ends also if it was
+// made with context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.outer != nil {
 		w.outer.check()
+		if lost := w.outer.lostAround(); lost != nil {
+			w.cancel(lost)
+		}
 	}
 	left, lost := w.checkClocks()
 	if lost != nil {
 		w.tracer.trace(PhaseLost, lost)
 	}
 	return left
+}
+
+// lostAround says why the lease is lost under work that still runs.
+func (w *window) lostAround() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return nil
+	}
+	return w.lost
 }
 
 // checkClocks returns how long the context lasts, and, the first time only, why the trust has ended.

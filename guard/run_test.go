@@ -495,6 +495,24 @@ func TestSeveralRunsInOneProcess(t *testing.T) {
 	})
 }
 
+// The caller leaves, so the run around is not renewed any more. The run inside has a context that goes on.
+func TestALockAroundIsLostAfterItsCallerHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Options{})
+		ctx, leave := context.WithCancel(t.Context())
+		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
+			leave()
+			return b.Do(context.WithoutCancel(ctx), "inside", func(ctx context.Context, _ Lock) error {
+				assert.NoError(t, ctx.Err())
+				<-ctx.Done()
+				assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+				return nil
+			})
+		})
+		require.IsType(t, &LockLost{}, err)
+	})
+}
+
 func TestContextNamesNoOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, Options{})
