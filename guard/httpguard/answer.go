@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -34,13 +35,18 @@ func problem(p httpanswer.Problem) answer {
 	return answer{p.Status, header, httpanswer.Body(p.Status, p.Detail, nil)}
 }
 
-// send writes the answer. Headers that a middleware outside has set stay, if the answer has no such header.
+// send writes the answer. Headers that a middleware outside has set stay, if the answer has no such header. Cookies
+// and Vary stay in any case: handlers add to them, as http.SetCookie does.
 func (a answer) send(w http.ResponseWriter, mistake error) {
 	if mistake != nil {
 		panic(mistake) // the guards and the options were checked before
 	}
 	for name, values := range a.header {
-		w.Header()[http.CanonicalHeaderKey(name)] = values
+		name = http.CanonicalHeaderKey(name)
+		if name == "Set-Cookie" || name == "Vary" {
+			values = slices.Concat(w.Header()[name], values)
+		}
+		w.Header()[name] = values
 	}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // an error says that the client has left

@@ -39,6 +39,8 @@
 // With Once a request that has the header goes on, because its answer is for the repeat: the handler's context
 // ends with its lease, with a deadline of the request's context, or when the context is cancelled with a cause
 // of its own (context.WithCancelCause), and not with the plain context.Canceled of a client that left.
+// A lock of Wrap or guard.Guard.Do around Once is not renewed any more then, and the handler's context ends when
+// this lock is lost. OnceOptions.Lock is renewed.
 //
 // # Panics
 //

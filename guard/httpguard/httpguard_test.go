@@ -150,10 +150,12 @@ func TestTheHandlersLock(t *testing.T) {
 	s.free("/x")
 }
 
-// Headers of middlewares outside stay, as with http.TimeoutHandler.
+// Headers of middlewares outside stay, as with http.TimeoutHandler. Unlike there, cookies and Vary are added.
 func TestHeadersFromOutside(t *testing.T) {
 	s := wrapped(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["both"] = []string{"inside"} // as an operator may write it into a stored answer
+		w.Header().Add("Vary", "Accept")
+		http.SetCookie(w, &http.Cookie{Name: "b", Value: "2"})
 		w.WriteHeader(http.StatusNoContent)
 		w.Header().Set("Late", "x")
 		w.WriteHeader(http.StatusOK)
@@ -161,9 +163,11 @@ func TestHeadersFromOutside(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Request-Id", "7")
 	w.Header().Set("Both", "outside")
+	w.Header().Add("Vary", "Origin")
+	http.SetCookie(w, &http.Cookie{Name: "a", Value: "1"})
 	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/x", nil))
 	require.Equal(t, http.StatusNoContent, w.Code)
-	require.Equal(t, http.Header{"Request-Id": {"7"}, "Both": {"inside"}}, w.Result().Header)
+	require.Equal(t, http.Header{"Request-Id": {"7"}, "Both": {"inside"}, "Vary": {"Origin", "Accept"}, "Set-Cookie": {"a=1", "b=2"}}, w.Result().Header)
 }
 
 func TestAnswersThatCannotBeSent(t *testing.T) {
