@@ -49,7 +49,7 @@ type part struct {
 var parts = []part{
 	{kind: verifyrecord.Search, dir: "..", pkg: "./internal/modelcheck", run: "TestSearch"},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 20_000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys|TestSemaphore)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
