@@ -139,7 +139,7 @@ func secretFrom(text string) ([]byte, error) {
 }
 
 // token is one to try the server with. In production your identity provider makes it: then verify it with the
-// provider's public key.
+// provider's public key, and its issuer and audience with jwt.WithIssuer and jwt.WithAudience.
 func token(secret []byte, args ...string) (string, error) {
 	if len(args) != 2 || args[0] != "token" {
 		return "", errors.New("want no arguments, or: token NAME")

@@ -34,7 +34,8 @@
 // # When the client leaves
 //
 // With Wrap the request's context ends as usual when the client leaves. While it waits for the lock, the
-// handler then never runs. While it works, it may stop early. The lock is released when it returns.
+// handler then never runs. While it works, it may stop early. The lock is released when it returns, and not
+// renewed meanwhile.
 //
 // With Once a request that has the header goes on, because its answer is for the repeat: the handler's context
 // ends with its lease, with a deadline of the request's context, or when the context is cancelled with a cause

@@ -27,7 +27,8 @@ type OnceOptions struct {
 	Optional bool
 
 	// Fingerprint is what makes a request a repeat, beside its method and its path, see
-	// idempotency.Call. nil is the query and the body.
+	// idempotency.Call. nil is the query and the body. A middleware around this one must not read the body, as
+	// http.Request.ParseForm does: the body is empty then, and a request with another one gets the first answer.
 	Fingerprint func(r *http.Request, body []byte) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
