@@ -19,6 +19,7 @@ type window struct {
 	cancel context.CancelCauseFunc
 	of     *call
 	outer  *window // of the run around this one; nil if there is none
+	cleans bool    // the run around had lost its lease before this one began
 	tracer interface{ trace(Phase, error) }
 
 	mu    sync.Mutex    // guards the fields below, and Calls and FailedCalls of the run's report
@@ -86,12 +87,12 @@ func (w *window) closed() bool {
 }
 
 // check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The window around this one is checked, too. If its lease is lost, this context ends also if it was
-// made with context.WithoutCancel.
+// context lasts. The window around this one is checked, too. If its lease is lost meanwhile, this context ends also
+// if it was made with context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.outer != nil {
 		w.outer.check()
-		if lost := w.outer.lostAround(); lost != nil {
+		if lost := w.outer.lostAround(); lost != nil && !w.cleans {
 			w.cancel(lost)
 		}
 	}

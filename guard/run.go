@@ -29,7 +29,7 @@ type Lock struct {
 // error is a *LockLost.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
-// the lease can no longer be trusted. It is cancelled when work returns. If work panics
+// the lease, or that of a run around this one, can no longer be trusted. It is cancelled when work returns. If work panics
 // or calls runtime.Goexit, Do releases the lease and lets the panic go on with its own
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
 // ends by its TTL.
@@ -122,7 +122,7 @@ func (c *call) newRun(ctx context.Context, key string) *run {
 	r.Context, r.cancel = context.WithCancelCause(ctx)
 	r.releases.left = 1
 	if r.outer != nil {
-		r.window.outer = &r.outer.window
+		r.window.outer, r.window.cleans = &r.outer.window, r.outer.lostAround() != nil
 		if r.inSameCall() {
 			r.releases.left += r.outer.releases.left
 		}
