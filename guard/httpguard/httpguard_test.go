@@ -317,6 +317,23 @@ func TestBinaryBodiesAndAKeyFromTheBody(t *testing.T) {
 	require.Equal(t, 1, s.runs)
 }
 
+// A middleware outside has read the body: another form is another request all the same.
+func TestAFormThatWasParsedOutside(t *testing.T) {
+	s := onced(t, idempotency.AtLeastOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.PostFormValue("cents"))
+	})
+	send := func(form string) *http.Response {
+		r := post(form)
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		require.NoError(t, r.ParseForm())
+		return s.serve(r)
+	}
+	require.Equal(t, "1", body(t, send("cents=1")))
+	require.Equal(t, "1", body(t, send("cents=1")))
+	require.Equal(t, http.StatusUnprocessableEntity, send("cents=2").StatusCode)
+	require.Equal(t, 1, s.runs)
+}
+
 // Each route has keys of its own. The operator's answer is in the form of docs/operations.md.
 func TestRoutesAndResolve(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")

@@ -27,8 +27,8 @@ type OnceOptions struct {
 	Optional bool
 
 	// Fingerprint is what makes a request a repeat, beside its method and its path, see
-	// idempotency.Call. nil is the query and the body. A middleware around this one must not read the body, as
-	// http.Request.ParseForm does: the body is empty then, and a request with another one gets the first answer.
+	// idempotency.Call. nil is the query, the body, and http.Request.PostForm: if a middleware around this one has
+	// parsed the form, the body is empty.
 	Fingerprint func(r *http.Request, body []byte) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
@@ -138,7 +138,9 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 
 // queryAndBody is OnceOptions.Fingerprint where it is nil. As bytes, because JSON would make one text of
 // several that are not UTF-8.
-func queryAndBody(r *http.Request, body []byte) any { return [][]byte{[]byte(r.URL.RawQuery), body} }
+func queryAndBody(r *http.Request, body []byte) any {
+	return [][]byte{[]byte(r.URL.RawQuery), body, []byte(r.PostForm.Encode())}
+}
 
 // staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
 // no cause of its own. Every other end of ctx, such as a lock around this one that is lost, ends it.
