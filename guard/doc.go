@@ -67,8 +67,8 @@
 //     guard makes it a full one; if less than 1 s of trust is left, it does so at once. Until
 //     the store has answered, the work has only what is left of the turn.
 //     A run that will complete its key or mark its start, a cooldown, Acquire, and a DoAll with more keys
-//     to come make the lease a full one before they go on. On ZooKeeper, Datastore and Cosmos DB so does a
-//     run that last asked more than about 1.2 s ago.
+//     to come make the lease a full one before they go on. So does a run that last asked more than 1.5 s ago
+//     (ZooKeeper) or 1.25 s ago (Datastore, Cosmos DB).
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
@@ -77,7 +77,7 @@
 //     Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place once a second. If the answers
+//   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If the answers
 //     take long, it does both less often: after an answer that took d it pauses for at least 4 d, or
 //     2 s if that is less. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
@@ -87,8 +87,8 @@
 //
 // A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
 // it, or completes the key, wakes it with Options.Wake: at most 8 owners at once. The wake-ups have 1 s, or
-// what the release has left if that is less. lockctl, and a store that is used without a guard, wake nobody:
-// the owner then asks again after a time of its own.
+// what the release has left if that is less. A store that is used without a guard wakes nobody: the owner then
+// asks again after a time of its own. lockctl wakes with the rights of its user.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
 // or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
@@ -112,7 +112,7 @@
 // TTL of the request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
 // time; the window does not get longer. For a run that waits, the window begins when the call was sent that
 // brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
-// is left, the run asks the store before it works.
+// of the window is left, the run sends an Acquire before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
@@ -193,23 +193,22 @@
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
-// A renewal inside Do is tried again until the trust window ends. The guard repeats a release
-// and a [Guard.Renew] until their time is over. When an answer is lost, the guard does not know
-// whether the store applied that request. If a repeat is answered with nil, the request was applied.
-// ErrLost, ErrCorrupt and ErrInvalid as the answer to a repeat of Renew are sure, too. Otherwise the outcome
-// stays unknown, and the error is that of the lost answer.
+// A renewal inside Do is tried again until the trust window or the work's time ends. The guard repeats a
+// release and a [Guard.Renew] until their time is over. After a lost answer only nil as the answer to a repeat
+// is sure (of Renew also ErrLost, ErrCorrupt and ErrInvalid). Otherwise the outcome stays unknown, and the
+// error is that of the lost answer.
 //
 // # Mistakes in the program
 //
-// Wrap, here and in the packages below, always returns a handler. If the program has a
+// Wrap, here and in the packages below except httpguard, always returns a handler. If the program has a
 // mistake, every invocation returns the same error: no lock is taken, and no work runs. Such mistakes are
 //
 //   - a guard or an idempotency.Once that its New has not made, or an option out of its bounds,
 //   - a nil key function, or nil work,
 //   - a result type that is an io.Reader.
 //
-// schedule.WrapWith, sqsbatch.WrapWith and [Guard.WithCooldown] return the error at once. Do and DoAll
-// return it, too.
+// Wrap and Once of httpguard, schedule.WrapWith, sqsbatch.WrapWith and [Guard.WithCooldown] return the error
+// at once. Do and DoAll return it, too.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner
 // handler then returns a *LockInvalid, with another guard a *LockBusy.

@@ -174,9 +174,9 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
 // LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
-// Release, an Inspect or the mark of a start. It is also the error of a DoAll or a DoOnce that lost a lease
-// before its work began. But an acquire that the store refused less than 5 s ago is a LockBusy, if no
-// answer was lost and the run has left the queue. No work of this call ran.
+// Release, an Inspect or the mark of a start. But an acquire that the store refused less than 5 s ago is a
+// LockBusy, if no answer was lost and the run has left the queue. LockStoreUnavailable is also the error of a
+// DoAll or a DoOnce that lost a lease before its work began. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
 // left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. In a

@@ -178,11 +178,11 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 }
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
-// Do, Wrap, Acquire and the packages below, except idempotency, take it like any other guard. n counts the holders of all
-// programs. If they ask for different numbers, the limit is the smallest: of those who hold the key, of
-// those in the queue before, and of the one who asks. So a deployment that changes n is safe; and if
-// writers ask for 1 and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting runs get
-// the key in the order of their arrival, whatever number they ask for.
+// What needs n 1 refuses it, see below; all else here and in the packages below takes it like any other guard.
+// n counts the holders of all programs. If they ask for different numbers, the limit is the smallest: of those
+// who hold the key, of those in the queue before, and of the one who asks. So a deployment that changes n is
+// safe; and if writers ask for 1 and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting
+// runs get the key in the order of their arrival, whatever number they ask for.
 //
 // With n above 1 the work is not alone. Fences grow for the key and not for a seat. So a resource keeps
 // one fence for each Lock.Seat. That protects only while all ask for the same n. With different numbers

@@ -108,7 +108,8 @@ func (r *run) wake(key string, owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner. What fails is repeated after a pause, until ctx ends.
+// wakeOwner wakes one owner. What fails is repeated after a pause until ctx ends, if the error says that
+// the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, key string, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
 		return errNoWake
