@@ -21,11 +21,11 @@
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough to refuse an Acquire, except as "in doubt", and for "this acquisition has ended": what
-//     has ended stays so. A change that does not depend on the time needs no more: it is applied to the
-//     entry that was read, or not at all.
+//   - Any read is enough for "this acquisition has ended", which stays so, and to refuse an Acquire, but not as
+//     "in doubt". A change that does not depend on the time needs no more: it is applied to the entry that
+//     was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
-//     of Inspect, and for a Leave of an owner without a place.
+//     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
 //   - These need the stamp of a write of this call: a takeover, the turn in a queue, the trusted time that
 //     a repeated Acquire gets, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has
 //     a result, and an Acquire if a lease begins in the future. First the store writes the entry as it is. The

@@ -58,7 +58,7 @@ type KV interface {
 }
 
 // Waker is implemented by a KV that can wake a waiter up. If the KV is no Waker, the store reads
-// the entry again and again while a run waits. Wake-ups may get lost. A Listen that takes
+// the entry much more often while a run waits. Wake-ups may get lost. A Listen that takes
 // long delays the first read by at most 250 ms. A Wake that takes long delays a release by at most
 // 100 ms: then its context ends.
 type Waker interface {
