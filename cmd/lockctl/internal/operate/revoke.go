@@ -45,10 +45,10 @@ func Revoke(operator func() string) *cobra.Command {
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
 		Long: `End the lease of a holder that renews and must not. The holder can renew no more, and is
-told so at its next renewal. The key opens when the time is over for which the holder may
-trust its lease (LEFT of lockctl show). So two are never at work at the same time, and who
-waits keeps its place. If several hold the key, --fence says whose lease ends: its seat is
-free then. The others keep theirs, and are printed.
+told so at its next renewal. The key opens when its run releases it, or when the time is over
+for which the holder may trust its lease (LEFT of lockctl show). So two are never at work at
+the same time, and who waits keeps its place. If several hold the key, --fence says whose
+lease ends: its seat is free then. The others keep theirs, and are printed.
 
 A holder that is dead needs no revoke: its lease ends at the same time.
 

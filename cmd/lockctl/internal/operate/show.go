@@ -24,7 +24,7 @@ const aboutState = `STATE is one of these:
   cooldown   the work is done, without a result: nobody gets the key until LEFT is over
   in doubt   the work has started, and nobody said how it ended: nobody gets the key before
              lockctl resolve
-LEFT is the longest time until the key is free, if nobody renews. SINCE is by the holder's
+LEFT is the longest time until STATE is over, if nobody renews. SINCE is by the holder's
 clock. HOLDER is who has the lease or has revoked it, or who did or started the work. A result
 is never shown.
 
