@@ -85,6 +85,7 @@ func entries(now time.Time) []string {
 		held("H", "9007199254740990", old, ""), held("H", "9007199254740991", old, ""), held("H", "9007199254740990", old, three),
 		held("H", seven, at(10*time.Hour)+hour, ""), held("O", seven, at(10*time.Hour)+" 2000000 ", three), // begin in the future: the clock was set back
 		held("H", seven, at(0)+" 9999999999999 ", ""), held("H", seven, at(0)+" 10000000000000 ", ""), held("H", seven, "9999999999999999 60000000 ", ""),
+		held("H", seven, at(0)+hour, " FIRST OWNER SECOND "), held("O", seven, at(0)+hour, " OWNER SECOND "), // asked again while a clock was ahead
 		held("H", seven, at(0)+" 0777 ", ""), held("H", seven, at(0)+hour+"a\x00\xff", " b\x01c d\x00\xff "),
 		held("H", seven, at(-time.Minute-3*time.Second)+" 60000000 ", three),
 		closed("K", at(0)+hour, "a result\n\x00\xff"), closed("K", at(0)+hour, three), closed("K", old, three), closed("K", at(0)+hour, ""),
@@ -150,7 +151,7 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 	var requests []driver.Request
 	for _, by := range owners {
 		requests = append(requests,
-			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute, MaxHolders: 1, Holder: "h"},
+			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute, MaxHolders: 1, Holder: "h", Join: true},
 			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute, MaxHolders: 3, Join: true},
 			driver.Request{Kind: driver.Acquire, Owner: by, Fence: fence, TTL: time.Minute, MaxHolders: 1},
 			driver.Request{Kind: driver.Renew, Owner: by, Fence: fence, TTL: time.Minute},

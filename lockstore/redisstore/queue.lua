@@ -12,4 +12,4 @@ end
 -- The texts in front of entry.lua have the rules for an entry H or O, because most requests meet one and a long queue
 -- makes the rest slow. Whatever is unusual is for the rest. left is above 0 while the lease counts.
 local places = (state == 'H' or state == 'O') and waits(behind + 1)
-local left = places and since <= clock and since + ttl - now or 0
+local left = places and since <= clock and since + tonumber(ttl, 10) - now or 0

@@ -131,8 +131,23 @@ func TestRetention(t *testing.T) {
 		"a release with a hand-over": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			lease := take(t, s, long)
 			queued(t, s, "k")
+			forward(m, time.Second) // what comes in the microsecond of the grant is decided by other lines
 			require.NoError(t, s.Release(t.Context(), lease))
 		}, lockstore.Turn},
+		"an acquire that extends a hand-over": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+			lease := take(t, s, time.Minute)
+			req := queued(t, s, "k")
+			forward(m, time.Second)
+			require.NoError(t, s.Release(t.Context(), lease))
+			req.TTL = long
+			_, err := s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+		}, long},
+		"one that leaves from behind the first": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
+			take(t, s, long)
+			queued(t, s, "k")
+			require.NoError(t, s.Leave(t.Context(), "k", queued(t, s, "k").Owner))
+		}, long},
 		"an abandon long after a cooldown": {func(t *testing.T, s *lockstore.Store, m *miniredis.Miniredis) {
 			require.NoError(t, s.Complete(t.Context(), take(t, s, time.Minute), nil, time.Minute))
 			<-time.After(2 * time.Hour) // as if the server were late with the deletion
