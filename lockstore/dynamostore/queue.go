@@ -78,6 +78,7 @@ func parseNote(text driver.Note) note {
 	var since, pace int64
 	var n note
 	_, _ = fmt.Sscan(string(text), &kind, &n.place, &since, &n.fence, &pace, &n.steady) // what is missing is not known
+	n.place = max(0, min(n.place, maxPlaces))
 	n.waits, n.shared, n.full = kind == "waits", kind == "shared", kind == "full"
 	n.reads = kind == "read" || kind == "place"
 	n.since, n.pace = time.UnixMilli(since), time.Duration(max(0, min(pace, 60_000_000)))*time.Microsecond
@@ -104,7 +105,7 @@ func (n note) next(place int, fence driver.Fence, now time.Time) note {
 // reads less often the longer it has waited. Who is behind others waits for several leases, and reads less often still.
 func (n note) look(now, clock time.Time) time.Duration {
 	behind := time.Duration(max(0, n.place-1))
-	waited := max(0, now.Sub(n.since)) // the clock may have been set back
+	waited := max(0, min(now.Sub(n.since), time.Hour)) // the clock may have been set
 	if !n.steady {
 		return min(longLook, shortLook+behind*max(perPlace, waited/4)+waited/20)
 	}

@@ -166,6 +166,27 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 	}
 }
 
+// A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
+// within half a Turn.
+func TestPauseAfterAnyNote(t *testing.T) {
+	for _, note := range []string{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
+		bubble(t, note, func(t *testing.T) {
+			s := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
+			_, err := s.Acquire(t.Context(), request(time.Hour))
+			require.NoError(t, err)
+			req := request(time.Minute)
+			req.JoinQueue = true
+			_, err = s.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			began := time.Now()
+			_, err = s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: lockstore.Note(note)})
+			require.NoError(t, err)
+			require.Greater(t, time.Since(began), time.Millisecond)
+			require.LessOrEqual(t, time.Since(began), lockstore.Turn/2)
+		})
+	}
+}
+
 // startWork takes a lease whose work has started. Behind it a place takes a write of its own, because the
 // key may be in doubt.
 func startWork(t *testing.T, s *dynamostore.Store) {
