@@ -83,7 +83,7 @@ func (a *attempt) begin() {
 }
 
 // refused notes a refusal. The owner has missed its turn if others got the key since the last refusal and its
-// place has not come nearer to the front. This counts as a lapse.
+// place is gone or has not come nearer to the front. This counts as a lapse.
 func (a *attempt) refused(busy *LockBusy) {
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, fence := busy.QueuePosition, busy.refused().Fence

@@ -66,9 +66,9 @@
 //     lease, which lasts for at most one turn. If the work still runs after 50 ms and may outlast the lease, the
 //     guard makes it a full one; if less than 1 s of trust is left, it does so at once. Until
 //     the store has answered, the work has only what is left of the turn.
-//     A run that will complete its key or mark its start, a cooldown, Acquire, and a DoAll with more keys
-//     to come make the lease a full one before they go on. So does a run that last asked more than 1.5 s ago
-//     (ZooKeeper) or 1.25 s ago (Datastore, Cosmos DB).
+//     These make the lease a full one first: a run that will complete its key or mark its start, a cooldown,
+//     Acquire, a DoAll with more keys to come, and a run that last asked more than 1.5 s ago (ZooKeeper) or
+//     1.25 s ago (Datastore, Cosmos DB).
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
@@ -81,8 +81,8 @@
 //     take long, it does both less often: after an answer that took d it pauses for at least 4 d, or
 //     2 s if that is less. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
-//     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
-//     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
+//     store is overloaded, it ends as unavailable. It ends as busy only if no answer was lost, and the store has
+//     said within the last 5 s what is in the way. If the run cannot leave the queue, the
 //     outcome is unknown: its owner may still be handed the key.
 //
 // A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
@@ -110,7 +110,7 @@
 //
 // The store returns the trusted time in Lease.TTL, counted from before the request. It can be less than the
 // TTL of the request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
-// time; the window does not get longer. For a run that waits, the window begins when the call was sent that
+// time; the window does not get longer. For a run that waits, the window begins with the call that
 // brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
 // of the window is left, the run sends an Acquire before it works.
 //
@@ -194,8 +194,8 @@
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
 // A renewal inside Do is tried again until the trust window or the work's time ends. The guard repeats a
-// release and a [Guard.Renew] until their time is over. After a lost answer only nil as the answer to a repeat
-// is sure (of Renew also ErrLost, ErrCorrupt and ErrInvalid). Otherwise the outcome stays unknown, and the
+// release and a [Guard.Renew] until their time is over. After a lost answer only a repeat that returns nil
+// is sure (of Renew also one that returns ErrLost, ErrCorrupt or ErrInvalid). Otherwise the outcome stays unknown, and the
 // error is that of the lost answer.
 //
 // # Mistakes in the program

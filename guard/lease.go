@@ -32,9 +32,8 @@ type LeaseRequest struct {
 	// If the owner's lease has ended, the error is *LockLost, and the caller needs a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
-	// this owner. That call must come within lockstore.Turn (2 s) after the turn begins. The caller cannot
-	// see this moment, so it calls at least every 2 s. The guard does not
-	// end this place: without a call the place delays those behind it by one Turn. A Release with this
+	// this owner. The caller cannot see when its turn begins, so it calls at least every
+	// lockstore.Turn (2 s). The guard does not end this place: without a call the place delays those behind it by one Turn. A Release with this
 	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 

@@ -47,7 +47,7 @@ import (
 // a new owner for at most MaxTurns times Turn and one Turn more, or for 60 s and MaxParked if some are parked: there is room when the turn of
 // the first of them, who was handed the key, has ended.
 const (
-	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 3 s
+	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 3.5 s
 	MaxTurns = driver.MaxTurns
 )
 

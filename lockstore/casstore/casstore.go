@@ -21,8 +21,8 @@
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for "this acquisition has ended", which stays so, and to refuse an Acquire, but not as
-//     "in doubt". A change that does not depend on the time needs no more: it is applied to the entry that
+//   - Any read is enough for "this acquisition has ended", which stays so, and to refuse an Acquire, unless the
+//     reason is "in doubt". A change that does not depend on the time needs no more: it is applied to the entry that
 //     was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
 //     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
@@ -34,8 +34,8 @@
 //     store takes the change back.
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
-// guess. A renewal that arrives after the end of the lease still extends it, if nobody else
-// wrote the entry before. A new fence is made from a guess of the
+// guess. A renewal that was sent in time and is applied after the end of the lease still extends it,
+// if nobody else wrote the entry before. A new fence is made from a guess of the
 // time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
 // until the service's time has come that far.
 //
@@ -52,7 +52,7 @@
 //	takeover, also of a key kept for others   3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          if its work is short and it last asked less than 1.5 s - Margin ago
+//	                                          for short work whose owner last asked less than 1.5 s - Margin ago
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
@@ -81,7 +81,7 @@
 //     it is created, and let each write check it.
 //
 //   - WrittenAt is the time in the reply to the write, or what the database keeps beside
-//     the entry: a time of the service between the call of Write and its commit, which is then cut
+//     the entry: a time of the service between the call of Write and its commit, cut
 //     down to the clock's resolution. Do not use
 //     the client's clock. Do not use the remaining TTL of the service either: after a change of its
 //     leader it may count from the start.
@@ -266,7 +266,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
 // the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts for a Turn
-// from when that Acquire was sent at least, however long this Await takes. One that begins earlier may be over.
+// from when that Acquire was sent at least, however long this Await takes. A lease that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

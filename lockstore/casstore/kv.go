@@ -17,7 +17,7 @@ type Entry struct {
 	Version string
 
 	// WrittenAt is when the service wrote this version, by the service's own clock: a time between
-	// the call of Write and its commit, which is then cut down to the clock's resolution. Zero for no entry.
+	// the call of Write and its commit, cut down to the clock's resolution. Zero for no entry.
 	WrittenAt time.Time
 }
 
