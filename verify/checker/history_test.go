@@ -562,6 +562,26 @@ acquire b 6 ok 110 120 100`, false, false},
 	}
 }
 
+// An acquire that is repeated after the trust in its lease has ended may get this lease, as long as others may not
+// take it over, and only if nothing of it can be trusted.
+func TestARepeatNamesALeaseThatIsOver(t *testing.T) {
+	for _, c := range []struct {
+		repeat string
+		trust  time.Duration
+		ok     bool
+	}{
+		{"acquire a 5 ok 120 130 100", -10 * time.Millisecond, true},
+		{"acquire a 5 ok 120 130 100", 10 * time.Millisecond, false},
+		{"acquire a 5 ok 170 180 100", -60 * time.Millisecond, false},
+	} {
+		ops := script(t, "acquire a 5 ok 0 10 100\n"+c.repeat)
+		ops[1].Trust = c.trust
+		ok, decided, _ := Check(ops, Limits{Late: 50 * time.Millisecond}, time.Minute)
+		require.True(t, decided)
+		require.Equal(t, c.ok, ok, "%+v", c)
+	}
+}
+
 // TestDocumentedExceptions: what a store may do that repeats requests, stamps them or
 // forgets owners, and what no other store may do. right lists the limits under which an
 // answer is right. explained lists the limits under which only a late duplicate explains

@@ -107,7 +107,7 @@ func step(s state, op request, l Limits) []state {
 	mustBeOver := s.owner == "" || op.Call > s.hi+l.Late
 	switch {
 	case op.Kind == Acquire && op.Outcome == OK:
-		return granted(s, op, mayBeOver)
+		return granted(s, op, mayBeOver, l)
 	case op.Kind == Acquire && op.Outcome == Busy:
 		if mine || mustBeOver || s.owner == closed {
 			return nil
@@ -266,11 +266,12 @@ func revoking(e entry, op Op) entry {
 	return e
 }
 
-func granted(s state, op request, mayBeOver bool) []state {
+func granted(s state, op request, mayBeOver bool, l Limits) []state {
 	if s.owner == op.Owner {
-		// The same lease again. An expired one is lost, and never granted anew.
+		// The same lease again. An expired one is lost, and never granted anew. Until others may take it over, the
+		// store may name it: nothing of it can be trusted then.
 		first := s.fence == 0 && op.Fence > s.last
-		if s.fence != op.Fence && !first || op.Call > s.hi {
+		if s.fence != op.Fence && !first || op.Call > s.hi+l.Late || op.Call > s.hi && op.Trust > 0 {
 			return nil
 		}
 		s.fence, s.last = op.Fence, max(s.last, op.Fence)
