@@ -81,8 +81,8 @@
 //     take long, it does both less often: after an answer that took d it pauses for at least 4 d, or
 //     2 s if that is less. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
-//     store is overloaded, it ends as unavailable. It ends as busy only if no answer was lost, and the store has
-//     said within the last 5 s what is in the way. If the run cannot leave the queue, the
+//     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
+//     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
 //     outcome is unknown: its owner may still be handed the key.
 //
 // A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
@@ -194,8 +194,8 @@
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
 // A renewal inside Do is tried again until the trust window or the work's time ends. The guard repeats a
-// release and a [Guard.Renew] until their time is over. After a lost answer only a repeat that returns nil
-// is sure (of Renew also one that returns ErrLost, ErrCorrupt or ErrInvalid). Otherwise the outcome stays unknown, and the
+// release and a [Guard.Renew] until their time is over. After a lost answer the outcome is known only if
+// a repeat returns nil (of Renew also ErrLost, ErrCorrupt or ErrInvalid). Otherwise the outcome stays unknown, and the
 // error is that of the lost answer.
 //
 // # Mistakes in the program

@@ -38,8 +38,8 @@ type LeaseRequest struct {
 	Owner lockstore.Owner
 
 	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
-	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that the queue had no
-	// place for it. A place that the owner has from a call without Parked stays as it is, and nobody wakes it.
+	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that it has no
+	// place. A place that the owner has from a call without Parked stays as it is, and nobody wakes it.
 	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to
 	// call again: only this call says whether it has the lease. A wake-up may be lost, late or doubled, so the
 	// owner also calls again after a time of its own. It keeps its place if it calls before its turn is over.

@@ -22,8 +22,8 @@
 // answer. The rules say what each answer has to rest on:
 //
 //   - Any read is enough for "this acquisition has ended", which stays so, and to refuse an Acquire, unless the
-//     reason is "in doubt". A change that does not depend on the time needs no more: it is applied to the entry that
-//     was read, or not at all.
+//     reason is "in doubt". Any read is also enough for a change that does not depend on the time: it is
+//     applied to the entry that was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
 //     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
 //   - These need the stamp of a write of this call: a takeover, the turn in a queue, the trusted time that
