@@ -71,7 +71,7 @@ the cause is read from the lines that guard/sqsbatch, guard/stream and the guard
 
 Critical sections are read from the report lines of the guard, so the function has to log
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
-be known: functions/internal/unguarded shows how.
+be known: examples/own-function/without shows how.
 
 If the event has {{token}}, it is of a state of Step Functions that waits for a task token: {{token}}
 becomes a new token each time, and lockctl takes it back as SendTaskSuccess at the function's

@@ -196,7 +196,7 @@ boot.MustGuardFromEnv does so; with a guard of your own set guard.Options.Observ
 
 const noSections = `The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each, as JSON:
 {"message": "lock", "outcome": "ok", "key": "account/7", "acquired_at": "2026-01-02T15:04:05.123456Z", "hold_ms": 12.5, "requestId": "..."}
-In Go call guard.LogReports(logger) with a guard.Report{Key, Outcome, AcquiredAt, HoldTime}, as functions/internal/unguarded does. Or let --after count what was lost.
+In Go call guard.LogReports(logger) with a guard.Report{Key, Outcome, AcquiredAt, HoldTime}, as examples/own-function/without does. Or let --after count what was lost.
 `
 
 // withoutLock says what is missing if the phase without a lock does not show what a lock is for.
