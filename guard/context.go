@@ -87,8 +87,8 @@ func (w *window) closed() bool {
 }
 
 // check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The window around this one is checked, too. If its lease is lost meanwhile, this context ends also
-// if it was made with context.WithoutCancel.
+// context lasts. The window around this one is checked, too. If the lease of that window is lost,
+// this context ends, too, also if it was made with context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.outer != nil {
 		w.outer.check()

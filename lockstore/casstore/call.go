@@ -107,7 +107,7 @@ func (c *call) start() (view, error) {
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
 // that this request goes at once. The pause grows slowly, and to ten round trips at most: whoever pauses
-// for long is overtaken by many that came later. Renewals are protected by yields, not by this pause.
+// for long is overtaken by many that came later. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {

@@ -35,7 +35,7 @@ type fields[H, Q, E, C any] struct {
 }
 
 // Begin, also of closed, is in nanoseconds since 1970, without the blur, which the method store.since adds
-// again. 0 stands for the entry's WrittenAt. So does a time after it: a clock was set back then.
+// again. 0, or a time after WrittenAt (a clock was set back), stands for the entry's WrittenAt.
 type holder struct {
 	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
