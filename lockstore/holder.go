@@ -31,6 +31,9 @@ const (
 // comes first. A name that a caller gave is in quotes. So is a name that could be taken
 // for a caller.
 func (h HolderInfo) String() string {
+	if h == (HolderInfo{}) {
+		return "unknown"
+	}
 	s := h.Name
 	switch {
 	case h.Caller != "" && h.Name != "" && h.Name != h.Caller:

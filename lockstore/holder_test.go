@@ -120,7 +120,7 @@ func TestDecodeHolderOfForeignText(t *testing.T) {
 
 func TestHolderString(t *testing.T) {
 	for want, h := range map[string]lockstore.HolderInfo{
-		"unnamed":                            {},
+		"unknown":                            {},
 		"withdraw":                           {Name: "withdraw"},
 		"unnamed (8f50)":                     {ID: "8f50"},
 		"withdraw (8f50)":                    {Name: "withdraw", ID: "8f50"},

@@ -39,7 +39,7 @@ var mutants = []mutant{
 	{id: "M32", what: "a new waiter overtakes the queue", suite: rulebook, testRun: compared, says: "M32 callers without a place overtake the queue: "},
 	{id: "M33", what: "a release wakes all waiters", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "one wake-up for a release"},
 	{id: "M35", what: "no EVAL after NOSCRIPT", suite: store, testRun: testRun{pkg: redis, run: "^TestScriptFlush$"}, says: "NOSCRIPT No matching script"},
-	{id: "M36", what: "a server error is taken as busy", suite: store, testRun: testRun{pkg: redis, run: "^TestRefusalsAreUnavailable$"}, says: "is held by unnamed"},
+	{id: "M36", what: "a server error is taken as busy", suite: store, testRun: testRun{pkg: redis, run: "^TestRefusalsAreUnavailable$"}, says: "is held by unknown"},
 	{id: "M37", what: "a TTL in the wrong unit", suite: rulebook, testRun: compared, says: "M37 TTL in other units: "},
 	{id: "M38", what: "the time to live in milliseconds", suite: store, testRun: testRun{pkg: dynamo, run: "^TestSweepTime$"}, says: "Acquire: 31972-02-06"},
 	{id: "M39", what: "a duration that overflows", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestTooLate$/^F48"}, says: "actual  : 1s"},
