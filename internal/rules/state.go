@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"time"
 
@@ -157,11 +158,7 @@ func (d *decision) grant(h Holder) Holder {
 	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
 		h.Seat++
 	}
-	from := d.clock.Fences
-	if from.IsZero() {
-		from = d.clock.Early
-	}
-	d.LastFence = lockstore.NextFence(d.LastFence, from)
+	d.LastFence = lockstore.NextFence(d.LastFence, cmp.Or(d.clock.Fences, d.clock.Early))
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
 	d.Closed, d.changed = Closed{}, true
