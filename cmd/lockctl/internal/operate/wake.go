@@ -26,7 +26,7 @@ type waking struct {
 }
 
 func wakes(s *stores.Settings, store *lockstore.Store, err io.Writer) *lockstore.Store {
-	return store.WrapDriver(func(d driver.Driver) driver.Driver { return &waking{d, store, s.Wake, err} })
+	return store.WrapDriver(func(d driver.Driver) driver.Driver { return &waking{d, store, s.Waker(), err} })
 }
 
 // Unwrap returns the driver that is wrapped.

@@ -41,7 +41,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	g, err := guard.New(opened.WrapDriver(func(d driver.Driver) driver.Driver {
 		trust.Driver = d
 		return trust
-	}), guard.Options{Wake: s.Wake, Observe: func(_ context.Context, r guard.Report) {
+	}), guard.Options{Wake: s.Waker(), Observe: func(_ context.Context, r guard.Report) {
 		if r.WakeErr != nil {
 			fmt.Fprintln(stderr, "lockctl: warning:", r.WakeErr)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -89,28 +90,45 @@ func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, er
 	return cfg, nil
 }
 
-// Wake wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that of the
-// flags, of the store's URL or of the AWS configuration.
-func (s *Settings) Wake(ctx context.Context, a lockstore.Address) error {
-	region := s.Region
-	if u, err := lockstore.ParseURL(s.url()); err == nil {
-		region = cmp.Or(region, u.Query().Get("region"))
+// Waker returns what wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that
+// of the flags, of the store's URL or of the AWS configuration, which is read once.
+func (s *Settings) Waker() func(context.Context, lockstore.Address) error {
+	var mu sync.Mutex
+	var read *aws.Config
+	load := func(ctx context.Context) (*aws.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if read != nil {
+			return read, nil
+		}
+		region := s.Region
+		if u, err := lockstore.ParseURL(s.url()); err == nil {
+			region = cmp.Or(region, u.Query().Get("region"))
+		}
+		cfg, err := s.awsConfig(ctx, region)
+		if err != nil {
+			return nil, err
+		}
+		read = &cfg
+		return read, nil
 	}
-	cfg, err := s.awsConfig(ctx, region)
-	if err != nil {
-		return err
+	return func(ctx context.Context, a lockstore.Address) error {
+		cfg, err := load(ctx)
+		if err != nil {
+			return err
+		}
+		keys, err := cfg.Credentials.Retrieve(ctx)
+		if err != nil {
+			return fmt.Errorf("there are no AWS credentials to wake it with: %w", err)
+		}
+		known := map[string]string{
+			"AWS_REGION": cfg.Region, "AWS_ACCESS_KEY_ID": keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY": keys.SecretAccessKey, "AWS_SESSION_TOKEN": keys.SessionToken,
+			"AWS_ENDPOINT_URL_SFN": os.Getenv("AWS_ENDPOINT_URL_SFN"),
+		}
+		wake, err := sfnwake.FromEnv(func(name string) string { return known[name] })
+		if err != nil {
+			return err
+		}
+		return wake(ctx, a)
 	}
-	keys, err := cfg.Credentials.Retrieve(ctx)
-	if err != nil {
-		return fmt.Errorf("there are no AWS credentials to wake it with: %w", err)
-	}
-	known := map[string]string{
-		"AWS_REGION": cfg.Region, "AWS_ACCESS_KEY_ID": keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY": keys.SecretAccessKey, "AWS_SESSION_TOKEN": keys.SessionToken,
-		"AWS_ENDPOINT_URL_SFN": os.Getenv("AWS_ENDPOINT_URL_SFN"),
-	}
-	wake, err := sfnwake.FromEnv(func(name string) string { return known[name] })
-	if err != nil {
-		return err
-	}
-	return wake(ctx, a)
 }
