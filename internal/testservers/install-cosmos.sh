@@ -3,6 +3,7 @@
 # cache. The server needs Node.js 20 or newer. On Debian and Ubuntu the script installs npm
 # too.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
 version=1.0.1 # of @vercel/cosmosdb-server; the same in cosmos.go, a test compares them
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
@@ -11,16 +12,7 @@ target=$cache/cosmosdb-server-$version
 [ ! -d "$target" ] || exit 0
 
 if ! command -v npm >/dev/null; then
-	if ! command -v apt-get >/dev/null; then
-		echo "The server for Azure Cosmos DB needs npm: install Node.js, then run this again. Its tests are skipped until then." >&2
-		[ -z "${CI:-}" ]
-		exit
-	fi
-	sudo=
-	[ "$(id -u)" = 0 ] || sudo=sudo
-	echo "Installing by apt-get: npm"
-	$sudo apt-get install -y --no-install-recommends npm ||
-		{ $sudo apt-get update && $sudo apt-get install -y --no-install-recommends npm; }
+	apt_install "The server for Azure Cosmos DB needs npm: install Node.js, then run this again. Its tests are skipped until then." npm
 fi
 
 echo "Installing from npm into $target: @vercel/cosmosdb-server@$version"

@@ -3,6 +3,7 @@
 # forbids redistribution, so it is not in the repository. The script needs a JDK 17 (make
 # dynamodb compiles Loopback.java) and Maven; on Debian and Ubuntu it installs them.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
 version=2.6.1 # the same in dynamodb.go; a test compares them
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
@@ -18,17 +19,8 @@ if [ ! -d "$target" ]; then
 	command -v mvn >/dev/null || packages="$packages maven"
 fi
 if [ -n "$packages" ]; then
-	if ! command -v apt-get >/dev/null; then
-		echo "DynamoDB Local needs a JDK 17 or newer and Maven: install them (java, javac and mvn on the PATH), then run this again. Its tests are skipped until then." >&2
-		[ -z "${CI:-}" ]
-		exit
-	fi
-	sudo=
-	[ "$(id -u)" = 0 ] || sudo=sudo
-	echo "Installing by apt-get: $packages"
 	# shellcheck disable=SC2086 # a list of packages
-	$sudo apt-get install -y --no-install-recommends $packages ||
-		{ $sudo apt-get update && $sudo apt-get install -y --no-install-recommends $packages; }
+	apt_install "DynamoDB Local needs a JDK 17 or newer and Maven: install them (java, javac and mvn on the PATH), then run this again. Its tests are skipped until then." $packages
 fi
 [ -d "$target" ] && exit 0
 

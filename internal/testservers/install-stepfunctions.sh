@@ -3,6 +3,7 @@
 # user's cache. The interpreter needs Node.js 22 or newer. If the machine has none, the
 # script installs Node.js with npm too. On Debian and Ubuntu it also installs npm.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
 version=3.0.0 # of aws-local-stepfunctions; the same in stepfunctions.go, a test compares them
 node=24.21.0
@@ -12,16 +13,7 @@ target=$cache/aws-local-stepfunctions-$version
 [ ! -d "$target" ] || exit 0
 
 if ! command -v npm >/dev/null; then
-	if ! command -v apt-get >/dev/null; then
-		echo "The interpreter of state machines needs npm: install Node.js, then run this again. Its test is skipped until then." >&2
-		[ -z "${CI:-}" ]
-		exit
-	fi
-	sudo=
-	[ "$(id -u)" = 0 ] || sudo=sudo
-	echo "Installing by apt-get: npm"
-	$sudo apt-get install -y --no-install-recommends npm ||
-		{ $sudo apt-get update && $sudo apt-get install -y --no-install-recommends npm; }
+	apt_install "The interpreter of state machines needs npm: install Node.js, then run this again. Its test is skipped until then." npm
 fi
 
 packages=aws-local-stepfunctions@$version
