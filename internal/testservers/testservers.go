@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -28,6 +29,16 @@ const startTime = time.Minute
 
 // errEnded is the error of a server that has ended instead of answering.
 var errEnded = errors.New("it ended")
+
+// HeedSignals lets processes that the test starts heed the signals that nohup, or a job in the background, makes
+// the test itself ignore.
+func HeedSignals() {
+	for _, sig := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
+	}
+}
 
 // Server is a server process that belongs to a test.
 type Server struct {
