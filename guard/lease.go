@@ -33,16 +33,18 @@ type LeaseRequest struct {
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
 	// this owner. The caller cannot see when its turn begins, so it calls at least every
-	// lockstore.Turn (2 s). The guard does not end this place: without a call the place delays those behind it by one Turn. A Release with this
-	// owner and Fence 0 leaves the queue at once, and the owner cannot be used any more.
+	// lockstore.Turn (2 s). The guard does not end this place: without a call the place delays
+	// those behind it by one Turn. A Release with this owner and Fence 0 leaves the queue at
+	// once, and the owner cannot be used any more.
 	Owner lockstore.Owner
 
 	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
 	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that it has no
 	// place. A place that the owner has from a call without Parked stays as it is, and nobody wakes it.
-	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to
-	// call again: only this call says whether it has the lease. A wake-up may be lost, late or doubled, so the
-	// owner also calls again after a time of its own. It keeps its place if it calls before its turn is over.
+	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
+	// Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to call again: only this
+	// call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
+	// after a time of its own. It keeps its place if it calls before its turn is over.
 	//
 	// Parked needs Owner, Address, a Wait of 0, and a store that has parked places: DynamoDB, Redis or
 	// memstore. Otherwise the error is *LockInvalid.
