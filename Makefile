@@ -16,7 +16,7 @@ run: build/lockctl ## 200 withdrawals in 8 environments, without and with the lo
 	build/lockctl local --event - --env 'ACCOUNTS_URL=$(ACCOUNTS_URL)' \
 		--before 'build/accountstool open demo-$$LOCKCTL_RUN 200000' \
 		--after 'build/accountstool report demo-$$LOCKCTL_RUN 200000 500' \
-		--compare functions/internal/unguarded functions/withdraw
+		--compare functions/withdraw/without functions/withdraw
 
 # In DynamoDB the accounts are in a table of their own, whose name is made of the lock table's.
 # With locks in ZooKeeper they are in an embedded Redis.
@@ -79,14 +79,14 @@ install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeep
 	@sh internal/testservers/install-cosmos.sh
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS
-	@sh internal/samlocal/run.sh
+	@sh internal/samtest/run.sh
 
 deploy: ## build with the SAM CLI and deploy; asks the first time
 	@sh deploy/deploy.sh
 
 test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@[ -n "$(STACK)" ] || { echo "want the name of a stack, as in make test-aws STACK=lambdalock"; exit 1; }
-	@STACK="$(STACK)" go test ./internal/samlocal -run '^TestAWS$$' -v -count=1 -timeout 35m
+	@STACK="$(STACK)" go test ./internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
@@ -125,7 +125,7 @@ mutants: install-servers ## plant every bug (5 min)
 	cd verify/mutants && MUTANTS=all go test -run TestMutants -count=1 -timeout 1h
 
 fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
-	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzz -run TestFuzz -v -count=1 -timeout 1h
+	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzzall -run TestFuzz -v -count=1 -timeout 1h
 
 bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 keeps the record for docs/
 	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../docs/benchmarks.json)

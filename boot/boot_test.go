@@ -363,7 +363,7 @@ func TestExitIsOneSentence(t *testing.T) {
 }
 
 func TestStartTakesNoHandlerWithoutALock(t *testing.T) {
-	err := lambdatest.Build(t.Context(), "./testdata/unlocked", os.DevNull)
+	err := lambdatest.Build(t.Context(), "./testdata/doesnotcompile", os.DevNull)
 	require.ErrorContains(t, err, "of handle does not match guard.Wrapped")
 	require.Equal(t, 1, strings.Count(err.Error(), "main.go:"), "%v", err)
 }

@@ -46,7 +46,7 @@ import (
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./guard -run TestSimulation replays one.
 func TestSimulation(t *testing.T) {
-	const full = 20_000
+	const full = 8000
 	first, seeds := verifyrecord.Seed(t, 50, full)
 	began := time.Now()
 	total := map[string]int64{"seeds": int64(seeds)}

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
-	"github.com/lambdalock/lambdalock/internal/awscreds"
+	"github.com/lambdalock/lambdalock/internal/awsenv"
 )
 
 const (
@@ -88,11 +88,11 @@ type managed struct {
 
 func openManaged(getenv func(string) string, id string) (*managed, error) {
 	client := &http.Client{Timeout: secretCall}
-	credentials, err := awscreds.Credentials(getenv, client)
+	credentials, err := awsenv.Credentials(getenv, client)
 	if err != nil {
 		return nil, err
 	}
-	region := awscreds.Region(getenv)
+	region := awsenv.Region(getenv)
 	if region == "" {
 		return nil, errors.New("the region is missing: set AWS_REGION")
 	}

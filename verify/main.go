@@ -42,13 +42,13 @@ import (
 type part struct {
 	kind, dir, pkg, run string
 	seeded              bool             // by VERIFY_SEED, so worth repeating
-	waits               bool             // more than it computes, so it runs beside the others
+	waits               bool             // more than it computes, so it runs beside two others
 	atLeast             map[string]int64 // what its result has to count
 }
 
 var parts = []part{
 	{kind: verifyrecord.Search, dir: "..", pkg: "./internal/modelcheck", run: "TestSearch"},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 20_000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 8000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, atLeast: map[string]int64{seeds: 1000}},
@@ -66,7 +66,7 @@ var parts = []part{
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300, beside: 50, readers: 50}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
-	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzz", run: "Test.*"},
+	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzzall", run: "Test.*"},
 }
 
 // Counts that the parts record and the page shows.
@@ -83,7 +83,7 @@ const (
 )
 
 // partTime bounds one part.
-const partTime = 20 * time.Minute
+const partTime = 30 * time.Minute
 
 // Record is what all parts did.
 type Record struct {
@@ -137,7 +137,8 @@ func verify(ctx context.Context, keep bool) error {
 }
 
 // runAll runs the parts that wait one after the other, and beside them the parts that
-// compute. The record is also returned beside an error, unless ctx ended.
+// compute, two at a time: most of them use one processor. The record is also returned beside an error,
+// unless ctx ended.
 func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, err
@@ -153,14 +154,21 @@ func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record
 		return nil, err
 	}
 	results, failed := make([]*verifyrecord.Result, len(parts)), make([]error, len(parts))
-	var both sync.WaitGroup
-	for _, waits := range []bool{true, false} {
-		both.Go(func() {
-			for i, p := range parts {
-				if p.waits != waits {
-					continue
-				}
-				start := time.Now()
+	waiting, computing := make(chan int, len(parts)), make(chan int, len(parts))
+	for i, p := range parts {
+		if p.waits {
+			waiting <- i
+		} else {
+			computing <- i
+		}
+	}
+	close(waiting)
+	close(computing)
+	var lanes sync.WaitGroup
+	for _, lane := range []chan int{waiting, computing, computing} {
+		lanes.Go(func() {
+			for i := range lane {
+				p, start := parts[i], time.Now()
 				result, err := p.record(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s", i+1, p.kind)), seed)
 				if ctx.Err() != nil {
 					return
@@ -175,7 +183,7 @@ func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record
 			}
 		})
 	}
-	both.Wait()
+	lanes.Wait()
 	if ctx.Err() != nil {
 		return nil, errors.Join(append(failed, ctx.Err())...)
 	}

@@ -6,8 +6,8 @@ import (
 	"context"
 
 	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/examples/counter/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

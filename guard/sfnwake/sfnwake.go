@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sfn"
 	"github.com/aws/smithy-go"
 
-	"github.com/lambdalock/lambdalock/internal/awscreds"
+	"github.com/lambdalock/lambdalock/internal/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -56,11 +56,11 @@ func New(client Client) func(context.Context, lockstore.Address) error {
 // stores do. It sends nothing.
 func FromEnv(getenv func(string) string) (func(context.Context, lockstore.Address) error, error) {
 	client := &http.Client{Timeout: callTime}
-	credentials, err := awscreds.Credentials(getenv, client)
+	credentials, err := awsenv.Credentials(getenv, client)
 	if err != nil {
 		return nil, fmt.Errorf("sfnwake: %w", err)
 	}
-	region := awscreds.Region(getenv)
+	region := awsenv.Region(getenv)
 	if region == "" {
 		return nil, lockstore.Invalidf("sfnwake: the region is missing: set AWS_REGION")
 	}

@@ -19,11 +19,10 @@ var layers = []struct {
 	{"lockstore", []string{"lockstore/driver"}},
 	{"lockstore/driver", nil},
 	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules", "internal/verifyrecord"}},
-	{"internal/awscreds", []string{"lockstore"}},
+	{"internal/awsenv", []string{"lockstore"}},
 	{"internal/stableowner", []string{"lockstore"}},
-	{"internal/fencednumber", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/driver", "lockstore/storetest"}},
-	{"lockstore/internal/rest", []string{"lockstore"}},
+	{"lockstore/internal/httpclient", []string{"lockstore"}},
 	{"lockstore/internal/golden", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
@@ -31,26 +30,28 @@ var layers = []struct {
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
-	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/driver", "lockstore/internal/rest", "internal/rules"}},
-	{"lockstore/*store/...", []string{"lockstore", "internal/awscreds", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/rest"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},
+	{"lockstore/*store/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/httpclient"}},
 	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
-	{"guard/sfnwake", []string{"lockstore", "internal/awscreds"}},
+	{"guard/sfnwake", []string{"lockstore", "internal/awsenv"}},
 	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "lockstore"}},
 	{"boot", []string{"guard", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
 	// The lock service: functions/locks and lockctl serve are its mains.
-	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awscreds", "internal/stableowner", "internal/strictjson"}},
+	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awsenv", "internal/stableowner", "internal/strictjson"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
+	{"functions/withdraw/without", []string{"boot", "guard", "guard/httpapi", "lockstore", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
 	// Samples that are in no template.
-	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store", "internal/fencednumber"}},
+	{"examples/counter/internal/*", []string{"lockstore"}},
+	{"examples/counter/...", []string{"examples/counter", "examples/counter/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
 	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
@@ -114,7 +115,7 @@ var badDeps = map[string]string{
 }
 
 // linked are the packages of internal/ that are parts of the product.
-var linked = []string{"internal/awscreds", "internal/pause", "internal/rules", "internal/stableowner", "internal/strictjson"}
+var linked = []string{"internal/awsenv", "internal/pause", "internal/rules", "internal/stableowner", "internal/strictjson"}
 
 // forbidden has a row for each function and for each package that others link,
 // so that a new function or a heavier dependency needs an edit here.

@@ -39,7 +39,7 @@ import (
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestSimulation replays
 // one seed.
 func TestSimulation(t *testing.T) {
-	leasesim.Verify(t, "simulated clients over a KV", 10, 1000, 0.05, simulate)
+	leasesim.Verify(t, "simulated clients over a KV", 10, 1000, 0.02, simulate)
 }
 
 func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {

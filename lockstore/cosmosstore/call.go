@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // transport is between azcosmos and the network, for three reasons:
@@ -36,12 +36,12 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {
-		return nil, rest.Plain(err)
+		return nil, httpclient.Plain(err)
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, rest.MaxReply))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, httpclient.MaxReply))
 	if err != nil {
-		return nil, rest.Plain(err)
+		return nil, httpclient.Plain(err)
 	}
 	if resp.StatusCode >= 300 {
 		substatus, _ := strconv.Atoi(resp.Header.Get("x-ms-substatus")) // no text, which could quote what was sent
@@ -87,7 +87,7 @@ func (r *refusal) missingItem() bool {
 }
 
 // explain turns an error of azcosmos into a KV's.
-func explain(sent *rest.Sent, what op, err error) error {
+func explain(sent *httpclient.Sent, what op, err error) error {
 	r, refused := errors.AsType[*refusal](err)
 	if !refused {
 		return sent.Failed("Cosmos DB", err)
@@ -102,13 +102,13 @@ func explain(sent *rest.Sent, what op, err error) error {
 		if what == opRead && r.substatus != noOwner {
 			return r // of a replica that is behind
 		}
-		return rest.Corrupt(r.Error() + "; the URL's database or container is wrong")
+		return httpclient.Corrupt(r.Error() + "; the URL's database or container is wrong")
 	case http.StatusBadRequest:
-		return rest.Corrupt(r.Error() + "; the container needs the partition key /id")
+		return httpclient.Corrupt(r.Error() + "; the container needs the partition key /id")
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return rest.Unavailable(r.Error() + "; the key is not accepted or may not write, the account's firewall is closed, or the clock is wrong by more than 15 minutes")
+		return httpclient.Unavailable(r.Error() + "; the key is not accepted or may not write, the account's firewall is closed, or the clock is wrong by more than 15 minutes")
 	case http.StatusTooManyRequests:
-		return rest.Unavailable(r.Error() + "; the container has too few request units")
+		return httpclient.Unavailable(r.Error() + "; the container has too few request units")
 	}
 	return r
 }

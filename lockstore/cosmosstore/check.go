@@ -9,21 +9,21 @@ import (
 	"strings"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // Check implements driver.Checker. It reads the account's and the container's
 // properties; the account's key may do that.
 func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	var account []byte
-	h := rest.Client(rest.ReplyTimeout)
+	h := httpclient.Client(httpclient.ReplyTimeout)
 	defer h.CloseIdleConnections()
 	// azcosmos reads the account's properties and does not show them.
 	container, err := k.client(&transport{client: h, account: func(body []byte) { account = body }})
 	if err != nil {
 		return nil, err
 	}
-	ctx, sent := rest.Begin(ctx)
+	ctx, sent := httpclient.Begin(ctx)
 	type answer struct {
 		findings []lockstore.Finding
 		err      error

@@ -18,7 +18,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // Opener opens cosmos URLs.
@@ -44,7 +44,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStore(set, rest.Client(rest.ReplyTimeout))
+	return newStore(set, httpclient.Client(httpclient.ReplyTimeout))
 }
 
 func newStore(set settings, h *http.Client) (*lockstore.Store, error) {
@@ -176,7 +176,7 @@ func (k *kv) ClockResolution() time.Duration { return time.Second }
 // reckoning from the times that it has seen is finer than whole seconds, and fences are made
 // of it.
 func (k *kv) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry, now time.Time, err error) {
-	ctx, sent := rest.Begin(ctx)
+	ctx, sent := httpclient.Begin(ctx)
 	resp, err := k.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(id(key)), id(key), nil)
 	refused, _ := errors.AsType[*refusal](err)
 	switch {
@@ -194,7 +194,7 @@ func (k *kv) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry
 	case !fresh:
 		return e, time.Time{}, nil
 	case now.IsZero():
-		return casstore.Entry{}, now, rest.Unavailable("the reply has no Date")
+		return casstore.Entry{}, now, httpclient.Unavailable("the reply has no Date")
 	}
 	return e, now, nil
 }
@@ -207,7 +207,7 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 	}
 	opt := &azcosmos.ItemOptions{EnableContentResponseOnWrite: true} // for _ts
 	partition, op := azcosmos.NewPartitionKeyString(id(key)), opCreate
-	ctx, sent := rest.Begin(ctx)
+	ctx, sent := httpclient.Begin(ctx)
 	var resp azcosmos.ItemResponse
 	if ifVersion == "" {
 		resp, err = k.container.CreateItem(ctx, partition, text, opt)
@@ -236,18 +236,18 @@ func decode(key string, text []byte) (casstore.Entry, error) {
 		TS   int64   `json:"_ts"`
 	}
 	if json.Unmarshal(text, &fields) != nil || json.Unmarshal(text, &known) != nil {
-		return casstore.Entry{}, rest.Corrupt("the item is another program's")
+		return casstore.Entry{}, httpclient.Corrupt("the item is another program's")
 	}
 	for name := range fields {
 		if !strings.HasPrefix(name, "_") && name != "id" && name != "key" && name != "lock" {
-			return casstore.Entry{}, rest.Corrupt("the item has fields of another program")
+			return casstore.Entry{}, httpclient.Corrupt("the item has fields of another program")
 		}
 	}
 	if known.Lock == nil || known.Key != key || known.ID != id(key) {
-		return casstore.Entry{}, rest.Corrupt("the item is another program's, or of another key")
+		return casstore.Entry{}, httpclient.Corrupt("the item is another program's, or of another key")
 	}
 	if known.ETag == "" || known.TS <= 0 {
-		return casstore.Entry{}, rest.Corrupt("the service's answer has no _etag or no _ts")
+		return casstore.Entry{}, httpclient.Corrupt("the service's answer has no _etag or no _ts")
 	}
 	return casstore.Entry{Value: []byte(*known.Lock), Version: known.ETag, WrittenAt: time.Unix(known.TS, 0)}, nil
 }

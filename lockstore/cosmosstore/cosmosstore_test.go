@@ -19,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -55,7 +55,7 @@ func client(t *testing.T, path, addr string) (settings, *http.Client) {
 	t.Helper()
 	set, err := parse(config(t, path, addr))
 	require.NoError(t, err)
-	h := rest.Client(rest.ReplyTimeout)
+	h := httpclient.Client(httpclient.ReplyTimeout)
 	t.Cleanup(h.CloseIdleConnections)
 	return set, h
 }

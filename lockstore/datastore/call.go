@@ -18,7 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // call sends one request. Its errors are those of a casstore.KV.
@@ -29,7 +29,7 @@ func (k *kv) call(ctx context.Context, method string, in, out any) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, k.base+"/v1/projects/"+k.project+":"+method, bytes.NewReader(body))
 	if err != nil {
-		return rest.Unavailable(err.Error())
+		return httpclient.Unavailable(err.Error())
 	}
 	req.Header.Set("Content-Type", "application/json")
 	// The service routes requests for other databases than (default) by this header.
@@ -46,13 +46,13 @@ func (k *kv) call(ctx context.Context, method string, in, out any) error {
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	traced, sent := rest.Begin(ctx)
+	traced, sent := httpclient.Begin(ctx)
 	resp, err := k.client.Do(req.WithContext(traced))
 	if err != nil {
 		return sent.Failed("Datastore", plain(ctx, err))
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, rest.MaxReply))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, httpclient.MaxReply))
 	if err != nil {
 		return plain(ctx, err)
 	}
@@ -73,7 +73,7 @@ func plain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return rest.Plain(err)
+	return httpclient.Plain(err)
 }
 
 var errUnclear = errors.New("the reply is not Datastore's")
@@ -94,11 +94,11 @@ func refusal(method string, status int, text []byte) error {
 	case method == "commit" && slices.Contains(conflicts, code):
 		return casstore.ErrConflict
 	case code == "PERMISSION_DENIED", code == "UNAUTHENTICATED":
-		return rest.Unavailable("the answer is " + code + "; the credentials need the role roles/datastore.user, and the project the Datastore API")
+		return httpclient.Unavailable("the answer is " + code + "; the credentials need the role roles/datastore.user, and the project the Datastore API")
 	case code == "RESOURCE_EXHAUSTED":
-		return rest.Unavailable("the answer is " + code + "; a quota is used up")
+		return httpclient.Unavailable("the answer is " + code + "; a quota is used up")
 	case code == "NOT_FOUND", code == "FAILED_PRECONDITION", code == "INVALID_ARGUMENT":
-		return rest.Corrupt("the answer is " + code + "; the URL's project, database or kind is wrong, or the database is not in Datastore mode")
+		return httpclient.Corrupt("the answer is " + code + "; the URL's project, database or kind is wrong, or the database is not in Datastore mode")
 	}
 	return fmt.Errorf("the answer is HTTP %d %s", status, code)
 }
@@ -156,7 +156,7 @@ func beside(find func() (*google.Credentials, error)) tokens {
 			if source == nil {
 				found, err := find()
 				if err != nil {
-					return nil, rest.Unavailable("there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS")
+					return nil, httpclient.Unavailable("there are no credentials for Google Cloud: set GOOGLE_APPLICATION_CREDENTIALS")
 				}
 				source = oauth2.ReuseTokenSource(nil, found.TokenSource)
 			}
@@ -207,5 +207,5 @@ func tokenError(err error) error {
 	} else if network, ok := errors.AsType[*net.OpError](err); ok {
 		why = network.Error()
 	}
-	return rest.Unavailable("Google gives no access token for these credentials (" + why + ")")
+	return httpclient.Unavailable("Google gives no access token for these credentials (" + why + ")")
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // Opener opens datastore URLs.
@@ -38,7 +38,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kv{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	k := &kv{settings: set, client: httpclient.Client(httpclient.ReplyTimeout)}
 	if !set.emulator {
 		if k.token, err = credentials(cfg.Getenv("GOOGLE_APPLICATION_CREDENTIALS"), k.client); err != nil {
 			return nil, err
@@ -191,20 +191,20 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 	now := reply.ReadTime.Truncate(k.ClockResolution())
 	switch {
 	case now.IsZero():
-		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no readTime (the older Datastore emulator has none)")
+		return casstore.Entry{}, now, httpclient.Corrupt("the service's answer has no readTime (the older Datastore emulator has none)")
 	case len(reply.Found) == 0 && len(reply.Missing) == 1:
 		return casstore.Entry{}, now, nil
 	case len(reply.Found) != 1:
-		return casstore.Entry{}, now, rest.Unavailable("the service has put this read off") // deferred
+		return casstore.Entry{}, now, httpclient.Unavailable("the service has put this read off") // deferred
 	}
 	found := reply.Found[0]
 	lock, ok := found.Entity.Properties[property]
 	if !ok || lock.StringValue == nil || len(found.Entity.Properties) != 1 {
-		return casstore.Entry{}, now, rest.Corrupt("the entity of the kind " + k.kind + " is another program's")
+		return casstore.Entry{}, now, httpclient.Corrupt("the entity of the kind " + k.kind + " is another program's")
 	}
 	e := casstore.Entry{Value: []byte(*lock.StringValue), Version: found.Version, WrittenAt: found.UpdateTime.Truncate(k.ClockResolution())}
 	if e.Version == "" || e.WrittenAt.IsZero() {
-		return casstore.Entry{}, now, rest.Corrupt("the service's answer has no version or no updateTime")
+		return casstore.Entry{}, now, httpclient.Corrupt("the service's answer has no version or no updateTime")
 	}
 	return e, now, nil
 }

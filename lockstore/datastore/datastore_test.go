@@ -17,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -146,7 +146,7 @@ func open(t *testing.T, addr string) *kv {
 	t.Helper()
 	set, err := parse(config(t, "datastore://project/database", map[string]string{"DATASTORE_EMULATOR_HOST": addr}))
 	require.NoError(t, err)
-	k := &kv{settings: set, client: rest.Client(rest.ReplyTimeout)}
+	k := &kv{settings: set, client: httpclient.Client(httpclient.ReplyTimeout)}
 	t.Cleanup(k.client.CloseIdleConnections)
 	return k
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 const secret = "s3cret-s3cret"
@@ -118,7 +118,7 @@ func TestCredentials(t *testing.T) {
 	subject := file("subject", secret)
 	good := file("external.json", fmt.Sprintf(`{"type": "external_account", "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/p",
 		"subject_token_type": "urn:ietf:params:oauth:token-type:jwt", "token_url": %q, "credential_source": {"file": %q}}`, server.URL, subject))
-	client := rest.Client(rest.ReplyTimeout)
+	client := httpclient.Client(httpclient.ReplyTimeout)
 	defer client.CloseIdleConnections()
 
 	token, err := credentials(good, client)

@@ -17,9 +17,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/lambdalock/lambdalock/internal/awscreds"
+	"github.com/lambdalock/lambdalock/internal/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // Opener opens dynamodb URLs.
@@ -101,7 +101,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 	if set.local && none {
 		return credentials.NewStaticCredentialsProvider(localKey, localKey, ""), nil
 	}
-	return awscreds.Credentials(getenv, httpClient())
+	return awsenv.Credentials(getenv, httpClient())
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
@@ -134,7 +134,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 		set.local = u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 	}
 	if set.region == "" {
-		set.region = awscreds.Region(cfg.Getenv)
+		set.region = awsenv.Region(cfg.Getenv)
 	}
 	if set.region == "" && set.local {
 		set.region = localRegion
@@ -192,4 +192,4 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 }
 
 // httpClient leaves time for a second attempt.
-func httpClient() *http.Client { return rest.Client(900 * time.Millisecond) }
+func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

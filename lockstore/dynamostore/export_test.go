@@ -8,7 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/rest"
+	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // SetRandom gives the store another source of random pauses.
@@ -36,7 +36,7 @@ func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Durat
 const (
 	Margin      = margin
 	ClosedOwner = closedOwner
-	DialTimeout = rest.DialTimeout
+	DialTimeout = httpclient.DialTimeout
 )
 
 // HTTPClient is the client's own, with its timeouts.

@@ -44,7 +44,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
-	"github.com/lambdalock/lambdalock/internal/awscreds"
+	"github.com/lambdalock/lambdalock/internal/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
@@ -91,7 +91,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	if err != nil {
 		return cfg, nil, err
 	}
-	t := &token{cache: strings.ToLower(params["cache"]), region: awscreds.Region(cfg.Getenv), now: time.Now}
+	t := &token{cache: strings.ToLower(params["cache"]), region: awsenv.Region(cfg.Getenv), now: time.Now}
 	flags := map[string]bool{"serverless": true, "cluster": true}
 	for name := range flags {
 		if text, ok := params[name]; ok {
@@ -118,7 +118,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 		return cfg, nil, lockstore.Invalidf("elasticache: the region is missing: set AWS_REGION")
 	}
 	if t.source = creds; creds == nil {
-		t.source, err = awscreds.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
+		t.source, err = awsenv.Credentials(cfg.Getenv, &http.Client{Timeout: 2 * time.Second})
 		if err != nil {
 			return cfg, nil, fmt.Errorf("elasticache: %w", err)
 		}

@@ -120,11 +120,11 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	s := sample(t)
-	s.compare = filepath.Join(repository, "functions", "internal", "unguarded")
+	s.compare = filepath.Join(repository, "functions", "withdraw", "without")
 	require.NoError(t, run(testContext(t), s, &printer{out: &b}))
 	text := b.String()
 	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis at\nredis://127.0.0.1:")
-	assert.Contains(t, text, "built unguarded in ")
+	assert.Contains(t, text, "built without in ")
 	assert.Contains(t, text, "36 of 36            36 of 36")
 	assert.Regexp(t, `\n  balance it should have +180\.00 +180\.00\n  lost updates +[1-9]\d* +0\n`, text)
 	assert.NotContains(t, text, "no critical sections overlapped")
@@ -238,7 +238,7 @@ func mostBars(t *testing.T, svg string) (most int) {
 func TestParked(t *testing.T) {
 	t.Parallel()
 	s := echo(t, `{"id": "{{run}}-{{n}}", "key": "account/{{run}}", "taskToken": "{{token}}"}`)
-	s.function = build(t, "functions/internal/parked")
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
 	s.environments, s.events = 4, 16
 	p := phaseOf(t, s)
 	require.NoError(t, p.verdict())

@@ -1,4 +1,4 @@
-package samlocal
+package samtest
 
 import (
 	"errors"

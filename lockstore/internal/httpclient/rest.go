@@ -1,5 +1,5 @@
-// Package rest is what stores share that talk to a service over HTTP.
-package rest
+// Package httpclient is what stores share that talk to a service over HTTP.
+package httpclient
 
 import (
 	"context"

@@ -1,7 +1,7 @@
-// Package awscreds reads the region and the credentials from Lambda's environment. The
+// Package awsenv reads the region and the credentials from Lambda's environment. The
 // SDK's config package would read shared files too, start slower, and make each binary a
 // megabyte larger.
-package awscreds
+package awsenv
 
 import (
 	"context"

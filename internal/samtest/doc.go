@@ -1,9 +1,9 @@
-// Package samlocal tries the functions of template.yaml where functions run: under
+// Package samtest tries the functions of template.yaml where functions run: under
 // the SAM CLI, in Docker, on a Redis, a DynamoDB Local and a ZooKeeper, and deployed in
 // AWS.
 //
 //	make sam-test               # run.sh
-//	make test-aws STACK=name    # STACK=name go test ./internal/samlocal -run '^TestAWS$' -v
+//	make test-aws STACK=name    # STACK=name go test ./internal/samtest -run '^TestAWS$' -v
 //
 // Each run sends every event of events/ to its function and compares the answer
 // with the expected answer, sends the events of the HTTP API through that API,
@@ -23,4 +23,4 @@
 // Nothing here is linked into a function. make sam-test tries the run in AWS, too, on
 // functions behind a fake AWS. What of this needs no server and no
 // function is part of go test ./...
-package samlocal
+package samtest

@@ -1,4 +1,4 @@
-package fuzz
+package fuzzall
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ import (
 
 const (
 	product  = "../.."
-	fullTime = 5 * time.Second
+	fullTime = 3 * time.Second
 
 	// workers is how many inputs are tried at once. go test's own default takes
 	// the machine's processors for ours.

@@ -1,4 +1,4 @@
-package samlocal
+package samtest
 
 import (
 	"os"
@@ -16,11 +16,11 @@ func TestScriptWithoutAnEngine(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
 	for ci, status := range map[string]int{"": 0, "true": 1} {
-		cmd := exec.CommandContext(t.Context(), "sh", "internal/samlocal/run.sh")
+		cmd := exec.CommandContext(t.Context(), "sh", "internal/samtest/run.sh")
 		cmd.Dir = "../.."
 		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + ci}
 		text, err := cmd.CombinedOutput()
-		assert.Equal(t, "samlocal: nothing was tested: no Docker engine can run here: none answers, and to start one needs root\n", string(text))
+		assert.Equal(t, "samtest: nothing was tested: no Docker engine can run here: none answers, and to start one needs root\n", string(text))
 		assert.Equal(t, status, cmd.ProcessState.ExitCode(), "%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package samlocal
+package samtest
 
 import (
 	"context"
@@ -205,14 +205,14 @@ func (s *suite) lock(t tester, api *service) {
 	// One key in two spellings: a slash that is escaped is a slash.
 	key, spelt := "/locks/shared/"+run+"/a%20b%C3%A4", "/locks/shared%2F"+run+"%2Fa%20b%c3%a4"
 
-	first := ask(200, "PUT", key, `{"ttl": 30, "holder": "samlocal"}`, "Idempotency-Key", run)
-	again := ask(200, "PUT", key, `{"ttl": 30, "holder": "samlocal"}`, "Idempotency-Key", run)
+	first := ask(200, "PUT", key, `{"ttl": 30, "holder": "samtest"}`, "Idempotency-Key", run)
+	again := ask(200, "PUT", key, `{"ttl": 30, "holder": "samtest"}`, "Idempotency-Key", run)
 	require.True(t, first.Fence > 0 && first.Token != "" && first.ExpiresIn > 0 && first.ExpiresIn < 30, "a grant is %+v", first)
 	require.True(t, again.Token == first.Token && again.Fence == first.Fence, "the same Idempotency-Key got another lease")
 	busy := ask(409, "PUT", spelt, `{"ttl": 30}`)
 	require.True(t, last.header.Get("Retry-After") != "" && busy.Token == "", "busy is told by %v %s", last.header, last.body)
 	seen := ask(200, "GET", spelt, "")
-	require.True(t, seen.State == "held" && seen.Fence == first.Fence && seen.Holder.Name == "samlocal" && seen.Token == "", "a held lock is shown as %s", last.body)
+	require.True(t, seen.State == "held" && seen.Fence == first.Fence && seen.Holder.Name == "samtest" && seen.Token == "", "a held lock is shown as %s", last.body)
 
 	renewed := ask(200, "PATCH", spelt, `{"ttl": 60}`, "Lock-Token", first.Token)
 	require.True(t, renewed.Fence == first.Fence && renewed.ExpiresIn > 30, "a renewed grant is %+v", renewed)
@@ -224,7 +224,7 @@ func (s *suite) lock(t tester, api *service) {
 	ask(204, "DELETE", spelt, "", "Lock-Token", renewed.Token)
 	free := ask(200, "GET", key, "")
 	require.True(t, free.State == "free" && free.Fence == first.Fence, "a free lock is shown as %s", last.body)
-	ask(422, "PUT", key, `{"ttl": 30, "holder": "samlocal"}`, "Idempotency-Key", run)
+	ask(422, "PUT", key, `{"ttl": 30, "holder": "samtest"}`, "Idempotency-Key", run)
 	ask(405, "POST", key, `{"ttl": 30}`)
 
 	// A path is decoded once: this is no key with a slash.

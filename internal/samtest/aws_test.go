@@ -1,4 +1,4 @@
-package samlocal
+package samtest
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/awscreds"
+	"github.com/lambdalock/lambdalock/internal/awsenv"
 	"github.com/lambdalock/lambdalock/internal/template"
 )
 
@@ -47,10 +47,10 @@ type cloud struct {
 
 // openCloud takes region and credentials as the functions do.
 func openCloud(t tester, getenv func(string) string) cloud {
-	c := cloud{region: awscreds.Region(getenv), endpoint: getenv("AWS_ENDPOINT_URL"), getenv: getenv}
+	c := cloud{region: awsenv.Region(getenv), endpoint: getenv("AWS_ENDPOINT_URL"), getenv: getenv}
 	require.NotEmpty(t, c.region, "AWS_REGION is not set\n"+needs)
 	var err error
-	c.keys, err = awscreds.Credentials(getenv, &http.Client{Timeout: 2 * time.Second})
+	c.keys, err = awsenv.Credentials(getenv, &http.Client{Timeout: 2 * time.Second})
 	require.NoError(t, err, needs)
 	_, err = c.keys.Retrieve(context.Background())
 	require.NoError(t, err, needs)

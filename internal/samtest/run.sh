@@ -10,7 +10,7 @@
 # status 0, or with status 1 where the environment variable CI is set.
 set -eu
 
-here=internal/samlocal
+here=internal/samtest
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 built=$PWD/build/sam
 dir=$(mktemp -d)
@@ -27,15 +27,15 @@ finish() {
 	done
 	if [ -n "$engine" ]; then
 		kill "$engine" 2>/dev/null && wait "$engine" || true
-		[ -z "$bridge" ] || ip link delete "$bridge" || echo "samlocal: the network interface $bridge stays behind" >&2
+		[ -z "$bridge" ] || ip link delete "$bridge" || echo "samtest: the network interface $bridge stays behind" >&2
 	fi
 	rm -rf "$dir"
 }
 trap 'status=$?; trap "" INT TERM; finish; exit $status' EXIT
-trap 'echo "samlocal: interrupted; everything that was started is stopped" >&2; exit 130' INT TERM
+trap 'echo "samtest: interrupted; everything that was started is stopped" >&2; exit 130' INT TERM
 
 no_engine() {
-	echo "samlocal: nothing was tested: no Docker engine can run here: $1" >&2
+	echo "samtest: nothing was tested: no Docker engine can run here: $1" >&2
 	[ -z "${CI:-}" ] || exit 1
 	exit 0
 }

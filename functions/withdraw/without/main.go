@@ -1,4 +1,4 @@
-// Command unguarded is the withdraw function without a lock, and so without fences.
+// Command without is the withdraw function without a lock, and so without fences.
 // make run and the tests compare the withdraw function with it. It is never deployed.
 package main
 
