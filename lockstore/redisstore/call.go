@@ -120,7 +120,7 @@ func (s *server) runWith(ctx context.Context, name scriptName, key, list string,
 // A second name is optional. The error says whether the request may have been applied.
 // send returns when ctx ends.
 func (s *server) send(ctx context.Context, name scriptName, key, first, second string, owner lockstore.Owner, args ...argument) (reply, error) {
-	sc := s.scripts[name]
+	sc := scripts[name]()
 	c := &call{owner: owner}
 	words := append(c.words[:0], "evalsha", sc.sha, 1, first)
 	if second != "" {

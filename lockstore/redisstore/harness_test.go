@@ -248,8 +248,8 @@ func counted(client redis.UniversalClient) *atomic.Int32 {
 // loadScripts loads the scripts into the server, so that each call is one request.
 func loadScripts(t testing.TB, s *lockstore.Store) {
 	ctx := context.Background()
-	for _, sc := range driverOf(s).scripts {
-		require.NoError(t, driverOf(s).client.ScriptLoad(ctx, sc.source.(string)).Err())
+	for _, sc := range scripts {
+		require.NoError(t, driverOf(s).client.ScriptLoad(ctx, sc().source.(string)).Err())
 	}
 }
 

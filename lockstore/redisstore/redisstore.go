@@ -36,7 +36,6 @@ type server struct {
 	lanes   *lanes // nil without
 	ends    bool   // a call can end its connection's wait, see callContext
 	prefix  string
-	scripts [scriptNames]script
 }
 
 var (
@@ -80,7 +79,6 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 		lanes:   newLanes(client),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
-		scripts: newScripts(),
 	}), nil
 }
 

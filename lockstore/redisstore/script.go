@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"strings"
+	"sync"
 )
 
 var (
@@ -85,17 +86,24 @@ const (
 // converts them once, and not for every request.
 type script struct{ source, sha any }
 
-func newScript(source string) script {
-	sum := sha1.Sum([]byte(source)) // the server's name of a script
-	return script{source, hex.EncodeToString(sum[:])}
+// newScript returns a function that makes the script when it is first called: to make all of them takes longer than
+// the rest of a store's start.
+func newScript(source func() string) func() script {
+	return sync.OnceValue(func() script {
+		text := source()
+		sum := sha1.Sum([]byte(text)) // the server's name of a script
+		return script{text, hex.EncodeToString(sum[:])}
+	})
 }
 
 // decision is a script that reads an entry, changes it by the rules of one kind of request,
 // writes it and answers. What is in front of entry.lua may have the answer without all that: it has the rules for common
 // requests a second time, and the comparison with the rule book is for both.
-func decision(alone, free, most, kind string) script {
-	return newScript(getLua + alone + timeLua + free + headLua + wakeLua + queueLua + most +
-		entryLua + rulesOf("\nlocal function decide()\n"+kind+"end\n"+finishLua))
+func decision(alone, free, most, kind string) func() script {
+	return newScript(func() string {
+		return getLua + alone + timeLua + free + headLua + wakeLua + queueLua + most +
+			entryLua + rulesOf("\nlocal function decide()\n"+kind+"end\n"+finishLua)
+	})
 }
 
 // rulesOf puts those functions of rules.lua in front of a text that it calls. To make a function takes a server
@@ -111,19 +119,17 @@ func rulesOf(text string) string {
 	return text
 }
 
-func newScripts() [scriptNames]script {
-	return [...]script{
-		acquireScript:  decision("", freeLua, joinLua, acquireLua),
-		renewScript:    decision("", "", extendLua, renewLua),
-		releaseScript:  decision(aloneLua, "", nextLua, releaseLua),
-		abandonScript:  decision("", "", "", abandonLua),
-		leaveScript:    decision("", "", leftLua, leaveLua),
-		startedScript:  decision("", "", "", startedLua),
-		completeScript: decision("", "", "", completeLua),
-		resolveScript:  decision("", "", "", resolveLua),
-		revokeScript:   decision("", "", "", listedLua+revokeLua),
-		inspectScript:  decision("", "", "", listedLua+inspectLua),
-		wakeScript:     newScript(wakeLua + "wake(KEYS[1], ARGV[2])\nreturn 'R'\n"),
-		addressScript:  newScript(addressLua),
-	}
+var scripts = [scriptNames]func() script{
+	acquireScript:  decision("", freeLua, joinLua, acquireLua),
+	renewScript:    decision("", "", extendLua, renewLua),
+	releaseScript:  decision(aloneLua, "", nextLua, releaseLua),
+	abandonScript:  decision("", "", "", abandonLua),
+	leaveScript:    decision("", "", leftLua, leaveLua),
+	startedScript:  decision("", "", "", startedLua),
+	completeScript: decision("", "", "", completeLua),
+	resolveScript:  decision("", "", "", resolveLua),
+	revokeScript:   decision("", "", "", listedLua+revokeLua),
+	inspectScript:  decision("", "", "", listedLua+inspectLua),
+	wakeScript:     newScript(func() string { return wakeLua + "wake(KEYS[1], ARGV[2])\nreturn 'R'\n" }),
+	addressScript:  newScript(func() string { return addressLua }),
 }

@@ -216,12 +216,13 @@ const listTime = 5 * time.Second
 
 // simScripts are the kinds of the scripts, by hash and by source.
 var simScripts = func() map[string]driver.Kind {
-	kinds, scripts := map[string]driver.Kind{}, newScripts()
+	kinds := map[string]driver.Kind{}
 	for name, kind := range map[scriptName]driver.Kind{
 		acquireScript: driver.Acquire, renewScript: driver.Renew, releaseScript: driver.Release, abandonScript: driver.Abandon,
 		leaveScript: driver.Leave, wakeScript: driver.AwaitTurn,
 	} {
-		kinds[scripts[name].sha.(string)], kinds[scripts[name].source.(string)] = kind, kind
+		s := scripts[name]()
+		kinds[s.sha.(string)], kinds[s.source.(string)] = kind, kind
 	}
 	return kinds
 }()
