@@ -252,7 +252,7 @@ func testWaitingRedis(t *testing.T) {
 			}
 		}})
 		return append(handOvers, plain[0])
-	}, figure{"without work : a plain request", 2.5, "x", compare(0, 1)})
+	}, figure{"without work : a plain request", 5.6, "x", compare(0, 1)})
 
 	const long = 100 * time.Millisecond
 	handOver, perRun, looks := requests(2, long)
