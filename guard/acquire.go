@@ -297,8 +297,8 @@ const mostNotYet = 1000
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
 // the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
 // or starts under the lease that was handed over. If the store says within 50 ms that it is the owner's
-// turn, it may be wrong. After two such answers in a row, or an error within 50 ms, the run pauses before it
-// returns.
+// turn, it may be wrong. So the run pauses before it returns, if two waits in a row ended within 50 ms, or one
+// with an error.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {

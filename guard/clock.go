@@ -18,9 +18,9 @@ func systemClock() func() instant {
 	}
 }
 
-// clock measures time. Between two readings it goes on by the longer of the two times that the
-// local clocks show, if they differ by more than clockNoise. It understates what has passed only if
-// both do: if the process stood still and the wall clock was set back between the same two readings.
+// clock measures time. If the two local clocks differ by more than clockNoise about the time between two
+// readings, the longer time counts. So it understates what has passed only if both clocks do: if the process
+// stood still and the wall clock was set back between the same two readings.
 //
 // It compares each reading with the last one and not with the start alone. Otherwise a wall clock that was
 // set back would hide a later freeze. And if a wall clock that was ahead is set right during a lease, time

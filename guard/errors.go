@@ -180,9 +180,10 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
 // left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. In a
-// DoAll or DoOnce that had a lease already, Report.ReleaseErr says if it may be left.
-// If Err does not match it, an answer was lost or late, or a lease was lost before the work began. If the
-// acquire was abandoned, the message says so.
+// DoAll or DoOnce that had a lease already, Report.ReleaseErr says if that lease may still be in the store.
+//
+// If Err does not match it, an answer was lost or came too late, and the message says if the acquire was
+// abandoned. Or a DoAll or DoOnce lost a lease before its work began.
 type LockStoreUnavailable struct {
 	Key string
 	Err error

@@ -190,7 +190,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 // DoAll, DoOnce, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
 // sent.
 //
-// The guard shares Shutdown with g. If n is not 1 to lockstore.MaxHolders, every use of it is
+// The guard shares Shutdown with g. If n is not 1 to lockstore.MaxHolders, every call for a lock is
 // an error, see Validate.
 func (g *Guard) WithMaxHolders(n int) *Guard {
 	if g.Validate() != nil {

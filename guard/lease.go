@@ -131,8 +131,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // If the lease has expired and nobody was granted the key since, Release returns nil.
 //
 // With Fence 0 it ends all that this owner has: its lease, its place in the queue, and requests of
-// Acquire that the store receives later. An owner that has nothing is no error then, nor is a
-// revoked lease, which may stay until its end.
+// Acquire that the store receives later. It returns nil also if the owner has nothing, or if its
+// lease was revoked; a revoked lease may then stay until its end.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 	if err := g.usable(ctx); err != nil {
 		return err

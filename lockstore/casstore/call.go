@@ -106,8 +106,8 @@ func (c *call) start() (view, error) {
 }
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
-// that this request goes at once. The pause grows slowly, and to ten round trips at most: whoever pauses
-// for long is overtaken by many that came later. What protects renewals is the method yields, not this pause.
+// that this request goes at once. The pause grows slowly, and to ten round trips at most: many that
+// came later pass one that pauses for long. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {

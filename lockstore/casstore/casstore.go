@@ -21,8 +21,8 @@
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for "this acquisition has ended", which stays so, and to refuse an Acquire, unless the
-//     reason is "in doubt". Any read is also enough for a change that does not depend on the time: it is
+//   - Any read is enough for three things: "this acquisition has ended", which stays so; the refusal of an
+//     Acquire, unless the reason is "in doubt"; and a change that does not depend on the time, because it is
 //     applied to the entry that was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
 //     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
@@ -52,7 +52,8 @@
 //	takeover, also of a key kept for others   3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          for short work whose owner last asked less than 1.5 s - Margin ago
+//	                                          for short work whose owner last asked at most 1.5 s ago,
+//	                                          less the Margin
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
