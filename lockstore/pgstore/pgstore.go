@@ -2,10 +2,18 @@ package pgstore
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
-	"errors"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Options are a store's settings. All programs that use one resource need the same Table.
@@ -27,10 +35,19 @@ type Options struct {
 	Unprepared bool
 }
 
-// New returns a store that keeps its locks in a table of the database. It sends nothing. The caller closes db, after
-// the store. Its errors match lockstore.ErrInvalid.
+// New returns a store that keeps its locks in a table of the database. It sends nothing. The caller closes the store,
+// and then db. Its errors match lockstore.ErrInvalid.
 func New(db *sql.DB, o Options) (*lockstore.Store, error) {
-	return nil, errors.ErrUnsupported
+	if db == nil {
+		return nil, lockstore.Invalidf("pgstore: the *sql.DB is nil")
+	}
+	if o.Table == "" {
+		o.Table = DefaultTable
+	}
+	if err := o.Table.validate(); err != nil {
+		return nil, err
+	}
+	return lockstore.New("pgstore", &server{Options: o, db: db, channel: "lambdalock_" + strings.ToLower(rand.Text()[:16])}), nil
 }
 
 // Opener opens stores for URLs with the scheme postgres or postgresql. open makes the database of the URL: it is
@@ -40,7 +57,169 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 //
 // A program that has a *sql.DB already returns it from open, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener {
-	return lockstore.Opener{Schemes: []string{"postgres", "postgresql"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) {
-		return nil, errors.ErrUnsupported
+	return lockstore.Opener{Schemes: []string{"postgres", "postgresql"}, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+		if open == nil || cfg.URL == nil {
+			return nil, lockstore.Invalidf("pgstore: the URL is missing, or the function that opens the database; want both")
+		}
+		u := *cfg.URL
+		params, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
+			return nil, lockstore.Invalidf("pgstore: the parameters of the URL cannot be read")
+		}
+		if table := params["table"]; len(table) > 0 {
+			o.Table = Table(strings.Join(table, " ")) // two are no name of a table
+			params.Del("table")
+			u.RawQuery = params.Encode()
+		}
+		db, err := open(u.String())
+		if err != nil {
+			// The text of a driver may have the URL.
+			return nil, lockstore.Invalidf("pgstore: the function that opens the database of the URL fails with a %T (not shown, it may hold a secret)", err)
+		}
+		return New(db, o)
 	}}
+}
+
+// server is the driver.
+type server struct {
+	Options
+	db      *sql.DB
+	channel string // where this process listens
+
+	mu   sync.Mutex
+	stmt *sql.Stmt // nil before the first request
+
+	wakeUps
+}
+
+// places is how many places a queue has, and marks how many owners that have ended a key remembers. The function has both numbers.
+const (
+	places = 128
+	marks  = 8
+)
+
+// row is the answer of the function.
+type row struct {
+	outcome, why, holder         string
+	fence, ttl, remaining        int64
+	seat, place, state           int
+	waiting, parked              int
+	started                      bool
+	result                       []byte
+	holders, handedOver, wakesUp string
+}
+
+const columns = "outcome, why, fence, seat, ttl, place, state, holder, remaining, waiting, parked, started, result, holders, handed, wake"
+
+func (r *row) into() []any {
+	return []any{&r.outcome, &r.why, &r.fence, &r.seat, &r.ttl, &r.place, &r.state, &r.holder, &r.remaining, &r.waiting, &r.parked, &r.started,
+		&r.result, &r.holders, &r.handedOver, &r.wakesUp}
+}
+
+// arguments are those of the function, with what the kind of the request reads. The owner is the call itself, see call.
+func (s *server) arguments(kind, key string, c *call, r driver.Request) []any {
+	channel := ""
+	if s.Listen != nil {
+		channel = s.channel
+	}
+	flag := r.Join || r.AtOnce || r.Effect
+	return []any{1, kind, key, c, int64(r.Fence), micros(r.TTL), r.MaxHolders, r.Holder, flag, micros(r.Parked), channel, []byte(r.Result)}
+}
+
+// micros rounds up, so that a lease is not shorter than requested.
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+func duration(micros int64) time.Duration { return time.Duration(micros) * time.Microsecond }
+
+// Do implements driver.Driver.
+func (s *server) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	c := &call{owner: r.Owner, kind: r.Kind, key: key}
+	var got row
+	err := s.send(ctx, c, s.Table.statement(), s.arguments(r.Kind.String(), key, c, r), got.into()...)
+	if err != nil {
+		return driver.Answer{}, err
+	}
+	for line := range strings.Lines(got.handedOver) {
+		_, news, _ := strings.Cut(strings.TrimSpace(line), " ")
+		s.woken(news) // the owner may wait in this process
+	}
+	return got.answer(c)
+}
+
+var states = func() map[int]driver.State {
+	all := map[int]driver.State{}
+	for s := driver.Free; s <= driver.InDoubt; s++ {
+		all[int(s)] = s
+	}
+	return all
+}()
+
+var outcomes = map[string]driver.Outcome{
+	"granted": driver.Granted, "done": driver.Done, "refused": driver.Refused, "lost": driver.Lost, "holding": driver.Holding,
+	"exclusive": driver.Exclusive, "not yet": driver.NotYet, "ask": driver.Ask,
+}
+
+// answer is a row in the words of a driver. A row that is no answer is an error.
+func (r *row) answer(c *call) (driver.Answer, error) {
+	a := driver.Answer{Outcome: outcomes[r.outcome], Why: r.why, Seat: r.seat, TTL: duration(r.ttl), Position: r.place}
+	state, known := states[r.state]
+	switch {
+	case r.outcome == "corrupt":
+		return a, fmt.Errorf("pgstore: key %q: the row is damaged: %w", c.key, lockstore.ErrCorrupt)
+	case a.Outcome == 0 || !known:
+		return a, fmt.Errorf("pgstore: key %q: the function has the unknown answer %.40q with the state %d, outcome unknown", c.key, r.outcome, r.state)
+	case a.Outcome == driver.Lost && c.repeated() && forgets(c.kind):
+		// The other attempt may have been applied, and other owners may have had the key since. Lost would say
+		// that the request had no effect.
+		return a, fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the row does not show this lease", c.key)
+	case a.Outcome == driver.Granted || a.Outcome == driver.Holding:
+		a.Fence = driver.Fence(r.fence)
+	default:
+		a.Status = driver.Status{
+			State: state, Fence: driver.Fence(r.fence), Holder: r.holder, Remaining: duration(r.remaining), Waiting: r.waiting, Parked: r.parked,
+			Result: r.result, Started: r.started,
+		}
+		if err := json.Unmarshal([]byte(r.holders), &a.Status.Holders); err != nil {
+			return a, fmt.Errorf("pgstore: key %q: the holders in the answer cannot be read, outcome unknown", c.key)
+		}
+	}
+	if a.Outcome == driver.Refused {
+		a.Note = note{fence: a.Status.Fence, place: r.place}.text()
+	}
+	for line := range strings.Lines(r.handedOver) {
+		owner, _, _ := strings.Cut(line, " ")
+		a.HandedOver = append(a.HandedOver, driver.Owner(owner))
+	}
+	for line := range strings.Lines(r.wakesUp) {
+		a.Wake = append(a.Wake, driver.Owner(strings.TrimSpace(line)))
+	}
+	return a, nil
+}
+
+// note is what a waiter has seen: the last fence, and its place.
+type note struct {
+	fence driver.Fence
+	place int
+}
+
+func (n note) text() driver.Note {
+	return driver.Note(strconv.FormatInt(int64(n.fence), 10) + " " + strconv.Itoa(n.place))
+}
+
+func readNote(text driver.Note) (n note, ok bool) {
+	fence, place, _ := strings.Cut(string(text), " ")
+	f, err := strconv.ParseInt(fence, 10, 64)
+	n.fence = driver.Fence(f)
+	n.place, _ = strconv.Atoi(place)
+	return n, err == nil
+}
+
+// forgets reports whether a second attempt of a request, after other owners had the key, may be lost although the
+// first attempt was applied.
+func forgets(k driver.Kind) bool {
+	switch k {
+	case driver.Release, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke:
+		return true
+	}
+	return false
 }

@@ -3,10 +3,14 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	"errors"
+	_ "embed"
+	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Table is the name of a table of locks: letters, digits and "_", at most 40 bytes, in lower case, with the name of a schema and a "." before
@@ -21,7 +25,27 @@ const DefaultTable Table = "lambdalock_locks"
 // is not a table of locks. A program, or an operator, runs them as one statement without arguments, with the rights to create tables,
 // before the first use of the store. The store never does.
 func (t Table) Schema() (string, error) {
-	return "", errors.ErrUnsupported
+	if err := t.validate(); err != nil {
+		return "", err
+	}
+	return strings.ReplaceAll(schema, string(DefaultTable), string(t)), nil
+}
+
+//go:embed schema.sql
+var schema string
+
+var tableName = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,39}\.)?[a-z_][a-z0-9_]{0,39}$`)
+
+func (t Table) validate() error {
+	if !tableName.MatchString(string(t)) {
+		return lockstore.Invalidf("pgstore: Table is %.90q; want a name of letters in lower case, digits and _, at most 40 bytes, and perhaps a schema and a dot before it", string(t))
+	}
+	return nil
+}
+
+// statement is that of all requests.
+func (t Table) statement() string {
+	return "SELECT " + columns + " FROM " + string(t) + "_do($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
 }
 
 // Schema is Table.Schema.
@@ -34,7 +58,10 @@ func Schema(table string) (string, error) { return Table(table).Schema() }
 //
 // The error matches lockstore.ErrLost if the lease has ended. Roll the transaction back after every error.
 func (t Table) StillHeld(ctx context.Context, tx *sql.Tx, lease lockstore.Lease) error {
-	return errors.ErrUnsupported
+	if err := lockstore.ValidateGrant(lease); err != nil {
+		return err
+	}
+	return t.within(ctx, tx, "still held", lease, driver.Request{})
 }
 
 // Complete is lockstore.Store.Complete in a transaction: the effect of the work and its result are committed together, or none
@@ -43,7 +70,37 @@ func (t Table) StillHeld(ctx context.Context, tx *sql.Tx, lease lockstore.Lease)
 // The errors are those of lockstore.Store.Complete. Roll the transaction back after every error. Nobody wakes the
 // parked owners of the key.
 func (t Table) Complete(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, result []byte, d time.Duration) error {
-	return errors.ErrUnsupported
+	if err := lockstore.ValidateComplete(lease, result, d); err != nil {
+		return err
+	}
+	return t.within(ctx, tx, driver.Complete.String(), lease, driver.Request{Result: result, TTL: d})
+}
+
+// within sends a request in a transaction of the caller's. What an error undoes is the caller's transaction.
+func (t Table) within(ctx context.Context, tx *sql.Tx, kind string, lease lockstore.Lease, r driver.Request) error {
+	if err := t.validate(); err != nil {
+		return err
+	}
+	if tx == nil {
+		return lockstore.Invalidf("pgstore: the *sql.Tx is nil")
+	}
+	r.Owner, r.Fence = lease.Owner, lease.Fence
+	var got row
+	c := &call{key: lease.Key, owner: lease.Owner}
+	if err := one(ctx, tx, t.statement(), new(server).arguments(kind, lease.Key, c, r), got.into()); err != nil {
+		return t.refusal(fmt.Sprintf("key %q: not applied", lease.Key), err)
+	}
+	switch a, err := got.answer(c); {
+	case err != nil:
+		return err
+	case a.Outcome == driver.Lost:
+		return fmt.Errorf("pgstore: key %q: %s: %w", lease.Key, a.Why, lockstore.ErrLost)
+	case a.Outcome == driver.Exclusive:
+		return lockstore.Invalidf("pgstore: key %q: %s needs a lease with MaxHolders 1", lease.Key, kind)
+	case a.Outcome != driver.Done:
+		return fmt.Errorf("pgstore: key %q: the answer to %s is %q", lease.Key, kind, got.outcome)
+	}
+	return nil
 }
 
 // StillHeld is Table.StillHeld of DefaultTable.

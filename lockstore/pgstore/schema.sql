@@ -1,0 +1,436 @@
+-- Locks of lambdalock, version 1. All of this may run again: it makes what is not there, and replaces functions.
+SELECT pg_advisory_xact_lock(hashtext('lambdalock_locks'));
+
+DO $do$
+BEGIN
+	IF to_regclass('lambdalock_locks') IS NULL THEN
+		-- Who has a lease. Times are microseconds since 1970, on the server's clock.
+		CREATE TYPE lambdalock_locks_holder AS (
+			owner text, -- the secret id of one acquisition
+			fence bigint,
+			seat integer,
+			most integer, -- MaxHolders
+			since bigint,
+			ttl bigint,
+			info text, -- for people; of a revoked lease: who revoked it
+			handed boolean, -- handed over, and not extended yet
+			revoked boolean,
+			started boolean
+		);
+		-- A key has a row from its first use on.
+		CREATE TABLE lambdalock_locks (
+			key text COLLATE "C" PRIMARY KEY,
+			fence bigint NOT NULL, -- of the last grant
+			holders lambdalock_locks_holder[] NOT NULL, -- in the order of the grants; one whose lease has ended stays until the next grant
+			queue text[] NOT NULL, -- the owners that wait, in the order of arrival
+			queue_most integer[] NOT NULL,
+			queue_turn bigint[] NOT NULL, -- of a parked place: its turn in microseconds; 0: its owner waits
+			queue_channel text[] NOT NULL, -- where its owner listens; '' is nowhere
+			ended text[] NOT NULL, -- owners that have ended, oldest first
+			ended_as text[] NOT NULL, -- how, and the fence of the lease: 'released 17'
+			closed_since bigint, -- the work is done, and nobody has the key until closed_since + closed_for
+			closed_for bigint,
+			closed_by text,
+			result bytea, -- NULL is a cooldown
+			until timestamptz NOT NULL -- for who deletes old rows: the lock does not need this row any more
+		) WITH (fillfactor = 50); -- so that a new version of a row is on the page of the old one
+		COMMENT ON TABLE lambdalock_locks IS 'locks of lambdalock, version 1';
+		-- Where parked owners are woken.
+		CREATE TABLE lambdalock_locks_address (
+			key text COLLATE "C",
+			owner text,
+			address bytea NOT NULL,
+			until timestamptz NOT NULL,
+			PRIMARY KEY (key, owner)
+		);
+	ELSIF obj_description(to_regclass('lambdalock_locks'), 'pg_class') IS DISTINCT FROM 'locks of lambdalock, version 1' THEN
+		RAISE EXCEPTION 'there is a table lambdalock_locks already, and it has no locks of lambdalock, version 1' USING ERRCODE = 'duplicate_table';
+	END IF;
+END
+$do$;
+
+-- For people: who holds which key, without the owners, which are secret.
+CREATE OR REPLACE VIEW lambdalock_locks_held AS
+	SELECT l.key, h.fence, h.seat, h.info AS holder, to_timestamp((h.since + h.ttl) / 1000000.0) AS until, h.handed, h.revoked, h.started,
+		cardinality(l.queue) AS waiting
+	FROM lambdalock_locks l, unnest(l.holders) h;
+
+-- How long a request waits at most if nobody asks for anything: in all, and for the holders alone. It may be granted now if the
+-- first is not above 0. mosts and turns are of the places before it; opens is when a closed key opens.
+CREATE OR REPLACE FUNCTION lambdalock_locks_wait(holders lambdalock_locks_holder[], opens bigint, most integer, mosts integer[], turns bigint[], now bigint)
+RETURNS bigint[] LANGUAGE plpgsql AS $wait$
+DECLARE
+	h lambdalock_locks_holder;
+	since bigint; -- since when there has been room
+	next bigint;
+	room integer;
+	n integer;
+	delay bigint := 0;
+BEGIN
+	IF cardinality(mosts) > 0 THEN
+		IF most > 1 THEN most := least(most, (SELECT min(m) FROM unnest(mosts) m)); END IF;
+		FOR i IN 1 .. least(cardinality(turns), 5) LOOP delay := delay + greatest(turns[i], 2000000); END LOOP;
+		delay := least(delay, 60000000);
+	END IF;
+	LOOP -- the lease that ends first goes first, until there is room
+		room := most; n := 0; next := NULL;
+		FOREACH h IN ARRAY holders LOOP
+			IF since IS NULL OR h.since + h.ttl > since THEN
+				room := least(room, h.most); n := n + 1; next := least(next, h.since + h.ttl);
+			END IF;
+		END LOOP;
+		EXIT WHEN n = 0 OR room > n;
+		since := next;
+	END LOOP;
+	since := greatest(since, opens);
+	IF since IS NULL THEN RETURN ARRAY[0, 0]; END IF;
+	RETURN ARRAY[since - now + delay, since - now];
+END
+$wait$;
+
+-- The rules: what the answer to a request is, and what the row of the key is after it.
+CREATE OR REPLACE FUNCTION lambdalock_locks_do(
+	version integer, -- of the caller
+	kind text,
+	lock text, -- the key
+	me text, -- the owner; '' is an operator
+	mine bigint, -- the fence
+	lasts bigint, -- the TTL in microseconds
+	most integer, -- MaxHolders
+	info text, -- the holder, for people
+	flag boolean, -- acquire: take a place; resolve: with effect; revoke: at once
+	parks bigint, -- the turn of a parked place, or 0
+	channel text, -- where the owner listens, or ''
+	data bytea, -- the result
+	OUT outcome text,
+	OUT why text,
+	OUT fence bigint, -- of the lease; of a state: of the last grant
+	OUT seat integer,
+	OUT ttl bigint,
+	OUT place integer, -- of the owner: 1 is next, 0 is none
+	OUT state integer, -- 0 free, 1 reserved, 2 held, 3 revoked, 4 completed, 5 cooldown, 6 in doubt
+	OUT holder text,
+	OUT remaining bigint,
+	OUT waiting integer,
+	OUT parked integer,
+	OUT started boolean,
+	OUT result bytea,
+	OUT holders text, -- JSON
+	OUT handed text, -- a line for each owner that was handed the key: the payload of its notification
+	OUT wake text -- a line for each parked owner that the caller wakes
+) LANGUAGE plpgsql AS $do$
+DECLARE
+	now bigint;
+	l lambdalock_locks%ROWTYPE;
+	h lambdalock_locks_holder; -- the lease of the owner, or with the fence
+	i integer; -- where it is among the holders
+	o lambdalock_locks_holder;
+	at integer; -- the place of the owner in the queue
+	mark text; -- how the owner has ended
+	opens bigint; -- when a closed key opens
+	alive boolean := false; -- the lease lasts
+	busy boolean := false; -- a lease lasts
+	doubt boolean := false;
+	changed boolean := false;
+	ends text; -- how the lease ends now
+	shuts boolean := false; -- and the key is closed
+	leaves text; -- who leaves the queue
+	grants boolean := false; -- the owner is granted the key
+	hands boolean := false; -- whoever is first in the queue may be handed the key
+	wait bigint[];
+	refusal bigint[]; -- how long the owner waits
+	rest bigint; -- of the lease that is revoked
+	g lambdalock_locks_holder; -- who is granted the key
+	news text;
+	rank integer;
+	ending bigint;
+BEGIN
+	outcome := 'lost'; why := ''; fence := 0; seat := 0; ttl := 0; place := 0; state := 0; holder := ''; remaining := 0; waiting := 0;
+	parked := 0; started := false; holders := '[]'; handed := ''; wake := '';
+	IF version <> 1 THEN
+		RAISE EXCEPTION 'the function lambdalock_locks_do is of version 1, and the program of version %', version USING ERRCODE = 'LL001';
+	END IF;
+
+	IF kind IN ('inspect', 'await turn') THEN
+		IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
+			RAISE EXCEPTION 'this server only reads, so what it knows may be old' USING ERRCODE = 'read_only_sql_transaction';
+		END IF;
+		SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock;
+	ELSE
+		LOOP
+			SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock FOR UPDATE;
+			EXIT WHEN FOUND OR kind NOT IN ('acquire', 'abandon');
+			INSERT INTO lambdalock_locks VALUES (lock, 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, NULL, NULL, NULL, now())
+				ON CONFLICT DO NOTHING;
+		END LOOP;
+	END IF;
+	IF l.key IS NULL THEN
+		l.fence := 0; l.holders := '{}'; l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}'; l.ended := '{}'; l.ended_as := '{}';
+	END IF;
+	-- Only now: another request may have had the row for a while.
+	now := extract(epoch FROM clock_timestamp()) * 1000000;
+
+	-- What cannot be is damaged. What cannot be a queue is none: a queue can only refuse.
+	IF l.fence < 0 OR cardinality(l.ended) <> cardinality(l.ended_as) OR (l.closed_since IS NULL) <> (l.closed_for IS NULL) OR l.closed_for < 0
+			OR l.closed_for > 10000000000000 OR l.closed_since < 0 OR l.closed_since IS NOT NULL AND (l.closed_by IS NULL OR cardinality(l.holders) > 0) THEN
+		outcome := 'corrupt'; RETURN;
+	END IF;
+	IF cardinality(l.queue) > 0 AND (array_position(l.queue, NULL) > 0 OR array_position(l.queue_most, NULL) > 0 OR array_position(l.queue_turn, NULL) > 0
+			OR array_position(l.queue_channel, NULL) > 0 OR array_position(l.queue, '') > 0)
+			OR cardinality(l.queue) <> ALL (ARRAY[cardinality(l.queue_most), cardinality(l.queue_turn), cardinality(l.queue_channel)]) THEN
+		l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}';
+	END IF;
+	FOR n IN 1 .. cardinality(l.holders) LOOP
+		o := l.holders[n];
+		IF (o IS NOT NULL AND o.owner <> '' AND o.fence BETWEEN 1 AND l.fence AND o.seat BETWEEN 0 AND 63 AND o.most BETWEEN 1 AND 64
+				AND o.since > 0 AND o.ttl BETWEEN 0 AND 10000000000000) IS NOT TRUE THEN
+			outcome := 'corrupt'; RETURN;
+		END IF;
+		IF o.since > now THEN -- the clock was set back
+			o.since := now; l.holders[n] := o; changed := true;
+		END IF;
+		IF o.owner = me OR me = '' AND o.fence = mine THEN
+			i := n; h := o; alive := now < h.since + h.ttl;
+		END IF;
+		busy := busy OR now < o.since + o.ttl;
+		doubt := doubt OR o.started AND now >= o.since + o.ttl;
+	END LOOP;
+	IF l.closed_since > now THEN
+		l.closed_since := now; changed := true;
+	END IF;
+	opens := l.closed_since + l.closed_for;
+	at := array_position(l.queue, me);
+	mark := l.ended_as[array_position(l.ended, me)];
+
+	<<decide>>
+	BEGIN
+		CASE kind
+		WHEN 'acquire' THEN
+			IF mark IS NOT NULL THEN why := 'this acquisition has ended'; EXIT decide; END IF;
+			IF i IS NOT NULL THEN
+				IF h.revoked THEN why := 'this lease was revoked'; EXIT decide; END IF;
+				IF mine NOT IN (0, h.fence) THEN why := 'this lease is over'; EXIT decide; END IF;
+				IF alive THEN
+					IF h.handed THEN -- its owner may trust the lease already, so it gets no shorter
+						h.handed := false; h.since := now; h.ttl := greatest(h.ttl, lasts); h.info := info;
+						l.holders[i] := h; leaves := me; changed := true;
+					END IF;
+					outcome := 'granted'; EXIT decide;
+				END IF;
+				-- A hand-over that has lapsed ends the lease and not the owner, which asks like any other.
+				IF NOT h.handed THEN why := 'the lease has expired'; EXIT decide; END IF;
+			END IF;
+			IF mine <> 0 THEN why := 'this lease is over'; EXIT decide; END IF;
+			IF now < opens OR doubt THEN outcome := 'refused'; EXIT decide; END IF;
+			wait := lambdalock_locks_wait(l.holders, opens, most, l.queue_most[:coalesce(at - 1, 128)], l.queue_turn[:coalesce(at - 1, 128)], now);
+			IF wait[1] <= 0 THEN outcome := 'granted'; grants := true; hands := true; EXIT decide; END IF;
+			IF at IS NULL AND flag AND cardinality(l.queue) < 128 AND NOT (parks > 0 AND (SELECT count(*) FROM unnest(l.queue_turn) t WHERE t > 0) >= 64) THEN
+				l.queue := l.queue || me; l.queue_most := l.queue_most || most; l.queue_turn := l.queue_turn || parks; l.queue_channel := l.queue_channel || channel;
+				at := cardinality(l.queue); changed := true;
+			END IF;
+			outcome := 'refused'; place := coalesce(at, 0); refusal := wait;
+		WHEN 'renew' THEN -- it makes no lease shorter, and revives none
+			IF i IS NULL OR h.fence <> mine OR h.revoked THEN why := 'this lease does not hold it'; EXIT decide; END IF;
+			IF NOT alive THEN why := 'the lease has expired'; EXIT decide; END IF;
+			h.since := now; h.ttl := greatest(h.ttl, lasts); h.handed := false;
+			l.holders[i] := h; leaves := me; changed := true; outcome := 'granted';
+		WHEN 'release' THEN
+			IF mark IS NOT NULL THEN
+				IF mark ~ '^(expired|revoked)' THEN why := 'this lease had ended before'; ELSE outcome := 'done'; END IF;
+				EXIT decide;
+			END IF;
+			IF i IS NULL OR h.fence <> mine THEN why := 'this lease does not hold it'; EXIT decide; END IF;
+			IF h.revoked THEN
+				why := 'this lease was revoked';
+				IF NOT h.started THEN ends := 'revoked'; hands := true; END IF; -- its owner is done, so nobody needs to wait for its end
+				EXIT decide;
+			END IF;
+			ends := 'released'; hands := true; outcome := 'done';
+		WHEN 'abandon' THEN -- an owner that has nothing has a mark, too: its acquire may come later
+			outcome := 'done';
+			IF mark IS NOT NULL OR i IS NOT NULL AND h.revoked AND h.started THEN EXIT decide; END IF;
+			IF i IS NOT NULL THEN
+				ends := 'released'; hands := true;
+			ELSE
+				l.ended := l.ended || me; l.ended_as := l.ended_as || 'released 0'::text;
+				leaves := me; hands := at IS NOT DISTINCT FROM 1; changed := true;
+			END IF;
+		WHEN 'leave' THEN
+			IF i IS NOT NULL AND NOT h.revoked AND alive THEN outcome := 'holding'; fence := h.fence; EXIT decide; END IF;
+			outcome := 'done'; leaves := me; hands := at IS NOT DISTINCT FROM 1;
+		WHEN 'mark started' THEN
+			IF i IS NULL OR h.fence <> mine OR h.revoked THEN why := 'this lease does not hold it'; EXIT decide; END IF;
+			IF NOT alive THEN why := 'the lease has expired'; EXIT decide; END IF;
+			IF h.most <> 1 THEN outcome := 'exclusive'; EXIT decide; END IF;
+			h.started := true; l.holders[i] := h; leaves := me; changed := true; outcome := 'done';
+		WHEN 'still held' THEN -- for the transaction of a holder
+			IF i IS NULL OR h.fence <> mine OR h.revoked THEN why := 'this lease does not hold it'; EXIT decide; END IF;
+			IF NOT alive THEN why := 'the lease has expired'; EXIT decide; END IF;
+			outcome := 'done';
+		WHEN 'complete' THEN -- also after the end of the lease, if nobody was granted the key since
+			IF mark ~ '^completed' THEN outcome := 'done'; EXIT decide; END IF;
+			IF i IS NULL OR h.fence <> mine OR h.revoked THEN why := 'this lease does not hold it'; EXIT decide; END IF;
+			IF h.most <> 1 THEN outcome := 'exclusive'; EXIT decide; END IF;
+			ends := 'completed'; shuts := true; outcome := 'done';
+		WHEN 'resolve' THEN
+			-- Without effect it is right also if others have had the key since. With effect the key has to be closed still.
+			IF NOT flag AND NOT coalesce(now < opens AND l.fence = mine, false) AND ARRAY['resolved ' || mine, 'released ' || mine] && l.ended_as THEN
+				outcome := 'done'; EXIT decide;
+			END IF;
+			IF busy THEN outcome := 'refused'; EXIT decide; END IF;
+			IF cardinality(l.holders) = 0 AND l.fence = mine AND coalesce(now < opens, false) = flag THEN outcome := 'done'; EXIT decide; END IF;
+			IF i IS NULL OR NOT h.started THEN why := 'it is not in doubt with this fence'; EXIT decide; END IF;
+			outcome := 'done'; shuts := flag; hands := NOT flag;
+			ends := CASE WHEN flag THEN 'released' ELSE 'resolved' END;
+		WHEN 'revoke' THEN -- the end of the lease stays: the old owner may be at work until then
+			IF flag AND 'revoked ' || mine = ANY (l.ended_as) THEN outcome := 'done'; EXIT decide; END IF;
+			IF i IS NULL OR NOT alive THEN why := 'no lease with this fence holds it'; EXIT decide; END IF;
+			IF flag AND h.started THEN outcome := 'refused'; EXIT decide; END IF;
+			IF NOT h.revoked THEN
+				h.revoked := true; h.handed := false; h.info := info; l.holders[i] := h; leaves := h.owner; changed := true;
+			END IF;
+			rest := h.since + h.ttl - now; outcome := 'done';
+			IF flag THEN ends := 'revoked'; hands := true; END IF;
+		WHEN 'await turn' THEN
+			IF i IS NOT NULL AND alive AND NOT h.revoked THEN outcome := 'granted'; EXIT decide; END IF;
+			outcome := 'ask';
+			IF at IS NULL OR doubt THEN EXIT decide; END IF;
+			wait := lambdalock_locks_wait(l.holders, opens, l.queue_most[at], l.queue_most[:at - 1], l.queue_turn[:at - 1], now);
+			IF greatest(wait[1], wait[2]) > 0 THEN outcome := 'not yet'; place := at; END IF;
+		WHEN 'inspect' THEN
+			outcome := 'done';
+		END CASE;
+	END;
+
+	IF ends IS NOT NULL THEN
+		l.ended := l.ended || h.owner; l.ended_as := l.ended_as || (ends || ' ' || h.fence);
+		l.holders := l.holders[:i - 1] || l.holders[i + 1:]; leaves := h.owner; changed := true;
+	END IF;
+	IF leaves = ANY (l.queue) THEN
+		at := array_position(l.queue, leaves); changed := true;
+		l.queue := l.queue[:at - 1] || l.queue[at + 1:];
+		l.queue_most := l.queue_most[:at - 1] || l.queue_most[at + 1:];
+		l.queue_turn := l.queue_turn[:at - 1] || l.queue_turn[at + 1:];
+		l.queue_channel := l.queue_channel[:at - 1] || l.queue_channel[at + 1:];
+	END IF;
+	IF shuts THEN
+		l.closed_since := now; l.closed_for := lasts; l.closed_by := h.info; l.result := CASE WHEN length(data) > 0 THEN data END;
+		FOR n IN 1 .. cardinality(l.queue) LOOP -- all who wait learn the result when they ask
+			IF l.queue_turn[n] > 0 THEN wake := wake || l.queue[n] || E'\n'; END IF;
+			IF l.queue_channel[n] <> '' THEN PERFORM pg_notify(l.queue_channel[n], left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16)); END IF;
+		END LOOP;
+		l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}';
+	END IF;
+
+	IF hands AND NOT grants THEN
+		doubt := false;
+		FOREACH o IN ARRAY l.holders LOOP doubt := doubt OR o.started AND now >= o.since + o.ttl; END LOOP;
+	END IF;
+	WHILE grants OR hands AND cardinality(l.queue) > 0 AND NOT doubt AND coalesce(now >= opens, true) LOOP
+		IF grants THEN
+			g := ROW(me, 0, 0, most, now, lasts, info, false, false, false);
+			at := coalesce(array_position(l.queue, me), 128);
+		ELSE
+			wait := lambdalock_locks_wait(l.holders, opens, l.queue_most[1], '{}', '{}', now);
+			EXIT WHEN wait[1] > 0;
+			g := ROW(l.queue[1], 0, 0, l.queue_most[1], now, greatest(l.queue_turn[1], 2000000), '', true, false, false);
+			at := 1;
+		END IF;
+		FOR n IN REVERSE cardinality(l.holders) .. 1 LOOP -- who is over goes
+			o := l.holders[n];
+			CONTINUE WHEN now < o.since + o.ttl;
+			IF o.revoked OR NOT o.handed THEN
+				l.ended := l.ended || o.owner;
+				l.ended_as := l.ended_as || (CASE WHEN o.revoked THEN 'revoked ' ELSE 'expired ' END || o.fence);
+			END IF;
+			l.holders := l.holders[:n - 1] || l.holders[n + 1:];
+		END LOOP;
+		WHILE EXISTS (SELECT FROM unnest(l.holders) x WHERE x.seat = g.seat) LOOP g.seat := g.seat + 1; END LOOP;
+		l.fence := greatest(l.fence + 1, now);
+		g.fence := l.fence;
+		l.holders := l.holders || g;
+		IF grants THEN
+			h := g; grants := false;
+		ELSIF l.queue_turn[1] > 0 THEN
+			wake := wake || g.owner || E'\n';
+		ELSE -- only who knows the owner can make this text, so the waiter believes it
+			news := left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16) || ' ' || g.fence || ' ' || g.seat || ' ' ||
+				left(encode(sha256(convert_to(lock || E'\n' || g.owner || ' ' || g.fence || ' ' || g.seat, 'UTF8')), 'hex'), 32);
+			IF l.queue_channel[1] <> '' THEN PERFORM pg_notify(l.queue_channel[1], news); END IF;
+			handed := handed || g.owner || ' ' || news || E'\n';
+		END IF;
+		l.queue := l.queue[at + 1:]; l.queue_most := l.queue_most[at + 1:]; -- the places before it have had their turn
+		l.queue_turn := l.queue_turn[at + 1:]; l.queue_channel := l.queue_channel[at + 1:];
+		l.closed_since := NULL; l.closed_for := NULL; l.closed_by := NULL; l.result := NULL; opens := NULL; changed := true;
+	END LOOP;
+
+	IF outcome = 'granted' THEN
+		fence := h.fence; seat := h.seat; ttl := h.since + h.ttl - now;
+		IF kind = 'acquire' THEN ttl := least(ttl, lasts); END IF;
+	ELSIF outcome = 'refused' OR outcome = 'done' AND kind IN ('inspect', 'revoke') THEN
+		fence := l.fence;
+		FOREACH o IN ARRAY l.holders LOOP
+			started := started OR o.started;
+			IF now < o.since + o.ttl THEN
+				remaining := greatest(remaining, o.since + o.ttl - now);
+				rank := CASE WHEN o.revoked THEN 3 WHEN o.handed THEN 1 ELSE 2 END;
+				IF rank >= state THEN state := rank; holder := o.info; END IF;
+			ELSIF o.started AND state = 0 THEN
+				holder := o.info;
+			END IF;
+		END LOOP;
+		IF now < opens THEN
+			state := CASE WHEN l.result IS NULL THEN 5 ELSE 4 END;
+			holder := l.closed_by; result := l.result; remaining := opens - now;
+		ELSIF state = 0 AND doubt THEN
+			state := 6;
+		ELSIF state = 0 THEN
+			wait := lambdalock_locks_wait(l.holders, opens, 1, l.queue_most, l.queue_turn, now);
+			IF wait[1] > 0 THEN state := 1; remaining := wait[1]; END IF;
+		END IF;
+		IF refusal IS NOT NULL THEN
+			remaining := refusal[2];
+			IF remaining <= 0 THEN state := 1; holder := ''; remaining := refusal[1]; END IF;
+		ELSIF rest IS NOT NULL THEN -- others may hold the key, too
+			holder := h.info; remaining := rest;
+		END IF;
+		IF kind <> 'acquire' THEN
+			waiting := cardinality(l.queue);
+			parked := (SELECT count(*) FROM unnest(l.queue_turn) t WHERE t > 0);
+			holders := coalesce((SELECT json_agg(json_build_object('Fence', x.fence, 'Seat', x.seat, 'MaxHolders', x.most, 'Text', x.info,
+					'Remaining', (x.since + x.ttl - now) * 1000, 'State', CASE WHEN x.revoked THEN 3 WHEN x.handed THEN 1 ELSE 2 END) ORDER BY n)
+				FROM unnest(l.holders) WITH ORDINALITY AS x (owner, fence, seat, most, since, ttl, info, handed, revoked, started, n)
+				WHERE now < x.since + x.ttl)::text, '[]');
+		END IF;
+	END IF;
+
+	IF changed AND kind NOT IN ('inspect', 'await turn') THEN
+		at := greatest(cardinality(l.ended) - 7, 1);
+		ending := greatest(now, l.closed_since + l.closed_for);
+		FOREACH o IN ARRAY l.holders LOOP
+			ending := greatest(ending, o.since + o.ttl); doubt := doubt OR o.started;
+		END LOOP;
+		UPDATE lambdalock_locks t SET fence = l.fence, holders = l.holders,
+			queue = l.queue, queue_most = l.queue_most, queue_turn = l.queue_turn, queue_channel = l.queue_channel,
+			ended = l.ended[at:], ended_as = l.ended_as[at:],
+			closed_since = l.closed_since, closed_for = l.closed_for, closed_by = l.closed_by, result = l.result,
+			until = CASE WHEN doubt THEN 'infinity' ELSE to_timestamp(ending / 1000000.0) END
+		WHERE t.key = lock;
+	END IF;
+END
+$do$;
+
+-- Keeps the address of a parked owner for a time in microseconds, or takes it if there is no address.
+CREATE OR REPLACE FUNCTION lambdalock_locks_park(lock text, me text, where_to bytea, lasts bigint) RETURNS bytea LANGUAGE plpgsql AS $park$
+DECLARE
+	taken bytea;
+BEGIN
+	IF where_to IS NULL THEN
+		DELETE FROM lambdalock_locks_address a WHERE a.key = lock AND a.owner = me RETURNING CASE WHEN until > clock_timestamp() THEN a.address END INTO taken;
+		RETURN taken;
+	END IF;
+	INSERT INTO lambdalock_locks_address VALUES (lock, me, where_to, clock_timestamp() + lasts * interval '1 microsecond')
+		ON CONFLICT (key, owner) DO UPDATE SET address = excluded.address, until = excluded.until;
+	RETURN NULL;
+END
+$park$;
