@@ -98,27 +98,30 @@ func virtual(t *testing.T, url string) storetest.Harness {
 		run(t, db, "SELECT setval('"+s+".now', $1)", time.Now().Add(time.Duration(shift.Load())).UnixMicro())
 	}
 	h := harness(t, url, Table(s+".locks"))
-	h.Store = h.Store.WrapDriver(func(d driver.Driver) driver.Driver { return clocked{d, tick} })
+	h.Store = h.Store.WrapDriver(func(d driver.Driver) driver.Driver { return clocked{d.(*server), tick} })
 	h.ShiftClock = func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) }
 	return h
 }
 
 // clocked sets the clock before each request.
 type clocked struct {
-	driver.Driver
+	*server
 	tick func()
 }
 
-func (c clocked) Unwrap() driver.Driver { return c.Driver }
-
 func (c clocked) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	c.tick()
-	return c.Driver.Do(ctx, key, r)
+	return c.server.Do(ctx, key, r)
 }
 
 func (c clocked) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	c.tick() // Await reads after a pause, and the clock is behind by then, as an old read is
-	return c.Driver.Await(ctx, key, r)
+	return c.server.Await(ctx, key, r)
+}
+
+func (c clocked) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
+	c.tick()
+	return c.server.List(ctx, prefix, page)
 }
 
 // harness is the common part. The suite changes rows through another database than the store.
@@ -129,7 +132,9 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	own := direct(t, url)
 	change := func(set string) func(*testing.T, string) {
-		return func(t *testing.T, key string) { run(t, own, "UPDATE "+string(table)+" SET "+set+" WHERE key = $1", key) }
+		return func(t *testing.T, key string) {
+			run(t, own, "UPDATE "+string(table)+" SET "+set+" WHERE key = $1", key)
+		}
 	}
 	return storetest.Harness{
 		Store:    store,
@@ -146,11 +151,17 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 		},
 		Snapshot: func(t *testing.T, key string) func() {
 			run(t, own, "CREATE TABLE IF NOT EXISTS "+string(table)+"_saved (LIKE "+string(table)+")")
+			run(t, own, "DELETE FROM "+string(table)+"_saved WHERE key = $1", key)
 			run(t, own, "INSERT INTO "+string(table)+"_saved SELECT * FROM "+string(table)+" WHERE key = $1", key)
 			return func() {
 				run(t, own, "DELETE FROM "+string(table)+" WHERE key = $1", key)
 				run(t, own, "INSERT INTO "+string(table)+" SELECT * FROM "+string(table)+"_saved WHERE key = $1", key)
 			}
+		},
+		Foreign: map[string]func(*testing.T, string){
+			"a row by hand": func(t *testing.T, key string) {
+				run(t, own, "INSERT INTO "+string(table)+" VALUES ($1, -1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, NULL, NULL, NULL, now())", key)
+			},
 		},
 		Corrupt: map[string]func(*testing.T, string){
 			"no owner":       change("holders[1].owner = NULL"),

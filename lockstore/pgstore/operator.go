@@ -1,0 +1,120 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// pageSize is how many keys one request lists.
+const pageSize = 500
+
+// List implements driver.Lister, by one request for each page.
+func (s *server) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
+	statement := "SELECT l.key, " + columns + " FROM (SELECT key FROM " + string(s.Table) +
+		" WHERE key > $13 AND starts_with(key, $14) ORDER BY key LIMIT $15) l, LATERAL " +
+		string(s.Table) + "_do($1, $2, l.key || $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ORDER BY l.key"
+	for last := ""; ; {
+		p := driver.Page{Requests: 1}
+		c := &call{}
+		args := append(s.arguments(driver.Inspect.String(), "", c, driver.Request{}), last, prefix, pageSize)
+		err := s.detached(ctx, c, func() error {
+			return each(ctx, s.db, statement, args, func(rows *sql.Rows) error {
+				var got row
+				if err := rows.Scan(append([]any{&last}, got.into()...)...); err != nil {
+					return err
+				}
+				p.Read++
+				a, err := got.answer(&call{key: last})
+				if errors.Is(err, lockstore.ErrCorrupt) || lockstore.ValidateKey(last) != nil {
+					p.Damaged++
+					p.DamagedNames = append(p.DamagedNames, last)
+					return nil
+				}
+				p.Keys = append(p.Keys, driver.Listed{Key: last, Status: a.Status})
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+		if err := page(p); err != nil || p.Read < pageSize {
+			return err
+		}
+	}
+}
+
+// Extent implements driver.Lister by what the server knows of the table since it has last looked.
+func (s *server) Extent(ctx context.Context) (e driver.Extent, err error) {
+	err = s.read(ctx, "SELECT greatest(reltuples::bigint, 0), pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
+	return e, err
+}
+
+// read is for a statement that only reads.
+func (s *server) read(ctx context.Context, statement string, args []any, into ...any) error {
+	c := &call{}
+	return s.detached(ctx, c, func() error { return one(ctx, s.db, statement, args, into) })
+}
+
+// Check implements driver.Checker. It finds a table that is missing or of another version, rights that the role does not have, a server that only
+// reads, a server that forgets what it has said, and transactions that may wait without end.
+func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
+	var version, comment, isolation, encoding, commit, flush, idle string
+	var reads, sees, inserts, updates bool
+	err := s.read(ctx, `SELECT current_setting('server_version_num'), coalesce(obj_description(t, 'pg_class'), ''),
+		current_setting('default_transaction_isolation'), current_setting('server_encoding'), current_setting('synchronous_commit'), current_setting('fsync'),
+		current_setting('idle_in_transaction_session_timeout'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
+		coalesce(has_table_privilege(t, 'SELECT'), true), coalesce(has_table_privilege(t, 'INSERT'), true), coalesce(has_table_privilege(t, 'UPDATE'), true)
+		FROM (SELECT to_regclass($1)::oid) o (t)`,
+		[]any{string(s.Table)}, &version, &comment, &isolation, &encoding, &commit, &flush, &idle, &reads, &sees, &inserts, &updates)
+	if err != nil {
+		return nil, err
+	}
+	number, _ := strconv.Atoi(version)
+	var all []driver.Finding
+	find := func(is bool, problem, fix string) {
+		if is {
+			all = append(all, driver.Finding{Problem: problem, Fix: fix})
+		}
+	}
+	find(number < oldest*10000, fmt.Sprintf("the server is PostgreSQL %d: the store was never tested there", number/10000), fmt.Sprintf("use PostgreSQL %d or later", oldest))
+	find(comment != tableComment, fmt.Sprintf("%s is no table of locks of this version, so every request fails", s.Table), "run the statements of pgstore.Schema in this database")
+	find(!(sees && inserts && updates), "this role may not use the table, so every request fails", fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %s TO this role", s.Table))
+	find(reads, "this server or this role only reads: it refuses every request", "use the primary's address, and no default_transaction_read_only")
+	find(encoding != "UTF8", "the database is in "+encoding+": requests for some keys fail", "use a database in UTF8")
+	find(isolation != "read committed", "default_transaction_isolation is "+isolation+": requests that meet for one key fail, and have to be repeated", "set it to read committed for this role")
+	find(commit == "off" || flush == "off", "synchronous_commit or fsync is off: after a crash the server may not know its last leases and results, and then two owners may hold the same key", "set both to on")
+	find(idle == "0", "idle_in_transaction_session_timeout is 0: a program that stops in a transaction with StillHeld or Complete, as a frozen Lambda environment does, keeps the row of its key locked", "set it for the role, to some seconds more than its longest transaction waits")
+	return all, nil
+}
+
+const (
+	oldest       = 14
+	tableComment = "locks of lambdalock, version 1"
+)
+
+// PutAddress implements driver.Parker.
+func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
+	_, err := s.park(ctx, driver.Acquire, key, owner, address, d)
+	return err
+}
+
+// TakeAddress implements driver.Parker. If its reply is lost, so is the address.
+func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+	return s.park(ctx, driver.Leave, key, owner, nil, 0)
+}
+
+func (s *server) park(ctx context.Context, kind driver.Kind, key string, owner driver.Owner, address driver.Secret, d time.Duration) (taken driver.Secret, err error) {
+	c := &call{key: key, kind: kind, owner: owner}
+	err = s.send(ctx, c, "SELECT "+string(s.Table)+"_park($1, $2, $3, $4)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
+	if err == nil && taken == nil && address == nil && c.repeated() {
+		err = fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
+	}
+	return taken, err
+}
