@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -98,7 +97,7 @@ const (
 	marks  = 8
 )
 
-// row is the answer of the function.
+// row is the answer of the function. What is NULL is zero.
 type row struct {
 	outcome, why, holder         string
 	fence, ttl, remaining        int64
@@ -112,8 +111,20 @@ type row struct {
 const columns = "outcome, why, fence, seat, ttl, place, state, holder, remaining, waiting, parked, started, result, holders, handed, wake"
 
 func (r *row) into() []any {
-	return []any{&r.outcome, &r.why, &r.fence, &r.seat, &r.ttl, &r.place, &r.state, &r.holder, &r.remaining, &r.waiting, &r.parked, &r.started,
-		&r.result, &r.holders, &r.handedOver, &r.wakesUp}
+	return []any{orZero(&r.outcome), orZero(&r.why), orZero(&r.fence), orZero(&r.seat), orZero(&r.ttl), orZero(&r.place), orZero(&r.state), orZero(&r.holder),
+		orZero(&r.remaining), orZero(&r.waiting), orZero(&r.parked), orZero(&r.started), &r.result, orZero(&r.holders), orZero(&r.handedOver), orZero(&r.wakesUp)}
+}
+
+// nullable leaves a variable as it is if the column is NULL.
+type nullable[T any] struct{ into *T }
+
+func orZero[T any](into *T) nullable[T] { return nullable[T]{into} }
+
+func (n nullable[T]) Scan(value any) error {
+	var v sql.Null[T]
+	err := v.Scan(value)
+	*n.into = v.V
+	return err
 }
 
 // arguments are those of the function, with what the kind of the request reads. The owner is the call itself, see call.
@@ -155,7 +166,7 @@ var states = func() map[int]driver.State {
 }()
 
 var outcomes = map[string]driver.Outcome{
-	"granted": driver.Granted, "done": driver.Done, "refused": driver.Refused, "lost": driver.Lost, "holding": driver.Holding,
+	"granted": driver.Granted, "done": driver.Done, "refused": driver.Refused, "": driver.Lost, "holding": driver.Holding,
 	"exclusive": driver.Exclusive, "not yet": driver.NotYet, "ask": driver.Ask,
 }
 
@@ -179,12 +190,19 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 			State: state, Fence: driver.Fence(r.fence), Holder: r.holder, Remaining: duration(r.remaining), Waiting: r.waiting, Parked: r.parked,
 			Result: r.result, Started: r.started,
 		}
-		if err := json.Unmarshal([]byte(r.holders), &a.Status.Holders); err != nil {
-			return a, fmt.Errorf("pgstore: key %q: the holders in the answer cannot be read, outcome unknown", c.key)
+		for line := range strings.Lines(r.holders) {
+			words := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 6)
+			var n [5]int64
+			for i := range min(len(words), len(n)) {
+				n[i], _ = strconv.ParseInt(words[i], 10, 64)
+			}
+			h := driver.Holder{Fence: driver.Fence(n[0]), Seat: int(n[1]), MaxHolders: int(n[2]), State: states[int(n[3])], Remaining: duration(n[4])}
+			h.Text = words[len(words)-1]
+			a.Status.Holders = append(a.Status.Holders, h)
 		}
 	}
 	if a.Outcome == driver.Refused {
-		a.Note = note{fence: a.Status.Fence, place: r.place}.text()
+		a.Note = driver.Note(strconv.FormatInt(r.fence, 10)) // what an Await has to go beyond
 	}
 	for line := range strings.Lines(r.handedOver) {
 		owner, _, _ := strings.Cut(line, " ")
@@ -194,24 +212,6 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 		a.Wake = append(a.Wake, driver.Owner(strings.TrimSpace(line)))
 	}
 	return a, nil
-}
-
-// note is what a waiter has seen: the last fence, and its place.
-type note struct {
-	fence driver.Fence
-	place int
-}
-
-func (n note) text() driver.Note {
-	return driver.Note(strconv.FormatInt(int64(n.fence), 10) + " " + strconv.Itoa(n.place))
-}
-
-func readNote(text driver.Note) (n note, ok bool) {
-	fence, place, _ := strings.Cut(string(text), " ")
-	f, err := strconv.ParseInt(fence, 10, 64)
-	n.fence = driver.Fence(f)
-	n.place, _ = strconv.Atoi(place)
-	return n, err == nil
 }
 
 // forgets reports whether a second attempt of a request, after other owners had the key, may be lost although the

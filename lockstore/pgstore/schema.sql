@@ -33,7 +33,7 @@ BEGIN
 			closed_by text,
 			result bytea, -- NULL is a cooldown
 			until timestamptz NOT NULL -- for who deletes old rows: the lock does not need this row any more
-		) WITH (fillfactor = 50); -- so that a new version of a row is on the page of the old one
+		) WITH (fillfactor = 50, toast_tuple_target = 8160); -- so that a new version of a row is on the page of the old one, and not compressed
 		COMMENT ON TABLE lambdalock_locks IS 'locks of lambdalock, version 1';
 		-- Where parked owners are woken.
 		CREATE TABLE lambdalock_locks_address (
@@ -95,14 +95,15 @@ CREATE OR REPLACE FUNCTION lambdalock_locks_do(
 	lock text, -- the key
 	me text, -- the owner; '' is an operator
 	mine bigint, -- the fence
-	lasts bigint, -- the TTL in microseconds
+	lasts bigint, -- the TTL in microseconds; await turn: how long it may take
 	most integer, -- MaxHolders
 	info text, -- the holder, for people
 	flag boolean, -- acquire: take a place; resolve: with effect; revoke: at once
 	parks bigint, -- the turn of a parked place, or 0
 	channel text, -- where the owner listens, or ''
 	data bytea, -- the result
-	OUT outcome text,
+	-- Of the answer what a request does not need is NULL.
+	OUT outcome text, -- NULL is lost
 	OUT why text,
 	OUT fence bigint, -- of the lease; of a state: of the last grant
 	OUT seat integer,
@@ -115,7 +116,7 @@ CREATE OR REPLACE FUNCTION lambdalock_locks_do(
 	OUT parked integer,
 	OUT started boolean,
 	OUT result bytea,
-	OUT holders text, -- JSON
+	OUT holders text, -- a line for each: fence, seat, MaxHolders, state, remaining, text
 	OUT handed text, -- a line for each owner that was handed the key: the payload of its notification
 	OUT wake text -- a line for each parked owner that the caller wakes
 ) LANGUAGE plpgsql AS $do$
@@ -144,9 +145,8 @@ DECLARE
 	news text;
 	rank integer;
 	ending bigint;
+	moved bigint; -- when the place of the waiter has changed
 BEGIN
-	outcome := 'lost'; why := ''; fence := 0; seat := 0; ttl := 0; place := 0; state := 0; holder := ''; remaining := 0; waiting := 0;
-	parked := 0; started := false; holders := '[]'; handed := ''; wake := '';
 	IF version <> 1 THEN
 		RAISE EXCEPTION 'the function lambdalock_locks_do is of version 1, and the program of version %', version USING ERRCODE = 'LL001';
 	END IF;
@@ -155,6 +155,18 @@ BEGIN
 		IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
 			RAISE EXCEPTION 'this server only reads, so what it knows may be old' USING ERRCODE = 'read_only_sql_transaction';
 		END IF;
+		-- A waiter lets time pass here, for as long as it has its place.
+		ending := extract(epoch FROM clock_timestamp()) * 1000000;
+		now := ending;
+		at := 0;
+		WHILE kind = 'await turn' LOOP
+			rank := at;
+			SELECT array_position(t.queue, me) INTO at FROM lambdalock_locks t WHERE t.key = lock;
+			EXIT WHEN at IS NULL OR now >= ending + lasts;
+			IF at <> rank THEN moved := now; END IF;
+			PERFORM pg_sleep(least((now - moved) / 10 + at * 1000, ending + lasts - now, 100000) / 1000000.0);
+			now := extract(epoch FROM clock_timestamp()) * 1000000;
+		END LOOP;
 		SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock;
 	ELSE
 		LOOP
@@ -222,8 +234,10 @@ BEGIN
 			END IF;
 			IF mine <> 0 THEN why := 'this lease is over'; EXIT decide; END IF;
 			IF now < opens OR doubt THEN outcome := 'refused'; EXIT decide; END IF;
-			wait := lambdalock_locks_wait(l.holders, opens, most, l.queue_most[:coalesce(at - 1, 128)], l.queue_turn[:coalesce(at - 1, 128)], now);
-			IF wait[1] <= 0 THEN outcome := 'granted'; grants := true; hands := true; EXIT decide; END IF;
+			IF cardinality(l.holders) > 0 OR opens IS NOT NULL THEN
+				wait := lambdalock_locks_wait(l.holders, opens, most, l.queue_most[:coalesce(at - 1, 128)], l.queue_turn[:coalesce(at - 1, 128)], now);
+			END IF;
+			IF wait IS NULL OR wait[1] <= 0 THEN outcome := 'granted'; grants := true; hands := true; EXIT decide; END IF;
 			IF at IS NULL AND flag AND cardinality(l.queue) < 128 AND NOT (parks > 0 AND (SELECT count(*) FROM unnest(l.queue_turn) t WHERE t > 0) >= 64) THEN
 				l.queue := l.queue || me; l.queue_most := l.queue_most || most; l.queue_turn := l.queue_turn || parks; l.queue_channel := l.queue_channel || channel;
 				at := cardinality(l.queue); changed := true;
@@ -316,7 +330,7 @@ BEGIN
 	IF shuts THEN
 		l.closed_since := now; l.closed_for := lasts; l.closed_by := h.info; l.result := CASE WHEN length(data) > 0 THEN data END;
 		FOR n IN 1 .. cardinality(l.queue) LOOP -- all who wait learn the result when they ask
-			IF l.queue_turn[n] > 0 THEN wake := wake || l.queue[n] || E'\n'; END IF;
+			IF l.queue_turn[n] > 0 THEN wake := concat(wake, l.queue[n], E'\n'); END IF;
 			IF l.queue_channel[n] <> '' THEN PERFORM pg_notify(l.queue_channel[n], left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16)); END IF;
 		END LOOP;
 		l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}';
@@ -331,8 +345,7 @@ BEGIN
 			g := ROW(me, 0, 0, most, now, lasts, info, false, false, false);
 			at := coalesce(array_position(l.queue, me), 128);
 		ELSE
-			wait := lambdalock_locks_wait(l.holders, opens, l.queue_most[1], '{}', '{}', now);
-			EXIT WHEN wait[1] > 0;
+			EXIT WHEN cardinality(l.holders) > 0 AND (lambdalock_locks_wait(l.holders, opens, l.queue_most[1], '{}', '{}', now))[1] > 0;
 			g := ROW(l.queue[1], 0, 0, l.queue_most[1], now, greatest(l.queue_turn[1], 2000000), '', true, false, false);
 			at := 1;
 		END IF;
@@ -345,23 +358,26 @@ BEGIN
 			END IF;
 			l.holders := l.holders[:n - 1] || l.holders[n + 1:];
 		END LOOP;
-		WHILE EXISTS (SELECT FROM unnest(l.holders) x WHERE x.seat = g.seat) LOOP g.seat := g.seat + 1; END LOOP;
+		WHILE cardinality(l.holders) > 0 AND EXISTS (SELECT FROM unnest(l.holders) x WHERE x.seat = g.seat) LOOP g.seat := g.seat + 1; END LOOP;
 		l.fence := greatest(l.fence + 1, now);
 		g.fence := l.fence;
 		l.holders := l.holders || g;
 		IF grants THEN
 			h := g; grants := false;
 		ELSIF l.queue_turn[1] > 0 THEN
-			wake := wake || g.owner || E'\n';
+			wake := concat(wake, g.owner, E'\n');
 		ELSE -- only who knows the owner can make this text, so the waiter believes it
 			news := left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16) || ' ' || g.fence || ' ' || g.seat || ' ' ||
 				left(encode(sha256(convert_to(lock || E'\n' || g.owner || ' ' || g.fence || ' ' || g.seat, 'UTF8')), 'hex'), 32);
-			IF l.queue_channel[1] <> '' THEN PERFORM pg_notify(l.queue_channel[1], news); END IF;
-			handed := handed || g.owner || ' ' || news || E'\n';
+			handed := concat(handed, g.owner, ' ', news, E'\n');
+			IF l.queue_channel[1] <> '' THEN news := pg_notify(l.queue_channel[1], news); END IF; -- PERFORM is slower
 		END IF;
 		l.queue := l.queue[at + 1:]; l.queue_most := l.queue_most[at + 1:]; -- the places before it have had their turn
 		l.queue_turn := l.queue_turn[at + 1:]; l.queue_channel := l.queue_channel[at + 1:];
-		l.closed_since := NULL; l.closed_for := NULL; l.closed_by := NULL; l.result := NULL; opens := NULL; changed := true;
+		changed := true;
+		IF opens IS NOT NULL THEN
+			l.closed_since := NULL; l.closed_for := NULL; l.closed_by := NULL; l.result := NULL; opens := NULL;
+		END IF;
 	END LOOP;
 
 	IF outcome = 'granted' THEN
@@ -369,12 +385,16 @@ BEGIN
 		IF kind = 'acquire' THEN ttl := least(ttl, lasts); END IF;
 	ELSIF outcome = 'refused' OR outcome = 'done' AND kind IN ('inspect', 'revoke') THEN
 		fence := l.fence;
+		state := 0; started := false;
 		FOREACH o IN ARRAY l.holders LOOP
 			started := started OR o.started;
 			IF now < o.since + o.ttl THEN
 				remaining := greatest(remaining, o.since + o.ttl - now);
 				rank := CASE WHEN o.revoked THEN 3 WHEN o.handed THEN 1 ELSE 2 END;
 				IF rank >= state THEN state := rank; holder := o.info; END IF;
+				IF kind <> 'acquire' THEN
+					holders := concat(holders, concat_ws(' ', o.fence, o.seat, o.most, rank, o.since + o.ttl - now, o.info), E'\n');
+				END IF;
 			ELSIF o.started AND state = 0 THEN
 				holder := o.info;
 			END IF;
@@ -396,11 +416,7 @@ BEGIN
 		END IF;
 		IF kind <> 'acquire' THEN
 			waiting := cardinality(l.queue);
-			parked := (SELECT count(*) FROM unnest(l.queue_turn) t WHERE t > 0);
-			holders := coalesce((SELECT json_agg(json_build_object('Fence', x.fence, 'Seat', x.seat, 'MaxHolders', x.most, 'Text', x.info,
-					'Remaining', (x.since + x.ttl - now) * 1000, 'State', CASE WHEN x.revoked THEN 3 WHEN x.handed THEN 1 ELSE 2 END) ORDER BY n)
-				FROM unnest(l.holders) WITH ORDINALITY AS x (owner, fence, seat, most, since, ttl, info, handed, revoked, started, n)
-				WHERE now < x.since + x.ttl)::text, '[]');
+			IF waiting > 0 THEN parked := (SELECT count(*) FROM unnest(l.queue_turn) t WHERE t > 0); END IF;
 		END IF;
 	END IF;
 
