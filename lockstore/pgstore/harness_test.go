@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 func TestVirtualTime(t *testing.T) {
 	verifyrecord.SkipWithRace(t) // it runs by the server's own clock
 	url := testservers.PostgreSQL(t)
-	storetest.Run(t, func(t *testing.T) storetest.Harness { return virtual(t, url) }, synctest.Test)
+	storetest.Run(t, inBubble(url), synctest.Test)
 }
 
 // TestRuleBook compares the store with the rule book by random requests.
@@ -53,9 +53,14 @@ func TestVirtualTime(t *testing.T) {
 // replays one seed.
 func TestRuleBook(t *testing.T) {
 	url := testservers.PostgreSQL(t)
-	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 2000, map[string]func(*testing.T) storetest.Harness{
-		"PostgreSQL": func(t *testing.T) storetest.Harness { return virtual(t, url) },
-	})
+	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 2000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
+}
+
+func inBubble(url string) func(*testing.T) storetest.Harness {
+	return func(t *testing.T) storetest.Harness {
+		h, _ := virtual(t, url)
+		return h
+	}
 }
 
 // direct is a database for the test's own statements.
@@ -86,7 +91,7 @@ func create(t testing.TB, db *sql.DB, table Table, clock string) {
 var schemas atomic.Int32
 
 // virtual is a harness inside a synctest bubble. Its table has a clock of its own, which shows the time of the bubble.
-func virtual(t *testing.T, url string) storetest.Harness {
+func virtual(t *testing.T, url string) (h storetest.Harness, table string) {
 	db := direct(t, url)
 	s := fmt.Sprintf("s%d", schemas.Add(1))
 	run(t, db, fmt.Sprintf("CREATE SCHEMA %[1]s; CREATE SEQUENCE %[1]s.now;"+
@@ -97,10 +102,10 @@ func virtual(t *testing.T, url string) storetest.Harness {
 	tick := func() {
 		run(t, db, "SELECT setval('"+s+".now', $1)", time.Now().Add(time.Duration(shift.Load())).UnixMicro())
 	}
-	h := harness(t, url, Table(s+".locks"))
+	h = harness(t, url, Table(s+".locks"))
 	h.Store = h.Store.WrapDriver(func(d driver.Driver) driver.Driver { return clocked{d.(*server), tick} })
 	h.ShiftClock = func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) }
-	return h
+	return h, s + ".locks"
 }
 
 // clocked sets the clock before each request.

@@ -60,7 +60,7 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener 
 		if open == nil || cfg.URL == nil {
 			return nil, lockstore.Invalidf("pgstore: the URL is missing, or the function that opens the database; want both")
 		}
-		u := *cfg.URL
+		u, o := *cfg.URL, o
 		params, err := url.ParseQuery(u.RawQuery)
 		if err != nil {
 			return nil, lockstore.Invalidf("pgstore: the parameters of the URL cannot be read")
@@ -69,6 +69,9 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener 
 			o.Table = Table(strings.Join(table, " ")) // two are no name of a table
 			params.Del("table")
 			u.RawQuery = params.Encode()
+			if err := o.Table.validate(); err != nil {
+				return nil, err
+			}
 		}
 		db, err := open(u.String())
 		if err != nil {
