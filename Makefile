@@ -63,6 +63,7 @@ test-others:
 	tests guard/otelguard ./...; \
 	tests bench ./report; \
 	tests examples/etcdstore -parallel 32 ./...; \
+	tests lockstore/pgstore ./...; \
 	tests examples/sqlfence ./...; \
 	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
