@@ -1,3 +1,98 @@
-// Package pgstore keeps locks in a table of PostgreSQL (14 or later), by database/sql. It has no driver: the program chooses one.
-// It is a module of its own.
+// Package pgstore keeps locks in a table of PostgreSQL (14 or later), through database/sql. One function of the database
+// makes all decisions. A free key takes one statement to acquire and one to release. The package is a module of its own, and has no driver.
+//
+// # Set-up
+//
+// The program chooses a driver, such as github.com/lib/pq or github.com/jackc/pgx/v5/stdlib:
+//
+//	db, err := sql.Open("postgres", url)
+//	store, err := pgstore.New(db, pgstore.Options{})
+//
+// or, for a URL such as LOCK_URL:
+//
+//	pgstore.Opener(func(url string) (*sql.DB, error) { return sql.Open("postgres", url) }, pgstore.Options{})
+//
+//	postgres://user:password@host:port/database?sslmode=verify-full&table=lambdalock_locks
+//
+// The parameter table is the store's, all others are the driver's. No error of the store shows the URL.
+//
+// Before the first use, somebody with the rights to create tables runs the statements of [Schema] in the database. They make the table, a table of
+// addresses, a view for people and three functions, and they may run again. The store makes nothing.
+//
+//	GRANT SELECT, INSERT, UPDATE ON lambdalock_locks TO app                          for locks
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON lambdalock_locks_address TO app          for parked places
+//	GRANT SELECT ON lambdalock_locks_held TO people                                  who holds which key; it has no owner
+//
+// Who may read lambdalock_locks knows the owners, and can release their leases.
+//
+// # Connections
+//
+// Each request is one statement, and a transaction of its own. So a process that is frozen or dies between two requests leaves nothing open.
+// The store prepares its statement once for each connection; see [Options] for a pooler that cannot. A *sql.DB should allow at least two
+// connections, so that a renewal does not wait for the program's own transaction.
+//
+// # Waiting
+//
+// A run in the queue waits in one of three ways:
+//
+//   - With [Options.Listen] whoever hands the key over sends a notification, and the run starts without a further request. The function
+//     needs a connection of its own while runs of this process wait. RDS Proxy pins a connection that listens, and PgBouncer has no notifications
+//     in transaction mode: there it needs the address of the server itself. Each notification reaches every session of the database that listens, so it costs
+//     the server time for each of them.
+//   - Without it, one run of the process waits in the function, which looks at the row every 1 ms to 100 ms for at most 0.6 s. It
+//     needs a statement_timeout of more than that, or none.
+//   - The other runs of the process, and all of one with MaxOpenConns 1, read once after a pause of 20 ms to 0.5 s.
+//
+// A run whose key is handed over by another run of its process learns that at once. A notification has neither the key nor the owner, and who does not
+// know the owner cannot make one that is believed.
+//
+// # Clock
+//
+// Only the server's clock decides which lease is live, which has expired, and what the next fence is. The function reads it when it has the row of the key:
+//
+//		fence = max(last fence + 1, server's time in microseconds)
+//
+//	  - If the server's clock jumps ahead, leases end early. Then only fences protect the resource from late writes.
+//	  - If it steps back, a lease that began in the future begins now: the next request of anybody writes that.
+//
+// # Transactions
+//
+// With [StillHeld] or [Complete] in a transaction of the program the effect is committed only if no other owner was granted the key, and with
+// Complete exactly once. From this call to the end of the transaction the row of the key is locked: other requests for the key wait, the renewal of this
+// lease among them. So call it last. Everybody waits if the program stops there, as a frozen Lambda environment does. Set
+// idle_in_transaction_session_timeout for its role: Check asks for that.
+//
+// The isolation level is READ COMMITTED. In REPEATABLE READ or SERIALIZABLE the call fails with SQLSTATE 40001 if the row has changed since the
+// transaction's first statement, by a renewal for example.
+//
+// # Consistency
+//
+// A commit survives a crash of the server, unless fsync or synchronous_commit is off: see Check. With asynchronous replication a failover can lose the last
+// leases and results, as the effects that were committed with them. Then two owners may hold the key for a while, and the next fence may be smaller than the lost one if the
+// new primary's clock is behind. Amazon RDS Multi-AZ and Aurora lose no commit. A replica refuses every request, also those that only read.
+// An old primary that the others have cut off does not know it, and goes on answering, unless it needs a synchronous replica for a commit.
+//
+// # Outcomes
+//
+// Every call returns when its context ends. An error matches lockstore.ErrUnavailable if the request was not sent, or if the server's answer is
+// an error: it has undone the statement then. It matches lockstore.ErrCorrupt if the table or the function is missing or another one, or if the row is damaged; the
+// text says what to do. After a lost connection, and SQLSTATE 08xxx, 40003 and 57Pxx, the outcome is unknown: repeat the same call to learn it.
+//
+// # Rows
+//
+// A key has one row, from its first use on. It has the last fence, who holds the key, the queue of 128 places, and the last 8 owners that have ended. The store deletes no row. The
+// column until says when a row is not needed any more; it is infinity while work that has started is not resolved. An operator may run
+//
+//	DELETE FROM lambdalock_locks WHERE until < now() - interval '1 day';
+//	DELETE FROM lambdalock_locks_address WHERE until < now();
+//
+// at any time. The next fence of such a key is larger unless the clock has stepped back by more than a day.
+//
+// Each request that changes something writes a new version of the row. Autovacuum removes the old ones; a transaction anywhere in the database that stays
+// open for long keeps it from doing so, and then requests become slow.
+//
+// # Limits
+//
+//   - Tested: with PostgreSQL 15 and the drivers lib/pq and pgx.
+//   - Never tested: with Amazon RDS, Aurora, RDS Proxy, PgBouncer, and databases that are like PostgreSQL.
 package pgstore

@@ -132,7 +132,6 @@ func TestRefusals(t *testing.T) {
 	s := open(t, enough, Options{})
 	lease := acquire(t, s, request())
 	t.Run("a row that a transaction has", func(t *testing.T) {
-		run(t, db, "ALTER ROLE enough SET lock_timeout = '1ms'")
 		impatient := as("impatient", "IN ROLE enough")
 		run(t, db, "ALTER ROLE impatient SET lock_timeout = '1ms'")
 		tx, err := db.Begin()
@@ -242,8 +241,9 @@ func TestListen(t *testing.T) {
 		require.NoError(t, err)
 		return a
 	}
-	require.True(t, await(join()).Ask, "it listens from now on")
-	require.Empty(t, <-heard)
+	d := waiter.Driver().(*server)
+	defer d.leave(d.enter("another key", "another owner"))
+	require.Empty(t, <-heard, "it listens from now on")
 
 	place := join()
 	var channel string
@@ -259,15 +259,47 @@ func TestListen(t *testing.T) {
 	status, err := holder.Inspect(t.Context(), key)
 	require.NoError(t, err)
 	require.Equal(t, status.Fence, awaited.Lease.Fence)
-	require.Equal(t, lockstore.Reserved, status.State)
 
 	// A completion wakes all who wait.
 	lease = acquire(t, waiter, r)
 	r = request()
 	r.JoinQueue = true
-	place = join()
+	join()
 	require.NoError(t, holder.Complete(t.Context(), lease, []byte("done"), time.Minute))
 	require.Equal(t, route(key), <-heard)
+}
+
+// Who is not woken waits in the function.
+func TestWaitsInTheFunction(t *testing.T) {
+	server := testservers.PostgreSQL(t)
+	db := direct(t, server)
+	create(t, db, DefaultTable, "")
+	holder, waiter := open(t, db, Options{}), open(t, direct(t, server), Options{})
+	lease := acquire(t, holder, request())
+	r := request()
+	r.JoinQueue = true
+	_, err := waiter.Acquire(t.Context(), r)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	handedOver := make(chan lockstore.Awaited)
+	go func() {
+		for {
+			a, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: r.Owner})
+			if a.Ask { // it may have been away for longer than its turn
+				a.Lease, err = waiter.Acquire(t.Context(), r)
+			}
+			if err != nil || a.Lease.Fence > 0 {
+				handedOver <- a
+				return
+			}
+		}
+	}()
+	require.Eventually(t, func() bool {
+		var n int
+		require.NoError(t, db.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&n))
+		return n == 1
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, holder.Release(t.Context(), lease))
+	require.Greater(t, (<-handedOver).Lease.Fence, lease.Fence)
 }
 
 // TestTransaction: with StillHeld or Complete an effect is committed once, and only under the lock.

@@ -145,7 +145,9 @@ DECLARE
 	news text;
 	rank integer;
 	ending bigint;
-	moved bigint; -- when the place of the waiter has changed
+	slept bigint := 0; -- of a waiter
+	moved bigint; -- since when it has its place
+	pause bigint;
 BEGIN
 	IF version <> 1 THEN
 		RAISE EXCEPTION 'the function lambdalock_locks_do is of version 1, and the program of version %', version USING ERRCODE = 'LL001';
@@ -155,17 +157,14 @@ BEGIN
 		IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
 			RAISE EXCEPTION 'this server only reads, so what it knows may be old' USING ERRCODE = 'read_only_sql_transaction';
 		END IF;
-		-- A waiter lets time pass here, for as long as it has its place.
-		ending := extract(epoch FROM clock_timestamp()) * 1000000;
-		now := ending;
-		at := 0;
-		WHILE kind = 'await turn' LOOP
+		WHILE kind = 'await turn' LOOP -- a waiter lets time pass, for as long as it has its place
 			rank := at;
 			SELECT array_position(t.queue, me) INTO at FROM lambdalock_locks t WHERE t.key = lock;
-			EXIT WHEN at IS NULL OR now >= ending + lasts;
-			IF at <> rank THEN moved := now; END IF;
-			PERFORM pg_sleep(least((now - moved) / 10 + at * 1000, ending + lasts - now, 100000) / 1000000.0);
-			now := extract(epoch FROM clock_timestamp()) * 1000000;
+			EXIT WHEN at IS NULL OR slept >= lasts;
+			IF at IS DISTINCT FROM rank THEN moved := slept; END IF;
+			pause := least((slept - moved) / 10 + at * 1000, lasts - slept, 100000);
+			PERFORM pg_sleep(pause / 1000000.0);
+			slept := slept + pause;
 		END LOOP;
 		SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock;
 	ELSE
