@@ -215,14 +215,14 @@ func listen(url string) func(ctx context.Context, channel string, woken func(str
 
 // Who is woken sends no request, and believes nobody who does not know the owner.
 func TestListen(t *testing.T) {
-	server := testservers.PostgreSQL(t)
-	db := direct(t, server)
+	url := testservers.PostgreSQL(t)
+	db := direct(t, url)
 	create(t, db, DefaultTable, "")
 	holder := open(t, db, Options{})
-	mine, w := openWire(t, server)
+	mine, w := openWire(t, url)
 	heard := make(chan string, 100)
 	waiter := open(t, mine, Options{Listen: func(ctx context.Context, channel string, woken func(string)) error {
-		return listen(server)(ctx, channel, func(payload string) {
+		return listen(url)(ctx, channel, func(payload string) {
 			woken(payload)
 			heard <- payload
 		})
