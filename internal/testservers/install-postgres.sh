@@ -1,7 +1,6 @@
 #!/bin/sh
-# Installs PostgreSQL for the test of examples/sqlfence, on Debian and Ubuntu. The
-# distribution may start a server on port 5432. The test starts its own server and
-# does not need the distribution's.
+# Installs PostgreSQL for the tests, on Debian and Ubuntu. The distribution may start a
+# server on port 5432. The tests start their own servers and do not need the distribution's.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -10,4 +9,4 @@ for program in /usr/lib/postgresql/*/bin/initdb; do
 done
 if command -v initdb >/dev/null; then exit 0; fi
 
-apt_install "The example examples/sqlfence needs PostgreSQL: install it (initdb on the PATH). Its test is skipped until then." postgresql
+apt_install "Tests with PostgreSQL need it: install it (initdb on the PATH). They are skipped until then." postgresql

@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -16,19 +17,71 @@ const installPostgres = "run internal/testservers/install-postgres.sh"
 
 // PostgreSQL starts a PostgreSQL for the test and returns the URL of an empty
 // database. The server trusts every user who connects from this machine.
+func PostgreSQL(t testing.TB) (url string) {
+	t.Helper()
+	return PostgreSQLURL(StartPostgreSQL(t).Addr)
+}
+
+// PostgreSQLURL is the URL of the database behind an address.
+func PostgreSQLURL(addr string) string {
+	return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
+}
+
+// StartPostgreSQL is PostgreSQL for a test that kills, restarts or pauses the server. A killed
+// server keeps what was committed.
+func StartPostgreSQL(t testing.TB) *Server {
+	t.Helper()
+	return startPostgreSQL(t, "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+}
+
+// PostgreSQLReplica starts a replica of a server. From then on the server answers a commit only
+// when the replica has it, too.
+func PostgreSQLReplica(t testing.TB, primary *Server) *Server {
+	t.Helper()
+	replica := startPostgreSQL(t, "pg_basebackup", "-d", PostgreSQLURL(primary.Addr), "-R", "-c", "fast", "--no-sync")
+	psql(t, primary.Addr, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+	psql(t, primary.Addr, "SELECT pg_reload_conf()")
+	for late := time.Now().Add(startTime); psql(t, primary.Addr, "SELECT sync_state FROM pg_stat_replication") != "sync"; {
+		if time.Now().After(late) {
+			t.Fatalf("the replica does not follow its primary: %s", replica.logTail())
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	return replica
+}
+
+// PromotePostgreSQL makes a replica a primary.
+func PromotePostgreSQL(t testing.TB, replica *Server) {
+	t.Helper()
+	psql(t, replica.Addr, "SELECT pg_promote()")
+}
+
+// psql sends one statement to a server and returns what it answers.
+func psql(t testing.TB, addr, statement string) string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(postgresBin(t), "psql"), "-XAtq", "-c", statement, PostgreSQLURL(addr)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", statement, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// startPostgreSQL starts a server in a folder that a program of PostgreSQL fills.
 //
 // PostgreSQL refuses to run as root. Where the tests run as root, it runs as the
 // user nobody.
-func PostgreSQL(t testing.TB) (url string) {
+func startPostgreSQL(t testing.TB, fill string, args ...string) *Server {
 	t.Helper()
 	bin := postgresBin(t)
 	as, err := unprivileged()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := start(t, spec{
-		name: "PostgreSQL",
-		as:   as,
+	return start(t, spec{
+		name:   "PostgreSQL",
+		as:     as,
+		folder: "data",
+		kill:   syscall.SIGQUIT, // as a crash; after SIGKILL shared memory would be left behind
 		prepare: func(dir string) error {
 			if as != nil { // the test's folder is root's
 				if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
@@ -38,34 +91,23 @@ func PostgreSQL(t testing.TB) (url string) {
 					return err
 				}
 			}
-			cmd := exec.Command(filepath.Join(bin, "initdb"), "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+			cmd := exec.Command(filepath.Join(bin, fill), append([]string{"-D", "data"}, args...)...)
 			cmd.Dir = dir
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("initdb: %w: %s", err, out)
+				return fmt.Errorf("%s: %w: %s", fill, err, out)
 			}
 			return nil
 		},
 		command: func(port int, dir string) *exec.Cmd {
 			return exec.Command(filepath.Join(bin, "postgres"), "-D", "data", "-h", "127.0.0.1", "-p", strconv.Itoa(port),
-				"-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off")
+				"-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off",
+				"-c", "max_connections=500", "-c", "wal_retrieve_retry_interval=100ms")
 		},
 		ready: func(addr string) error {
-			return exec.Command(filepath.Join(bin, "psql"), "-X", "-c", "SELECT 1", postgresURL(addr)).Run()
+			return exec.Command(filepath.Join(bin, "psql"), "-X", "-c", "SELECT 1", PostgreSQLURL(addr)).Run()
 		},
 	})
-	t.Cleanup(func() { // before Kill, after which shared memory would be left behind
-		server.signal(syscall.SIGQUIT)
-		select {
-		case <-server.exited:
-		case <-time.After(startTime):
-		}
-	})
-	return postgresURL(server.Addr)
-}
-
-func postgresURL(addr string) string {
-	return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
 }
 
 // postgresBin returns the folder of the server's programs, or ends the test.
@@ -80,6 +122,17 @@ func postgresBin(t testing.TB) string {
 		found = []string{find(t, "initdb", installPostgres)}
 	}
 	return filepath.Dir(found[len(found)-1])
+}
+
+func postgresVersion(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command(filepath.Join(postgresBin(t), "postgres"), "--version").Output()
+	_, after, _ := strings.Cut(string(out), ") ")
+	version, _, _ := strings.Cut(strings.TrimSpace(after), " ")
+	if err != nil || version == "" {
+		t.Fatalf("PostgreSQL's version: %q, %v", out, err)
+	}
+	return version
 }
 
 // unprivileged returns the user nobody for a process that runs as root, else nil.

@@ -3,6 +3,7 @@ package testservers
 import (
 	"bytes"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 )
@@ -14,7 +15,7 @@ type CutProxy struct {
 	target func() string
 	mu     sync.Mutex
 	mode   mode
-	match  []byte
+	match  [][]byte
 	cuts   int
 	conns  map[net.Conn]struct{}
 }
@@ -61,19 +62,19 @@ func ProxyTo(t testing.TB, target func() string) *CutProxy {
 }
 
 // Forward forwards everything from now on.
-func (p *CutProxy) Forward() { p.set(forward, "") }
+func (p *CutProxy) Forward() { p.set(forward) }
 
-// CutReplies forwards a request that contains match, waits for the server's reply, and
+// CutReplies forwards a request that contains one of the texts, waits for the server's reply, and
 // then closes the connection. So the request was applied and its reply is lost.
-func (p *CutProxy) CutReplies(match string) { p.set(cutReplies, match) }
+func (p *CutProxy) CutReplies(match ...string) { p.set(cutReplies, match...) }
 
-// CutRequests closes the connection when a request contains match. The server does not get
+// CutRequests closes the connection when a request contains one of the texts. The server does not get
 // the request.
-func (p *CutProxy) CutRequests(match string) { p.set(cutRequests, match) }
+func (p *CutProxy) CutRequests(match ...string) { p.set(cutRequests, match...) }
 
 // Swallow forwards nothing and keeps the connections open, like a network that drops all
 // packets.
-func (p *CutProxy) Swallow() { p.set(swallow, "") }
+func (p *CutProxy) Swallow() { p.set(swallow) }
 
 // Cuts returns how many connections were cut since the mode was set.
 func (p *CutProxy) Cuts() int {
@@ -91,10 +92,13 @@ func (p *CutProxy) Disconnect() {
 	}
 }
 
-func (p *CutProxy) set(m mode, match string) {
+func (p *CutProxy) set(m mode, match ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mode, p.match, p.cuts = m, []byte(match), 0
+	p.mode, p.match, p.cuts = m, nil, 0
+	for _, text := range match {
+		p.match = append(p.match, bytes.ToLower([]byte(text)))
+	}
 }
 
 func (p *CutProxy) serve(client net.Conn) {
@@ -174,7 +178,8 @@ func (p *CutProxy) arrived(request []byte) mode {
 	if p.mode == swallow {
 		return swallow
 	}
-	if p.mode == forward || !bytes.Contains(bytes.ToLower(request), bytes.ToLower(p.match)) {
+	lower := bytes.ToLower(request)
+	if p.mode == forward || !slices.ContainsFunc(p.match, func(text []byte) bool { return bytes.Contains(lower, text) }) {
 		return forward
 	}
 	p.cuts++

@@ -63,7 +63,7 @@ func Versions(t testing.TB) []string {
 		version, _, _ := strings.Cut(after, " ")
 		all = append(all, program+" "+version)
 	}
-	return append(all, "ZooKeeper "+zooKeeperVersion(t))
+	return append(all, "ZooKeeper "+zooKeeperVersion(t), "PostgreSQL "+postgresVersion(t))
 }
 
 func pong(addr string) error {

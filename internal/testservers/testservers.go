@@ -64,6 +64,10 @@ type spec struct {
 	prepare func(dir string) error
 	// as is the user of the process; nil is the test's own.
 	as *syscall.Credential
+	// folder is where the further processes of the server work, if it has any.
+	folder string
+	// kill is the signal on which all of them end at once; 0 is SIGKILL.
+	kill syscall.Signal
 }
 
 // missing skips or fails the test because a program is not installed.
@@ -155,11 +159,19 @@ func (s *Server) run() error {
 	}
 }
 
-// Kill ends the process at once (SIGKILL) and waits for its end. Restart starts the server
-// again.
+// Kill ends the server at once (SIGKILL, PostgreSQL SIGQUIT) and waits for its end. Restart
+// starts the server again.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
+	}
+	if s.spec.kill != 0 {
+		s.signal(s.spec.kill)
+		s.signal(syscall.SIGCONT) // a paused process handles the signal first
+		select {
+		case <-s.exited:
+		case <-time.After(startTime):
+		}
 	}
 	_ = s.cmd.Process.Kill() // an error means that the process has ended
 	<-s.exited
@@ -175,16 +187,25 @@ func (s *Server) Restart() {
 	}
 }
 
-// Pause stops the process (SIGSTOP). Its connections stay open, and it does not answer.
+// Pause stops the server (SIGSTOP). Its connections stay open, and it does not answer.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
-// Resume continues a paused process.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
 
+// signal sends a signal to the process and then to those that it has started.
 func (s *Server) signal(sig syscall.Signal) {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.t.Fatalf("%v to %s: %v", sig, s.spec.name, err)
+	}
+	if s.spec.folder == "" {
+		return
+	}
+	for _, pid := range workingIn(filepath.Join(s.Dir, s.spec.folder)) {
+		if pid != s.cmd.Process.Pid {
+			_ = syscall.Kill(pid, sig) // an error means that it has ended
+		}
 	}
 }
 
