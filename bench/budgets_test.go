@@ -51,6 +51,7 @@ func TestBudgets(t *testing.T) {
 	part(t, "waiting for Redis with 0.07 of a core", columns, testWaitingSmall)
 	part(t, "waiting for DynamoDB", columns, testWaitingDynamoDB)
 	part(t, "waiting for ZooKeeper", columns, testWaitingZooKeeper)
+	part(t, "waiting for PostgreSQL", columns, testWaitingPostgres)
 	part(t, "waiting for the lock service", columns, testWaitingService)
 	part(t, "start of a function", columns, testStart)
 }

@@ -14,6 +14,8 @@ require (
 	github.com/lambdalock/lambdalock v0.1.0
 	github.com/lambdalock/lambdalock/lockstore/cosmosstore v0.1.0
 	github.com/lambdalock/lambdalock/lockstore/datastore v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/pgstore v0.1.0
+	github.com/lib/pq v1.12.3
 	github.com/redis/go-redis/v9 v9.23.0
 )
 

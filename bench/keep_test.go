@@ -70,12 +70,12 @@ func machine() string {
 	return fmt.Sprintf("%d cores of %s, shared with other machines, %s", runtime.NumCPU(), name, runtime.GOOS)
 }
 
-// peers are the libraries that the figures compare, and the client that those of Redis use.
+// peers are the libraries that the figures compare, and the clients that those of Redis and PostgreSQL use.
 func peers() (versions []string, err error) {
 	text, err := os.ReadFile("go.mod")
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) == 2 && slices.Contains([]string{"cirello.io/dynamolock/v2", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/go-zookeeper/zk", "github.com/redis/go-redis/v9"}, fields[0]) {
+		if len(fields) == 2 && slices.Contains([]string{"cirello.io/dynamolock/v2", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/go-zookeeper/zk", "github.com/lib/pq", "github.com/redis/go-redis/v9"}, fields[0]) {
 			versions = append(versions, strings.Join(fields, " "))
 		}
 	}
