@@ -57,6 +57,7 @@ const (
 	noServer = "there is no server that could fail without its clients"
 	aService = "the service does not stop or restart for its users"
 	onePlace = "a key never moves to another server"
+	restarts = "a primary that becomes a replica restarts, and its connections end"
 	noRole   = "a node without the key's slot refuses the key, whatever its role"
 	elect    = "a leader that ends is another row"
 	inside   = "the service moves partitions unseen; the emulator has none"
@@ -107,7 +108,7 @@ var kinds = []*fault{
 				})
 				return
 			}
-			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write) })
+			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write...) })
 		},
 	},
 	{
@@ -238,6 +239,10 @@ var kinds = []*fault{
 				c.changeLeader(ctx)
 				return
 			}
+			if c.sys.postgres != nil {
+				c.promote(ctx)
+				return
+			}
 			for sleep(ctx, c.between(5, 25)) {
 				r := c.runs[c.random.IntN(len(c.runs))]
 				key := r.keys[c.random.IntN(len(r.keys))]
@@ -246,7 +251,7 @@ var kinds = []*fault{
 				r.injected.Add(1)
 			}
 		},
-		never: map[string]string{"memory": onePlace, "dynamodb local": inside, "redis": onePlace, "valkey": onePlace},
+		never: map[string]string{"memory": onePlace, "dynamodb local": inside, "redis": onePlace, "valkey": onePlace, postgres: onePlace},
 	},
 	{
 		name: plannedFailover, mix: keeping, processes: 2,
@@ -262,10 +267,19 @@ var kinds = []*fault{
 	},
 }
 
+// leftOut says why a fault is not made on a set-up, or nothing.
+func (f *fault) leftOut(s *setup) string {
+	if s.rows != nil && !slices.Contains(s.rows, f.name) {
+		return "as on " + s.like
+	}
+	return f.never[s.name]
+}
+
 // unplanned are the set-ups without a primary that becomes a replica. On Valkey these faults
 // have a pair, too.
 var unplanned = map[string]string{
 	"memory": onePlace, "dynamodb local": inside, "redis": "as with a replica", "redis cluster": noRole, zooKeeper: elect,
+	postgres: restarts,
 }
 
 var errPlanned = errors.New("the connection ended")
@@ -298,7 +312,7 @@ func toReplica(r *run, _ checker.Counts) (n int) {
 // loseReplies cuts connections before replies.
 func loseReplies(ctx context.Context, c *cell) {
 	if c.sys.plan == nil {
-		c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write) })
+		c.cutting(ctx, func(p *testservers.CutProxy) { p.CutReplies(c.sys.write...) })
 		return
 	}
 	c.planned(ctx, func(r *rand.Rand) (f storetest.Fault) {
@@ -401,6 +415,10 @@ func (c *cell) refuse() (heal func()) {
 		x.Set(true)
 		return func() { x.Set(false) }
 	}
+	if c.sys.readOnly != nil {
+		c.sys.readOnly(true)
+		return func() { c.sys.readOnly(false) }
+	}
 	name, bad, good := "maxmemory", "1", "0" // OOM for a write
 	if c.random.IntN(2) == 0 {
 		name, bad = "min-replicas-to-write", "5" // NOREPLICAS for all
@@ -442,6 +460,18 @@ func (c *cell) demote(ctx context.Context, loses bool) {
 				r.happened(checker.Promote, f.DownFrom, f.DownTo, r.keys...)
 			}
 		}
+	}
+}
+
+// promote kills the primary and goes on with its replica, which has all that was acknowledged.
+func (c *cell) promote(ctx context.Context) {
+	for sleep(ctx, c.between(300, 1200)) {
+		c.sys.postgres.FailOver()
+		c.injected++
+		for _, r := range c.runs {
+			r.injected.Add(1)
+		}
+		sleep(ctx, c.between(600, 1200))
 	}
 }
 

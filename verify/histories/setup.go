@@ -2,6 +2,7 @@ package histories
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/go-zookeeper/zk"
+	"github.com/lib/pq"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
@@ -48,17 +51,21 @@ type system struct {
 	// open opens the store of one client.
 	open func(seed uint64) opened
 
-	write     string // is in each request that changes something
+	write     []string // one of these texts is in each request that changes something
 	servers   []*testservers.Server
 	cuts      []*testservers.CutProxy
 	toxics    []*faults.Toxic
 	throttled *faults.Throttle
 	pair      *faults.Pair
 	ensemble  *testservers.Ensemble
+	postgres  *faults.PostgresPair
 	plan      *plan // of a store in memory
 
 	// erase deletes a key's entry, as an operator would.
 	erase func(key string)
+
+	// readOnly lets a server refuse what changes something, or not.
+	readOnly func(on bool)
 
 	// effects is how often the run with this lease had its effect, in transactions.
 	effects func(lease lockstore.Lease) int
@@ -78,6 +85,10 @@ type setup struct {
 	length time.Duration // of a history; it goes on for a while when too little has happened
 	start  func(t *testing.T, f *fault, seed uint64) *system
 	fewer  int // operations of each history at least, if not as many as elsewhere
+
+	// rows are the faults that are made, if not all of them are; the others are as on the set-up like.
+	rows []string
+	like string
 }
 
 // judged are the limits of a fault's histories. On ZooKeeper a process knows the server's
@@ -100,7 +111,11 @@ func (s *setup) judged(f *fault) checker.Limits {
 	return limits
 }
 
-const zooKeeper = "zookeeper"
+const (
+	zooKeeper    = "zookeeper"
+	postgres     = "postgres"
+	postgresPair = "postgres with replica" // which is synchronous
+)
 
 // slowReply is how long a reply takes at most on a machine with too much to do. For that long a
 // process believes that it is earlier than it is.
@@ -118,7 +133,8 @@ const answer = callTime + 1500*time.Millisecond
 const lateDuplicates = 2500 * time.Millisecond
 
 // repeats is a little less than the time after which the clients of a cluster and of
-// DynamoDB send a request again.
+// DynamoDB send a request again. database/sql sends it again when the connection has ended, where a reply may have been
+// lost for as long.
 const repeats = 850 * time.Millisecond
 
 var (
@@ -140,6 +156,9 @@ var setups = []*setup{
 	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: pair(testservers.RedisServer)},
 	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
 	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
+	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres},
+	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, like: postgres,
+		rows: []string{"server paused", "server restarted, data kept", keyMoves}},
 }
 
 // connect puts the fault's proxy before a server.
@@ -227,12 +246,12 @@ func transact(client *dynamodb.Client, store *dynamostore.Store) func(context.Co
 }
 
 func effectOf(lease lockstore.Lease) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: fmt.Sprint(lease.Key, " ", int64(lease.Fence))}}
+	return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: runOf(lease)}}
 }
 
 func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 	server := testservers.StartDynamoDB(t)
-	s := &system{t: t, servers: []*testservers.Server{server}, write: "Update"} // UpdateItem, and each transaction
+	s := &system{t: t, servers: []*testservers.Server{server}, write: []string{"Update"}} // UpdateItem, and each transaction
 	testservers.Table(t, "http://"+server.Addr, table, "key")
 	testservers.Table(t, "http://"+server.Addr, effects, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
@@ -281,7 +300,7 @@ func single(program string) func(*testing.T, *fault, uint64) *system {
 			return pair(program)(t, f, seed)
 		}
 		server := testservers.Start(t, program, f.redis...)
-		s := &system{t: t, servers: []*testservers.Server{server}, write: "evalsha"}
+		s := &system{t: t, servers: []*testservers.Server{server}, write: []string{"evalsha"}}
 		addr := s.connect(t, f, server.Addr)
 		s.redis(t, "redis://"+server.Addr, func(string) string { return addr })
 		return s
@@ -290,7 +309,7 @@ func single(program string) func(*testing.T, *fault, uint64) *system {
 
 func pair(program string) func(*testing.T, *fault, uint64) *system {
 	return func(t *testing.T, f *fault, _ uint64) *system {
-		s := &system{t: t, pair: faults.StartPair(t, program, f.redis...), write: "evalsha"}
+		s := &system{t: t, pair: faults.StartPair(t, program, f.redis...), write: []string{"evalsha"}}
 		first := s.pair.Server()
 		s.servers = []*testservers.Server{first}
 		addr := s.connect(t, f, first.Addr)
@@ -305,7 +324,7 @@ func pair(program string) func(*testing.T, *fault, uint64) *system {
 }
 
 func startCluster(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{t: t, servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: "evalsha"}
+	s := &system{t: t, servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: []string{"evalsha"}}
 	route := map[string]string{}
 	for _, node := range s.servers {
 		route[node.Addr] = s.connect(t, f, node.Addr)
@@ -316,7 +335,7 @@ func startCluster(t *testing.T, f *fault, _ uint64) *system {
 
 // startZooKeeper starts one server, or an ensemble where the leader fails.
 func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
-	s := &system{t: t, write: "lambdalock2 "} // the beginning of the data of a lock's node
+	s := &system{t: t, write: []string{"lambdalock2 "}} // the beginning of the data of a lock's node
 	if f.name == keyMoves {
 		s.ensemble = testservers.ZooKeeperEnsemble(t)
 		s.servers = s.ensemble.Servers
@@ -355,6 +374,121 @@ func eraseNode(t *testing.T, admin *zk.Conn, path string) {
 	}
 	_, err = admin.Multi(append(deletes, &zk.DeleteRequest{Path: path, Version: -1})...)
 	require.NoError(t, err)
+}
+
+func startPostgres(t *testing.T, f *fault, _ uint64) *system {
+	server := testservers.StartPostgreSQL(t)
+	s := &system{t: t, servers: []*testservers.Server{server}}
+	s.sql(t, server.Addr, s.connect(t, f, server.Addr))
+	return s
+}
+
+func startPostgresPair(t *testing.T, _ *fault, _ uint64) *system {
+	s := &system{t: t, postgres: faults.StartPostgresPair(t)}
+	s.servers = s.postgres.Servers()
+	addr := testservers.ProxyTo(t, s.postgres.Primary).Addr // as a name that follows the primary
+	s.sql(t, addr, addr)
+	return s
+}
+
+// sql opens the stores of clients that connect to addr. Every second one of them listens.
+func (s *system) sql(t *testing.T, admin, addr string) {
+	open := func(addr string) *sql.DB {
+		db, err := sql.Open("postgres", testservers.PostgreSQLURL(addr)+"&connect_timeout=2")
+		require.NoError(t, err)
+		t.Cleanup(func() { db.Close() }) // its error is that of a connection that has ended before
+		return db
+	}
+	db := open(admin)
+	db.SetMaxIdleConns(0) // a connection may have ended since it was used
+	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	require.NoError(t, err)
+	do := func(statement string, args ...any) {
+		_, err := db.ExecContext(context.Background(), statement, args...)
+		require.NoError(t, err)
+	}
+	do(schema)
+	do("CREATE TABLE effects (run text PRIMARY KEY, n integer NOT NULL)")
+	s.write = []string{postgres, "COMMIT"} // a key has the name of the set-up
+	listens := false
+	s.open = func(uint64) opened {
+		var opt pgstore.Options
+		if listens = !listens; listens {
+			opt.Listen = listen(testservers.PostgreSQLURL(addr))
+		}
+		db := open(addr)
+		store, err := pgstore.New(db, opt)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, store.Close()) })
+		return opened{store, inTransaction(db)}
+	}
+	s.erase = func(key string) { do("DELETE FROM "+string(pgstore.DefaultTable)+" WHERE key = $1", key) }
+	s.readOnly = func(on bool) {
+		do("ALTER SYSTEM SET default_transaction_read_only = " + strconv.FormatBool(on))
+		do("SELECT pg_reload_conf()")
+	}
+	s.effects = func(lease lockstore.Lease) (n int) {
+		require.NoError(t, db.QueryRowContext(context.Background(), "SELECT coalesce(sum(n), 0) FROM effects WHERE run = $1", runOf(lease)).Scan(&n))
+		return n
+	}
+}
+
+func runOf(lease lockstore.Lease) string { return fmt.Sprint(lease.Key, " ", int64(lease.Fence)) }
+
+// inTransaction returns a func that writes an effect and stores the result in one transaction.
+func inTransaction(db *sql.DB) func(context.Context, lockstore.Lease, []byte, time.Duration) error {
+	commit := func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := tx.ExecContext(ctx, "INSERT INTO effects VALUES ($1, 1) ON CONFLICT (run) DO UPDATE SET n = effects.n + 1", runOf(lease)); err != nil {
+			return err
+		}
+		if err := pgstore.Complete(ctx, tx, lease, result, d); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	return func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
+		done := make(chan error, 1)
+		go func() { done <- commit(ctx, lease, result, d) }() // lib/pq waits for an answer for longer than ctx
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// listen is a pgstore.Options.Listen.
+func listen(url string) func(context.Context, string, func(string)) error {
+	return func(ctx context.Context, channel string, woken func(string)) error {
+		l := pq.NewListener(url, 10*time.Millisecond, time.Second, nil)
+		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+		defer l.Close()
+		if err := l.Listen(channel); err != nil {
+			return err
+		}
+		woken("")
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case n, ok := <-l.Notify:
+				switch {
+				case !ok:
+					return errors.New("the listener has ended")
+				case n == nil: // it listens again
+					woken("")
+				default:
+					woken(n.Extra)
+				}
+			}
+		}
+	}
 }
 
 // redis opens the stores of clients that connect where route says.
