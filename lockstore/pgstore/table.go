@@ -51,26 +51,29 @@ func (t Table) statement() string {
 // Schema is Table.Schema.
 func Schema(table string) (string, error) { return Table(table).Schema() }
 
-// StillHeld returns nil if the lease holds its key, alone or with others, by the server's clock. From then on nobody else is
+// StillHeld returns nil if the lease holds its key, alone or with others, by the server's clock. Only the Key and the Fence
+// of the lease count, which a guard.Lock has, too. From then on nobody else is
 // granted the key, and the lease is neither renewed nor ended, until the transaction ends. So what the transaction writes is
 // committed only if no other owner has been granted the key. Call it last, just before Commit: other requests
 // for the key wait for the end of the transaction, and so does the renewal of this lease.
 //
 // The error matches lockstore.ErrLost if the lease has ended. Roll the transaction back after every error.
 func (t Table) StillHeld(ctx context.Context, tx *sql.Tx, lease lockstore.Lease) error {
-	if err := lockstore.ValidateGrant(lease); err != nil {
+	if err := lockstore.ValidateResolveNoEffect(lease.Key, lease.Fence); err != nil {
 		return err
 	}
 	return t.within(ctx, tx, "still held", lease, driver.Request{})
 }
 
 // Complete is lockstore.Store.Complete in a transaction: the effect of the work and its result are committed together, or none
-// of them. Call it last, just before Commit, as StillHeld. A Complete of the same lease afterwards returns nil.
+// of them. Call it last, just before Commit, as StillHeld. Of the lease only the Key and the Fence count. In a second
+// transaction the error matches lockstore.ErrLost, so that the effect is not committed twice; lockstore.Store.Complete of the same lease
+// returns nil afterwards.
 //
 // The errors are those of lockstore.Store.Complete. Roll the transaction back after every error. Nobody wakes the
 // parked owners of the key.
 func (t Table) Complete(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, result []byte, d time.Duration) error {
-	if err := lockstore.ValidateComplete(lease, result, d); err != nil {
+	if err := lockstore.ValidateResolveEffect(lease.Key, lease.Fence, result, d); err != nil {
 		return err
 	}
 	return t.within(ctx, tx, driver.Complete.String(), lease, driver.Request{Result: result, TTL: d})
@@ -84,9 +87,9 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, kind string, lease lockst
 	if tx == nil {
 		return lockstore.Invalidf("pgstore: the *sql.Tx is nil")
 	}
-	r.Owner, r.Fence = lease.Owner, lease.Fence
+	r.Fence = lease.Fence
 	var got row
-	c := &call{key: lease.Key, owner: lease.Owner}
+	c := &call{key: lease.Key} // without the owner the fence says whose lease it is, and what has ended is lost
 	if err := one(ctx, tx, t.statement(), new(server).arguments(kind, lease.Key, c, r), got.into()); err != nil {
 		return t.refusal(fmt.Sprintf("key %q: not applied", lease.Key), err)
 	}
