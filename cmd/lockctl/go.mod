@@ -11,6 +11,8 @@ require (
 	github.com/creack/pty v1.1.24
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/lambdalock/lambdalock v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/pgstore v0.1.0
+	github.com/lib/pq v1.12.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

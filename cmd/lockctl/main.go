@@ -118,7 +118,7 @@ func command() *cobra.Command {
 	})
 	root.AddCommand(
 		run.Command(), run.GuardCommand(),
-		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(),
+		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(), operate.Schema(),
 		locallambda.Command(), serve.Command(),
 	)
 	return root

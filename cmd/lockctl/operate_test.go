@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -85,6 +86,17 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 		"ZooKeeper": func(t *testing.T) site {
 			p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
 			t.Cleanup(func() { assert.NoError(t, p.store.Close()) })
+			return p
+		},
+		"PostgreSQL": func(t *testing.T) site {
+			p := at(t, testservers.PostgreSQL(t)+"&table=ops.locks")
+			schema := p.lockctl("schema", "--table", "ops.locks")
+			require.Equal(t, 0, schema.status, schema.err)
+			db, err := sql.Open("postgres", strings.Split(p.url, "&table=")[0])
+			require.NoError(t, err)
+			_, err = db.ExecContext(t.Context(), "CREATE SCHEMA ops; CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA ops TO looker;"+schema.out)
+			require.NoError(t, err)
+			require.NoError(t, db.Close())
 			return p
 		},
 	}
@@ -662,6 +674,34 @@ func TestErrorsOfTheStore(t *testing.T) {
 	_ = cmd.Run()
 	assert.Equal(t, exit.Config, cmd.ProcessState.ExitCode())
 	assert.Contains(t, stderr.String(), "there is no store: want --store or LOCK_URL")
+}
+
+// A user of PostgreSQL without the rights is told so, and whoever has no table.
+func TestRightsOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	p := sites(t)["PostgreSQL"](t)
+	looker := strings.Replace(p.url, "postgres@", "looker:hunter2@", 1)
+	for _, c := range []struct {
+		store  string
+		status int
+		text   string
+		args   []string
+	}{
+		{looker, exit.Permission, "the role needs: GRANT", []string{"show", "k"}},
+		{looker, exit.Permission, "", []string{"list"}},
+		{looker, exit.Permission, "the role needs: GRANT", []string{"run", "k", "--", "true"}},
+		{looker + "&table=other", exit.Config, "Table is", []string{"show", "k"}},
+		{strings.Replace(looker, "ops.locks", "other", 1), exit.Config, "run the statements", []string{"show", "k"}},
+		{strings.Replace(looker, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, []string{"show", "k"}},
+		{strings.Replace(looker, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", []string{"show", "k"}},
+		{looker, exit.Usage, "Table is", []string{"schema", "--table", "no table"}},
+	} {
+		p.url = c.store
+		r := p.lockctl(c.args...)
+		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
+		assert.Contains(t, r.err, c.text)
+		assert.NotContains(t, r.err, "hunter")
+	}
 }
 
 // A user of ZooKeeper without the rights is told so by each command.

@@ -40,12 +40,13 @@ const Flag = "`URL` of the store; default $" + Variable
 const Help = `The store is that of ` + Variable + ` or --store (local and serve begin one of their own without):
   dynamodb://TABLE?region=REGION          redis://HOST:6379, rediss:// with TLS
   elasticache://USER@HOST?cache=NAME      zookeeper://HOST:2181
+  postgres://USER@HOST/DATABASE           (the password also in PGPASSWORD)
 Every user of the machine can see the arguments of a process: put a URL with a password into
 ` + Variable + `, and not behind --store.`
 
 const timeout = 5 * time.Second // for the first requests to the store
 
-var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}
+var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, postgres}
 
 // IsFinal says that the set-up is wrong or that this user may not do it, so that another try would
 // get the same answer. err is one of Failed. Credentials that could not be read may be there soon.
@@ -100,7 +101,7 @@ func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*locksto
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, url, getenv, slices.Concat(more, []lockstore.Opener{redisstore.Opener, zkstore.Opener}, aws)...)
+	return open(ctx, url, getenv, slices.Concat(more, []lockstore.Opener{redisstore.Opener, zkstore.Opener, postgres}, aws)...)
 }
 
 // url is that of --store or of the environment.
@@ -186,6 +187,17 @@ func serverCode(err error) code {
 	// A client of a cluster, too, may see MOVED, while slots move; the advice is only for one without cluster=true.
 	if moved := redis.HasErrorPrefix(err, "MOVED"); moved && strings.Contains(err.Error(), "cluster=true") || redis.HasErrorPrefix(err, "This instance has cluster support disabled") {
 		return code{wrongSetUp: true}
+	}
+	if state, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		switch state.SQLState() {
+		case "28000", "28P01", "42501": // a wrong user or password, or a right that is missing
+			return code{refusesUser: true}
+		case "3D000", "3F000", "42P01", "42883": // there is no such database, schema, table or function
+			return code{wrongSetUp: true}
+		}
 	}
 	// ZooKeeper's server says the same to a user without the right and to a wrong password.
 	return code{refusesUser: errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed)}
