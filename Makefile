@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify verify-report soak mutants fuzz bench bench-report
+.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify verify-report soak mutants fuzz bench bench-report
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ build/lockctl:
 
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
 	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
+
+postgres: build/lockctl ## PostgreSQL with an empty lock table, for functions of yours; PORT=5433
+	@exec sh internal/testservers/run-postgres.sh $(or $(PORT),5433)
 
 # make lint vets. The garbage collector runs less often: memory is there, and time is short. What only a debugger
 # reads is not linked.

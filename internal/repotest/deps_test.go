@@ -46,7 +46,7 @@ var why = map[string]string{
 	"go.etcd.io/etcd/client/v3":                           "the client of examples/etcdstore",
 	"go.etcd.io/etcd/api/v3":                              "the types of its errors",
 	"google.golang.org/grpc":                              "their codes",
-	"github.com/lib/pq":                                   "the driver for the test of examples/sqlfence; it has no dependencies, pgx has five",
+	"github.com/lib/pq":                                   "PostgreSQL in lockctl, the examples and the tests; it has no dependencies, pgx has five; pgstore has no driver",
 	"github.com/spf13/cobra":                              "commands, flags and their help",
 	"github.com/spf13/pflag":                              "flags that all commands of lockctl have",
 	"github.com/aws/aws-sdk-go-v2/config":                 "profiles and single sign-on of an operator, for lockctl",

@@ -156,8 +156,8 @@ var setups = []*setup{
 	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: pair(testservers.RedisServer)},
 	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
 	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
-	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres},
-	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, like: postgres,
+	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres, fewer: 500},
+	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, fewer: 500, like: postgres,
 		rows: []string{"server paused", "server restarted, data kept", keyMoves}},
 }
 
