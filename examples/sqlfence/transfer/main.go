@@ -1,0 +1,77 @@
+// Command transfer moves money between two accounts in PostgreSQL, once for each id. Its locks are in the same
+// database, so a transfer is committed together with its result.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	_ "github.com/lib/pq" // the driver is the program's choice
+
+	"github.com/lambdalock/lambdalock/boot"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/pgstore"
+)
+
+// Transfer is the event.
+type Transfer struct {
+	ID    string `json:"id"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Cents int64  `json:"cents"`
+}
+
+// Receipt is the result.
+type Receipt struct {
+	ID   string `json:"id"`
+	Left int64  `json:"left"` // on the account that paid
+}
+
+func main() {
+	var db *sql.DB // that of LOCK_URL
+	open := func(url string) (_ *sql.DB, err error) {
+		db, err = sql.Open("postgres", url)
+		return db, err
+	}
+	g := boot.MustGuardFromEnv(pgstore.Opener(open, pgstore.Options{}))
+	once := boot.Must(idempotency.New(g, idempotency.Options{}))
+	boot.Start(g, idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) {
+		return move(ctx, db, t)
+	}))
+}
+
+func call(_ context.Context, t Transfer) (idempotency.Call, error) {
+	c := idempotency.NewCall("transfer", t.ID)
+	c.Fingerprint = t // the same id for another transfer is an error
+	return c, nil
+}
+
+// move commits the transfer and its result, or nothing. If the answer to the commit is lost, the next run of the event
+// finds out.
+func move(ctx context.Context, db *sql.DB, t Transfer) (Receipt, error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return Receipt{}, err
+	}
+	defer tx.Rollback()
+	receipt := Receipt{ID: t.ID}
+	err = tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents - $2 WHERE id = $1 RETURNING cents", t.From, t.Cents).Scan(&receipt.Left)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("account %q: %w", t.From, err)
+	}
+	if _, err := tx.ExecContext(ctx, "UPDATE accounts SET cents = cents + $2 WHERE id = $1", t.To, t.Cents); err != nil {
+		return Receipt{}, fmt.Errorf("account %q: %w", t.To, err)
+	}
+	result, err := idempotency.Prepare(ctx, receipt)
+	if err != nil {
+		return Receipt{}, err
+	}
+	lease := lockstore.Lease{Key: result.Lock.Key, Fence: result.Lock.Fence}
+	if err := pgstore.Complete(ctx, tx, lease, result.Data, result.Time); err != nil {
+		return Receipt{}, err
+	}
+	return receipt, tx.Commit()
+}

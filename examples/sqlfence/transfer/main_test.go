@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore/pgstore"
+)
+
+// A transfer happens once, also when the answers to its commits are lost and the event comes again.
+func TestMove(t *testing.T) {
+	server := testservers.StartPostgreSQL(t)
+	network := testservers.Proxy(t, server.Addr)
+	open := func(addr string) *sql.DB {
+		db, err := sql.Open("postgres", testservers.PostgreSQLURL(addr))
+		require.NoError(t, err)
+		t.Cleanup(func() { db.Close() })
+		return db
+	}
+	direct, db := open(server.Addr), open(network.Addr)
+	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	require.NoError(t, err)
+	_, err = direct.ExecContext(t.Context(), schema+"; CREATE TABLE accounts (id text PRIMARY KEY, cents bigint NOT NULL); INSERT INTO accounts VALUES ('ann', 1000), ('bob', 0)")
+	require.NoError(t, err)
+	store, err := pgstore.New(direct, pgstore.Options{})
+	require.NoError(t, err)
+	g, err := guard.New(store, guard.Options{TTL: time.Second, Wait: 20 * time.Second})
+	require.NoError(t, err)
+	once, err := idempotency.New(g, idempotency.Options{})
+	require.NoError(t, err)
+	handler := idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) { return move(ctx, db, t) })
+
+	event := Transfer{ID: "t1", From: "ann", To: "bob", Cents: 500}
+	network.CutReplies("COMMIT")
+	_, err = handler.Handle(t.Context(), event)
+	require.Error(t, err)
+	require.Positive(t, network.Cuts())
+	network.Forward()
+	for range 2 {
+		receipt, err := handler.Handle(t.Context(), event)
+		require.NoError(t, err)
+		require.Equal(t, Receipt{ID: "t1", Left: 500}, receipt)
+	}
+	var cents int64
+	require.NoError(t, direct.QueryRowContext(t.Context(), "SELECT cents FROM accounts WHERE id = 'bob'").Scan(&cents))
+	require.EqualValues(t, 500, cents)
+}
