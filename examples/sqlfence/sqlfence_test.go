@@ -182,7 +182,7 @@ func TestPageShowsThisCode(t *testing.T) {
 		code = append(code, text...)
 	}
 	shown := regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, shown, 8)
+	require.Len(t, shown, 6)
 	for _, block := range shown {
 		require.Contains(t, string(code), block[1])
 	}

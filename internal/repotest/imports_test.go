@@ -52,7 +52,7 @@ var layers = []struct {
 	// Samples that are in no template.
 	{"examples/counter/internal/*", []string{"lockstore"}},
 	{"examples/counter/...", []string{"examples/counter", "examples/counter/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
-	{"examples/*", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
+	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
 	{"verify/...", []string{"boot", "guard/...", "lockstore/...", "internal/...", "verify/..."}},

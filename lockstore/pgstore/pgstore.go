@@ -123,6 +123,7 @@ type nullable[T any] struct{ into *T }
 
 func orZero[T any](into *T) nullable[T] { return nullable[T]{into} }
 
+// Scan implements sql.Scanner.
 func (n nullable[T]) Scan(value any) error {
 	var v sql.Null[T]
 	err := v.Scan(value)
