@@ -71,7 +71,7 @@ func NewCounts(names ...string) Counts {
 func Verify(t *testing.T, record string, few, full int, least float64, simulate func(t *testing.T, seed uint64, fromReply bool) (counts Counts, problems []string)) {
 	t.Helper()
 	began := time.Now()
-	first, seeds := verifyrecord.Seed(t, forRaces(few), full)
+	first, seeds := verifyrecord.Seed(t, few, full)
 	total, test := NewCounts(), t.Name()
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		synctest.Test(t, func(t *testing.T) { // a failure ends the whole test
@@ -111,19 +111,11 @@ func Verify(t *testing.T, record string, few, full int, least float64, simulate 
 	})
 }
 
-// forRaces is fewer under the race detector: each seed has the same races.
-func forRaces(few int) int {
-	if verifyrecord.WithRaceDetector {
-		return max(1, few/3)
-	}
-	return few
-}
-
 // RuleBook compares each of the stores with the rule book by random sequences of requests, see
 // storetest.Sequences and verifyrecord.Seed: full are those on each store. Then it writes the record.
 func RuleBook(t *testing.T, record string, few, full int, stores map[string]func(t *testing.T) storetest.Harness) {
 	t.Helper()
-	first, seeds := verifyrecord.Seed(t, forRaces(few), full)
+	first, seeds := verifyrecord.Seed(t, few, full)
 	compare(t, record, first, seeds, len(stores), func(t *testing.T, requests *atomic.Int64) {
 		workers := min(runtime.GOMAXPROCS(0), seeds)
 		for name, open := range stores {

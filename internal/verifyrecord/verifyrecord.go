@@ -109,15 +109,19 @@ func SkipWithRace(t testing.TB) {
 }
 
 // Seed is the first seed of a simulation: VERIFY_SEED, or 1. count is how many
-// seeds to try: VERIFY_SEEDS if that is set, else full in make verify and few elsewhere.
+// seeds to try: VERIFY_SEEDS if that is set, else full in make verify and few elsewhere. Under
+// the race detector it is a third of few: each seed has the same races.
 func Seed(t testing.TB, few, full int) (first uint64, count int) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("a simulation takes long")
 	}
 	first, count = 1, few
-	if Full() {
+	switch {
+	case Full():
 		count = full
+	case WithRaceDetector:
+		count = min(few, max(1, few/3))
 	}
 	for _, v := range []struct {
 		name string
