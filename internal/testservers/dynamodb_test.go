@@ -18,15 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only DynamoDB sends the header x-amzn-RequestId.
-func TestDynamoDB(t *testing.T) {
-	resp, err := http.Get(DynamoDB(t))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.NotEmpty(t, resp.Header.Get("x-amzn-RequestId"))
-	require.NotEmpty(t, resp.Header.Get("Date"), "the store reads its clock there")
-}
-
 // The script of make dynamodb makes a table for every access key, and the server ends with
 // the script.
 func TestRunDynamoDB(t *testing.T) {
@@ -49,6 +40,11 @@ func TestRunDynamoDB(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "LOCK_URL='dynamodb://mine?endpoint=http://"+addr+"'\n", line)
 	askDynamo(t, addr, "any", "GetItem", `{"TableName": "mine", "Key": {"key": {"S": "k"}}}`)
+	resp, err := http.Get("http://" + addr)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.NotEmpty(t, resp.Header.Get("x-amzn-RequestId"), "only DynamoDB sends it")
+	require.NotEmpty(t, resp.Header.Get("Date"), "the store reads its clock there")
 	for _, other := range otherAddresses(t) {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(other, strconv.Itoa(port)), time.Second)
 		if err == nil {
