@@ -36,16 +36,19 @@ dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PO
 postgres: build/lockctl ## PostgreSQL with an empty lock table, for functions of yours; PORT=5433
 	@exec sh internal/testservers/run-postgres.sh $(or $(PORT),5433)
 
-# make lint vets. The garbage collector runs less often: memory is there, and time is short. What only a debugger
-# reads is not linked.
-GO_TEST := GOGC=400 go test -race -vet=off -ldflags=-w -timeout 15m
+# make lint vets. The garbage collector runs less often, in the compiler, too: memory is there, and time is short. What
+# only a debugger reads is neither compiled nor linked.
+test: export GOGC = 400
+RACE := -race -gcflags=all=-dwarf=false
+GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 15m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
-# tests, which build these, would compile it at the same time. go list links nothing, as go build would. The
+# tests, which build these, would compile it at the same time. The two modules that are tested last come along, as nothing
+# else runs beside them. go list links nothing, as go build would. The
 # tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
 # leases are short: they run when nothing else does.
 test: install-servers ## install what the tests need, run all with the race detector
-	go list -export -deps -race ./... >/dev/null
+	go list -export -deps $(RACE) ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... >/dev/null
 	CGO_ENABLED=0 go list -export -deps -trimpath -tags=lambda.norpc ./functions/... ./cmd/lockctl >/dev/null
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
 	cd lockstore/datastore && $(GO_TEST) -parallel 8 ./...
