@@ -93,15 +93,6 @@ func TestBusy(t *testing.T) {
 		b.store.acquire = says(driver.Refused)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 	})
-	on("without a place it waits by reading, and writes once a second and when it may succeed", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		lease := b.occupy(t, "k", time.Hour)
-		time.AfterFunc(20*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.InDelta(t, 21, len(b.store.requests), 1)
-		require.Greater(t, b.store.polls, 10)
-		require.Less(t, b.store.polls, 300)
-		require.InDelta(t, 20.5, b.report(t).WaitTime.Seconds(), 0.51, "noticed within one poll")
-	})
 	on("F31 F44 a poll that fails is no reason to call a free lock busy", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		b.store.inspect = fails(errDown) // denied, for example
@@ -109,18 +100,6 @@ func TestBusy(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxPause)
 		require.Less(t, len(b.store.requests), 9, "it pauses between tries")
-	})
-	on("a waiter whose caller leaves during a poll asks for nothing more", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		ctx, cancel := context.WithCancel(context.Background())
-		b.store.inspect = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
-			cancel()
-			<-ctx.Done()
-			return driver.Answer{}, ctx.Err()
-		}
-		require.IsType(t, &LockDeadline{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Len(t, b.store.requests, 1)
-		require.Empty(t, b.store.releases)
 	})
 	for name, newBench := range benches {
 		on("waits for at most half of the time that is left"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
@@ -151,24 +130,6 @@ func TestBusy(t *testing.T) {
 }
 
 func TestUnknownOutcome(t *testing.T) {
-	on("F23 after a lost reply the same owner asks again: one grant, one fence", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		var first driver.Answer
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				first = a
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
-		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
-			assert.Equal(t, first.Fence, lock.Fence)
-			return nil
-		}))
-		require.Len(t, b.store.requests, 2)
-		require.Equal(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
-		b.free(t, "k")
-	})
 	on("F23 the trust counts from the first request", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -215,24 +176,6 @@ func TestUnknownOutcome(t *testing.T) {
 		require.Len(t, b.store.releases, 1)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	on("F26 a waiter without a place asks again as the same owner", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.overtaken(t, 5*time.Second, errLostReply)
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		_, err := b.store.Store.Acquire(context.Background(), b.store.requests[0])
-		require.ErrorIs(t, err, lockstore.ErrLost)
-	})
-	on("a caller that leaves during the acquire leaves nothing behind", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancel(context.Background())
-		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
-			_, _ = b.store.pass(callCtx, r)
-			cancel()
-			return driver.Answer{}, callCtx.Err()
-		}
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, context.Canceled)
-		b.free(t, "k")
-	})
 }
 
 func TestUnavailableStore(t *testing.T) {
@@ -268,16 +211,6 @@ func TestUnavailableStore(t *testing.T) {
 }
 
 func TestSlowGrant(t *testing.T) {
-	on("F29 the work has what is left of the lease, counted from the request", t, newBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.slow(1500 * time.Millisecond)
-		b.store.renew = fails(errDown)
-		start := time.Now()
-		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			<-ctx.Done()
-			assert.Equal(t, 3*time.Second-margin, time.Since(start))
-			return nil
-		})
-	})
 	on("F11 F29 a lease that comes too late is released, and a new owner asks", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
@@ -299,18 +232,6 @@ func TestSlowGrant(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		b.free(t, "k")
 	})
-	on("F11 a freeze inside the request never runs work on a dead lease", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				b.shift(instant{wall: 2 * time.Minute})
-			}
-			return a, err
-		}
-		// The caller's time went by in the freeze as well.
-		require.IsType(t, &LockDeadline{}, b.Do(within(t, 30*time.Second), "k", neverRuns(t)))
-		b.free(t, "k")
-	})
 	on("F11 a freeze while waiting ends as a deadline", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.inspect = func(context.Context, int, request) (driver.Answer, error) {
@@ -324,18 +245,6 @@ func TestSlowGrant(t *testing.T) {
 			return driver.Answer{Outcome: driver.Granted, Fence: 1, TTL: r.TTL}, nil
 		}
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
-	})
-	on("a lease that comes when the caller has left is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancel(context.Background())
-		b.store.acquire = func(callCtx context.Context, _ int, r request) (driver.Answer, error) {
-			defer cancel()
-			return b.store.pass(callCtx, r)
-		}
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, context.Canceled)
-		require.Zero(t, b.report(t).Fence)
-		b.free(t, "k")
 	})
 	on("F69 a lease that comes after Shutdown is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {

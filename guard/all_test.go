@@ -265,22 +265,6 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			require.Equal(t, lost, err.(*LockLost).Key)
 		})
 	}
-	on("F08 a freeze while the last lock is asked for: the work does not start", t, newBench, Options{TTL: 15 * time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			switch r.Key {
-			case "c":
-				a.TTL = 5 * time.Second
-			case "d": // which itself is in order
-				b.shift(instant{wall: 10 * time.Second})
-			}
-			return a, err
-		}
-		err := b.DoAll(context.Background(), []string{"c", "d"}, neverRunsAll(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.Equal(t, "c", err.(*LockStoreUnavailable).Key)
-		b.free(t, "d")
-	})
 	on("all leases are renewed for as long as the work runs", t, newBench, Options{TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
 			pass(time.Minute)
@@ -358,14 +342,6 @@ func TestDoAllReleases(t *testing.T) {
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
 		})
 	}
-	on("one that hangs takes its part, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.release = b.only("c", silent)
-		start := time.Now()
-		require.NoError(t, b.DoAll(context.Background(), []string{"a", "b", "c"}, func(context.Context, []Lock) error { return nil }))
-		require.InDelta(t, releaseTime/3, time.Since(start), float64(time.Microsecond))
-		b.free(t, "a")
-		b.free(t, "b")
-	})
 }
 
 func TestDoAllInsideAndAround(t *testing.T) {
@@ -376,18 +352,6 @@ func TestDoAllInsideAndAround(t *testing.T) {
 		require.ErrorIs(t, err, errNested)
 		require.Equal(t, key, err.(*LockInvalid).Key)
 	}
-	on("a key that a run around it holds is refused, and the others are released", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		require.NoError(t, b.DoAll(ctx, []string{"b", "c"}, func(ctx context.Context, _ []Lock) error {
-			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "b")
-			require.False(t, b.held(t, "a"))
-			refused(t, b.Do(ctx, "c", neverRuns(t)), "c")
-			refused(t, b.Do(ctx, "b", neverRuns(t)), "b")
-			return b.DoAll(ctx, []string{"d", "a"}, func(context.Context, []Lock) error { return nil })
-		}))
-		for _, key := range []string{"a", "b", "c", "d"} {
-			b.free(t, key)
-		}
-	})
 	on("inside a Do", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(ctx, "a", func(ctx context.Context, _ Lock) error {
 			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "a")

@@ -56,17 +56,6 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
 	})
-	on("a Do does not wait for a key that is free only when its time is over", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
-		start := time.Now()
-		require.NoError(t, b.store.Complete(ctx, b.occupy(t, "k", time.Hour), nil, 10*time.Second))
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Zero(t, time.Since(start), "free at the very end of the wait")
-
-		lease := b.occupy(t, "l", time.Hour)
-		time.AfterFunc(3*time.Second, func() { _ = b.store.Complete(ctx, lease, nil, 8*time.Second) })
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "l", neverRuns(t)))
-		require.Equal(t, 3*time.Second, time.Since(start), "3 s of the 10 s are over, and it is free after 8 s more")
-	})
 	bubble("who waits learns that the key is completed or in doubt, with a place and without one", t, func(t *testing.T) {
 		for _, newBench := range benches {
 			for _, started := range []bool{true, false} {

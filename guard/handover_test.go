@@ -231,25 +231,6 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 			})
 		})
 	}
-	on("F07 a freeze that leaves too little trust: it asks, and its turn is not over", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		frozen(t, b, lockstore.Turn-margin-leastWork+1, nil)
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Len(t, b.store.requests, 2)
-		require.Equal(t, b.store.requests[1].TTL, time.Minute)
-		require.Len(t, b.store.releases, 1)
-		b.oneOwner(t)
-		b.free(t, "k")
-	})
-	on("F07 a freeze that leaves enough", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		frozen(t, b, lockstore.Turn-margin-leastWork, nil)
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Len(t, b.store.requests, 1)
-	})
-	on("F08 a freeze that stops the monotonic clock is seen before the work", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		frozen(t, b, 0, func() { b.shift(instant{wall: lockstore.Turn}) })
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Len(t, b.store.requests, 2, "not under the lease that was handed over")
-	})
 	on("F07 its turn is over, and the next has the key: it waits again, as the last", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var other lockstore.Lease
 		frozen(t, b, lockstore.Turn, func() {
@@ -263,37 +244,6 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	on("F08 a freeze in the work, before the first request", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		err := b.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
-			b.shift(instant{wall: lockstore.Turn - margin})
-			require.Error(t, ctx.Err(), "the first question finds it lost")
-			return nil
-		})
-		require.IsType(t, &LockLost{}, err)
-	})
-	for _, lost := range []int{0, 1} {
-		on("F66 the caller leaves when the key is handed over: it is released with its fence, and the next has it", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-			ctx, cancel := context.WithCancel(ctx)
-			var fence lockstore.Fence
-			var behind lockstore.Owner
-			b.told(func(a *driver.Answer) {
-				fence, behind = a.Fence, b.dies(t, "k", 1)[0]
-				cancel()
-			})
-			b.store.release = b.first(lost, b.lost(errLostReply))
-			err := b.Do(ctx, "k", neverRuns(t))
-			require.IsType(t, &LockDeadline{}, err)
-			require.ErrorIs(t, err, context.Canceled)
-			require.NoError(t, b.report(t).ReleaseErr)
-			require.Len(t, b.store.requests, 1)
-			require.Empty(t, b.store.leaves)
-			require.Len(t, b.store.releases, 1+lost)
-			require.Equal(t, fence, b.store.releases[lost].Fence)
-			next, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
-			require.NoError(t, err)
-			require.Greater(t, next.Fence, fence)
-		})
-	}
 	on("F37 the caller leaves, and the release fails: unknown, and the report says so", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(ctx)
 		b.told(func(*driver.Answer) { cancel() })
@@ -334,24 +284,5 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		require.Equal(t, handedAfter+lockstore.Turn+20*time.Second, r.WaitTime)
 		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.Lapsed, r.FailedCalls})
 		b.oneOwner(t)
-	})
-	on("a waiter whose store has no news asks it again at once, and ends with its wait", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		var last time.Time
-		b.store.await = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
-			require.True(t, n == 1 || time.Since(last) == 0)
-			leastOf := time.NewTimer(lockstore.Turn / 2)
-			select {
-			case <-ctx.Done():
-				return driver.Answer{}, ctx.Err()
-			case <-leastOf.C:
-			}
-			last = time.Now()
-			return driver.Answer{Outcome: driver.NotYet}, nil
-		}
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
-		require.Len(t, b.store.requests, 1)
-		synctest.Wait()
 	})
 }

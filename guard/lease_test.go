@@ -45,15 +45,6 @@ func TestLongLivedLease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
 	})
-	on("says who holds it", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		req := req
-		req.HolderInfo = lockstore.HolderInfo{Name: "cron on host 4", ID: "17"}
-		_, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		busy := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
-		require.Equal(t, "cron on host 4", busy.Holder.Name)
-		require.False(t, busy.Holder.Since.IsZero())
-	})
 	for name, newBench := range benches {
 		on("F64 another's lock is busy, at once or after the wait"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Minute)
@@ -125,21 +116,6 @@ func TestRepeatableAcquire(t *testing.T) {
 			require.Zero(t, time.Since(began))
 		})
 	}
-	on("an unknown outcome is left to the next call, and the error says so", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = cutFirst(b, 1<<30)
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-		require.ErrorContains(t, err, "may block the key for up to 10s")
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.Error(t, b.report(t).ReleaseErr)
-		require.Empty(t, b.store.releases)
-
-		b.store.acquire = nil
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		require.Less(t, lease.TTL, 6*time.Second, "the lease is the first request's")
-	})
 	on("waits with the same owner", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", 3*time.Second)
 		req := req
@@ -163,14 +139,6 @@ func TestRepeatableAcquire(t *testing.T) {
 			_, err = b.Acquire(ctx, req)
 			require.IsType(t, &LockBusy{}, err, "a call that lost nothing says so")
 		}
-	})
-	on("F26 a lease that comes after a lost reply and a wait can be used", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.overtaken(t, 8*time.Second, errCut)
-		req := req
-		req.TTL, req.Wait = 5*time.Second, 20*time.Second
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		require.Greater(t, lease.TTL, 4*time.Second, "the trust counts from the request that won")
 	})
 }
 
@@ -213,15 +181,6 @@ func TestRenewAndRelease(t *testing.T) {
 		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 		require.Equal(t, storeRetryBudget, time.Since(began))
 		require.Greater(t, b.report(t).Calls, 3)
-	})
-	bubble("a release whose answers all are lost is unknown", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		b.store.release = fails(errCut)
-		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		b.store.release = fails(lockstore.ErrUnavailable)
-		require.IsType(t, &LockStoreUnavailable{}, b.Release(ctx, lease))
-		require.Equal(t, OutcomeUnavailable, b.reports[1].Outcome)
 	})
 	bubble("F62 two release and renew the same lease at once", t, func(t *testing.T) {
 		b, lease := acquired(t)

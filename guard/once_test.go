@@ -311,21 +311,6 @@ func TestMarkStarted(t *testing.T) {
 			require.NoError(t, b.report(t).CompleteErr)
 		})
 	}
-	on("F23 a mark and its release get no reply: the key is in doubt, and nothing ran", t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
-		b.fault = func(c storetest.Call) storetest.Fault {
-			switch c.Kind {
-			case driver.MarkStarted:
-				return storetest.Fault{Cut: errLostReply}
-			case driver.Release:
-				return storetest.Fault{Drop: errLostReply}
-			}
-			return storetest.Fault{}
-		}
-		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
-		require.Error(t, b.report(t).ReleaseErr)
-		pass(10 * time.Second)
-		require.Equal(t, lockstore.InDoubt, b.status(t).State)
-	})
 	on("F22 started work had no effect, and its release does not arrive for a minute: the key is free after that", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		back := time.Now().Add(time.Minute)
 		b.fault = func(c storetest.Call) storetest.Fault {
@@ -345,12 +330,6 @@ func TestMarkStarted(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
 		require.Equal(t, storeRetryBudget+releaseTime, time.Since(began))
 		require.Error(t, b.report(t).ReleaseErr)
-	})
-	on("F29 a mark that is slow, and the lease is renewed meanwhile", t, newOnceBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{After: 1500 * time.Millisecond}, driver.MarkStarted)
-		require.NoError(t, b.DoOnce(ctx, "k", started, completes))
-		require.Equal(t, 1, b.count(driver.Renew))
-		require.Equal(t, len(b.calls), b.report(t).Calls) // -race sees whether both count
 	})
 	on("F43 a lease that is lost before the mark", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrLost}, driver.MarkStarted)
@@ -373,11 +352,6 @@ func TestMarkStarted(t *testing.T) {
 		err := b.DoOnce(ctx, "k", started, neverCompletes(t))
 		require.Error(t, err)
 		require.False(t, b.status(t).State.Taken(), "%v", err)
-	})
-	on("a store whose entry is corrupt at the mark", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{Drop: lockstore.ErrCorrupt}, driver.MarkStarted)
-		require.IsType(t, &LockCorrupt{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
-		require.False(t, b.status(t).State.Taken())
 	})
 }
 

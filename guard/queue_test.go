@@ -175,31 +175,6 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Empty(t, b.runs)
 		})
 	}
-	on("F11 a run that was frozen in its turn asks again, and is the last", t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
-		b.freeAfter(10*time.Second, b.occupy(t, "k", time.Hour))
-		var other lockstore.Lease
-		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 {
-				return b.store.pass(ctx, r)
-			}
-			pass(9 * time.Second)
-			behind := b.dies(t, "k", 1)[0]
-			pass(time.Second + lockstore.Turn) // its turn comes and goes
-			b.shift(instant{wall: 10 * time.Second})
-			var err error
-			other, err = b.store.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
-			assert.NoError(t, err)
-			b.freeAfter(5*time.Second, other)
-			return driver.Answer{Outcome: driver.Ask}, nil
-		}
-		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
-			assert.Greater(t, lock.Fence, other.Fence)
-			return nil
-		}))
-		require.Equal(t, 1, b.report(t).Lapsed)
-		b.oneOwner(t)
-		b.free(t, "k")
-	})
 	for name, lost := range map[string]bool{"": false, ", and the reply to the leave is lost": true} {
 		on("F23 a run that gives up is handed the key at the same time: it goes to the next at once"+name, t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 			lease := b.occupy(t, "k", time.Hour)
@@ -230,14 +205,6 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Greater(t, next.Fence, lease.Fence+1, "the run was handed the key between them")
 		})
 	}
-	on("F25 the reply to the leave is lost", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		b.store.leave = b.first(1, b.lost(errLostReply))
-		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
-		require.NoError(t, b.report(t).ReleaseErr)
-		require.Len(t, b.store.leaves, 2)
-		require.Zero(t, b.waiting(t, "k"))
-	})
 	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
 		for _, wait := range []time.Duration{time.Second, 10 * time.Second} {
 			on(fmt.Sprintf("after a wait of %v the place cannot be left, %s: the key may be handed over to it", wait, name), t, newBench, Options{Wait: wait}, func(t *testing.T, b *bench) {
@@ -331,15 +298,6 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
-	on("F26 F37 a run that leaves finds itself the holder and cannot release: unknown", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
-		granted(t, b, b.occupy(t, "k", time.Hour), 0)
-		b.store.release = fails(errDown)
-		err := b.Do(ctx, "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errLate)
-		require.ErrorContains(t, err, "may block the key")
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-	})
 
 	repeatable := LeaseRequest{Key: "k", TTL: time.Minute, Wait: 2 * time.Second, Owner: "mine"}
 	on("F64 a repeatable LeaseRequest that is told busy keeps its place for its next call", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
@@ -423,39 +381,6 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 		require.Equal(t, time.Minute, b.store.requests[0].TTL)
 		require.Equal(t, 52*time.Second, b.store.requests[len(b.store.requests)-1].TTL)
 	})
-	on("F11 F29 a lease that comes too late is abandoned, and a new owner asks", t, newBenchAsks, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 2 {
-				a.TTL = 0
-			}
-			return a, err
-		}
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.Len(t, b.store.requests, 3)
-		require.Equal(t, b.store.requests[1].Owner, b.store.releases[0].Owner)
-		require.NotEqual(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
-		b.free(t, "k")
-	})
-	on("F09 the own lease of a late duplicate has expired: a new owner asks", t, newBench, Options{Wait: 10 * time.Minute}, func(t *testing.T, b *bench) {
-		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
-		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n > 1 {
-				return b.store.pass(ctx, r)
-			}
-			pass(5*time.Second + 1)
-			req := b.store.requests[0]
-			req.TTL = 10 * time.Second
-			_, err := b.store.Store.Acquire(context.Background(), req)
-			assert.NoError(t, err)
-			pass(10 * time.Second)
-			return driver.Answer{Outcome: driver.Ask}, nil
-		}
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[2].Owner)
-		b.free(t, "k")
-	})
 }
 
 // What a store's queue may do, and what it may not do but might.
@@ -527,12 +452,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			atOnce(nil), 300 * time.Millisecond, []time.Duration{0, 0, maxWaitPause + 1}},
 		"after an error of AwaitTurn the run always pauses": {
 			atOnce(errDown), 300 * time.Millisecond, []time.Duration{0, maxWaitPause + 1}},
-		"a turn that took its time is asked for at once": {
-			func(context.Context, int, request) (driver.Answer, error) {
-				pass(firstPause)
-				return driver.Answer{Outcome: driver.Ask}, nil
-			},
-			4 * firstPause, []time.Duration{0, firstPause, 2 * firstPause, 3 * firstPause}},
 	} {
 		on(name, t, newBench, Options{Wait: c.wait}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
@@ -543,16 +462,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			require.Equal(t, c.wait, b.report(t).WaitTime)
 		})
 	}
-	on("a run whose time to wait is over when it gets a place does not wait for a turn", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			pass(time.Second)
-			return b.store.pass(ctx, r)
-		}
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Empty(t, b.store.awaits)
-		require.Zero(t, b.waiting(t, "k"))
-	})
 	on("F31 F44 AwaitTurn fails, and is no reason to call a free lock busy", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(5*time.Second, b.occupy(t, "k", time.Hour))
 		b.store.await = atOnce(errDown) // denied, for example
@@ -633,31 +542,6 @@ func TestQueueThatMisbehaves(t *testing.T) {
 
 func TestQueueInsideOtherRuns(t *testing.T) {
 	ctx := context.Background()
-	on("a run inside another one waits in the queue of its own key", t, newBench, Options{Wait: time.Minute, TTL: 5 * time.Second}, func(t *testing.T, b *bench) {
-		b.freeAfter(20*time.Second, b.occupy(t, "inner", time.Hour))
-		require.NoError(t, b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
-			require.IsType(t, &LockInvalid{}, b.Do(ctx, "outer", neverRuns(t)))
-			require.Zero(t, b.waiting(t, "outer"), "it would wait for itself")
-			return b.Do(ctx, "inner", nothing)
-		}))
-		require.Greater(t, len(b.store.renewals), 8, "the outer one is renewed meanwhile")
-		b.free(t, "outer")
-		b.free(t, "inner")
-	})
-	on("F35 the lock of the run around it is lost: the inner one leaves its queue", t, newBench, Options{Wait: time.Minute, TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
-		b.occupy(t, "inner", time.Hour)
-		b.store.renew = says(driver.Lost)
-		err := b.Do(ctx, "outer", func(ctx context.Context, _ Lock) error {
-			began := time.Now()
-			err := b.Do(ctx, "inner", neverRuns(t))
-			require.IsType(t, &LockDeadline{}, err)
-			require.ErrorIs(t, err, lockstore.ErrLost)
-			require.Equal(t, 2*time.Second, time.Since(began), "at the first renewal")
-			require.Zero(t, b.waiting(t, "inner"))
-			return nil
-		})
-		require.IsType(t, &LockLost{}, err)
-	})
 	on("DoAll waits for each key in its queue, and asks for no place when Wait is over", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.freeAfter(4*time.Second, b.occupy(t, "a", time.Hour))
 		b.freeAfter(8*time.Second, b.occupy(t, "b", time.Hour))
@@ -688,29 +572,6 @@ func TestQueueInsideOtherRuns(t *testing.T) {
 		require.False(t, b.store.requests[1].JoinQueue)
 		require.Empty(t, b.store.leaves)
 		b.free(t, "a")
-	})
-	on("F61 DoAll in many orders at once: all run, in the order of their arrival at each key", t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
-		var all sync.WaitGroup
-		var order []int
-		for i := range 8 {
-			all.Go(func() {
-				pass(time.Duration(i) * time.Millisecond)
-				keys := []string{"a", "b", "c"}
-				keys = slices.Concat(keys[i%3:], keys[:i%3])
-				assert.NoError(t, b.DoAll(ctx, keys, func(context.Context, []Lock) error {
-					order = append(order, i)
-					pass(time.Second)
-					return nil
-				}))
-			})
-		}
-		all.Wait()
-		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, order)
-		for _, r := range b.reports {
-			require.Zero(t, r.Lapsed)
-			require.False(t, r.NoPlace)
-			require.Zero(t, r.FailedCalls)
-		}
 	})
 }
 

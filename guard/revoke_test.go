@@ -77,13 +77,6 @@ func TestRevokedUnderTheWork(t *testing.T) {
 		"DoAll": func(b *bench, work func(context.Context) error) error {
 			return b.DoAll(context.Background(), []string{"j", "k", "l"}, func(ctx context.Context, _ []Lock) error { return work(ctx) })
 		},
-		"a cooldown": func(b *bench, work func(context.Context) error) error {
-			do, err := b.WithCooldown(time.Hour)
-			if err != nil {
-				return err
-			}
-			return do(context.Background(), "k", func(ctx context.Context, _ Lock) error { return work(ctx) })
-		},
 		"DoOnce": func(b *bench, work func(context.Context) error) error {
 			return b.DoOnce(context.Background(), "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return hour, work(ctx) })
 		},
@@ -120,14 +113,4 @@ func TestRevokedUnderTheWork(t *testing.T) {
 			})
 		}
 	}
-	on("a run that waits learns who revoked the lease", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
-		lease := b.occupy(t, "k", time.Minute)
-		_, err := b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence, By: lockstore.HolderInfo{Name: "jo"}})
-		require.NoError(t, err)
-		busy, ok := b.Do(context.Background(), "k", neverRuns(t)).(*LockBusy)
-		require.True(t, ok)
-		require.Equal(t, lockstore.Revoked, busy.State)
-		require.Equal(t, lockstore.Revoked, b.report(t).State)
-		require.EqualError(t, busy, `lock "k" is busy: revoked by jo, and its lease lasts for at most 1m0s`)
-	})
 }

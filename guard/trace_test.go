@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -106,12 +105,6 @@ func TestTrace(t *testing.T) {
 		require.Equal(t, PhaseLost, phases[len(phases)-1])
 		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(phases), func(s Phase) bool { return s != PhaseLost })))
 	})
-	bubble("a loss that the release shows", t, func(t *testing.T) {
-		b, f := open(t, Options{})
-		b.store.release = says(driver.Lost)
-		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(context.Context, Lock) error { return nil }))
-		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, f.phases())
-	})
 	bubble("each key of a DoAll, and its own values for its report", t, func(t *testing.T) {
 		values := map[string]int{}
 		b, f := open(t, Options{})
@@ -124,12 +117,6 @@ func TestTrace(t *testing.T) {
 		}))
 		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseAsking, PhaseGranted}, f.phases())
 		require.Equal(t, map[string]int{"a": 2, "b": 4}, values)
-	})
-	bubble("a long-lived lease", t, func(t *testing.T) {
-		b, f := open(t, Options{})
-		_, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute})
-		require.NoError(t, err)
-		require.Equal(t, []Phase{PhaseAsking}, f.phases())
 	})
 	bubble("a renewal that the end of the work cuts off has not failed", t, func(t *testing.T) {
 		b, f := open(t, Options{TTL: 3 * time.Second})
@@ -156,14 +143,5 @@ func TestTrace(t *testing.T) {
 			require.Equal(t, "caller's", ctx.Value(seenKey{}))
 			return nil
 		}))
-	})
-	bubble("the work's time is the time that is left after the hook", t, func(t *testing.T) {
-		b := newBench(t, Options{TTL: time.Second, MaxHold: time.Second, Trace: func(ctx context.Context, e TraceEvent) context.Context {
-			if e.Phase == PhaseGranted {
-				pass(2 * time.Second)
-			}
-			return ctx
-		}})
-		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { synctest.Wait(); return ctx.Err() }))
 	})
 }

@@ -97,32 +97,6 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		unknown(t, b, err)
 		require.Len(t, b.store.renewals, 1)
 	})
-	on("F25 the caller leaves inside the repeat", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(ctx)
-		b.store.renew = func(callCtx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			cancel()
-			return b.store.pass(callCtx, r) // refused: the context has ended
-		}
-		_, err = b.Renew(ctx, lease, time.Minute)
-		unknown(t, b, err)
-	})
-	on("a clear answer after a lost reply counts", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
-		require.NoError(t, err)
-		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return driver.Answer{Outcome: driver.Lost}, nil
-		}
-		_, err = b.Renew(ctx, lease, time.Minute)
-		require.IsType(t, &LockLost{}, err, "whatever the first request did, the lease is gone now")
-	})
 }
 
 // The store may grant, later, what could not be abandoned: that is unknown,
