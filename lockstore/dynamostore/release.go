@@ -54,21 +54,21 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 // releasing is the write that ends a lease. It frees the key if nobody waits, or makes the first
 // in the queue the holder until end, with the fence next.
 func (t *table) releasing(q driver.Request, waits bool) (w write, next driver.Fence, end time.Time) {
-	w = write{set: []string{"#released = :me", "#ended = :fence"}, remove: []string{"#how", "#holder", "#begun"}, ttl: ":ttl", condition: ifMine, values: mine(q)}
+	w = write{set: []string{"#released = :me", "#ended = :fence"}, remove: []string{"#how", "#begun"}, ttl: ":ttl", condition: ifMine, values: mine(q)}
 	now := t.clock.read()
 	w.values[":ttl"] = sweepTime(now)
 	if !waits {
-		w.set, w.remove = append(w.set, "#last = :fence", "#queue = :none"), append(w.remove, "#owner", "#fence", "#expires", "#handed")
+		w.set, w.remove = append(w.set, "#last = :fence", "#queue = :none"), append(w.remove, "#owner", "#fence", "#expires", "#handed", "#holder")
 		w.condition += " AND attribute_not_exists(#queue[1]) AND #queue[0] = :me"
 		w.values[":none"] = list()
 		return w, 0, end
 	}
 	next, end = lockstore.NextFence(q.Fence, now), now.Add(driver.Turn).Truncate(time.Millisecond)
-	w.set, w.remove = append(w.set, "#owner = #queue[1]", "#fence = :next", "#expires = :expires", "#handed = :one"), append(w.remove, "#queue[0]")
+	w.set, w.remove = append(w.set, "#owner = #queue[1]", "#fence = :next", "#expires = :expires", "#handed = :one", "#holder = :nobody"), append(w.remove, "#queue[0]")
 	// A place of an owner that shares the key has a space, and is not for this write.
 	w.condition += " AND #queue[0] = :me AND attribute_type(#queue[1], :text) AND #queue[1] <> :me AND #queue[1] > :space AND NOT contains(#queue[1], :space)"
 	w.values[":next"], w.values[":expires"], w.values[":one"] = fenceNumber(next), millis(end), integer(1)
-	w.values[":text"], w.values[":space"] = text("S"), text(" ")
+	w.values[":text"], w.values[":space"], w.values[":nobody"] = text("S"), text(" "), text("")
 	return w, next, end
 }
 

@@ -251,7 +251,7 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 	switch h := r.alone(); {
 	case h != nil:
 		queue = append(queue, string(h.Owner))
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = ownerText(h.Owner), last, millis(t.end(seen, *h)), textOrNone(h.Text)
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = ownerText(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
 		if h.HandedOver {
 			item[attrHanded] = integer(max(1, parkedTurn(*h).Milliseconds()))
 		}
