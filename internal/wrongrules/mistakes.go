@@ -1,7 +1,6 @@
 package wrongrules
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -62,25 +61,13 @@ var acquiring = []Mistake{
 		}
 	}),
 	after("F29 trusted longer than asked", driver.Acquire, func(c *call) { c.answer.TTL += time.Second }),
-	after("trusted for nothing", driver.Acquire, func(c *call) { c.answer.TTL = min(1, c.answer.TTL) }),
 	before("M15 own retry reads busy", driver.Acquire, func(c *call) {
 		when(c.live(*c.mine()), func() { c.Owner, c.Join = "another owner than the holder", false })
-	}),
-	before("holder text is compared", driver.Acquire, func(c *call) {
-		when(c.live(*c.mine()) && c.mine().Text != c.Request.Holder, func() { c.Owner, c.Join = "another owner than the holder", false })
-	}),
-	after("own retry brings the old expiry back", driver.Acquire, func(c *call) {
-		when(c.repeated(), func() { c.mine().TTL = min(c.mine().TTL, c.Late.Add(c.TTL).Sub(c.mine().Since)) })
 	}),
 	after("own retry extends", driver.Acquire, func(c *call) {
 		when(c.repeated(), func() { c.mine().Since, c.mine().TTL, c.answer.TTL = c.Late, c.TTL, c.TTL })
 	}),
-	after("own retry promises the whole TTL", driver.Acquire, func(c *call) { when(c.repeated(), func() { c.answer.TTL = c.TTL }) }),
-	before("own retry takes a new fence", driver.Acquire, func(c *call) { when(c.live(*c.mine()), c.free) }),
-	before("own expired lease is held", driver.Acquire, func(c *call) { c.revive(c.mine()) }),
-	before("own expired lease is taken again", driver.Acquire, func(c *call) { when(c.holds() && !c.live(*c.mine()), c.free) }),
 	after("M12 fence moves on busy", driver.Acquire, func(c *call) { when(c.refused(), func() { c.first().Fence++; c.LastFence++ }) }),
-	after("refused acquire extends", driver.Acquire, func(c *call) { when(c.refused(), func() { c.first().TTL += time.Minute }) }),
 	{"owners are compared by prefix", func(c *call) {
 		when(c.first().Owner != "" && c.Owner != "" && (strings.HasPrefix(string(c.first().Owner), string(c.Owner)) || strings.HasPrefix(string(c.Owner), string(c.first().Owner))), func() { c.Owner = c.first().Owner })
 	}, nil},
@@ -90,7 +77,6 @@ var acquiring = []Mistake{
 	before("F64 same holder shares", driver.Acquire, func(c *call) {
 		when(c.first().Text == c.Request.Holder || c.closed() && c.Closed.Text == c.Request.Holder, c.free)
 	}),
-	{"holder is not stored", func(c *call) { c.Request.Holder = "" }, nil},
 	before("caller is not stored", driver.Acquire, func(c *call) {
 		h := lockstore.DecodeHolderInfo(c.Request.Holder)
 		h.Caller = ""
@@ -99,10 +85,6 @@ var acquiring = []Mistake{
 	before("unknown holder gets a name", driver.Acquire, func(c *call) {
 		when(c.Request.Holder == (lockstore.HolderInfo{}).Encode(), func() { c.Request.Holder = "0\t\tunknown" })
 	}),
-	before("holder of the first grant stays", driver.Acquire, func(c *call) { when(c.LastFence > 0, func() { c.Request.Holder = "0\tfirst\tfirst" }) }),
-	after("refusal has no remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining = 0 }),
-	after("refusal has too long a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining += time.Hour }),
-	after("refusal has too short a remaining time", driver.Acquire, func(c *call) { c.answer.Status.Remaining /= 2 }),
 	after("overtaken owner shares the new lease", driver.Acquire, func(c *call) {
 		when(c.lost() && c.ended(rules.Expired), func() { c.sayGranted(c.LastFence, time.Second) })
 	}),
@@ -111,19 +93,7 @@ var acquiring = []Mistake{
 }
 
 var renewing = []Mistake{
-	after("renew is trusted longer than asked", driver.Renew, func(c *call) { c.answer.TTL += time.Second }),
-	after("renew is trusted for nothing", driver.Renew, func(c *call) { c.answer.TTL = min(1, c.answer.TTL) }),
-	after("renew does not extend", driver.Renew, func(c *call) {
-		if c.Holders = c.was.Holders; !c.lost() {
-			c.answer.TTL = c.mine().End().Sub(c.Late)
-		}
-	}),
 	before("F24 renew again is lost", driver.Renew, func(c *call) { when(!c.Late.Add(c.TTL).After(c.mine().End()), func() { c.Fence++ }) }),
-	after("renew takes a new fence", driver.Renew, func(c *call) { when(!c.lost(), func() { c.mine().Fence++; c.LastFence++ }) }),
-	after("renew drops the holder", driver.Renew, func(c *call) { c.mine().Text = "" }),
-	after("renew for little more is not written", driver.Renew, func(c *call) {
-		when(c.mine().End().Sub(c.had().End()) < time.Second, func() { c.Holders = c.was.Holders })
-	}),
 	after("M09 renew shortens", driver.Renew, func(c *call) { when(!c.lost(), func() { c.mine().Since, c.mine().TTL = c.Late, c.TTL }) }),
 	after("M84 shorter renew is trusted for its TTL alone", driver.Renew, func(c *call) { c.answer.TTL = min(c.answer.TTL, c.TTL) }),
 	after("shorter renew is trusted for nothing", driver.Renew, func(c *call) { when(c.answer.TTL > c.TTL, func() { c.answer.TTL = 0 }) }),
@@ -157,16 +127,6 @@ var releasing = []Mistake{
 	before("M04 release again frees the next", driver.Release, func(c *call) { when(c.ended(rules.Released), c.names) }),
 	after("M04 release says lost and frees", driver.Release, func(c *call) { when(c.lost(), c.free) }),
 	after("F25 release again is lost", driver.Release, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Lost) }) }),
-	after("release does nothing", driver.Release, func(c *call) { c.State = c.was }),
-	after("release says nil and keeps the lease", driver.Release, func(c *call) { when(!c.lost(), func() { c.TTL = time.Minute; c.Ended = nil; c.grant(c.Fence) }) }),
-	after("release after a takeover is nil", driver.Release, func(c *call) { when(c.ended(rules.Expired), func() { c.say(driver.Done) }) }),
-	after("release of the unknown is nil", driver.Release, func(c *call) { when(c.unknown(), func() { c.say(driver.Done) }) }),
-	after("release leaves a mark on the unknown", driver.Release, func(c *call) { when(c.unknown(), func() { c.Ended = []rules.Ended{{Owner: c.Owner}} }) }),
-	after("release of expired blocks the key", driver.Release, func(c *call) {
-		when(c.hadExpired(), func() {
-			c.Holders = []rules.Holder{{Owner: "dead", Fence: c.LastFence, MaxHolders: 1, Since: c.Late, TTL: math.MaxInt64 / 4}}
-		})
-	}),
 	after("M11 release deletes the fence", driver.Release, func(c *call) { c.LastFence = 0 }),
 	after("M153 a release after the end of its lease hands over from that end on", driver.Release, func(c *call) {
 		when(c.hadExpired() && len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].Since = c.hadMine().End() })
@@ -178,28 +138,14 @@ var abandoning = []Mistake{
 	after("abandon of nothing is lost", driver.Abandon, func(c *call) {
 		when(len(c.Holders) == len(c.was.Holders) && !c.ended(rules.Released), func() { c.say(driver.Lost) })
 	}),
-	after("abandon again is lost", driver.Abandon, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Lost) }) }),
-	after("abandon of an expired lease is lost", driver.Abandon, func(c *call) { when(c.hadExpired(), func() { c.say(driver.Lost) }) }),
 	after("abandon does nothing", driver.Abandon, func(c *call) { c.State = c.was }),
-	after("abandon lowers the fence", driver.Abandon, func(c *call) { c.LastFence /= 2 }),
 	before("M113 abandon frees everybody's", driver.Abandon, func(c *call) { when(!c.holds(), c.names) }),
-	after("queue: an abandon begins the turns again", driver.Abandon, func(c *call) {
-		for i, h := range c.Holders {
-			when(len(c.Holders) == len(c.was.Holders) && h.HandedOver, func() { c.Holders[i].Since = c.Late })
-		}
-	}),
 	after("queue: an abandon keeps the place", driver.Abandon, func(c *call) { c.Queue = c.was.Queue }),
-	after("started: an abandon by others ends it", driver.Abandon, func(c *call) { c.first().Started = false }),
 }
 
 var completing = []Mistake{
-	before("cooldown of no time", driver.Complete, func(c *call) { c.TTL = 0 }),
 	before("cooldown of half the time", driver.Complete, func(c *call) { c.TTL /= 2 }),
-	before("cooldown until the lease's end", driver.Complete, func(c *call) { c.TTL = max(c.TTL, c.mine().End().Sub(c.Early)) }),
 	after("cooldown again is longer", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Since = c.Late }) }),
-	after("cooldown ends by release", driver.Release, func(c *call) { c.Closed = rules.Closed{} }),
-	after("cooldown ends by abandon", driver.Abandon, func(c *call) { c.Closed = rules.Closed{} }),
-	before("cooldown for others only", driver.Acquire, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed, c.Ended = rules.Closed{}, nil }) }),
 	before("cooldown by anybody", driver.Complete, func(c *call) {
 		c.names()
 		if len(c.Holders) == 0 {
@@ -229,14 +175,10 @@ var completing = []Mistake{
 		}
 	}),
 	after("M128 complete: the result stays in the entry", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Closed.Result = c.was.Closed.Result }) }),
-	after("complete: again replaces the result", driver.Complete, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed.Result = c.Result }) }),
 	after("complete: lost after the end", driver.Complete, func(c *call) {
 		when(slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return !c.live(h) }), func() { c.undo(driver.Lost) })
 	}),
-	after("complete: released counts as completed", driver.Complete, func(c *call) { when(c.ended(rules.Released), func() { c.say(driver.Done) }) }),
 	before("M127 complete: after another's grant", driver.Complete, func(c *call) { when(c.ended(rules.Expired), c.names) }),
-	before("complete: again takes the key of others", driver.Complete, func(c *call) { when(c.ended(rules.Completed), c.names) }),
-	after("complete: a release frees a completed key", driver.Release, func(c *call) { when(c.ended(rules.Completed), func() { c.Closed = rules.Closed{} }) }),
 	before("M124 complete: without the owner", driver.Complete, func(c *call) { when(c.first().Fence == c.Fence, func() { c.Owner = c.first().Owner }) }),
 	before("complete: without the fence", driver.Complete, func(c *call) { c.Fence = c.mine().Fence }),
 	before("M125 complete: on a free key", driver.Complete, func(c *call) {
@@ -254,10 +196,6 @@ var completing = []Mistake{
 }
 
 var starting = []Mistake{
-	before("started: again is lost", driver.MarkStarted, func(c *call) { when(c.mine().Started, func() { c.Fence++ }) }),
-	after("started: in doubt at once", driver.Acquire, func(c *call) {
-		when(c.refused() && c.first().Started, func() { c.answer.Status.State = driver.InDoubt })
-	}),
 	before("M123 started: ignored by a takeover", driver.Acquire, func(c *call) {
 		for i := range c.Holders {
 			c.Holders[i].Started = false
@@ -267,23 +205,11 @@ var starting = []Mistake{
 	before("started: forgotten after a day", driver.Acquire, func(c *call) {
 		when(c.Early.Sub(c.first().End()) > 24*time.Hour, func() { c.first().Started = false })
 	}),
-	after("started: does nothing", driver.MarkStarted, func(c *call) { c.State = c.was }),
-	after("started: a release leaves it", driver.Release, func(c *call) {
-		if old := c.was.Holders; len(old) > 0 && old[0].Started && len(c.Holders) == 0 {
-			c.Holders = []rules.Holder{old[0]}
-			c.Holders[0].Since = c.Late.Add(-old[0].TTL)
-		}
-	}),
-	after("started: a release after the end is lost", driver.Release, func(c *call) { when(c.had().Started && !c.live(*c.had()), func() { c.undo(driver.Lost) }) }),
-	before("started: by anybody", driver.MarkStarted, func(c *call) { c.names() }),
 	before("started: whatever the fence", driver.MarkStarted, func(c *call) { c.Fence = c.mine().Fence }),
-	before("started: also after the end", driver.MarkStarted, func(c *call) { c.revive(c.mine()) }),
 	after("started: says lost and starts", driver.MarkStarted, func(c *call) { when(c.lost() && c.first().Fence != c.Fence, func() { c.first().Started = true }) }),
-	after("started: of a completed key", driver.MarkStarted, func(c *call) { when(c.ended(rules.Completed), func() { c.say(driver.Done) }) }),
 }
 
 var resolving = []Mistake{
-	before("resolve: the result is dropped", driver.Resolve, func(c *call) { c.Result = nil }),
 	after("resolve: again is lost", driver.Resolve, func(c *call) { when(len(c.was.Holders) == 0, func() { c.say(driver.Lost) }) }),
 	after("M156 resolve: the owner itself has completed it", driver.Resolve, func(c *call) {
 		for i := range c.Ended {
@@ -292,44 +218,20 @@ var resolving = []Mistake{
 			}
 		}
 	}),
-	after("resolve: the owner may come back", driver.Resolve, func(c *call) { c.Ended = c.was.Ended }),
-	before("resolve: a live lease too", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.first().Since = c.Early.Add(-c.first().TTL) }) }),
-	before("resolve: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
-	before("resolve: what has not started too", driver.Resolve, func(c *call) { c.first().Started = true }),
-	after("resolve: what is revoked is never in doubt", driver.Resolve, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
 }
 
 var revoking = []Mistake{
 	after("M120 revoke: end shortened", driver.Revoke, func(c *call) { when(!c.lost(), func() { c.first().TTL -= time.Second }) }),
 	after("M121 M155 revoke: released not set", driver.Revoke, func(c *call) { c.Ended = c.was.Ended }),
-	after("revoke: the owner stays", driver.Revoke, func(c *call) {
-		when(!c.had().Revoked, func() { c.first().Owner, c.first().Revoked, c.Ended = c.had().Owner, false, c.was.Ended })
-	}),
-	after("revoke: the end as at the grant", driver.Revoke, func(c *call) { c.first().TTL = min(c.first().TTL, c.Early.Add(lockstore.MinTTL).Sub(c.first().Since)) }),
 	after("revoke: the second one takes over", driver.Revoke, func(c *call) {
 		when(c.first().Revoked, func() { c.first().Text, c.answer.Status.Holder = c.Request.Holder, c.Request.Holder })
 	}),
-	after("revoke: the holder of another lease", driver.Revoke, func(c *call) {
-		if n := len(c.answer.Status.Holders); n > 1 {
-			c.answer.Status.Holder = c.answer.Status.Holders[n-1].Text
-		}
-	}),
-	after("revoke: again is lost", driver.Revoke, func(c *call) { when(c.had().Revoked, func() { c.undo(driver.Lost) }) }),
-	before("revoke: fence not compared", driver.Revoke, func(c *call) { c.Fence = c.first().Fence }),
-	before("revoke: of an expired lease", driver.Revoke, func(c *call) { c.revive(c.first()) }),
 	after("M122 revoke: ends a cooldown", driver.Revoke, func(c *call) {
 		when(c.was.Closed.For > 0 && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
 	}),
-	after("revoke: ends what is completed", driver.Revoke, func(c *call) {
-		when(c.was.Closed.Result != nil && c.Fence == c.LastFence, func() { c.Closed = rules.Closed{}; c.say(driver.Done) })
-	}),
 	after("M134 revoke: started is dropped", driver.Revoke, func(c *call) { c.first().Started = false }),
 	before("M135 revoke: at once frees a started key", driver.Revoke, func(c *call) { when(c.AtOnce, func() { c.first().Started = false }) }),
-	after("revoke: frees a started key at once", driver.Revoke, func(c *call) { when(c.first().Started && c.first().Revoked, c.free) }),
-	before("revoke: at once waits", driver.Revoke, func(c *call) { c.AtOnce = false }),
 	before("M154 a revocation opens the key at once", driver.Revoke, func(c *call) { c.AtOnce = true }),
-	after("revoke: the holder stays", driver.Revoke, func(c *call) { c.first().Text = c.had().Text }),
-	after("revoke: ends the queue", driver.Revoke, func(c *call) { c.Queue = nil }),
 }
 
 var queueing = []Mistake{
@@ -338,39 +240,9 @@ var queueing = []Mistake{
 			c.Queue = slices.Concat(c.Queue[last:], c.Queue[:last])
 		}
 	}},
-	before("queue: served from the end", driver.Acquire, func(c *call) { slices.Reverse(c.Queue) }),
-	before("queue: only for show", driver.Acquire, func(c *call) { c.overtake() }),
-	after("queue: a free key is held", driver.Acquire, func(c *call) {
-		when(c.answer.Status.State == driver.Reserved, func() { c.answer.Status.State = driver.Held })
-	}),
 	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) { when(c.place() < 0, c.overtake) }),
 	after("queue: a grant keeps the place", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Queue = c.was.Queue }) }),
-	before("queue: everybody joins", driver.Acquire, func(c *call) { c.Join = true }),
-	after("queue: not asking again gives the place up", driver.Acquire, func(c *call) {
-		if i := c.place(); c.refused() && !c.Join && i >= 0 {
-			c.Queue = slices.Delete(c.Queue, i, i+1)
-			c.answer.Position = 0
-		}
-	}),
-	after("queue: a free key is waited for", driver.Acquire, func(c *call) {
-		when(c.granted() && c.Join, func() {
-			c.State = c.was
-			c.Queue = append(slices.Clone(c.Queue), rules.Waiter{Owner: c.Owner, MaxHolders: 1})
-			c.answer = driver.Answer{Outcome: driver.Refused, Position: len(c.Queue), Status: driver.Status{State: driver.Reserved}}
-		})
-	}),
 	after("queue: leave does nothing", driver.Leave, func(c *call) { c.Queue = c.was.Queue }),
-	after("queue: leave ends all places", driver.Leave, func(c *call) { c.Queue = nil }),
-	after("queue: leave is an abandon", driver.Leave, func(c *call) {
-		c.Ended = append(c.Ended, rules.Ended{Owner: c.Owner})
-	}),
-	after("queue: leave again is lost", driver.Leave, func(c *call) {
-		when(place(c.was, c.Owner) < 0 && c.answer.Outcome == driver.Done, func() { c.say(driver.Lost) })
-	}),
-	after("queue: the holder leaves", driver.Leave, func(c *call) { when(c.answer.Outcome == driver.Holding, func() { c.say(driver.Done) }) }),
-	{"queue: the next gets what is left of the turn", nil, func(c *call) {
-		when(c.Kind == driver.Leave || c.Kind == driver.Abandon, func() { c.turnOf(driver.Turn / 4) })
-	}},
 	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) { c.turnOf(driver.Turn / 2) }),
 	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
 		for i, h := range c.Holders {
@@ -378,7 +250,6 @@ var queueing = []Mistake{
 		}
 	}),
 	{"M95 M97 queue: turns of a second", func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 2 * free }) }, func(c *call) { c.turnOf(driver.Turn / 2) }},
-	before("queue: turns of a fifth of a second", driver.Acquire, func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 10 * free }) }),
 	before("M96 M98 a queue of dead owners closes a key for three turns", driver.Acquire, func(c *call) {
 		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.roomFor(plus(2 * driver.Turn)) })
 	}),
@@ -387,12 +258,6 @@ var queueing = []Mistake{
 			c.roomFor(plus(-time.Duration(i-driver.MaxTurns) * driver.Turn))
 		} else if i < 0 && len(c.Queue) > driver.MaxTurns {
 			c.roomFor(plus(-time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn))
-		}
-	}),
-	after("queue: a grant without a place keeps the queue", driver.Acquire, func(c *call) { when(c.granted() && place(c.was, c.Owner) < 0, func() { c.Queue = c.was.Queue }) }),
-	after("queue: a grant keeps the places before it", driver.Acquire, func(c *call) {
-		if i := place(c.was, c.Owner); c.granted() && i > 0 {
-			c.Queue = slices.Concat(c.was.Queue[:i], c.was.Queue[i+1:])
 		}
 	}),
 	before("queue: who leaves behind the first hands the key to it", driver.Leave, func(c *call) {
@@ -418,13 +283,8 @@ var parking = []Mistake{
 		when(c.Kind != driver.Complete && c.Kind != driver.Resolve, func() { c.answer.Wake = nil })
 	}},
 	after("parked: a completion wakes nobody", driver.Complete, func(c *call) { c.answer.Wake = nil }),
-	after("parked: resolving wakes nobody", driver.Resolve, func(c *call) { c.answer.Wake = nil }),
 	{"parked: who waits is woken, too", nil, func(c *call) { c.answer.Wake = slices.Concat(c.answer.Wake, c.answer.HandedOver) }},
 	after("parked: a completion wakes one", driver.Complete, func(c *call) { c.answer.Wake = c.answer.Wake[:min(1, len(c.answer.Wake))] }),
-	{"parked: a hand-over is for a turn of those who wait", nil, func(c *call) {
-		when(len(c.answer.Wake) > 0 && c.first().HandedOver, func() { c.Holders[len(c.Holders)-1].TTL = driver.Turn })
-	}},
-	before("parked: the place has the turn of those who wait", driver.Acquire, func(c *call) { c.Parked = min(c.Parked, driver.Turn) }),
 	before("parked: the turns add up without an end", driver.Acquire, func(c *call) {
 		before, all := c.Queue, time.Duration(0)
 		if i := c.place(); i >= 0 {
@@ -465,54 +325,15 @@ func (c *call) turnOf(d time.Duration) {
 // handingOver are mistakes in hand-over.
 var handingOver = []Mistake{
 	after("a release hands over to nobody", driver.Release, func(c *call) { c.keepQueue() }),
-	after("a leave hands over to nobody", driver.Leave, func(c *call) { c.keepQueue() }),
-	after("a revocation hands over to nobody", driver.Revoke, func(c *call) { c.keepQueue() }),
-	after("resolving hands over to nobody", driver.Resolve, func(c *call) { c.keepQueue() }),
 	{"a hand-over keeps the place", nil, func(c *call) {
 		when(len(c.answer.HandedOver) > 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.answer.HandedOver[0], MaxHolders: 1}}, c.Queue...) })
 	}},
-	{"a hand-over keeps the fence", nil, func(c *call) {
-		when(len(c.answer.HandedOver) > 0, func() { c.LastFence, c.Holders[len(c.Holders)-1].Fence = c.was.LastFence, c.was.LastFence })
-	}},
-	{"a hand-over is for the time of a lease", nil, func(c *call) {
-		when(len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].TTL = time.Minute })
-	}},
-	after("a hand-over is shown as held", driver.Inspect, func(c *call) {
-		when(c.answer.Status.State == driver.Reserved, func() { c.answer.Status.State = driver.Held })
-	}),
-	after("an extension of a hand-over is for what is left of its turn", driver.Acquire, func(c *call) {
-		when(c.extended(), func() {
-			*c.mine() = *c.hadMine()
-			c.mine().HandedOver = false
-			c.answer.TTL = c.mine().End().Sub(c.Late)
-		})
-	}),
-	after("an extension of a hand-over is not stored", driver.Acquire, func(c *call) { when(c.extended(), func() { c.State = c.was }) }),
 	after("an extension of a hand-over makes the lease shorter", driver.Acquire, func(c *call) {
 		when(c.extended(), func() { c.mine().TTL = c.Request.TTL })
-	}),
-	after("a hand-over that was extended takes a new fence", driver.Acquire, func(c *call) {
-		when(c.extended(), func() { c.LastFence++; c.mine().Fence, c.answer.Fence = c.LastFence, c.LastFence })
-	}),
-	after("a hand-over that has lapsed ends its owner", driver.Acquire, func(c *call) {
-		when(c.hadMine().HandedOver && !c.live(*c.hadMine()), func() { c.undo(driver.Lost) })
-	}),
-	before("a hand-over that has lapsed keeps its place", driver.Acquire, func(c *call) {
-		when(c.first().HandedOver && !c.live(*c.first()) && c.place() < 0, func() { c.Queue = append([]rules.Waiter{{Owner: c.first().Owner, MaxHolders: 1}}, c.Queue...) })
 	}),
 	before("a hand-over that has lapsed is extended", driver.Acquire, func(c *call) { when(c.mine().HandedOver, func() { c.revive(c.mine()) }) }),
 	before("who was handed the key leaves it", driver.Leave, func(c *call) {
 		when(c.mine().HandedOver && c.live(*c.mine()), func() { c.Kind = driver.Abandon })
-	}),
-	after("a release of a revoked lease is nil", driver.Release, func(c *call) {
-		when(c.lost() && (c.ended(rules.Revoked) || c.hadMine().Revoked), func() { c.say(driver.Done) })
-	}),
-	after("a release of a revoked lease frees nothing", driver.Release, func(c *call) { when(c.lost(), func() { c.State = c.was }) }),
-	after("a second OpenAtOnce is lost", driver.Revoke, func(c *call) {
-		when(c.AtOnce && c.answer.Outcome == driver.Done && c.had().Fence != c.Fence, func() { c.say(driver.Lost) })
-	}),
-	after("a second ResolveNoEffect is lost", driver.Resolve, func(c *call) {
-		when(!c.Effect && c.answer.Outcome == driver.Done && c.had().Fence != c.Fence, func() { c.say(driver.Lost) })
 	}),
 }
 
@@ -623,24 +444,6 @@ var fences = []Mistake{
 
 var inspecting = []Mistake{
 	after("inspect invents a fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = max(1, c.answer.Status.Fence) }),
-	after("inspect sees the held as free", driver.Inspect, func(c *call) { c.answer.Status.State = driver.Free }),
-	after("inspect knows no fence", driver.Inspect, func(c *call) { c.answer.Status.Fence = 0 }),
-	after("inspect has a fixed remaining time", driver.Inspect, func(c *call) { c.answer.Status.Remaining = 30 * time.Second }),
-	before("inspect sees the dead as held", driver.Inspect, func(c *call) { c.revive(c.first()) }),
-	after("inspect shows the first holder alone", driver.Inspect, func(c *call) {
-		c.answer.Status.Holders = c.answer.Status.Holders[:min(1, len(c.answer.Status.Holders))]
-	}),
-	after("inspect clears the dead", driver.Inspect, func(c *call) { when(!c.live(*c.first()), func() { c.Holders = nil }) }),
-	after("inspect: completed is only held", driver.Inspect, func(c *call) {
-		when(c.answer.Status.State == driver.Completed || c.answer.Status.State == driver.Cooldown, func() { c.answer.Status.State = driver.Held })
-	}),
-	after("inspect: in doubt is free", driver.Inspect, func(c *call) {
-		when(c.answer.Status.State == driver.InDoubt, func() { c.answer.Status.State = driver.Free })
-	}),
-	after("inspect sees the cooldown as free", driver.Inspect, func(c *call) { when(c.closed(), func() { c.answer.Status.State = driver.Free }) }),
-	after("revoke: not shown", driver.Inspect, func(c *call) {
-		when(c.answer.Status.State == driver.Revoked, func() { c.answer.Status.State = driver.Held })
-	}),
 }
 
 // Careful are mistakes of a careful person, who knows the rules: each needs a second request, or a

@@ -82,9 +82,8 @@ func (c *call) mine() *rules.Holder {
 // holds reports whether the owner has a lease, live or not.
 func (c *call) holds() bool { return c.mine().Fence != 0 }
 
-// first is the lease that was granted first, and had that of the state before.
+// first is the lease that was granted first.
 func (c *call) first() *rules.Holder { return holder(c.State, whichever) }
-func (c *call) had() *rules.Holder   { return holder(c.was, whichever) }
 
 func whichever(rules.Holder) bool { return true }
 
