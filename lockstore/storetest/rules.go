@@ -289,8 +289,8 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 		s.join = false
 		orders = append(orders, []step{s, inside}, []step{inside, s})
 	}
-	if s.again {
-		orders = append(orders, []step{steps[0], inside, steps[0]})
+	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted) {
+		orders = append(orders, []step{steps[0], inside, steps[0]}) // the answer is that of the repeat
 	}
 	if got.err != nil {
 		orders = append(orders, steps[1:])
