@@ -166,40 +166,6 @@ func TestWaitLeavesTimeToAnswer(t *testing.T) {
 
 // TestLostReplies loses the store's replies to a request that it carried out.
 func TestLostReplies(t *testing.T) {
-	lost := func(t *testing.T, headers ...string) world {
-		w := newWorld(t)
-		w.store.fail(errLostReply)
-		a := ask(t, w.Service, "PUT", key, thirty, headers...)
-		require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
-		require.Equal(t, "unknown", a.said["code"])
-		require.Equal(t, "1", a.Headers["Retry-After"])
-		w.store.fail(nil)
-		return w
-	}
-	bubble(t, "F23 the replay finds the grant", func(t *testing.T) {
-		w := lost(t, idem, "7")
-		status, err := w.store.plain.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Held, status.State)
-		had := acquire(t, w.Service, key, thirty, idem, "7")
-		require.Equal(t, float64(status.Fence), had.said["fence"])
-		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", had.token()).StatusCode)
-	})
-	bubble(t, "F23 without a key it was abandoned, as soon as the store answered", func(t *testing.T) {
-		w := lost(t)
-		require.Equal(t, lockstore.Free, w.store.state(t, key))
-	})
-	bubble(t, "F23 renew and release are repeated", func(t *testing.T) {
-		w := newWorld(t)
-		token := acquire(t, w.Service, key, thirty).token()
-		for _, method := range []string{"PATCH", "DELETE"} {
-			w.store.fail(errLostReply)
-			a := ask(t, w.Service, method, key, thirty, "Lock-Token", token)
-			require.Equal(t, "unknown", a.said["code"])
-			w.store.fail(nil)
-			require.Less(t, ask(t, w.Service, method, key, thirty, "Lock-Token", token).StatusCode, 300)
-		}
-	})
 	// lostThenDown carries the first request out, loses its reply, and refuses all
 	// later ones.
 	lostThenDown := func(w world) {
@@ -227,25 +193,6 @@ func TestLostReplies(t *testing.T) {
 			require.Equal(t, "unavailable", ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token).said["code"])
 		})
 	}
-	bubble(t, "F23 PUT: nor does a lease that came too late and cannot be given back", func(t *testing.T) {
-		w := newWorld(t)
-		w.store.hook = func(err error) error { // the store is down once it has granted the lock
-			<-time.After(700 * time.Millisecond)
-			w.store.hook = func(error) error { return lockstore.ErrUnavailable }
-			return err
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty))
-		require.Equal(t, "unknown", a.said["code"])
-	})
-	bubble(t, "F23 a store that refuses is known to have done nothing", func(t *testing.T) {
-		w := newWorld(t)
-		w.store.fail(lockstore.ErrUnavailable)
-		require.Equal(t, "unavailable", ask(t, w.Service, "PUT", "shared/other", thirty).said["code"])
-		w.store.fail(lockstore.ErrCorrupt)
-		require.Equal(t, "corrupt", ask(t, w.Service, "PUT", "shared/another", thirty).said["code"])
-	})
 }
 
 // TestClientGone ends the request's context while the store is being asked.
