@@ -183,14 +183,6 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a nil pointer", "a", "b")...))
 		require.Len(t, b.Ran(), 4)
 	})
-	on("another lock's error is an error like any other", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error {
-			t.Error("delayed")
-			return nil
-		}
-		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a inner busy", "a inner lost", "a", "b")...))
-		require.Len(t, b.Ran(), 4)
-	})
 	on("F64 F70 a batch that comes twice at once in one process: each message runs in one of them only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan []string)
 		in := messages("a second", "b second")
@@ -410,11 +402,6 @@ func TestDelay(t *testing.T) {
 		in[0] = received(in[0], "4")
 		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
 	})
-	on("also with a later message whose key cannot be told", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.Occupy(t, "held")
-		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": time.Second, "m3": time.Second},
-			delayed(t, b, nil, ordered("g held", "g nokey", "g a", "h nokey", "h held")...))
-	})
 	on("its error and its panic are logged; the message failed all the same", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		delayed(t, b, errors.New("access denied"), messages("held")...)
@@ -441,21 +428,6 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, delayTime, time.Since(start))
 		require.Equal(t, 1, calls)
 		require.Contains(t, b.lines(t, "m3")[1]["error"], "no time left")
-	})
-	on("F65 one that is slow does not make the answer late", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.Occupy(t, "held")
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-		defer cancel()
-		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
-			select {
-			case <-time.After(500 * time.Millisecond):
-			case <-ctx.Done():
-			}
-			return ctx.Err()
-		}
-		start := time.Now()
-		require.Len(t, b.run(t, ctx, messages(slices.Repeat([]string{"held"}, 100)...)...), 100)
-		require.LessOrEqual(t, time.Since(start), 3*time.Second-answerTime)
 	})
 	for took, called := range map[time.Duration]int{100*time.Millisecond - 2: 1, 100 * time.Millisecond: 0, 130 * time.Millisecond: 0} {
 		on("with 400 ms left it is called if the refusal took less than 100 ms; it took "+took.String(), t, guard.Options{}, func(t *testing.T, b *bench) {
