@@ -199,21 +199,6 @@ func TestOnceHeader(t *testing.T) {
 	}
 }
 
-func TestOnceOptional(t *testing.T) {
-	a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{Optional: true})
-	for range 2 {
-		require.Equal(t, 201, a.send(post("", "")).StatusCode)
-	}
-	require.Equal(t, 2, a.runs)
-	require.Zero(t, a.lock)
-	own := errors.New("own")
-	a.err = idempotency.NoEffect(own)
-	_, err := a.handle.Handle(context.Background(), post("", ""))
-	require.Equal(t, own, err)
-	a.send(func() Request { a.err = nil; return post("k", "") }())
-	require.NotZero(t, a.lock.Fence)
-}
-
 // Which answers are stored, and which are for their own caller only.
 func TestOnceStatuses(t *testing.T) {
 	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
@@ -278,30 +263,6 @@ func TestOnceResolved(t *testing.T) {
 		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
 		require.Equal(t, want, after)
 		require.Equal(t, 1, a.runs)
-	})
-}
-
-func TestOnceWhileItRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
-		own := errors.New("own")
-		a.err = own
-		_, err := a.handle.Handle(context.Background(), post("k", ""))
-		require.Equal(t, own, err)
-		running := a.send(post("k", "another body"))
-		require.Equal(t, http.StatusConflict, running.StatusCode)
-		require.Equal(t, "1", running.Headers["Retry-After"])
-		<-time.After(2 * time.Minute)
-		inDoubt := a.send(post("k", ""))
-		require.Equal(t, http.StatusInternalServerError, inDoubt.StatusCode)
-		require.Contains(t, inDoubt.Body, "nobody knows")
-
-		a.err, a.answer = nil, Response{StatusCode: 200, Body: strings.Repeat("x", 5000)}
-		require.Equal(t, 200, a.send(post("large", "")).StatusCode)
-		gone := a.send(post("large", ""))
-		require.Equal(t, http.StatusInternalServerError, gone.StatusCode)
-		require.Contains(t, gone.Body, "not there to be sent again")
-		require.Equal(t, 2, a.runs)
 	})
 }
 
