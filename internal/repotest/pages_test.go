@@ -159,21 +159,6 @@ func TestDocsAreShort(t *testing.T) {
 	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
 }
 
-// The map in docs/design.md has every folder that a reader sees first.
-func TestDesignNamesEachRoom(t *testing.T) {
-	page, err := fs.ReadFile(repository, "docs/design.md")
-	require.NoError(t, err)
-	for _, dir := range []string{".", "internal"} {
-		entries, err := fs.ReadDir(repository, dir)
-		require.NoError(t, err)
-		for _, e := range entries {
-			if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "build" {
-				assert.True(t, strings.Contains(string(page), e.Name()+"/"), "the map in docs/design.md has no line for %s/%s", dir, e.Name())
-			}
-		}
-	}
-}
-
 var alarm = regexp.MustCompile(`(?m)^  (\w+Alarm):\n`)
 
 // The page has what to do at each alarm.
