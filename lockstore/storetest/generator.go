@@ -103,7 +103,7 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 // next is the next step. Some have another one inside.
 func (g *generator) next(m *comparison, ran []step) step {
 	s := g.alone(m, ran)
-	if m.Inside == nil || g.IntN(3) > 0 || s.kind == driver.AwaitTurn || s.unheard {
+	if m.Inside == nil || !m.virtual || g.IntN(3) > 0 || s.kind == driver.AwaitTurn || s.unheard {
 		return s
 	}
 	other := g.alone(m, ran)
