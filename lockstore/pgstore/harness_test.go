@@ -103,7 +103,6 @@ func virtual(t *testing.T, url string) (h storetest.Harness, table string) {
 		run(t, db, "SELECT setval('"+s+".now', $1)", time.Now().Add(time.Duration(shift.Load())).UnixMicro())
 	}
 	h = harness(t, url, Table(s+".locks"))
-	h.Store.Driver().(*server).sits = true // so nobody waits in the function, where the time of the bubble stands still
 	h.Store = h.Store.WrapDriver(func(d driver.Driver) driver.Driver { return clocked{d.(*server), tick} })
 	h.ShiftClock = func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) }
 	return h, s + ".locks"

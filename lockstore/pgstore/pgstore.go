@@ -206,7 +206,7 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 		}
 	}
 	if a.Outcome == driver.Refused {
-		a.Note = driver.Note(strconv.FormatInt(r.fence, 10)) // what an Await has to go beyond
+		a.Note = note{fence: driver.Fence(r.fence), place: r.place}.text()
 	}
 	for line := range strings.Lines(r.handedOver) {
 		owner, _, _ := strings.Cut(line, " ")
@@ -216,6 +216,24 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 		a.Wake = append(a.Wake, driver.Owner(strings.TrimSpace(line)))
 	}
 	return a, nil
+}
+
+// note is what a waiter has seen: the last fence, and its place.
+type note struct {
+	fence driver.Fence
+	place int
+}
+
+func (n note) text() driver.Note {
+	return driver.Note(strconv.FormatInt(int64(n.fence), 10) + " " + strconv.Itoa(n.place))
+}
+
+func readNote(text driver.Note) (n note, ok bool) {
+	fence, place, _ := strings.Cut(string(text), " ")
+	f, err := strconv.ParseInt(fence, 10, 64)
+	n.fence = driver.Fence(f)
+	n.place, _ = strconv.Atoi(place)
+	return n, err == nil
 }
 
 // forgets reports whether a second attempt of a request, after other owners had the key, may be lost although the

@@ -269,39 +269,6 @@ func TestListen(t *testing.T) {
 	require.Equal(t, route(key), <-heard)
 }
 
-// Who is not woken waits in the function.
-func TestWaitsInTheFunction(t *testing.T) {
-	server := testservers.PostgreSQL(t)
-	db := direct(t, server)
-	create(t, db, DefaultTable, "")
-	holder, waiter := open(t, db, Options{}), open(t, direct(t, server), Options{})
-	lease := acquire(t, holder, request())
-	r := request()
-	r.JoinQueue = true
-	_, err := waiter.Acquire(t.Context(), r)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
-	handedOver := make(chan lockstore.Awaited)
-	go func() {
-		for {
-			a, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: r.Owner})
-			if a.Ask { // it may have been away for longer than its turn
-				a.Lease, err = waiter.Acquire(t.Context(), r)
-			}
-			if err != nil || a.Lease.Fence > 0 {
-				handedOver <- a
-				return
-			}
-		}
-	}()
-	require.Eventually(t, func() bool {
-		var n int
-		require.NoError(t, db.QueryRow("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'").Scan(&n))
-		return n == 1
-	}, time.Minute, time.Millisecond)
-	require.NoError(t, holder.Release(t.Context(), lease))
-	require.Greater(t, (<-handedOver).Lease.Fence, lease.Fence)
-}
-
 // TestTransaction: with StillHeld or Complete an effect is committed once, and only under the lock.
 func TestTransaction(t *testing.T) {
 	server := testservers.PostgreSQL(t)

@@ -88,6 +88,14 @@ BEGIN
 END
 $wait$;
 
+-- The payload of a notification. Only who knows the owner can make it, so the waiter believes it.
+CREATE OR REPLACE FUNCTION lambdalock_locks_news(lock text, owner text, fence bigint, seat integer) RETURNS text LANGUAGE plpgsql AS $news$
+BEGIN
+	RETURN left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16) || ' ' || fence || ' ' || seat || ' ' ||
+		left(encode(sha256(convert_to(lock || E'\n' || owner || ' ' || fence || ' ' || seat, 'UTF8')), 'hex'), 32);
+END
+$news$;
+
 -- The rules: what the answer to a request is, and what the row of the key is after it.
 CREATE OR REPLACE FUNCTION lambdalock_locks_do(
 	version integer, -- of the caller
@@ -95,7 +103,7 @@ CREATE OR REPLACE FUNCTION lambdalock_locks_do(
 	lock text, -- the key
 	me text, -- the owner; '' is an operator
 	mine bigint, -- the fence
-	lasts bigint, -- the TTL in microseconds; await turn: how long it may take
+	lasts bigint, -- the TTL in microseconds
 	most integer, -- MaxHolders
 	info text, -- the holder, for people
 	flag boolean, -- acquire: take a place; resolve: with effect; revoke: at once
@@ -145,9 +153,6 @@ DECLARE
 	news text;
 	rank integer;
 	ending bigint;
-	slept bigint := 0; -- of a waiter
-	moved bigint; -- since when it has its place
-	pause bigint;
 BEGIN
 	IF version <> 1 THEN
 		RAISE EXCEPTION 'the function lambdalock_locks_do is of version 1, and the program of version %', version USING ERRCODE = 'LL001';
@@ -157,17 +162,24 @@ BEGIN
 		IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
 			RAISE EXCEPTION 'this server only reads, so what it knows may be old' USING ERRCODE = 'read_only_sql_transaction';
 		END IF;
-		WHILE kind = 'await turn' LOOP -- a waiter lets time pass, for as long as it has its place
-			rank := at;
-			SELECT array_position(t.queue, me) INTO at FROM lambdalock_locks t WHERE t.key = lock;
-			EXIT WHEN at IS NULL OR slept >= lasts;
-			IF at IS DISTINCT FROM rank THEN moved := slept; END IF;
-			pause := least((slept - moved) / 10 + at * 1000, lasts - slept, 100000);
-			PERFORM pg_sleep(pause / 1000000.0);
-			slept := slept + pause;
-		END LOOP;
 		SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock;
 	ELSE
+		-- Most requests that wait meet one holder, which has a mutex. The rest of the function does the same for them, and takes longer.
+		IF kind = 'acquire' AND flag AND parks = 0 AND mine = 0 THEN
+			UPDATE lambdalock_locks t SET queue = t.queue || me, queue_most = t.queue_most || most, queue_turn = t.queue_turn || parks, queue_channel = t.queue_channel || channel
+				WHERE t.key = lock AND cardinality(t.holders) = 1 AND t.holders[1] IS NOT NULL AND (t.holders[1]).most = 1 AND NOT (t.holders[1]).revoked
+					AND (t.holders[1]).owner NOT IN ('', me) AND (t.holders[1]).fence BETWEEN 1 AND t.fence AND (t.holders[1]).seat BETWEEN 0 AND 63
+					AND (t.holders[1]).ttl < 10000000000000 AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN (t.holders[1]).since AND (t.holders[1]).since + (t.holders[1]).ttl - 1
+					AND t.closed_since IS NULL AND array_position(t.ended, me) IS NULL AND array_position(t.queue, me) IS NULL
+					AND cardinality(t.ended) = cardinality(t.ended_as) AND cardinality(t.queue) < 128 AND '' <> ALL (t.queue)
+					AND ARRAY[cardinality(t.queue_most), cardinality(t.queue_turn), cardinality(t.queue_channel)] = array_fill(cardinality(t.queue), ARRAY[3])
+				RETURNING t.fence, cardinality(t.queue), (t.holders[1]).info, CASE WHEN (t.holders[1]).handed THEN 1 ELSE 2 END,
+					(t.holders[1]).since + (t.holders[1]).ttl - extract(epoch FROM clock_timestamp()) * 1000000
+				INTO fence, place, holder, state, remaining;
+			IF FOUND THEN
+				outcome := 'refused'; RETURN;
+			END IF;
+		END IF;
 		LOOP
 			SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock FOR UPDATE;
 			EXIT WHEN FOUND OR kind NOT IN ('acquire', 'abandon');
@@ -180,6 +192,25 @@ BEGIN
 	END IF;
 	-- Only now: another request may have had the row for a while.
 	now := extract(epoch FROM clock_timestamp()) * 1000000;
+
+	-- The release of a mutex that somebody waits for: the rest does the same, and takes longer.
+	h := l.holders[1];
+	IF kind = 'release' AND h.owner = me AND h.fence = mine AND NOT h.revoked AND h.since <= now AND cardinality(l.holders) = 1 AND l.queue_turn[1] = 0
+			AND l.closed_since IS NULL AND array_position(l.ended, me) IS NULL AND l.fence >= mine AND '' <> ALL (l.queue) AND array_position(l.queue, me) IS NULL
+			AND ARRAY[cardinality(l.queue_most), cardinality(l.queue_turn), cardinality(l.queue_channel)] = array_fill(cardinality(l.queue), ARRAY[3])
+			AND l.queue_most[1] = 1 AND cardinality(l.ended) = cardinality(l.ended_as) THEN
+		l.fence := greatest(l.fence + 1, now);
+		news := lambdalock_locks_news(lock, l.queue[1], l.fence, 0);
+		UPDATE lambdalock_locks t SET fence = l.fence, holders = ARRAY[ROW(l.queue[1], l.fence, 0, 1, now, 2000000, '', true, false, false)::lambdalock_locks_holder],
+			queue = l.queue[2:], queue_most = l.queue_most[2:], queue_turn = l.queue_turn[2:], queue_channel = l.queue_channel[2:],
+			ended = (l.ended || me)[greatest(cardinality(l.ended) - 6, 1):], ended_as = (l.ended_as || ('released ' || mine))[greatest(cardinality(l.ended) - 6, 1):],
+			until = to_timestamp((now + 2000000) / 1000000.0)
+			WHERE t.key = lock;
+		outcome := 'done';
+		handed := concat(l.queue[1], ' ', news, E'\n');
+		IF l.queue_channel[1] <> '' THEN news := pg_notify(l.queue_channel[1], news); END IF;
+		RETURN;
+	END IF;
 
 	-- What cannot be is damaged. What cannot be a queue is none: a queue can only refuse.
 	IF l.fence < 0 OR cardinality(l.ended) <> cardinality(l.ended_as) OR (l.closed_since IS NULL) <> (l.closed_for IS NULL) OR l.closed_for < 0
@@ -365,9 +396,8 @@ BEGIN
 			h := g; grants := false;
 		ELSIF l.queue_turn[1] > 0 THEN
 			wake := concat(wake, g.owner, E'\n');
-		ELSE -- only who knows the owner can make this text, so the waiter believes it
-			news := left(encode(sha256(convert_to(lock, 'UTF8')), 'hex'), 16) || ' ' || g.fence || ' ' || g.seat || ' ' ||
-				left(encode(sha256(convert_to(lock || E'\n' || g.owner || ' ' || g.fence || ' ' || g.seat, 'UTF8')), 'hex'), 32);
+		ELSE
+			news := lambdalock_locks_news(lock, g.owner, g.fence, g.seat);
 			handed := concat(handed, g.owner, ' ', news, E'\n');
 			IF l.queue_channel[1] <> '' THEN news := pg_notify(l.queue_channel[1], news); END IF; -- PERFORM is slower
 		END IF;

@@ -14,12 +14,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// sitTime is how long a waiter that nobody wakes waits in the function. Each of them has a connection then, so a process has one of them. The
-// others read after pauses from shortLook to longLook. A waiter that is woken reads, too, in case that a wake-up got lost, or that the holder died.
+// A waiter that nobody wakes begins with a read every shortLook. The pause is longer with each place before it and with the time
+// that it has waited, up to longLook. One that is woken reads only in case that a wake-up got lost, or that the holder died.
 const (
-	sitTime   = 600 * time.Millisecond
-	sitSlack  = 30 * time.Millisecond
-	shortLook = 20 * time.Millisecond
+	shortLook = 10 * time.Millisecond
 	longLook  = 500 * time.Millisecond
 	wokenLook = 650 * time.Millisecond
 
@@ -36,39 +34,30 @@ const (
 	listenAgain = time.Second
 )
 
-// Await implements driver.Driver. A waiter that nobody wakes waits in the function, which looks at the row again and again. One that is woken, and one
-// for which there is no connection, waits here, and then reads once.
+// Await implements driver.Driver. It waits for a wake-up, if it is woken, or lets a pause pass. Then it reads once.
 func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	began, ask := time.Now(), driver.Answer{Outcome: driver.Ask, Note: r.Note}
-	seen, noNote := strconv.ParseInt(string(r.Note), 10, 64)
+	seen, known := readNote(r.Note)
+	look := min(longLook, time.Duration(max(1, seen.place))*shortLook+r.Elapsed/20)
+	if s.Listen != nil {
+		look = wokenLook
+	}
 	w := s.enter(key, r.Owner)
 	defer s.leave(w)
-	wait, here := driver.Request{Kind: driver.AwaitTurn, Owner: r.Owner}, time.After(0)
-	switch deadline, limited := ctx.Deadline(); {
-	case s.Listen != nil:
-		here = time.After(wokenLook*3/4 + rand.N(wokenLook/2))
-	case !w.sits:
-		look := min(longLook, shortLook+r.Elapsed/20)
-		here = time.After(look*3/4 + rand.N(look/2))
-	case !limited:
-		wait.TTL = sitTime
-	default: // a request that its context ends costs the connection
-		wait.TTL = max(0, min(sitTime, time.Until(deadline)-sitSlack))
-	}
 	select {
 	case news := <-w.news:
 		ttl := driver.Turn - r.Elapsed - trustMargin
-		if noNote != nil || int64(news.fence) <= seen || ttl < driver.LeastTrust {
+		if !known || news.fence <= seen.fence || ttl < driver.LeastTrust {
 			return ask, nil
 		}
 		return driver.Answer{Outcome: driver.Granted, Fence: news.fence, Seat: news.seat, TTL: ttl, Note: r.Note}, nil
-	case <-here:
+	case <-time.After(look*3/4 + rand.N(look/2)):
 	case <-ctx.Done():
 		return driver.Answer{}, ctx.Err()
 	}
 	c := &call{owner: r.Owner, kind: r.Kind, key: key}
 	var got row
-	if err := s.send(ctx, c, s.Table.statement(), s.arguments(wait.Kind.String(), key, c, wait), got.into()...); err != nil {
+	if err := s.send(ctx, c, s.Table.statement(), s.arguments(r.Kind.String(), key, c, driver.Request{}), got.into()...); err != nil {
 		return ask, ctx.Err()
 	}
 	a, err := got.answer(c)
@@ -76,12 +65,17 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 	case err != nil:
 		return driver.Answer{}, err
 	case a.Outcome == driver.NotYet:
-		return driver.Answer{Outcome: driver.NotYet, Note: r.Note}, nil
+		seen.place = got.place
+		a = driver.Answer{Outcome: driver.NotYet, Note: seen.text()}
+		if !known {
+			a.Note = ""
+		}
 	case a.Outcome == driver.Granted && a.TTL-time.Since(began) >= driver.LeastTrust:
 		a.TTL, a.Note = min(a.TTL, driver.Turn), r.Note
-		return a, nil
+	default:
+		a = ask
 	}
-	return ask, nil
+	return a, nil
 }
 
 // wakeUps are the waits of one process. Whoever hands the key over sends a payload: where the waiters of the key are, the fence, the seat,
@@ -90,7 +84,6 @@ type wakeUps struct {
 	lock    sync.Mutex
 	waiters map[string][]*waiter // by route
 	waiting int
-	sits    bool     // one of them waits in the function
 	missed  []string // the last payloads for nobody: the owner may not wait yet
 
 	listens sync.WaitGroup
@@ -104,7 +97,6 @@ type waiter struct {
 	key   string
 	owner driver.Owner
 	news  chan news
-	sits  bool // it waits in the function
 }
 
 // news is a hand-over; fence 0 says that the waiter should ask.
@@ -139,8 +131,7 @@ func (w *waiter) read(payload string) (n news, ok bool) {
 func (s *server) enter(key string, owner driver.Owner) *waiter {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	w := &waiter{key, owner, make(chan news, 1), !s.sits && s.Listen == nil && s.db.Stats().MaxOpenConnections != 1}
-	s.sits = s.sits || w.sits
+	w := &waiter{key, owner, make(chan news, 1)}
 	if s.waiters == nil {
 		s.waiters = map[string][]*waiter{}
 	}
@@ -170,7 +161,6 @@ func (s *server) enter(key string, owner driver.Owner) *waiter {
 func (s *server) leave(w *waiter) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.sits = s.sits && !w.sits
 	at := route(w.key)
 	s.waiters[at] = slices.DeleteFunc(s.waiters[at], func(o *waiter) bool { return o == w })
 	if len(s.waiters[at]) == 0 {
