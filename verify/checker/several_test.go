@@ -110,3 +110,12 @@ release a 5 lost 30 32 0`)
 	require.Empty(t, Sweep(ops, Limits{Repeats: 40 * time.Millisecond}))
 	require.Len(t, Sweep(ops, Limits{}), 1)
 }
+
+// An acquire was granted, its reply was lost, and its repeat came when the lease had ended: meanwhile it had the key.
+func TestAcquireThatWasToldLost(t *testing.T) {
+	ops := severalScript(t, `
+acquire a 0 lost 0 150 100 0/1
+acquire b 0 busy 20 22 100 0/2`)
+	require.Empty(t, Sweep(ops, Limits{Repeats: 40 * time.Millisecond}))
+	require.Len(t, Sweep(ops, Limits{}), 1)
+}

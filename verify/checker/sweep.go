@@ -200,6 +200,8 @@ func refusals(ops []Op, l Limits) (violations []string) {
 					h.end = forever
 				}
 				h.end = max(h.end, op.Return+max(op.TTL, op.Trust)+l.Late)
+			case h == nil && op.Kind == Acquire && op.Outcome == Lost && l.Repeats > 0: // an earlier try of the same call had the key
+				leases[op.Owner] = &lease{most: op.most(), begin: op.Call, end: op.Return}
 			case h != nil && (op.Kind == Release || op.Kind == Abandon) && op.Outcome == OK && l.LateDuplicates == 0:
 				h.end = min(h.end, op.Return)
 			}

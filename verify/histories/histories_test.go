@@ -100,6 +100,9 @@ func TestHistories(t *testing.T) {
 					if f.several {
 						seeds = seeds[:min(2, len(seeds))]
 					}
+					if s.histories > 0 {
+						seeds = seeds[:min(s.histories, len(seeds))]
+					}
 					cell, more := do(t, f, s, seeds, sz)
 					t.Logf("%+v", cell)
 					mu.Lock()

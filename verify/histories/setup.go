@@ -85,6 +85,8 @@ type setup struct {
 	length time.Duration // of a history; it goes on for a while when too little has happened
 	start  func(t *testing.T, f *fault, seed uint64) *system
 	fewer  int // operations of each history at least, if not as many as elsewhere
+	// histories is how many there are at most; 0 is as many as elsewhere. Each new connection to PostgreSQL costs a process.
+	histories int
 
 	// rows are the faults that are made, if not all of them are; the others are as on the set-up like.
 	rows []string
@@ -156,8 +158,8 @@ var setups = []*setup{
 	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: pair(testservers.RedisServer)},
 	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
 	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
-	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres, fewer: 500},
-	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, fewer: 500, like: postgres,
+	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres, fewer: 300, histories: 2},
+	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, fewer: 300, histories: 2, like: postgres,
 		rows: []string{"server paused", "server restarted, data kept", keyMoves}},
 }
 
@@ -409,7 +411,7 @@ func (s *system) sql(t *testing.T, admin, addr string) {
 	}
 	do(schema)
 	do("CREATE TABLE effects (run text PRIMARY KEY, n integer NOT NULL)")
-	s.write = []string{postgres, "COMMIT"} // a key has the name of the set-up
+	s.write = []string{postgres + "/", "COMMIT"} // a key begins with the name of the set-up; so does what begins a connection, without the slash
 	listens := false
 	s.open = func(uint64) opened {
 		var opt pgstore.Options
