@@ -144,6 +144,38 @@ func TestLeaveBeforeAHandOver(t *testing.T) {
 	}
 }
 
+// A writer, which is the first in the queue, goes. Between its read and its write a reader joins behind it: the
+// reader gets the key at once.
+func TestJoinBeforeTheFirstGoes(t *testing.T) {
+	for _, abandons := range []bool{false, true} {
+		bubble(t, fmt.Sprint("F57 abandons ", abandons), func(t *testing.T) {
+			service := fakedynamo.New(table)
+			s := newStore(t, service, 0, dynamostore.Options{})
+			reader := request(time.Minute)
+			reader.MaxHolders, reader.JoinQueue = 3, true
+			_, err := s.Acquire(t.Context(), reader)
+			require.NoError(t, err)
+			writer := join(t, s)
+			reader.Owner = lockstore.NewOwner()
+			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+				if r.Action == "UpdateItem" {
+					service.Fault = nil
+					_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), reader)
+					require.ErrorIs(t, err, lockstore.ErrRefused)
+				}
+				return fakedynamo.Fault{}
+			}
+			if abandons {
+				err = s.Release(t.Context(), lockstore.Lease{Key: key, Owner: writer.Owner})
+			} else {
+				err = s.Leave(t.Context(), key, writer.Owner)
+			}
+			require.NoError(t, err)
+			require.NotZero(t, awaitTurn(t, s, &reader).Fence)
+		})
+	}
+}
+
 // StillHeld knows each of those who share a key, and a transaction whose lease is over is stale. CompleteItem
 // wants a lease that is alone.
 func TestStillHeldOfSeveral(t *testing.T) {
