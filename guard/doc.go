@@ -15,7 +15,7 @@
 //	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
 //	hand-over     the release of one run makes the first in the queue the holder, for a turn
-//	turn          how long a hand-over lasts: lockstore.Turn (2 s), or LeaseRequest.Parked (up to 30 s)
+//	turn          how long a hand-over lasts: lockstore.Turn (2 s), or the time in LeaseRequest.Parked (up to 30 s)
 //	seat          the number of a holder among those who hold a key at once, see WithMaxHolders
 //	poll          to ask the store whether a held key is free
 //	abandon       to give up an acquire whose outcome is unknown: the store frees the key, and
@@ -68,13 +68,13 @@
 //     the store has answered, the work has only what is left of the turn.
 //     These make the lease a full one before the work begins: a run that will complete its key or mark its
 //     start, a cooldown, Acquire, a DoAll with more keys to come, and a run that last asked more than 1.5 s
-//     ago (ZooKeeper) or 1.25 s ago (Datastore, Cosmos DB).
+//     ago (ZooKeeper) or 1.25 s ago (PostgreSQL, Datastore, Cosmos DB).
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called. A run with LeaseRequest.Owner does not: its place is for the next call.
-//   - A run that dies while it waits delays those behind it by one turn: 2 s, up to 3 s on ZooKeeper and
-//     Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
+//   - A run that dies while it waits delays those behind it by one turn: 2 s, up to 3 s on PostgreSQL,
+//     ZooKeeper and Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If the answers

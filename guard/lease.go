@@ -40,14 +40,14 @@ type LeaseRequest struct {
 
 	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
 	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that it has no
-	// place. A place that the owner has from a call without Parked stays as it is, and nobody wakes it.
+	// place. If the owner has a place from a call without Parked, this place stays as it is, and nobody wakes the owner.
 	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
 	// Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to call again: only this
 	// call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
 	// after a time of its own. It keeps its place if it calls before its turn is over.
 	//
-	// Parked needs Owner, Address, a Wait of 0, and a store that has parked places: DynamoDB, Redis or
-	// memstore. Otherwise the error is *LockInvalid.
+	// Parked needs Owner, Address, a Wait of 0, and a store that has parked places: DynamoDB, Redis,
+	// PostgreSQL or memstore. Otherwise the error is *LockInvalid.
 	Parked  time.Duration
 	Address lockstore.Address
 

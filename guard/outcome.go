@@ -19,7 +19,7 @@ const (
 	OutcomeLost        Outcome = "lost"        // the lease was lost before the work returned
 	OutcomeBusy        Outcome = "busy"        // the lock did not become free in time, see Report.State
 	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
-	OutcomeInvalid     Outcome = "invalid"     // the key cannot be locked
+	OutcomeInvalid     Outcome = "invalid"     // the request is wrong, see LockInvalid
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
 	OutcomeUnavailable Outcome = "unavailable" // the store gave no clear answer in time, or a lease was lost before the work
 	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease or a place that nobody uses

@@ -35,7 +35,7 @@ type Report struct {
 	// ReleaseErr says why the lock may not be free now: a release or an abandon
 	// failed. Then the lease ends by its TTL. If the work was marked as started
 	// (OnceOptions.MarkStarted), the key is in doubt after that. ReleaseErr is also set if the run could
-	// not leave the key's queue. Then its place may delay others by one lockstore.Turn.
+	// not leave the key's queue. Then its place may delay others by one turn.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends

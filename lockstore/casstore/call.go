@@ -295,7 +295,7 @@ func (c *call) write(v view, next rules.State) (view, error) {
 	return written, nil
 }
 
-// failed is the error of a call whose entry is not corrupt: when a write was sent, its outcome is unknown.
+// failed is the error of a call that has got no answer from the KV: when a write was sent, its outcome is unknown.
 func (c *call) failed(err error) error {
 	name := c.store.opt.Name
 	if !c.sent {

@@ -48,7 +48,7 @@
 //	a refusal because the key is in doubt     2: one is a write
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
-//	Leave, Revoke                             2
+//	Leave, Revoke                             2; a Leave that finds no place 1
 //	takeover, also of a key kept for others   3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none

@@ -59,11 +59,11 @@ type KV interface {
 
 // Waker is implemented by a KV that can wake a waiter up. If the KV is no Waker, the store reads
 // the entry much more often while a run waits. Wake-ups may get lost. A Listen that takes
-// long delays the first read by at most 250 ms. A Wake that takes long delays a release by at most
-// 100 ms: then its context ends.
+// long delays the first read by at most 250 ms. A Wake that takes long delays a release until it
+// returns: its context ends after 100 ms.
 type Waker interface {
-	// Listen begins to listen for wake-ups of an owner. woken is closed at the first Wake after Listen has
-	// returned, at the latest; it may be closed without a Wake. The store calls stop once.
+	// Listen begins to listen for wake-ups of an owner. woken is closed by the first Wake after Listen has
+	// returned. It may be closed before that, too, and without a Wake. The store calls stop once.
 	Listen(ctx context.Context, key, owner string) (woken <-chan struct{}, stop func(), err error)
 
 	// Wake wakes the owner if it listens, in this process or in another one.

@@ -49,11 +49,12 @@ BEGIN
 END
 $do$;
 
--- For people: who holds which key, without the owners, which are secret.
+-- For people: who holds which key or has left it in doubt, without the owners, which are secret.
 CREATE OR REPLACE VIEW lambdalock_locks_held AS
 	SELECT l.key, h.fence, h.seat, h.info AS holder, to_timestamp((h.since + h.ttl) / 1000000.0) AS until, h.handed, h.revoked, h.started,
 		cardinality(l.queue) AS waiting
-	FROM lambdalock_locks l, unnest(l.holders) h;
+	FROM lambdalock_locks l, unnest(l.holders) h
+	WHERE h.started OR h.since + h.ttl > extract(epoch FROM clock_timestamp()) * 1000000;
 
 -- How long a request waits at most if nobody asks for anything: in all, and for the holders alone. It may be granted now if the
 -- first is not above 0. mosts and turns are of the places before it; opens is when a closed key opens.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -62,8 +63,12 @@ func move(ctx context.Context, db *sql.DB, t Transfer) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", t.From, err)
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE accounts SET cents = cents + $2 WHERE id = $1", t.To, t.Cents); err != nil {
+	added, err := tx.ExecContext(ctx, "UPDATE accounts SET cents = cents + $2 WHERE id = $1", t.To, t.Cents)
+	if err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", t.To, err)
+	}
+	if n, err := added.RowsAffected(); err != nil || n != 1 {
+		return Receipt{}, fmt.Errorf("account %q: %d rows: %w", t.To, n, cmp.Or(err, sql.ErrNoRows))
 	}
 	result, err := idempotency.Prepare(ctx, receipt)
 	if err != nil {
