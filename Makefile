@@ -71,7 +71,7 @@ test-others:
 	tests examples/etcdstore -parallel 32 ./...; \
 	tests lockstore/pgstore ./...; \
 	tests examples/sqlfence ./...; \
-	tests examples/counter ./...; \
+	tests examples/otherstores ./...; \
 	tests examples/own-function ./...; \
 	tests examples/webserver ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }

@@ -50,8 +50,8 @@ var layers = []struct {
 	{"functions/withdraw/without", []string{"boot", "guard", "guard/httpapi", "lockstore", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
 	// Samples that are in no template.
-	{"examples/counter/internal/*", []string{"lockstore"}},
-	{"examples/counter/...", []string{"examples/counter", "examples/counter/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
+	{"examples/otherstores/internal/*", []string{"lockstore"}},
+	{"examples/otherstores/...", []string{"examples/otherstores", "examples/otherstores/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
 	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
@@ -283,7 +283,7 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 }
 
 // withOpeners are the folders whose mains hand openers to boot.
-var withOpeners = []string{"functions/*", "internal/size/probe/*", "examples/counter/*"}
+var withOpeners = []string{"functions/*", "internal/size/probe/*", "examples/otherstores/*"}
 
 // hiddenStores finds stores that a function, or a probe of internal/size with one
 // store, links and its main does not name. casstore is a part of other stores.

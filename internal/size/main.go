@@ -81,7 +81,7 @@ func run(ctx context.Context, out io.Writer) (over bool, err error) {
 	}
 	defer os.RemoveAll(dir)
 	var binaries []binary
-	modules, err := filepath.Glob("examples/counter/*/main.go") // with the stores that are modules of their own
+	modules, err := filepath.Glob("examples/otherstores/*/main.go") // with the stores that are modules of their own
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-module github.com/lambdalock/lambdalock/examples/counter
+module github.com/lambdalock/lambdalock/examples/otherstores
 
 go 1.26.0
 
