@@ -53,7 +53,7 @@ func TestVirtualTime(t *testing.T) {
 // replays one seed.
 func TestRuleBook(t *testing.T) {
 	url := testservers.PostgreSQL(t)
-	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 2000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
+	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 1000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
 }
 
 func inBubble(url string) func(*testing.T) storetest.Harness {
