@@ -89,7 +89,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 	}{
 		"nonsense":                                     {"--store, LOCK_URL: lockstore: the store's URL cannot be read", exit.Config},
 		"redis://:hunter2@[::1":                        {"--store, LOCK_URL: lockstore: the store's URL cannot be read", exit.Config},
-		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
+		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, postgres, postgresql, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
 		"zookeeper://127.0.0.1:1":                      {"connection refused", exit.Unavailable},
 		"redis://127.0.0.1:1":                          {"connection refused", exit.Unavailable},
 		"redis://:hunter2@" + guarded.Addr():           {"WRONGPASS", exit.Permission},

@@ -294,7 +294,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		text   string
 		status int
 	}{
-		"etcd://127.0.0.1":                                                 {`no store for the scheme "etcd"; linked here: dynamodb, elasticache, memory, redis,`, exit.Config},
+		"etcd://127.0.0.1":                                                 {`no store for the scheme "etcd"; linked here: dynamodb, elasticache, memory, postgres,`, exit.Config},
 		"redis://:hidden@" + nobody:                                        {"connection refused", exit.Unavailable},
 		"redis://:hidden@" + guarded.Addr():                                {"WRONGPASS", exit.Permission},
 		"redis://" + guarded.Addr():                                        {"NOAUTH", exit.Permission},
