@@ -187,7 +187,8 @@ func (r *run) try(a *attempt) (Outcome, error) {
 }
 
 // notGranted is the answer when the time to ask is over. If the store refused the lock less than 5 s ago,
-// the answer is busy, although the last request failed: an overloaded pool or store drops requests.
+// and no answer was lost since, the answer is busy, although the last request failed: an overloaded pool or store
+// drops requests.
 func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 	if cause := r.callerGone(); cause != nil {
 		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}

@@ -42,8 +42,8 @@ type Completion struct {
 
 // DoOnce is Do for work that must not be repeated: it stores the result of the work in the key's
 // entry. Package idempotency is built on it. A run that finds the key completed or in doubt does
-// not wait: its work does not run, and k.Refused says how the run ends. A run that waits
-// while another works gets the result within about two seconds after it is stored.
+// not wait: its work does not run, and k.Refused says how the run ends. While
+// another run works, a run with Wait waits, and gets the result at most about two seconds after it is stored.
 //
 // The write that stores the result is the one that ends the lease. After the work it may take
 // as long as MaxHold, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it

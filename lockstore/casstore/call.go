@@ -63,7 +63,7 @@ func (c *call) do() (driver.Answer, error) {
 		next, changed, a, basis := c.decide(v, c.Request)
 		switch {
 		case basis == rules.OnStamp && !v.own:
-			v, err = c.write(v, v.State) // as it is, for the service's stamp
+			v, err = c.write(v, v.State) // the same state, for the service's stamp
 		case basis == rules.OnFreshRead && !v.fresh:
 			v, err = c.read(true)
 		case !changed:
@@ -106,8 +106,8 @@ func (c *call) start() (view, error) {
 }
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
-// that this request goes at once. The pause grows slowly, and to ten round trips at most: many that
-// came later pass one that pauses for long. What protects renewals is the method yields, not this pause.
+// that this request goes at once. The pause grows slowly, and to ten round trips at most: during a
+// long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	c.conflicts++
 	if !c.first(v) {
@@ -172,7 +172,7 @@ func (c *call) status(v view) driver.Status {
 	return a.Status
 }
 
-// certain looks again at a Lost after a conflict, because an earlier copy of the write may have been
+// certain judges a Lost that comes after a conflict: an earlier copy of the write may have been
 // applied. It returns an error if nobody knows. If the entry shows that a copy of a Revoke was applied, it
 // returns the answer of that copy.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {

@@ -9,8 +9,8 @@
 // changed it meanwhile. An entry has the whole state of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
-// granted or renewed it. To take the key over from another owner, the store first writes the entry
-// unchanged, for its time. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew
+// granted or renewed it. To take the key over from another owner, the store first writes the state
+// as it is, for its time: only the count of the writes grows. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew
 // or later. The holder trusts its lease for TTL - Margin from before its own write.
 //
 // A release hands the key to the first in the queue, for one lockstore.Turn. The
@@ -21,14 +21,14 @@
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for three things: "this acquisition has ended", which stays so; the refusal of an
+//   - Any read is enough for three things: "this acquisition has ended", because that never changes back; the refusal of an
 //     Acquire, unless the reason is "in doubt"; and a change that does not depend on the time, because it is
 //     applied to the entry that was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
 //     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
 //   - These need the stamp of a write of this call: a takeover, the turn in a queue, the trusted time that
 //     a repeated Acquire gets, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has
-//     a result, and an Acquire if a lease begins in the future. First the store writes the entry as it is. The
+//     a result, and an Acquire if a lease begins in the future. First the store writes the state as it is. The
 //     WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
@@ -52,8 +52,8 @@
 //	takeover, also of a key kept for others   3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          for short work whose owner last asked at most 1.5 s ago,
-//	                                          less the Margin
+//	                                          for short work whose owner was refused at most
+//	                                          1.5 s - Margin before
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
@@ -266,8 +266,8 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 }
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
-// the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts for a Turn
-// from when that Acquire was sent at least, however long this Await takes. A lease that begins earlier may be over.
+// the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts at
+// least until a Turn after that Acquire was sent, however long this Await takes. A lease that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

@@ -130,7 +130,8 @@ func alone[T any](all []kept[T], none *bool) (its []T) {
 	return its
 }
 
-// queue is empty if it is damaged. That is safe: a queue refuses locks, and grants none that the leases forbid.
+// queue is read as empty if it is damaged. That is safe: a queue can only refuse a lock, so without it nothing is
+// granted that the leases forbid.
 type queue []kept[waiter]
 
 // UnmarshalJSON implements json.Unmarshaler.
