@@ -71,7 +71,9 @@ func (s *server) send(ctx context.Context, c *call, statement string, args []any
 		err = one(ctx, prepared{stmt}, "", args, into)
 		if code := sqlState(err); code == "26000" || code == "0A000" { // the session or the function has changed
 			s.mu.Lock()
-			s.stmt = nil
+			if s.stmt == stmt {
+				s.stmt = nil
+			}
 			s.mu.Unlock()
 			_ = stmt.Close()
 		}

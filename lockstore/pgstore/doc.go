@@ -25,7 +25,9 @@
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON lambdalock_locks_address TO app          for parked places
 //	GRANT SELECT ON lambdalock_locks_held TO people                                  who holds which key; it has no owner
 //
-// Who may read lambdalock_locks knows the owners, and can release their leases.
+// Who may read lambdalock_locks knows the owners, and can release their leases. So does who reads a log of the server that
+// has the parameters of statements: set log_parameter_max_length = 0. If search_path has several schemas, name the schema
+// in the parameter table, or two programs may use two tables. Nobody else may create objects in these schemas.
 //
 // # Connections
 //
@@ -70,7 +72,9 @@
 // ends.
 //
 // The isolation level is READ COMMITTED. In REPEATABLE READ or SERIALIZABLE the call fails with SQLSTATE 40001 if
-// the row has changed since the transaction's first statement, by a renewal for example.
+// the row has changed since the transaction's first statement, by a renewal for example, and matches
+// lockstore.ErrLost if there was no row. A savepoint in front of the call must not be rolled back to: that gives
+// the row free, although the call has returned nil.
 //
 // # Consistency
 //

@@ -19,7 +19,7 @@ const pageSize = 500
 func (s *server) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
 	statement := "SELECT l.key, " + columns + " FROM (SELECT key FROM " + string(s.Table) +
 		" WHERE key > $13 AND starts_with(key, $14) ORDER BY key LIMIT $15) l, LATERAL " +
-		string(s.Table) + "_do($1, $2, l.key || $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ORDER BY l.key"
+		string(s.Table) + "_do(" + parameters("l.key || ") + ") ORDER BY l.key"
 	for last := ""; ; {
 		p := driver.Page{Requests: 1}
 		c := &call{}
@@ -53,7 +53,10 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 // Extent implements driver.Lister by what the server knows of the table since it has last looked.
 func (s *server) Extent(ctx context.Context) (e driver.Extent, err error) {
 	err = s.read(ctx, "SELECT greatest(reltuples::bigint, 0), pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
-	return e, err
+	if err != nil {
+		return driver.Extent{}, err // the statement may go on, and set e
+	}
+	return e, nil
 }
 
 // read is for a statement that only reads.
@@ -91,6 +94,14 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 	find(isolation != "read committed", "default_transaction_isolation is "+isolation+": requests that meet for one key fail, and have to be repeated", "set it to read committed for this role")
 	find(commit == "off" || flush == "off", "synchronous_commit or fsync is off: after a crash the server may not know its last leases and results, and then two owners may hold the same key", "set both to on")
 	find(idle == "0", "idle_in_transaction_session_timeout is 0: a program that stops in a transaction with StillHeld or Complete, as a frozen Lambda environment does, keeps the row of its key locked", "set it for the role, to some seconds more than its longest transaction waits")
+	if comment == tableComment && sees && inserts && updates && !reads {
+		_, err := s.Do(ctx, "check", driver.Request{Kind: driver.Inspect})
+		missing := errors.Is(err, lockstore.ErrCorrupt) || sqlState(err) == "42501"
+		find(missing, fmt.Sprintf("every request fails: %v", err), "run the statements of pgstore.Schema in this database, and let this role execute its functions")
+		if err != nil && !missing {
+			return nil, err
+		}
+	}
 	return all, nil
 }
 
@@ -112,9 +123,12 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 
 func (s *server) park(ctx context.Context, kind driver.Kind, key string, owner driver.Owner, address driver.Secret, d time.Duration) (taken driver.Secret, err error) {
 	c := &call{key: key, kind: kind, owner: owner}
-	err = s.send(ctx, c, "SELECT "+string(s.Table)+"_park($1, $2, $3, $4)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
+	err = s.send(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::bytea, $4::bigint)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
 	if err == nil && taken == nil && address == nil && c.repeated() {
 		err = fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
 	}
-	return taken, err
+	if err != nil {
+		return nil, err // the statement may go on, and set taken
+	}
+	return taken, nil
 }

@@ -150,8 +150,11 @@ func TestRefusals(t *testing.T) {
 
 	run(t, db, "DROP FUNCTION lambdalock_locks_do")
 	check("no function", db, lockstore.ErrCorrupt, "pgstore.Schema")
-	run(t, db, "DROP TABLE lambdalock_locks CASCADE; CREATE TABLE lambdalock_locks (key text)")
 	findings, err := open(t, db, Options{}).Check(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(findings), "every request fails")
+	run(t, db, "DROP TABLE lambdalock_locks CASCADE; CREATE TABLE lambdalock_locks (key text)")
+	findings, err = open(t, db, Options{}).Check(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(findings), "no table of locks")
 }
@@ -301,9 +304,9 @@ func TestTransaction(t *testing.T) {
 	tx := begin(first)
 	require.NoError(t, StillHeld(t.Context(), tx, first))
 	// The holder stops here for longer than its lease. Nobody is granted the key until its transaction has ended.
-	pass(2 * time.Minute)
 	granted := make(chan lockstore.Lease)
 	next := request()
+	next.JoinQueue = true
 	go func() {
 		lease, err := s.Acquire(t.Context(), next)
 		if err != nil {
@@ -316,6 +319,7 @@ func TestTransaction(t *testing.T) {
 		return n
 	}
 	require.Eventually(t, func() bool { return waiting() == 1 }, time.Minute, time.Millisecond)
+	pass(2 * time.Minute)
 	require.NoError(t, tx.Commit())
 	second := <-granted
 	effects(1)
@@ -356,6 +360,16 @@ func TestTransaction(t *testing.T) {
 	require.True(t, ok, "%v", err)
 	require.Equal(t, "done", string(refused.Result))
 	effects(2)
+
+	// Work that has started and ends after its lease: then nothing keeps the row for ever.
+	pass(2 * time.Minute)
+	late := acquire(t, s, request())
+	require.NoError(t, s.MarkStarted(t.Context(), late))
+	pass(2 * time.Minute)
+	require.NoError(t, s.Complete(t.Context(), late, nil, time.Minute))
+	var ends bool
+	require.NoError(t, db.QueryRow("SELECT isfinite(until) FROM lambdalock_locks WHERE key = $1", key).Scan(&ends))
+	require.True(t, ends)
 
 	// Several holders: each holds the key still, and none completes it.
 	pass(2 * time.Minute)

@@ -168,7 +168,7 @@ BEGIN
 		-- Most requests that wait meet one holder, which has a mutex. The rest of the function does the same for them, and takes longer.
 		IF kind = 'acquire' AND flag AND parks = 0 AND mine = 0 THEN
 			UPDATE lambdalock_locks t SET queue = t.queue || me, queue_most = t.queue_most || most, queue_turn = t.queue_turn || parks, queue_channel = t.queue_channel || channel
-				WHERE t.key = lock AND cardinality(t.holders) = 1 AND t.holders[1] IS NOT NULL AND (t.holders[1]).most = 1 AND NOT (t.holders[1]).revoked
+				WHERE t.key = lock AND cardinality(t.holders) = 1 AND t.holders[1] IS NOT NULL AND (t.holders[1]).most = 1 AND NOT (t.holders[1]).revoked AND NOT (t.holders[1]).started
 					AND (t.holders[1]).owner NOT IN ('', me) AND (t.holders[1]).fence BETWEEN 1 AND t.fence AND (t.holders[1]).seat BETWEEN 0 AND 63
 					AND (t.holders[1]).ttl < 10000000000000 AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN (t.holders[1]).since AND (t.holders[1]).since + (t.holders[1]).ttl - 1
 					AND t.closed_since IS NULL AND array_position(t.ended, me) IS NULL AND array_position(t.queue, me) IS NULL
@@ -177,9 +177,11 @@ BEGIN
 				RETURNING t.fence, cardinality(t.queue), (t.holders[1]).info, CASE WHEN (t.holders[1]).handed THEN 1 ELSE 2 END,
 					(t.holders[1]).since + (t.holders[1]).ttl - extract(epoch FROM clock_timestamp()) * 1000000
 				INTO fence, place, holder, state, remaining;
-			IF FOUND THEN
+			IF FOUND AND remaining > 0 THEN
 				outcome := 'refused'; RETURN;
 			END IF;
+			-- Another request had the row for so long that the lease is over: the owner has its place, and the rest decides.
+			fence := NULL; place := NULL; holder := NULL; state := NULL; remaining := NULL;
 		END IF;
 		LOOP
 			SELECT * INTO l FROM lambdalock_locks t WHERE t.key = lock FOR UPDATE;
@@ -453,6 +455,7 @@ BEGIN
 	IF changed AND kind NOT IN ('inspect', 'await turn') THEN
 		at := greatest(cardinality(l.ended) - 7, 1);
 		ending := greatest(now, l.closed_since + l.closed_for);
+		doubt := false; -- the started work may have ended by this request
 		FOREACH o IN ARRAY l.holders LOOP
 			ending := greatest(ending, o.since + o.ttl); doubt := doubt OR o.started;
 		END LOOP;

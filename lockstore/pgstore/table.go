@@ -45,7 +45,13 @@ func (t Table) validate() error {
 
 // statement is that of all requests.
 func (t Table) statement() string {
-	return "SELECT " + columns + " FROM " + string(t) + "_do($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
+	return "SELECT " + columns + " FROM " + string(t) + "_do(" + parameters("") + ")"
+}
+
+// parameters are those of the function, with their types: otherwise a function of the same name that another role has made for
+// other types could be called. key is put in front of the third, the key.
+func parameters(key string) string {
+	return "$1::integer, $2::text, " + key + "$3::text, $4::text, $5::bigint, $6::bigint, $7::integer, $8::text, $9::boolean, $10::bigint, $11::text, $12::bytea"
 }
 
 // Schema is Table.Schema.
@@ -57,7 +63,8 @@ func Schema(table string) (string, error) { return Table(table).Schema() }
 // committed only if no other owner has been granted the key. Call it last, just before Commit: other requests
 // for the key wait for the end of the transaction, and so does the renewal of this lease.
 //
-// The error matches lockstore.ErrLost if the lease has ended. Roll the transaction back after every error.
+// The error matches lockstore.ErrLost if the lease has ended. Roll the transaction back after every error. Do not call it behind a
+// savepoint: to roll back to that would give the row free.
 func (t Table) StillHeld(ctx context.Context, tx *sql.Tx, lease lockstore.Lease) error {
 	if err := lockstore.ValidateResolveNoEffect(lease.Key, lease.Fence); err != nil {
 		return err
