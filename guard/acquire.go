@@ -241,8 +241,8 @@ func (r *run) startsAtOnce(a *attempt) bool {
 	return true
 }
 
-// slowed is how long a run without a place pauses at least, when its last call took d: a store that
-// answers slowly has too many who ask.
+// slowed is how far apart the requests of a run without a place are at least, when its last call took d: a store
+// that answers slowly has too many who ask.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
 // callerGone says why nobody waits for this run any more; nil while somebody does.

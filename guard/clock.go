@@ -22,7 +22,7 @@ func systemClock() func() instant {
 // readings, the longer time counts. So it understates what has passed only if both clocks do: if the process
 // stood still and the wall clock was set back between the same two readings.
 //
-// It compares each reading with the last one and not with the start alone. Otherwise a wall clock that was
+// It compares each reading with the last change and not with the start alone. Otherwise a wall clock that was
 // set back would hide a later freeze. And if a wall clock that was ahead is set right during a lease, time
 // that has passed could no longer count.
 type clock struct {

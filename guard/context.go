@@ -22,7 +22,7 @@ type window struct {
 	cleans bool    // the run around had lost its lease before this one began
 	tracer interface{ trace(Phase, error) }
 
-	mu    sync.Mutex    // guards the fields below, and of the run what its goroutines share: counts of its report, lease, handed, wakes.under
+	mu    sync.Mutex    // guards the fields below, and these of the run: counts of its report, lease, handed, wakes.under
 	timer *time.Timer   // nil until somebody waits for Done
 	stop  time.Duration // end of the time for the work; math.MaxInt64 without a lease
 	trust time.Duration // end of the trust in the lease

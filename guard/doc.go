@@ -77,9 +77,9 @@
 //     ZooKeeper and Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If the answers
-//     take long, it does both less often: after an answer that took d it pauses for at least 4 d, or
-//     2 s if that is less. Runs without a place have no order.
+//   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If an answer
+//     takes d, both come less often: from one request for a place to the next pass at least 4 d, or 2 s if
+//     that is less. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
@@ -91,7 +91,7 @@
 // asks again after a time of its own. lockctl wakes with the rights of its user.
 //
 // A run does not wait for a key in doubt. If a key is completed or in a cooldown, a run of Do, DoAll
-// or Acquire waits if the key is sure to be free in time. DoOnce and WithCooldown do not wait for it.
+// or Acquire waits if the key is sure to open in time. DoOnce and WithCooldown do not wait for it.
 //
 // # The trust window
 //
@@ -116,7 +116,8 @@
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
-// that time has passed. At each check the guard uses the clock on which more time has passed since the last check.
+// that time has passed. At each check the clock counts on which more time has passed since the last check;
+// differences below 10 ms do not.
 // The guard checks the clocks
 //
 //   - whenever the work asks its context (Err, Done),
@@ -163,8 +164,9 @@
 //
 //	time left when Do is called   renewals
 //	up to 59 s                    none, on all stores here
-//	60 s, Redis and ZooKeeper     none
-//	60 s, other services          one after 20 s, if the work still runs: the trusted time is 250 ms less
+//	60 s, Redis, PostgreSQL,
+//	ZooKeeper                     none
+//	60 s, the cloud services      one after 20 s, if the work still runs: the trusted time is 250 ms less
 //	longer                        one every 20 s. The last one is sent when 40 s to 60 s are left:
 //	                              the lease then lasts until the end of the time
 //

@@ -17,7 +17,7 @@ type Report struct {
 
 	Outcome Outcome
 	Err     error           // what Do returned
-	State   lockstore.State // of the key in the last answer that kept the run waiting; Free if there was none
+	State   lockstore.State // of the key in the last answer that refused the lock; Free if there was none
 
 	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
 	Seat          int             // of the lease, see Lock.Seat
@@ -26,7 +26,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run wanted a place in the key's queue and had none when its wait ended
-	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it went to the end of the queue
+	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
 	Woken         int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a run that waits for its turn calls many times

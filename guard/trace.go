@@ -16,7 +16,7 @@ const (
 	PhaseGranted     Phase = "granted"      // the run has the lock, and the work has not begun
 	PhaseRenewed     Phase = "renewed"      // the lease is renewed
 	PhaseRenewFailed Phase = "renew failed" // a renewal failed; while the lease can be trusted, the guard tries again
-	PhaseLost        Phase = "lost"         // the lease is lost, and the work's context is cancelled
+	PhaseLost        Phase = "lost"         // the lease was lost under the work, perhaps at its end
 )
 
 // TraceEvent is what Options.Trace is told.

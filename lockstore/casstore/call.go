@@ -199,8 +199,8 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 // wakeTime bounds the wake-ups of a call.
 const wakeTime = 100 * time.Millisecond
 
-// wake wakes who has been handed the key. The write is done: a wake-up that fails costs the
-// waiter the time until it looks for itself. One that hangs must not take the caller's time.
+// wake wakes the owners that were handed the key. The write is done: a wake-up that fails costs the
+// waiter the time until it looks for itself. One that hangs takes wakeTime of the caller's time at most.
 func (c *call) wake(owners []driver.Owner) {
 	w, ok := c.store.kv.(Waker)
 	if !ok {
