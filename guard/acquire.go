@@ -186,8 +186,8 @@ func (r *run) try(a *attempt) (Outcome, error) {
 	}
 }
 
-// notGranted is the answer when the time to ask is over. If the store refused the lock less than 5 s ago,
-// and no answer was lost since, the answer is busy, although the last request failed: an overloaded pool or store
+// notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
+// the way, and no answer was lost, the answer is busy, although the last request failed: an overloaded pool or store
 // drops requests.
 func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 	if cause := r.callerGone(); cause != nil {

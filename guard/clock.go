@@ -18,8 +18,8 @@ func systemClock() func() instant {
 	}
 }
 
-// clock measures time. If the two local clocks differ by more than clockNoise about the time between two
-// readings, the longer time counts. So it understates what has passed only if both clocks do: if the process
+// clock measures time. If the difference of the two local clocks has changed by more than clockNoise, the
+// longer time counts. So it understates what has passed only if both clocks do: if the process
 // stood still and the wall clock was set back between the same two readings.
 //
 // It compares each reading with the last change and not with the start alone. Otherwise a wall clock that was

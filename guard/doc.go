@@ -68,7 +68,7 @@
 //     the store has answered, the work has only what is left of the turn.
 //     These make the lease a full one before the work begins: a run that will complete its key or mark its
 //     start, a cooldown, Acquire, a DoAll with more keys to come, and a run whose last refusal is more than
-//     1.5 s (ZooKeeper) or 1.25 s (Datastore, Cosmos DB, PostgreSQL with Options.Listen) old.
+//     1.5 s (ZooKeeper) or 1.25 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen) old.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is

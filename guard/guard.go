@@ -178,7 +178,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 }
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
-// What needs n = 1 refuses this guard, see below; all else takes it.
+// With n above 1 what needs a lock of its own refuses this guard, see below; all else takes it.
 // n counts the holders of all programs. If they ask for different numbers, the limit is the smallest: of those
 // who hold the key, of those in the queue before, and of the one who asks. So a deployment that changes n is
 // safe; and if writers ask for 1 and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting

@@ -17,7 +17,7 @@ type Report struct {
 
 	Outcome Outcome
 	Err     error           // what Do returned
-	State   lockstore.State // of the key in the last answer that refused the lock; Free if there was none
+	State   lockstore.State // of the key in the last refusal or later read; Free if there was none
 
 	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
 	Seat          int             // of the lease, see Lock.Seat
@@ -40,7 +40,7 @@ type Report struct {
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
 	// by its TTL; then the work may run again, or the key is in doubt. If Completion.Substitute or
-	// another note is stored, a repeat does not run, and gets no result.
+	// another note is stored, the work of a repeat does not run, and it gets no result.
 	CompleteErr error
 
 	// WakeErr says why parked owners were not woken. Each asks again after a time of its own. A key that was

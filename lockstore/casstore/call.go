@@ -200,7 +200,8 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 const wakeTime = 100 * time.Millisecond
 
 // wake wakes the owners that were handed the key. The write is done: a wake-up that fails costs the
-// waiter the time until it looks for itself. One that hangs takes wakeTime of the caller's time at most.
+// waiter the time until it looks for itself. One that hangs delays the caller until it returns:
+// its context ends after wakeTime.
 func (c *call) wake(owners []driver.Owner) {
 	w, ok := c.store.kv.(Waker)
 	if !ok {

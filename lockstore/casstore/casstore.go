@@ -69,7 +69,7 @@
 // key that is free, that nobody waits for and that nobody will use in the next minute, unless the
 // documentation of the store forbids it.
 //
-// An entry is JSON behind a mark and a checksum. A field that this version does not know, of the
+// An entry is JSON behind a name of the format and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
 // while both are in use. Each process keeps in memory its last write of each key, for at most
 // 1,024 keys, but not of a key that is completed or in a cooldown. For an owner that was handed the key
