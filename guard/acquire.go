@@ -299,7 +299,7 @@ const mostNotYet = 1000
 // the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
 // or starts under the lease that was handed over. If the store says within 50 ms that it is the owner's
 // turn, it may be wrong. So the run pauses before it returns, if two waits in a row ended within 50 ms, or one
-// with an error.
+// that failed did.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {

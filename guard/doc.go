@@ -67,8 +67,8 @@
 //     guard makes it a full one; if less than 1 s of trust is left, it does so at once. Until
 //     the store has answered, the work has only what is left of the turn.
 //     These make the lease a full one before the work begins: a run that will complete its key or mark its
-//     start, a cooldown, Acquire, a DoAll with more keys to come, and a run whose last refusal is more than
-//     1.5 s (ZooKeeper) or 1.25 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen) old.
+//     start, a cooldown, Acquire, a DoAll with more keys to come, and a run whose last refusal is about
+//     1.5 s old or older (ZooKeeper), or 1.25 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen).
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
@@ -116,8 +116,8 @@
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
-// that time has passed. At each check the clock counts on which more time has passed since the last check;
-// differences below 10 ms do not.
+// that time has passed. At each check the clock counts on which more time has passed; differences
+// that add up to less than 10 ms do not count.
 // The guard checks the clocks
 //
 //   - whenever the work asks its context (Err, Done),

@@ -183,7 +183,8 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // DoAll or DoOnce that had a lease already, Report.ReleaseErr says if that lease may still be in the store.
 //
 // If Err does not match it, an answer was lost or came too late, and the message says if the acquire was
-// abandoned. Or a DoAll or DoOnce lost a lease before its work began.
+// abandoned. Or a DoAll or DoOnce lost a lease before its work began, or the run could not
+// leave the queue.
 type LockStoreUnavailable struct {
 	Key string
 	Err error

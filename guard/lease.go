@@ -32,7 +32,7 @@ type LeaseRequest struct {
 	// If the owner's lease has ended, the error is *LockLost, and the caller needs a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
-	// this owner. The caller cannot see when its turn begins, so it calls at least every
+	// this owner. The caller cannot see when its turn begins, so it has to call at least every
 	// lockstore.Turn (2 s). The guard does not end this place: without a call the place delays
 	// those behind it by one Turn. A Release with this owner and Fence 0 leaves the queue at
 	// once, and the owner cannot be used any more.

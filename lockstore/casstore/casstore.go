@@ -35,8 +35,8 @@
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
 // guess. A renewal that was sent in time and is applied after the end of the lease still extends it,
-// if nobody else wrote the entry before. A new fence is made from a guess of the
-// time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
+// if nobody else wrote the entry before. A new fence may be made from a guess of
+// the time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
 // until the service's time has come that far.
 //
 // # Cost
