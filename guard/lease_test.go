@@ -211,14 +211,3 @@ func TestLeasesWithoutAGuard(t *testing.T) {
 		}
 	})
 }
-
-// cutFirst loses the replies of the first n requests.
-func cutFirst(b *bench, n int) hook {
-	return func(ctx context.Context, i int, r request) (driver.Answer, error) {
-		a, err := b.store.pass(ctx, r)
-		if i <= n {
-			return driver.Answer{}, errCut
-		}
-		return a, err
-	}
-}
