@@ -316,32 +316,34 @@ func testCrowdedRedis(t *testing.T) {
 		}
 	}
 	locks := redislockOf(client)
-	names := []string{"refused, with a place", "leave", "release and hand over", "extend what was handed over", "renew", "revoke at once and hand over"}
 	steps := []struct {
-		figure int // among names
-		do     func(*crowd)
+		name  string // "" is not measured
+		limit float64
+		do    func(*crowd)
 	}{
-		{1, leave}, {0, join}, {4, renew}, {2, release}, {3, extend}, {-1, join}, {5, revoke}, {-1, extend}, {-1, join},
+		{"leave", 6, leave}, {"refused, with a place", 5, join}, {"renew", 7, renew},
+		{"release and hand over", 9, release}, {"extend what was handed over", 7, extend}, {"", 0, join},
+		{"revoke at once and hand over", 15, revoke}, {"", 0, extend}, {"", 0, join},
 	}
 	var figures []figure
-	for i, limit := range []float64{5, 6, 9, 7, 7, 15} {
-		figures = append(figures, figure{names[i] + " : a script of bsm/redislock", limit, "x", compare(i, len(names))})
+	for i, s := range steps {
+		if s.name != "" {
+			figures = append(figures, figure{s.name + " : a script of bsm/redislock", s.limit, "x", compare(i, len(steps))})
+		}
 	}
 	judge(t, func() [][]time.Duration {
-		times := make([][]time.Duration, len(names)+1)
+		times := make([][]time.Duration, len(steps)+1)
 		for range rounds {
-			for _, s := range steps {
+			for i, s := range steps {
 				took := serverTime(t, client, 1, func() {
 					for _, c := range crowds {
 						s.do(c)
 					}
 				}, "evalsha") / keys
-				if s.figure >= 0 {
-					times[s.figure] = append(times[s.figure], took)
-				}
+				times[i] = append(times[i], took)
 			}
 			pair := serverTime(t, client, keys, func() { fatal(locks(ctx, func() {})) }, "evalsha")
-			times[len(names)] = append(times[len(names)], pair/2)
+			times[len(steps)] = append(times[len(steps)], pair/2)
 		}
 		return times
 	}, figures...)
