@@ -14,6 +14,7 @@ import (
 
 	"github.com/aws/smithy-go"
 	"github.com/go-zookeeper/zk"
+	"github.com/lib/pq"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
@@ -188,11 +189,8 @@ func serverCode(err error) code {
 	if moved := redis.HasErrorPrefix(err, "MOVED"); moved && strings.Contains(err.Error(), "cluster=true") || redis.HasErrorPrefix(err, "This instance has cluster support disabled") {
 		return code{wrongSetUp: true}
 	}
-	if state, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok {
-		switch state.SQLState() {
+	if refused, ok := errors.AsType[*pq.Error](err); ok {
+		switch refused.Code {
 		case "28000", "28P01", "42501": // a wrong user or password, or a right that is missing
 			return code{refusesUser: true}
 		case "3D000", "3F000", "42P01", "42883": // there is no such database, schema, table or function
