@@ -58,11 +58,13 @@ type queries interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// send sends a statement that answers with one row. It returns when ctx ends. The error says whether the request may have been applied.
-func (s *server) send(ctx context.Context, c *call, statement string, args []any, into ...any) error {
-	return s.detached(ctx, c, func() error {
-		if s.Unprepared || statement != s.Table.statement() {
-			return one(ctx, s.db, statement, args, into)
+// send sends a request to the function. It returns when ctx ends. The error says whether the request may have been applied.
+func (s *server) send(ctx context.Context, key string, r driver.Request) (*row, *call, error) {
+	c, got := &call{owner: r.Owner, kind: r.Kind, key: key}, &row{}
+	args, into := arguments(r.Kind.String(), key, s.channel, c, r), got.into()
+	err := s.detached(ctx, c, func() error {
+		if s.Unprepared {
+			return one(ctx, s.db, s.statement, args, into)
 		}
 		stmt, err := s.prepared(ctx)
 		if err != nil {
@@ -79,6 +81,12 @@ func (s *server) send(ctx context.Context, c *call, statement string, args []any
 		}
 		return err
 	})
+	return got, c, err
+}
+
+// query sends another statement that answers with one row, as send.
+func (s *server) query(ctx context.Context, c *call, statement string, args []any, into ...any) error {
+	return s.detached(ctx, c, func() error { return one(ctx, s.db, statement, args, into) })
 }
 
 // detached runs a call in another goroutine: not every driver returns when the context ends.
@@ -116,7 +124,7 @@ func (s *server) prepared(ctx context.Context) (*sql.Stmt, error) {
 	if stmt != nil {
 		return stmt, nil
 	}
-	stmt, err := s.db.PrepareContext(ctx, s.Table.statement())
+	stmt, err := s.db.PrepareContext(ctx, s.statement)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 	for last := ""; ; {
 		p := driver.Page{Requests: 1}
 		c := &call{}
-		args := append(s.arguments(driver.Inspect.String(), "", c, driver.Request{}), last, prefix, pageSize)
+		args := append(arguments(driver.Inspect.String(), "", "", c, driver.Request{}), last, prefix, pageSize)
 		err := s.detached(ctx, c, func() error {
 			return each(ctx, s.db, statement, args, func(rows *sql.Rows) error {
 				var got row
@@ -52,17 +52,11 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 
 // Extent implements driver.Lister by what the server knows of the table since it has last looked.
 func (s *server) Extent(ctx context.Context) (e driver.Extent, err error) {
-	err = s.read(ctx, "SELECT greatest(reltuples::bigint, 0), pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
+	err = s.query(ctx, &call{}, "SELECT greatest(reltuples::bigint, 0), pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
 	if err != nil {
 		return driver.Extent{}, err // the statement may go on, and set e
 	}
 	return e, nil
-}
-
-// read is for a statement that only reads.
-func (s *server) read(ctx context.Context, statement string, args []any, into ...any) error {
-	c := &call{}
-	return s.detached(ctx, c, func() error { return one(ctx, s.db, statement, args, into) })
 }
 
 // Check implements driver.Checker. It finds a table that is missing or of another version, rights that the role does not have, a server that only
@@ -70,7 +64,7 @@ func (s *server) read(ctx context.Context, statement string, args []any, into ..
 func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 	var version, comment, isolation, encoding, commit, flush, idle string
 	var reads, sees, inserts, updates bool
-	err := s.read(ctx, `SELECT current_setting('server_version_num'), coalesce(obj_description(t, 'pg_class'), ''),
+	err := s.query(ctx, &call{}, `SELECT current_setting('server_version_num'), coalesce(obj_description(t, 'pg_class'), ''),
 		current_setting('default_transaction_isolation'), current_setting('server_encoding'), current_setting('synchronous_commit'), current_setting('fsync'),
 		current_setting('idle_in_transaction_session_timeout'), pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
 		coalesce(has_table_privilege(t, 'SELECT'), true), coalesce(has_table_privilege(t, 'INSERT'), true), coalesce(has_table_privilege(t, 'UPDATE'), true)
@@ -123,7 +117,7 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 
 func (s *server) park(ctx context.Context, kind driver.Kind, key string, owner driver.Owner, address driver.Secret, d time.Duration) (taken driver.Secret, err error) {
 	c := &call{key: key, kind: kind, owner: owner}
-	err = s.send(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::bytea, $4::bigint)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
+	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::bytea, $4::bigint)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
 	if err == nil && taken == nil && address == nil && c.repeated() {
 		err = fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
 	}

@@ -46,7 +46,11 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 	if err := o.Table.validate(); err != nil {
 		return nil, err
 	}
-	return lockstore.New("pgstore", &server{Options: o, db: db, channel: "lambdalock_" + strings.ToLower(rand.Text()[:16])}), nil
+	s := &server{Options: o, db: db, statement: o.Table.statement()}
+	if o.Listen != nil {
+		s.channel = "lambdalock_" + strings.ToLower(rand.Text()[:16])
+	}
+	return lockstore.New("pgstore", s), nil
 }
 
 // Opener opens stores for URLs with the scheme postgres or postgresql. open makes the database of the URL: it is
@@ -85,8 +89,9 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener 
 // server is the driver.
 type server struct {
 	Options
-	db      *sql.DB
-	channel string // where this process listens
+	db        *sql.DB
+	statement string // of all requests
+	channel   string // where this process listens; "" without Listen
 
 	mu   sync.Mutex
 	stmt *sql.Stmt // nil before the first request
@@ -132,11 +137,7 @@ func (n nullable[T]) Scan(value any) error {
 }
 
 // arguments are those of the function, with what the kind of the request reads. The owner is the call itself, see call.
-func (s *server) arguments(kind, key string, c *call, r driver.Request) []any {
-	channel := ""
-	if s.Listen != nil {
-		channel = s.channel
-	}
+func arguments(kind, key, channel string, c *call, r driver.Request) []any {
 	flag := r.Join || r.AtOnce || r.Effect
 	return []any{1, kind, key, c, int64(r.Fence), micros(r.TTL), r.MaxHolders, r.Holder, flag, micros(r.Parked), channel, []byte(r.Result)}
 }
@@ -148,9 +149,7 @@ func duration(micros int64) time.Duration { return time.Duration(micros) * time.
 
 // Do implements driver.Driver.
 func (s *server) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	c := &call{owner: r.Owner, kind: r.Kind, key: key}
-	var got row
-	err := s.send(ctx, c, s.Table.statement(), s.arguments(r.Kind.String(), key, c, r), got.into()...)
+	got, c, err := s.send(ctx, key, r)
 	if err != nil {
 		return driver.Answer{}, err
 	}
@@ -161,14 +160,6 @@ func (s *server) Do(ctx context.Context, key string, r driver.Request) (driver.A
 	return got.answer(c)
 }
 
-var states = func() map[int]driver.State {
-	all := map[int]driver.State{}
-	for s := driver.Free; s <= driver.InDoubt; s++ {
-		all[int(s)] = s
-	}
-	return all
-}()
-
 var outcomes = map[string]driver.Outcome{
 	"granted": driver.Granted, "done": driver.Done, "refused": driver.Refused, "": driver.Lost, "holding": driver.Holding,
 	"exclusive": driver.Exclusive, "not yet": driver.NotYet, "ask": driver.Ask,
@@ -177,11 +168,11 @@ var outcomes = map[string]driver.Outcome{
 // answer is a row in the words of a driver. A row that is no answer is an error.
 func (r *row) answer(c *call) (driver.Answer, error) {
 	a := driver.Answer{Outcome: outcomes[r.outcome], Why: r.why, Seat: r.seat, TTL: duration(r.ttl), Position: r.place}
-	state, known := states[r.state]
+	state := driver.State(r.state)
 	switch {
 	case r.outcome == "corrupt":
 		return a, fmt.Errorf("pgstore: key %q: the row is damaged: %w", c.key, lockstore.ErrCorrupt)
-	case a.Outcome == 0 || !known:
+	case a.Outcome == 0 || state < driver.Free || state > driver.InDoubt:
 		return a, fmt.Errorf("pgstore: key %q: the function has the unknown answer %.40q with the state %d, outcome unknown", c.key, r.outcome, r.state)
 	case a.Outcome == driver.Lost && c.repeated() && forgets(c.kind):
 		// The other attempt may have been applied, and other owners may have had the key since. Lost would say
@@ -200,7 +191,7 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 			for i := range min(len(words), len(n)) {
 				n[i], _ = strconv.ParseInt(words[i], 10, 64)
 			}
-			h := driver.Holder{Fence: driver.Fence(n[0]), Seat: int(n[1]), MaxHolders: int(n[2]), State: states[int(n[3])], Remaining: duration(n[4])}
+			h := driver.Holder{Fence: driver.Fence(n[0]), Seat: int(n[1]), MaxHolders: int(n[2]), State: driver.State(n[3]), Remaining: duration(n[4])}
 			h.Text = words[len(words)-1]
 			a.Status.Holders = append(a.Status.Holders, h)
 		}

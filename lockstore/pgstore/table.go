@@ -97,7 +97,7 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, kind string, lease lockst
 	r.Fence = lease.Fence
 	var got row
 	c := &call{key: lease.Key} // without the owner the fence says whose lease it is, and what has ended is lost
-	if err := one(ctx, tx, t.statement(), new(server).arguments(kind, lease.Key, c, r), got.into()); err != nil {
+	if err := one(ctx, tx, t.statement(), arguments(kind, lease.Key, "", c, r), got.into()); err != nil {
 		return t.refusal(fmt.Sprintf("key %q: not applied", lease.Key), err)
 	}
 	switch a, err := got.answer(c); {

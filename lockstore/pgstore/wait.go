@@ -55,9 +55,8 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 	case <-ctx.Done():
 		return driver.Answer{}, ctx.Err()
 	}
-	c := &call{owner: r.Owner, kind: r.Kind, key: key}
-	var got row
-	if err := s.send(ctx, c, s.Table.statement(), s.arguments(r.Kind.String(), key, c, driver.Request{}), got.into()...); err != nil {
+	got, c, err := s.send(ctx, key, driver.Request{Kind: r.Kind, Owner: r.Owner})
+	if err != nil {
 		return ask, ctx.Err()
 	}
 	a, err := got.answer(c)
