@@ -67,11 +67,12 @@ func List() *cobra.Command {
 of them. PREFIX is no pattern: "*" in it stands for itself.
 
 It reads the whole table or server, page by page. It says first how large that is and, on
-DynamoDB, what it costs. It asks above 1 GB on DynamoDB and PostgreSQL. A key that was held from the beginning to
-the end is listed, and once. What changes meanwhile may be missing or old. With --sort nothing
-is printed before all is read, and --limit takes the first keys of that order. AGE is the time
-since SINCE, by the clock of this machine; --longer-than also lists keys whose AGE is not
-known. If several hold a key, both are of the one that has had it for the longest time.
+DynamoDB, what it costs. It asks above 1 GB on DynamoDB and PostgreSQL. A key that was held
+from the beginning to the end is listed, and once. What changes meanwhile may be missing or old.
+With --sort nothing is printed before all is read, and --limit takes the first keys of that
+order. AGE is the time since SINCE, by the clock of this machine; --longer-than also lists keys
+whose AGE is not known. If several hold a key, both are of the one that has had it for the
+longest time.
 
 ` + aboutState + `
 
