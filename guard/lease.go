@@ -110,6 +110,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	}
 	r := g.newCall(ctx).newRun(ctx, lease.Key)
 	defer r.close()
+	r.report.Fence = lease.Fence
 	var trusted time.Duration
 	outcome, err := r.ask(func(ctx context.Context) error {
 		sent := r.elapsed()
@@ -120,7 +121,6 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err != nil {
 		return 0, r.end(outcome, err)
 	}
-	r.report.Fence = lease.Fence
 	err = r.end(OutcomeRenewed, nil)
 	return max(0, trusted-r.elapsed()), err
 }

@@ -171,6 +171,15 @@ func TestRenewAndRelease(t *testing.T) {
 		require.NoError(t, err)
 		require.Zero(t, trusted)
 	})
+	bubble("the report of a lost lease has its fence", t, func(t *testing.T) {
+		b, lease := acquired(t)
+		pass(10 * time.Second)
+		b.occupy(t, "k", time.Minute)
+		_, err := b.Renew(ctx, lease, 20*time.Second)
+		require.IsType(t, &LockLost{}, err)
+		require.Equal(t, OutcomeLost, b.report(t).Outcome)
+		require.Equal(t, lease.Fence, b.report(t).Fence)
+	})
 	bubble("M16 if all answers are lost, the outcome is unknown", t, func(t *testing.T) {
 		b, lease := acquired(t)
 		b.store.renew = fails(errCut)
