@@ -69,8 +69,8 @@ Ctrl-C ends only the waiting.
 
 Exit status: 0 if it is revoked; 1 if the key has no lease, if its lease is revoked already
 and there is no --wait (by whom is printed), or if --open-at-once is refused; 75 if it changed
-hands meanwhile, and nothing was done. With --wait: 0 if the key is open, 1 if it is in doubt
-or completed then.`,
+hands meanwhile, and nothing was done. With --wait: 1 if the key is in doubt after this
+lease, or was resolved as effect since; otherwise 0, whatever a later run does with the key.`,
 		Example: `  lockctl revoke account/7
   lockctl revoke --wait --fence 1795295118105467 account/7
   lockctl revoke --open-at-once --fence 1795295118105467 account/7`,
