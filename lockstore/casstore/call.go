@@ -132,8 +132,8 @@ func (c *call) first(v view) bool {
 	return true
 }
 
-// yields says that an Acquire that only wants a place, or a Leave, must not write now. It is so if others write
-// the entry, too, and a holder is in the second half of its lease: its renewal must not lose against
+// yields says that an Acquire that only wants a place, or a Leave, must not write now: others write
+// the entry, too, and a holder is in the second half of its lease. Its renewal must not lose against
 // such a write. Nobody renews a lease that is revoked.
 func (c *call) yields(v view) bool {
 	if c.first(v) {
@@ -224,7 +224,7 @@ func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool,
 		next, changed, a, basis = book.Decide(v.State, clock, r)
 	}
 	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
-		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write makes it begin now
+		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write sets its begin to now
 	}
 	return next, changed, a, basis
 }

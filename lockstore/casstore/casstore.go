@@ -10,8 +10,9 @@
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
 // granted or renewed it. To take the key over from another owner, the store first writes the state
-// as it is, for its time: only the count of the writes grows. The WrittenAt of this write has to be begin + TTL + ClockResolution + MaxClockSkew
-// or later. The holder trusts its lease for TTL - Margin from before its own write.
+// unchanged, to learn the service's time (only the count of the writes grows). The WrittenAt of this write
+// has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder trusts its lease for TTL - Margin
+// from before its own write.
 //
 // A release hands the key to the first in the queue, for one lockstore.Turn. The
 // next Acquire of this owner writes the whole TTL. If the hand-over is younger than the owner's last refused
@@ -52,8 +53,8 @@
 //	takeover, also of a key kept for others   3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          for short work whose owner was refused at most
-//	                                          1.5 s - Margin before
+//	                                          for short work, if the owner's last refusal is
+//	                                          at most 1.5 s - Margin old
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
@@ -266,8 +267,9 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 }
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
-// the latest time of the service that the refused Acquire has seen. A lease that begins then or later lasts at
-// least until a Turn after that Acquire was sent, however long this Await takes. A lease that begins earlier may be over.
+// the latest time of the service that the refused Acquire has seen. A lease that begins then or later begins after
+// that Acquire was sent. So it lasts at least until a Turn after the sending, however long this Await takes. A lease
+// that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

@@ -35,8 +35,8 @@ func passed(at time.Time) time.Duration {
 }
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
-// otherwise it may be old. A stamp that agrees with the known time changes nothing: so an old stamp in a
-// slow reply cannot set the clock back.
+// otherwise it may be old. A stamp changes the known time only if it proves that time wrong: so an old
+// stamp in a slow reply cannot set the clock back.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
