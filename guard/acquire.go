@@ -357,7 +357,8 @@ func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 		return outcome, err
 	}
 	// Whatever ended the run, the store may grant the attempt now or later. So the
-	// outcome is unknown, also if the store refused the abandon and the last request.
+	// outcome is unknown, also if the store refused the abandon and the last request. remains is only text: the
+	// error must not match lockstore.ErrUnavailable, which would say that nothing is left in the store.
 	return OutcomeUnknown, &LockStoreUnavailable{r.report.Key, fmt.Errorf("%w: %v", cause, remains)}
 }
 

@@ -23,8 +23,8 @@ func systemClock() func() instant {
 // stood still and the wall clock was set back between the same two readings.
 //
 // It compares each reading with the last change and not with the start alone. Otherwise a wall clock that was
-// set back would hide a later freeze. And if a wall clock that was ahead is set right during a lease, time
-// that has passed could no longer count.
+// set back would hide a later freeze. And after a wall clock that was ahead is set right, time
+// that had counted already would count no more.
 type clock struct {
 	now func() instant
 

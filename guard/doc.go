@@ -63,8 +63,8 @@
 //   - The runs get the lock in the order of their arrival.
 //   - A run waits with one owner, and the place belongs to this owner.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
-//     lease, which lasts for at most one turn. If the work still runs after 50 ms and may outlast the lease, the
-//     guard makes it a full one; if less than 1 s of trust is left, it does so at once. Until
+//     lease, which lasts for at most one turn. After 50 ms, or at once if less than 1 s of trust is left, the
+//     guard asks for a full lease, if the work still runs and may outlast the lease. Until
 //     the store has answered, the work has only what is left of the turn.
 //     These make the lease a full one before the work begins: a run that will complete its key or mark its
 //     start, a cooldown, Acquire, a DoAll with more keys to come, and a run whose last refusal is about
@@ -78,8 +78,8 @@
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
 //   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If an answer
-//     takes d, both come less often: from one request for a place to the next pass at least 4 d, or 2 s if
-//     that is less. Runs without a place have no order.
+//     takes the time d, the run asks for a place again only after 4 d (or 2 s, if that is less), and polls
+//     less often, too. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
@@ -116,7 +116,7 @@
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
 // frozen Lambda environment may stop the monotonic clock; only the wall clock then shows
-// that time has passed. At each check the clock counts on which more time has passed; differences
+// that time has passed. At each check the guard takes the clock that shows more time; differences
 // that add up to less than 10 ms do not count.
 // The guard checks the clocks
 //
@@ -190,7 +190,7 @@
 //	                                               the last call may end 200 ms later
 //
 // All releases, and the storing of a result, end at the latest 100 ms before the deadline, or 300 ms after
-// Shutdown. But they have at least 100 ms, which the releases of a DoAll share.
+// Shutdown. If less than 100 ms is left until then, they still have 100 ms. The releases of a DoAll share this time.
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.

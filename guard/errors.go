@@ -194,8 +194,9 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns Err: the first error that left an outcome unknown; without one the store's last answer, or
-// why the lease could not be used.
+// Unwrap returns Err. It is the first error that left an outcome unknown. If no outcome is unknown, it is the
+// store's last answer, why the lease could not be used, or that the run could not leave the queue. Why it could
+// not leave is only in the text.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

@@ -40,7 +40,7 @@ type LeaseRequest struct {
 
 	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
 	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that it has no
-	// place. An owner that has a place from a call without Parked keeps that place, and nobody wakes it.
+	// place. Set it in the owner's first call: nobody wakes a place that a call without Parked has taken.
 	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
 	// Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to call again: only this
 	// call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again

@@ -104,7 +104,7 @@ type run struct {
 	releases releases
 	wakes    wakes
 
-	completes bool // the run will complete the key (a result or a cooldown), so it does not wait for a key that is completed or in a cooldown
+	completes bool // the run stores a result or begins a cooldown. It does not wait for a key that is completed or in a cooldown
 	started   bool // the store was told that the work begins, or may have been
 	handed    bool // the lease is a hand-over that has to be extended
 	lease     lockstore.Lease

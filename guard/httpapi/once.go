@@ -47,7 +47,7 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 //
 //	no header, two of them, or a key of more than 255 bytes   400
 //	the first request with this key still runs                409  Retry-After
-//	the key was sent with another request on this route       422
+//	the stored answer is of another request on this route     422
 //	the first answer is not there, or nobody knows it         500
 //	everything else                                           as Wrap
 //
