@@ -19,7 +19,7 @@ type Report struct {
 	Err     error           // what Do returned
 	State   lockstore.State // of the key in the last refusal or later read; Free if there was none
 
-	Fence         lockstore.Fence // of the lease; 0 when the run did not get the lock
+	Fence         lockstore.Fence // of the lease that the run got, or that a Renew or Release is for; 0 if there is none
 	Seat          int             // of the lease, see Lock.Seat
 	MaxHolders    int             // of the guard
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none

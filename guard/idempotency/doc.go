@@ -16,8 +16,8 @@
 // # What is promised
 //
 // A repeat within Options.ResultTime gets the first result, and its work does not run, unless the
-// store has lost the result. No repeat gets the result of another key or, if both calls set
-// Call.Fingerprint, of other input. Only ResolveEffect can store a result that no run returned: a
+// store has lost the result. No repeat gets the result of another key. If both calls set
+// Call.Fingerprint, none gets the result of other input. Only ResolveEffect can store a result that no run returned: a
 // repeat gets it with any input.
 //
 // What happens after a run that had no result is your choice:
@@ -44,8 +44,8 @@
 // its effect. If the work returns a result after its context or its lease has ended, the result is
 // stored, unless somebody has revoked the lease or resolved the key, or another run was granted it.
 // Work that knows that it had no effect returns [NoEffect] of its error. Then the lease is released.
-// Only if the store cannot be reached before MaxHold or the deadline, the key is in doubt. An example
-// is the *guard.LockBusy of a lock inside the work, if nothing was done before.
+// The key is in doubt only if somebody has revoked the lease, or if the store cannot be reached before MaxHold
+// or the deadline. An example of such an error is the *guard.LockBusy of a lock inside the work, if nothing was done before.
 //
 // # The result
 //
