@@ -48,15 +48,27 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 		service := fakedynamo.New(table)
 		return service, newStore(t, service, 0, dynamostore.Options{})
 	}
-	bubble(t, "F23 M15 acquire", func(t *testing.T) {
+	bubble(t, "F23 F24 F25 M15 each request", func(t *testing.T) {
 		service, s := open(t)
-		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		require.Equal(t, 2, service.Requests())
+		lost := func(err error) {
+			t.Helper()
+			require.NoError(t, err)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, service.Requests()+1, service.Requests()+2)
+		}
+		lost(nil)
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		lost(err)
 		require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"), "one fence step")
-		require.Greater(t, lease.TTL, 59*time.Second)
-		require.NoError(t, s.Release(t.Context(), lease))
+		_, err = s.Renew(t.Context(), lease, time.Second)
+		lost(err)
+		lost(s.MarkStarted(t.Context(), lease))
+		_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
+		lost(err)
+		pass(time.Minute)
+		lost(s.ResolveNoEffect(t.Context(), key, lease.Fence))
+		lease, err = s.Acquire(t.Context(), request(time.Minute))
+		lost(err)
+		lost(s.Release(t.Context(), lease))
 	})
 	bubble(t, "F23 F15 acquire with a clock far ahead", func(t *testing.T) {
 		service := fakedynamo.New(table)
@@ -68,23 +80,6 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
 		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
 			"the old fence is not known, and no smaller fence is safe")
-	})
-	bubble(t, "F24 renew", func(t *testing.T) {
-		service, s := open(t)
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		pass(10 * time.Second)
-		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
-		left, err := s.Renew(t.Context(), lease, time.Minute)
-		require.NoError(t, err)
-		require.Greater(t, left.TTL, 59*time.Second)
-	})
-	bubble(t, "F25 release", func(t *testing.T) {
-		service, s := open(t)
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 2)
-		require.NoError(t, s.Release(t.Context(), lease))
 	})
 	// The row remembers the release of the other owner. ErrLost would say that the lease was
 	// lost before the release.
@@ -180,26 +175,6 @@ func TestRenewalStopsATakeover(t *testing.T) {
 		require.Equal(t, 5, service.Requests(), "the first grant, a refusal, the renewal and its correction, a refused takeover")
 		row := fakeRows{service}.get(t, key)
 		require.Equal(t, int64(lease.Fence), number(t, row, "fence"))
-	})
-}
-
-// After a release between the refusal and the takeover, the key is acquired as a free one.
-func TestReleaseBeforeATakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
-		first, err := s.Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
-		pass(5 * time.Second)
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			if r.N == 3 {
-				require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Release(t.Context(), first))
-			}
-			return fakedynamo.Fault{}
-		}
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		require.Greater(t, lease.Fence, first.Fence)
 	})
 }
 

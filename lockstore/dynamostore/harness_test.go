@@ -49,17 +49,24 @@ type wire struct {
 	next     http.RoundTripper
 	requests atomic.Int64
 	lost     atomic.Bool
+	until    atomic.Int64 // which request from now on is the one before which inside is called
+	inside   func()
+	cut      bool // the reply to the one before that is lost
 }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.requests.Add(1)
+	n := w.until.Add(-1)
+	if n == 0 {
+		w.inside()
+	}
 	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
 		if body := bodyOf(w.t, r); !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
 			w.t.Errorf("F50 a write that does not require the time to live: %s", body)
 		}
 	}
 	resp, err := w.next.RoundTrip(r)
-	if err == nil && w.lost.Load() {
+	if err == nil && (w.lost.Load() || n == 1 && w.cut) {
 		if err := resp.Body.Close(); err != nil {
 			return nil, err
 		}
@@ -83,6 +90,19 @@ func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }
 
+// atOnce sends a request again without a pause, after one lost reply.
+type atOnce struct {
+	aws.RetryerV2
+	w *wire
+}
+
+func (a atOnce) RetryDelay(attempt int, err error) (time.Duration, error) {
+	if a.w.lost.Load() {
+		return a.RetryerV2.RetryDelay(attempt, err)
+	}
+	return 0, nil
+}
+
 // harness opens a store on a transport and gives the suite access to its table.
 func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) storetest.Harness {
 	return harnessOf(t, next, endpoint, r, table, dynamostore.Options{})
@@ -93,7 +113,10 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
-		s, err := dynamostore.New(dynamostore.ClientOver(transport, endpoint, 0), table, opt)
+		client := dynamodb.New(dynamostore.ClientOver(transport, endpoint, 0).Options(), func(o *dynamodb.Options) {
+			o.Retryer = atOnce{o.Retryer.(aws.RetryerV2), w}
+		})
+		s, err := dynamostore.New(client, table, opt)
 		require.NoError(t, err)
 		s.SetNow(func() time.Time { return time.Now().Add(ahead + time.Duration(shift.Load())) })
 		return s
@@ -167,6 +190,10 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)
 			return func() { w.lost.Store(false) }
+		},
+		Inside: func(n int, lost bool, do func()) {
+			w.inside, w.cut = do, lost
+			w.until.Store(int64(n))
 		},
 	}
 }

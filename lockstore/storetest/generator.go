@@ -23,9 +23,12 @@ type step struct {
 	parked  time.Duration // of an Acquire
 	extends bool          // an Acquire with the fence
 	result  bool
-	noNote  bool // the caller has forgotten the store's note
-	unheard bool // the reply is lost
-	looks   bool // an Inspect follows, also if nothing has changed
+	noNote  bool  // the caller has forgotten the store's note
+	unheard bool  // the reply is lost
+	looks   bool  // an Inspect follows, also if nothing has changed
+	inside  *step // another owner's request, which arrives during this one
+	at      int   // before the first, second or third request of the store
+	again   bool  // that request is the one before it, sent again after a lost reply
 }
 
 func (s step) String() string {
@@ -33,6 +36,9 @@ func (s step) String() string {
 		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parked, s.extends, s.result)
 	if s.unheard {
 		text += ", and the reply is lost"
+	}
+	if s.inside != nil {
+		text += fmt.Sprintf("\n    before request %d of it, after a lost reply %t: %s", s.at, s.again, s.inside)
 	}
 	return text
 }
@@ -94,17 +100,33 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	return g
 }
 
-// next is the next step.
-func (g *generator) next(m *comparison, ran []step) (s step) {
+// next is the next step. Some have another one inside.
+func (g *generator) next(m *comparison, ran []step) step {
+	s := g.alone(m, ran)
+	if m.Inside == nil || !m.virtual || g.IntN(3) > 0 || s.kind == driver.AwaitTurn || s.unheard {
+		return s
+	}
+	other := g.alone(m, ran)
+	if other.kind != driver.AwaitTurn && other.owner != s.owner {
+		other.lapse, other.unheard = 0, false
+		s.inside, s.at, s.again = &other, 1+g.IntN(3), g.IntN(2) == 0
+	}
+	return s
+}
+
+func (g *generator) alone(m *comparison, ran []step) (s step) {
 	if n := len(ran); n > 0 {
 		g.learn(m, ran[n-1].owner)
+		if other := ran[n-1].inside; other != nil {
+			g.owners = max(g.owners, other.owner+1)
+		}
 		if g.IntN(8) == 0 { // a repeat, or a late duplicate
 			late := 6
 			if g.IntN(3) == 0 {
 				late = n
 			}
 			s = ran[n-1-g.IntN(min(n, late))]
-			s.lapse, s.unheard, s.looks = 0, false, false
+			s.lapse, s.unheard, s.looks, s.inside = 0, false, false, nil
 			return s
 		}
 	}

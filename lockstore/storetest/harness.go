@@ -102,4 +102,9 @@ type Harness struct {
 	// Hang makes the server send no reply and keep the connections open, until restore.
 	// After that it answers new requests. It may apply the requests without a reply.
 	Hang func(t *testing.T) (restore func())
+
+	// Inside makes the server call do just before the n-th request from now on arrives, once. do sends requests of its
+	// own. If lost is true, the reply to the request before that is lost. It is for a store whose calls are several
+	// requests, in virtual time: others may come between these. The store sends a request again without a pause.
+	Inside func(n int, lost bool, do func())
 }

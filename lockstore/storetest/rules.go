@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,7 +147,6 @@ type comparison struct {
 	notes   map[int]driver.Note   // of the store, from the last answers to each owner
 	refused map[int]time.Duration // when an owner's last Acquire that was refused was sent
 	over    map[driver.Owner]bool // the owner awaits no turn any more, or what it was handed was revoked
-	last    driver.Owner          // to end a lease by a request
 	began   time.Time
 	at      time.Duration // of the case when the sequence began
 	asked   time.Duration // when the step began: the answers of the rule book are of then
@@ -193,6 +193,9 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 	if s.kind == driver.AwaitTurn {
 		return m.await(s), true
 	}
+	if s.inside != nil {
+		return m.takeBoth(s, *s.inside)
+	}
 	before := m.beliefs
 	m.ends(s)
 	type wanted struct {
@@ -234,7 +237,8 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 			believe(before[i], seen{})
 		}
 	}
-	for i := 0; i < len(before) && len(m.beliefs) == 0 && got.err == nil; i++ {
+	none := len(m.beliefs) == 0 && got.err == nil
+	for i := 0; i < len(before) && none; i++ {
 		for _, b := range m.alternatives(before[i], m.request(s, before[i].fences)) {
 			want, _ := m.decide(&b, s)
 			believe(b, want)
@@ -258,12 +262,119 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 	case len(m.beliefs) == 0:
 		return difference, false
 	}
-	for _, e := range m.beliefs[0].state.Ended {
-		if e.Fence > 0 && e.How != rules.Expired {
-			m.last = e.Owner
+	return "", len(m.beliefs) <= mostBeliefs
+}
+
+// takeBoth sends a request, and another owner's within the store's call. The answers must be those of the rule
+// book to the one after the other, or the other way round. An acquire may be refused without a place, and a call
+// may end with an unknown outcome.
+func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
+	for _, owner := range []int{s.owner, inside.owner} { // if a first write has a wrong time, only its reply corrects it
+		if _, err := m.client(owner).Driver().Do(m.t.Context(), m.key, driver.Request{Kind: driver.Inspect}); err != nil {
+			return err.Error(), false
 		}
 	}
-	return "", len(m.beliefs) <= mostBeliefs
+	m.ends(s)
+	m.ends(inside)
+	var other seen
+	steps := []step{s}
+	m.Inside(s.at, s.again, func() {
+		other = m.send(inside, false)
+		steps = append(steps, inside)
+	})
+	got := m.send(s, true)
+	m.slow = max(m.slow, m.elapsed()-m.asked)
+	if err := cmp.Or(other.err, got.err); err != nil && (err == other.err || errors.Is(err, lockstore.ErrRefused) || errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt)) {
+		return err.Error(), false
+	}
+	orders := [][]step{steps, {inside, s}}
+	if len(steps) == 1 {
+		orders = orders[:1]
+	}
+	if s.kind == driver.Acquire && s.join {
+		s.join = false
+		orders = append(orders, []step{s, inside}, []step{inside, s})
+	}
+	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted) {
+		orders = append(orders, []step{steps[0], inside, steps[0]}) // the answer is that of the repeat
+	}
+	if got.err != nil {
+		orders = append(orders, steps[1:])
+	}
+	withoutHolder(&got.answer)
+	withoutHolder(&other.answer)
+	before := m.beliefs
+	m.beliefs = nil
+	for _, loose := range []bool{false, true} {
+		for _, b := range before {
+			for _, order := range orders {
+				for _, d := range m.inOrder(b, order, loose) {
+					var want, wantOther seen
+					for i, a := range d.answers {
+						if order[i].owner == inside.owner {
+							wantOther.answer = a
+						} else {
+							want.answer = a
+						}
+					}
+					if len(steps) > 1 {
+						m.renumber(&d.fences, inside, &wantOther.answer)
+					}
+					m.renumber(&d.fences, s, &want.answer)
+					for _, a := range []*driver.Answer{&want.answer, &wantOther.answer} {
+						withoutHolder(a)
+					}
+					if got.err != nil {
+						want.answer = driver.Answer{}
+					}
+					want.inspected = m.inspect(&d.belief)
+					if text := cmp.Or(m.differs(wantOther, other), m.differs(want, got)); text != "" {
+						difference = cmp.Or(difference, text)
+					} else if !slices.ContainsFunc(m.beliefs, func(known belief) bool { return reflect.DeepEqual(known, d.belief) }) {
+						m.beliefs = append(m.beliefs, d.belief)
+					}
+				}
+			}
+		}
+		if len(m.beliefs) > 0 {
+			return "", len(m.beliefs) <= mostBeliefs
+		}
+	}
+	return difference, false
+}
+
+// withoutHolder leaves out what a refusal says of the holder: another request may have changed it meanwhile.
+func withoutHolder(a *driver.Answer) {
+	if a.Outcome == driver.Refused {
+		a.Status.Holder, a.Status.Remaining = "", 0
+	}
+}
+
+// decided is a state after some requests, with the answers.
+type decided struct {
+	belief
+	answers []driver.Answer
+}
+
+// inOrder asks the rule book, one request after the other; loose is with the alternatives to each state.
+func (m *comparison) inOrder(b belief, order []step, loose bool) []decided {
+	all := []decided{{belief: b}}
+	for _, s := range order {
+		r := m.request(s, b.fences)
+		var next []decided
+		for _, d := range all {
+			from := []belief{d.belief}
+			if loose {
+				from = append(from, m.alternatives(d.belief, r)...)
+			}
+			for _, of := range from {
+				state, _, a, _ := m.book.Decide(of.state, m.clock(), r)
+				next = append(next, decided{belief{state, of.fences}, append(slices.Clip(d.answers), a)})
+			}
+		}
+		all = next
+	}
+	return all
 }
 
 // awaits bounds an Await.
@@ -361,6 +472,9 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	m.compared.Add(1)
 	got.answer, got.err = d.Do(ctx, m.key, r)
 	restore()
+	if s.inside != nil {
+		m.Inside(0, false, nil)
+	}
 	if got.err != nil {
 		got.answer = driver.Answer{}
 	}
@@ -482,11 +596,16 @@ func (m *comparison) alternatives(b belief, r driver.Request) (all []belief) {
 	if m.Marks > 0 {
 		return nil
 	}
-	s := b.state
+	s, last := b.state, driver.Owner("") // to end a lease by a request
+	for _, e := range s.Ended {
+		if e.Fence > 0 && e.How != rules.Expired {
+			last = e.Owner
+		}
+	}
 	if r.Kind == driver.Resolve || r.Kind == driver.Revoke {
 		b.state.Ended = slices.Clone(s.Ended)
 		for i, e := range s.Ended {
-			if e.Fence == r.Fence && e.Owner != m.last {
+			if e.Fence == r.Fence && e.Owner != last {
 				b.state.Ended[i].Fence = 0
 			}
 		}
@@ -499,7 +618,7 @@ func (m *comparison) alternatives(b belief, r driver.Request) (all []belief) {
 		}
 		released.state.Ended[i].How = rules.Released
 		all = append(all, released)
-		if r.Owner != m.last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
+		if r.Owner != last || s.Ended[i].How == rules.Expired || s.Ended[i].Fence == 0 {
 			all = append(all, forgotten)
 		}
 	}
