@@ -124,6 +124,12 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			if before, err := t.names.decode(key, u.item); err == nil {
 				a.Position = len(before.Queue) + 1
 				a.Status.Waiting = a.Position
+				if len(before.Queue) < len(seen.Queue) { // some have left meanwhile, so there may be room
+					if now, r2, err := t.read(ctx, key); err == nil {
+						seen, r, ambiguous, last = now, r2, true, try{next, a}
+						continue
+					}
+				}
 			}
 			a.Note = placeNote(a.Position, t.clock.local(), seen)
 			return a, nil
