@@ -46,13 +46,12 @@ GO_TEST := go test -race -vet=off -ldflags=-s -timeout 15m
 # tests, which build these, would compile it at the same time. The two modules that are tested last come along, as nothing
 # else runs beside them. go list links nothing, as go build would. The
 # tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
-# leases are short: they run when nothing else does.
+# leases are short: they run when nothing else does, side by side, as both wait most of the time.
 test: install-servers ## install what the tests need, run all with the race detector
 	go list -export -deps -race ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... >/dev/null
 	CGO_ENABLED=0 go list -export -deps -trimpath -tags=lambda.norpc ./functions/... ./cmd/lockctl >/dev/null
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
-	cd lockstore/datastore && $(GO_TEST) -parallel 8 ./...
-	cd lockstore/cosmosstore && $(GO_TEST) -parallel 8 ./...
+	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
 
 .PHONY: test-main test-others
 
