@@ -92,12 +92,12 @@ deploy: ## build with the SAM CLI and deploy; asks the first time
 
 test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@[ -n "$(STACK)" ] || { echo "want the name of a stack, as in make test-aws STACK=lambdalock"; exit 1; }
-	@STACK="$(STACK)" go test ./internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
+	@STACK="$(STACK)" go test -tags sam ./internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
-	go vet work
-	go run $(STATICCHECK) work
+	go vet -tags sam work
+	go run $(STATICCHECK) -tags sam work
 	.ci/tidy -diff
 	go mod verify
 

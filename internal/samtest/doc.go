@@ -3,7 +3,7 @@
 // AWS.
 //
 //	make sam-test               # run.sh
-//	make test-aws STACK=name    # STACK=name go test ./internal/samtest -run '^TestAWS$' -v
+//	make test-aws STACK=name    # STACK=name go test -tags sam ./internal/samtest -run '^TestAWS$' -v
 //
 // Each run sends every event of events/ to its function and compares the answer
 // with the expected answer, sends the events of the HTTP API through that API,
@@ -21,6 +21,6 @@
 // the stack are in a cache, because that may be out of reach.
 //
 // Nothing here is linked into a function. make sam-test tries the run in AWS, too, on
-// functions behind a fake AWS. What of this needs no server and no
-// function is part of go test ./...
+// functions behind a fake AWS. All tests have the build tag sam, so that go test ./... does not compile
+// the clients of CloudFormation and Lambda.
 package samtest

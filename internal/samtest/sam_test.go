@@ -1,3 +1,5 @@
+//go:build sam
+
 package samtest
 
 import (
