@@ -198,12 +198,15 @@ func (s *server) outcome(c *call, state uint32, err error) error {
 // unclear are the classes of errors that say nothing about the statement: the connection or the session has ended.
 var unclear = []string{"08", "40003", "57P"}
 
+// runSchema is what to do if the table or its functions are missing.
+const runSchema = "run the SQL that lockctl schema prints (pgstore.Schema returns it)"
+
 // refusal is the error of a statement that was certainly not applied.
 func (t Table) refusal(what string, err error) error {
 	code, kind, advice := sqlState(err), lockstore.ErrUnavailable, ""
 	switch {
 	case slices.Contains([]string{"42P01", "42883", "42703", "42704", "42804", "42809", "3F000", "LL001"}, code):
-		kind, advice = lockstore.ErrCorrupt, "; the table or its functions are missing, of another version or another program's: run the statements of pgstore.Schema, in the database and the schema of this connection"
+		kind, advice = lockstore.ErrCorrupt, "; the table or its functions are missing, of another version or another program's: "+runSchema+", in the database and the schema of this connection"
 	case strings.HasPrefix(code, "22"):
 		kind, advice = lockstore.ErrCorrupt, "; the row is damaged, or the database is not in UTF8"
 	case code == "42501":

@@ -50,9 +50,9 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 	}
 }
 
-// Extent implements driver.Lister by what the server knows of the table since it has last looked.
+// Extent implements driver.Lister by what the server knows of the table since it has last looked. If it never has, it counts.
 func (s *server) Extent(ctx context.Context) (e driver.Extent, err error) {
-	err = s.query(ctx, &call{}, "SELECT greatest(reltuples::bigint, 0), pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
+	err = s.query(ctx, &call{}, "SELECT CASE WHEN reltuples < 0 THEN (SELECT count(*) FROM "+string(s.Table)+") ELSE reltuples::bigint END, pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
 	if err != nil {
 		return driver.Extent{}, err // the statement may go on, and set e
 	}
@@ -81,7 +81,7 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 		}
 	}
 	find(number < oldest*10000, fmt.Sprintf("the server is PostgreSQL %d: the store was never tested there", number/10000), fmt.Sprintf("use PostgreSQL %d or later", oldest))
-	find(comment != tableComment, fmt.Sprintf("%s is no table of locks of this version, so every request fails", s.Table), "run the statements of pgstore.Schema in this database")
+	find(comment != tableComment, fmt.Sprintf("%s is no table of locks of this version, so every request fails", s.Table), runSchema+", in this database")
 	find(!(sees && inserts && updates), "this role may not use the table, so every request fails", fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON %s TO this role", s.Table))
 	find(reads, "this server or this role only reads: it refuses every request", "use the primary's address, and no default_transaction_read_only")
 	find(encoding != "UTF8", "the database is in "+encoding+": requests for some keys fail", "use a database in UTF8")
@@ -91,7 +91,7 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 	if comment == tableComment && sees && inserts && updates && !reads {
 		_, err := s.Do(ctx, "check", driver.Request{Kind: driver.Inspect})
 		missing := errors.Is(err, lockstore.ErrCorrupt) || sqlState(err) == "42501"
-		find(missing, fmt.Sprintf("every request fails: %v", err), "run the statements of pgstore.Schema in this database, and let this role execute its functions")
+		find(missing, fmt.Sprintf("every request fails: %v", err), runSchema+", in this database, and let this role execute its functions")
 		if err != nil && !missing {
 			return nil, err
 		}

@@ -131,6 +131,11 @@ func TestRefusals(t *testing.T) {
 	grant("enough")
 	s := open(t, enough, Options{})
 	lease := acquire(t, s, request())
+	t.Run("a table that the server has not looked at", func(t *testing.T) {
+		e, err := s.Extent(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 1, e.Entries)
+	})
 	t.Run("a row that a transaction has", func(t *testing.T) {
 		impatient := as("impatient", "IN ROLE enough")
 		run(t, db, "ALTER ROLE impatient SET lock_timeout = '1ms'")
@@ -149,7 +154,7 @@ func TestRefusals(t *testing.T) {
 	})
 
 	run(t, db, "DROP FUNCTION lambdalock_locks_do")
-	check("no function", db, lockstore.ErrCorrupt, "pgstore.Schema")
+	check("no function", db, lockstore.ErrCorrupt, "run the SQL that lockctl schema prints")
 	findings, err := open(t, db, Options{}).Check(t.Context())
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(findings), "every request fails")
