@@ -305,7 +305,7 @@ func (l *lister) ask(ctx context.Context, store *lockstore.Store) (e lockstore.E
 
 func extentText(e lockstore.Extent) string {
 	s := fmt.Sprintf("reading about %d entries", e.Entries)
-	if e.Bytes > 0 {
+	if e.Bytes >= 50_000 { // less would be 0.0 MB
 		s += fmt.Sprintf(", %.1f MB", float64(e.Bytes)/1e6)
 	}
 	if e.ReadUnits > 0 {

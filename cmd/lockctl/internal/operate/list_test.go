@@ -38,6 +38,7 @@ func TestAsksBeforeItReadsMuch(t *testing.T) {
 		return exit.Status(err), said.String()
 	}
 	const price = "reading about 8000000 entries, 2147.5 MB, 524288 read units, about $0.0655"
+	assert.Equal(t, "reading about 1 entries", extentText(lockstore.Extent{Entries: 1, Bytes: 24576}))
 	status, said := ask(&lister{in: strings.NewReader("y\n")})
 	assert.Equal(t, exit.Usage, status, "nobody is there to ask")
 	assert.Contains(t, said, price)
