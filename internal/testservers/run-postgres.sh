@@ -29,7 +29,7 @@ if [ "$(id -u)" = 0 ]; then # PostgreSQL refuses to run as root
 	as='setpriv --reuid=nobody --clear-groups'
 fi
 (cd "$dir" && $as initdb -D data -U postgres -A trust -E UTF8 --no-locale --no-sync) >/dev/null
-(cd "$dir" && exec $as postgres -D data -h 127.0.0.1 -p "$port" -c unix_socket_directories= -c logging_collector=off) >"$dir/log" 2>&1 &
+(cd "$dir" && exec $as postgres -D data -h 127.0.0.1 -p "$port" -c unix_socket_directories= -c logging_collector=off -c idle_in_transaction_session_timeout=10s) >"$dir/log" 2>&1 &
 server=$!
 trap 'kill -INT "$server" 2>/dev/null; wait "$server" 2>/dev/null || :; rm -rf "$dir"' EXIT
 
