@@ -33,23 +33,24 @@ func TestMain(m *testing.M) {
 // NEW_LOCK_URL, too.
 func function() {
 	resource := boot.Getenv("RESOURCE")
-	work := func(ctx context.Context, lock guard.Lock) error {
+	key := func(_ context.Context, event string) (string, error) { return event, nil }
+	handle := func(ctx context.Context, lock guard.Lock, _ string) (string, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", resource, lock.Fence), nil)
 		if err != nil {
-			return err
+			return "", err
 		}
 		reply, err := http.DefaultClient.Do(request)
 		if err != nil {
-			return err
+			return "", err
 		}
-		return reply.Body.Close()
+		return reply.Status, reply.Body.Close()
 	}
 	if boot.Getenv("NEW_LOCK_URL") == "" {
 		g := boot.MustGuardFromEnv(redisstore.Opener)
-		boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, key string) (string, error) { return "", g.Do(ctx, key, work) }))
+		boot.Start(g, guard.Wrap(g, key, handle))
 	}
 	from, to := Guards(redisstore.Opener)
-	boot.Start(from, guard.TakesOwnLocks(func(ctx context.Context, key string) (string, error) { return "", Both(ctx, from, to, key, work) }))
+	boot.Start(from, WrapBoth(from, to, key, handle))
 }
 
 // resource counts the runs that use it at once.
@@ -123,6 +124,7 @@ func TestMove(t *testing.T) {
 						result, err := e.Invoke(t.Context(), []byte(`"account/7"`))
 						assert.NoError(t, err)
 						assert.Empty(t, result.ErrorType, result.ErrorMessage)
+						assert.Equal(t, `"200 OK"`, string(result.Payload))
 					}
 				})
 			}

@@ -57,6 +57,21 @@ func Both(ctx context.Context, from, to *guard.Guard, key string, work func(cont
 	})
 }
 
+// WrapBoth is guard.Wrap for such a move.
+func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle guard.Handler[In, Out]) guard.Wrapped[In, Out] {
+	return guard.TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
+		k, err := key(ctx, in)
+		if err != nil {
+			return out, &guard.LockInvalid{Key: k, Err: err}
+		}
+		err = Both(ctx, from, to, k, func(ctx context.Context, lock guard.Lock) (err error) {
+			out, err = handle(ctx, lock, in)
+			return err
+		})
+		return out, err
+	})
+}
+
 // Guards returns the guards for Both: of the store that LOCK_URL names, and of the store that
 // NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
 func Guards(openers ...lockstore.Opener) (from, to *guard.Guard) {
