@@ -1,10 +1,13 @@
 // Command webserver is a sample of httpguard. POST /deposits adds to the account of the user whom the request's
-// JWT names. The client sends the header Idempotency-Key, and a repeat gets the first answer.
+// JWT names. The client sends the header Idempotency-Key, and a repeat gets the first answer. To try it, in this folder:
 //
+//	redis-server --save '' --port 6379 &
 //	export LOCK_URL=redis://127.0.0.1 ACCOUNTS_URL=redis://127.0.0.1 JWT_SECRET=$(openssl rand -hex 32)
 //	TOKEN=$(go run . token ada)
 //	go run . &
 //	curl -i 127.0.0.1:8080/deposits -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key: k1' -d '{"cents": 500}'
+//
+// Redis is for a try: a failover can lose that a deposit has begun. In production let LOCK_URL be a table of DynamoDB.
 package main
 
 import (
