@@ -1,4 +1,5 @@
-// Package etcdstore keeps locks in etcd. It is an example of a store of one's own over a casstore.KV: copy it.
+// Package etcdstore keeps locks in etcd. It is an example of a store of one's own over a casstore.KV: copy
+// etcdstore.go. Its test imports internal/testservers, which a copy cannot.
 //
 // # Clock
 //
