@@ -161,7 +161,7 @@ func (p phase) done(kind faultKind) int {
 	return n
 }
 
-// work is how long the sections take one after the other.
+// work is how long all sections take together.
 func (p phase) work() time.Duration {
 	var sum time.Duration
 	for _, d := range p.holds {

@@ -31,14 +31,15 @@ func table(phases []phase, color bool) string {
 		t.row("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
 		t.row("sent again after that", func(p phase) string { return fmt.Sprint(p.sentAgain) })
 	}
-	t.row("critical sections / keys", func(p phase) string { return p.ifReported(fmt.Sprintf("%d / %d", len(p.sections), p.keys)) })
+	t.row("critical sections", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.sections))) })
+	t.row("keys", func(p phase) string { return p.ifReported(fmt.Sprint(p.keys)) })
 	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
 		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
 	}
+	t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
 	overlapping := "overlapping sections"
 	if n := phases[0].maxHolders; n > 1 {
 		overlapping = fmt.Sprintf("sections beyond %d at once", n)
-		t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
 	}
 	t.count(overlapping, func(p phase) (int, bool) { return p.overlapping(), p.reported })
 	for _, key := range worst(phases, mostKeys) {
@@ -66,7 +67,7 @@ func table(phases []phase, color bool) string {
 	for _, p := range []int{50, 99} {
 		t.row(fmt.Sprintf("hold p%d", p), func(of phase) string { return shown(of.holds, p) })
 	}
-	t.row("work, one after the other", func(p phase) string { return p.ifReported(seconds(p.work())) })
+	t.row("sum of all work", func(p phase) string { return p.ifReported(seconds(p.work())) })
 	t.row("took", func(p phase) string { return seconds(p.took) })
 	return t.b.String()
 }

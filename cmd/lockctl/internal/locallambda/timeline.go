@@ -40,7 +40,7 @@ func timeline(function string, phases []phase) string {
 	p.b.WriteString(style)
 	p.printf("<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n", pictureWidth, height)
 	p.text(leftMargin, 42, "h1", title)
-	p.text(leftMargin, 66, "sub", "Each lane is one environment, a process of its own. Each bar is one critical section: from the lock's grant until the work has ended.")
+	p.text(leftMargin, 66, "sub", "Each lane is one environment, a process of its own. Each bar is one critical section: from the start (with the lock: its grant) to the end of the work.")
 	p.legend(leftMargin, 92, phases)
 	top := headHeight
 	for _, of := range phases {
@@ -127,7 +127,7 @@ func (p *picture) panelHeight(of phase) int {
 func (p phase) summary() string {
 	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping(), len(p.sections))
 	if p.maxHolders > 1 {
-		text = fmt.Sprintf("%d at once at most, %d of %d critical sections beyond %d", p.most, p.overlapping(), len(p.sections), p.maxHolders)
+		text = fmt.Sprintf("%d of %d critical sections beyond %d at once", p.overlapping(), len(p.sections), p.maxHolders)
 	}
 	if !p.reported {
 		text = "nothing is known of critical sections"
