@@ -28,7 +28,7 @@ serve: build/lockctl ## the lock service on this machine, to try with curl; PORT
 # As the functions are built, so that both share the compiled packages.
 .PHONY: build/lockctl
 build/lockctl:
-	@[ -e $@ ] || echo "building lockctl: the first time it compiles for minutes"
+	@[ -e $@ ] || echo "building lockctl: the first time, this can take minutes"
 	@cd cmd/lockctl && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$$(git describe --always --dirty 2>/dev/null)" -o ../../build/lockctl .
 
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
