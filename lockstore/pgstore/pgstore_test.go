@@ -250,7 +250,7 @@ func TestListen(t *testing.T) {
 		return a
 	}
 	d := waiter.Driver().(*server)
-	defer d.leave(d.enter("another key", "another owner"))
+	defer d.leave(d.enter("another key", "another owner", 0))
 	require.Empty(t, <-heard, "it listens from now on")
 
 	place := join()

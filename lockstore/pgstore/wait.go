@@ -42,7 +42,7 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 	if s.Listen != nil {
 		look = wokenLook
 	}
-	w := s.enter(key, r.Owner)
+	w := s.enter(key, r.Owner, seen.fence)
 	defer s.leave(w)
 	select {
 	case news := <-w.news:
@@ -94,6 +94,7 @@ type wakeUps struct {
 
 type waiter struct {
 	key   string
+	route string
 	owner driver.Owner
 	news  chan news
 }
@@ -111,34 +112,35 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// read is what a payload says to a waiter; false is nothing.
-func (w *waiter) read(payload string) (n news, ok bool) {
-	words := strings.Split(payload, " ")
-	if len(words) == 1 {
-		return n, payload == "" || payload == route(w.key)
+// read is what a payload says to a waiter; false is nothing. It checks no proof of a hand-over with a fence up to after.
+func (w *waiter) read(payload string, after driver.Fence) (n news, ok bool) {
+	at, rest, handed := strings.Cut(payload, " ")
+	if !handed {
+		return n, at == "" || at == w.route
 	}
-	if len(words) != 4 || words[3] != digest(w.key + "\n" + string(w.owner) + " " + words[1] + " " + words[2])[:32] {
+	fence, rest, _ := strings.Cut(rest, " ")
+	seat, proof, _ := strings.Cut(rest, " ")
+	f, err := strconv.ParseInt(fence, 10, 64)
+	n.fence = driver.Fence(f)
+	if at != w.route || err != nil || n.fence <= after {
 		return n, false
 	}
-	fence, err := strconv.ParseInt(words[1], 10, 64)
-	n.fence = driver.Fence(fence)
-	n.seat, _ = strconv.Atoi(words[2])
-	return n, err == nil
+	n.seat, _ = strconv.Atoi(seat)
+	return n, proof == digest(w.key + "\n" + string(w.owner) + " " + fence + " " + seat)[:32]
 }
 
-// enter begins a wait, and listens.
-func (s *server) enter(key string, owner driver.Owner) *waiter {
+// enter begins a wait, and listens. seen was the last fence when the owner got its place: what is kept of earlier hand-overs is for others.
+func (s *server) enter(key string, owner driver.Owner, seen driver.Fence) *waiter {
+	w := &waiter{key, route(key), owner, make(chan news, 1)}
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	w := &waiter{key, owner, make(chan news, 1)}
 	if s.waiters == nil {
 		s.waiters = map[string][]*waiter{}
 	}
-	at := route(key)
-	s.waiters[at] = append(s.waiters[at], w)
+	s.waiters[w.route] = append(s.waiters[w.route], w)
 	s.waiting++
 	for _, payload := range s.missed {
-		if n, ok := w.read(payload); ok {
+		if n, ok := w.read(payload, seen); ok {
 			w.news = make(chan news, 1)
 			w.news <- n // the last one is the newest
 		}
@@ -160,10 +162,9 @@ func (s *server) enter(key string, owner driver.Owner) *waiter {
 func (s *server) leave(w *waiter) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	at := route(w.key)
-	s.waiters[at] = slices.DeleteFunc(s.waiters[at], func(o *waiter) bool { return o == w })
-	if len(s.waiters[at]) == 0 {
-		delete(s.waiters, at)
+	s.waiters[w.route] = slices.DeleteFunc(s.waiters[w.route], func(o *waiter) bool { return o == w })
+	if len(s.waiters[w.route]) == 0 {
+		delete(s.waiters, w.route)
 	}
 	if s.waiting--; s.waiting > 0 || s.stop == nil {
 		return
@@ -191,7 +192,7 @@ func (s *server) woken(payload string) {
 			continue
 		}
 		for _, w := range all {
-			n, ok := w.read(payload)
+			n, ok := w.read(payload, 0)
 			if !ok {
 				continue
 			}
