@@ -197,7 +197,7 @@ func (w *window) untilTick(left time.Duration) time.Duration {
 // why is what may have kept a run from renewing its lease in time.
 type why struct {
 	due     time.Duration // when the timer is to check the clocks; 0 without one
-	late    time.Duration // how long after due a check came, at most
+	late    time.Duration // the longest time after due that a check came
 	missed  time.Duration // what the monotonic clock had missed when the lease was last extended
 	renewal error         // why the last renewal failed
 }

@@ -77,9 +77,9 @@
 //     ZooKeeper and Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place every 1 to 2 s. If an answer
-//     takes the time d, the run asks for a place again only after 4 d (or 2 s, if that is less), and polls
-//     less often, too. Runs without a place have no order.
+//   - If the queue is full, the run polls the key, and asks for a place again after 1 s. If an answer takes
+//     the time d, it is 4 d, but at least 1 s and at most 2 s, and the run polls less often, too. Runs without a
+//     place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
@@ -144,8 +144,8 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// Ask for the cause, not for Err. At ErrDeadline this context's Err is context.DeadlineExceeded. If the
-// work has derived a context from it, the Err of that one is context.Canceled. Work that
+// Ask for the cause, not for Err. At ErrDeadline this context's Err is context.DeadlineExceeded. The
+// Err of a context that the work has made of it by WithCancel, WithTimeout or WithDeadline is context.Canceled. Work that
 // does not ask its context runs on. Then the fence protects the resource: the resource
 // refuses a write with a smaller fence than it has seen.
 //

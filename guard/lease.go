@@ -33,7 +33,7 @@ type LeaseRequest struct {
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
 	// this owner. The caller cannot see when its turn begins, so it has to call at least every
-	// lockstore.Turn (2 s). The guard does not end this place: without a call the place delays
+	// lockstore.Turn (2 s). The guard does not end this place. If no call comes, it delays
 	// those behind it by one Turn. A Release with this owner and Fence 0 leaves the queue at
 	// once, and the owner cannot be used any more.
 	Owner lockstore.Owner

@@ -144,7 +144,7 @@ type Options struct {
 
 const maxClockResolution = time.Second
 
-// New returns a store that keeps its leases in a KV. Its errors match lockstore.ErrInvalid.
+// New returns a store that keeps its leases in a KV. An error of New matches lockstore.ErrInvalid.
 func New(kv KV, opt Options) (*lockstore.Store, error) {
 	s, err := newStore(kv, opt)
 	if err != nil {
@@ -267,9 +267,8 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 }
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
-// the latest time of the service that the refused Acquire has seen. A lease that begins then or later begins after
-// that Acquire was sent. So it lasts at least until a Turn after the sending, however long this Await takes. A lease
-// that begins earlier may be over.
+// a time of the service that the refused Acquire has seen. A lease that begins at that time or later lasts at least until a
+// Turn after the Acquire was sent, however long this Await takes. A lease that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

@@ -35,7 +35,7 @@ type Options struct {
 }
 
 // New returns a store that keeps its locks in a table of the database. It sends nothing. The caller closes the store,
-// and then db. Its errors match lockstore.ErrInvalid.
+// and then db. An error that it returns matches lockstore.ErrInvalid.
 func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 	if db == nil {
 		return nil, lockstore.Invalidf("pgstore: the *sql.DB is nil")

@@ -48,7 +48,7 @@ const (
 )
 
 // New returns a store. It connects when the first call needs a connection, and keeps the
-// connection until Close. Its errors match lockstore.ErrInvalid.
+// connection until Close. An error that it returns matches lockstore.ErrInvalid.
 //
 // Close ends the session and its connection, and returns nil after at most three seconds. A
 // later call returns an error that matches lockstore.ErrUnavailable. A function of Lambda need

@@ -60,7 +60,7 @@ const (
 var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
 
 // Open opens the store that the URL names, see the package documentation. It makes no
-// network call. Its errors match lockstore.ErrInvalid.
+// network call. An error that it returns matches lockstore.ErrInvalid.
 func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	return OpenWith(cfg, nil)
 }
