@@ -1,5 +1,4 @@
-// Package etcdstore keeps locks in etcd. It is an example of a store of one's own over a casstore.KV: copy
-// etcdstore.go. Its test imports internal/testservers, which a copy cannot.
+// Package etcdstore keeps locks in etcd. It is an example of a store of one's own over a casstore.KV: copy this file.
 //
 // # Clock
 //
