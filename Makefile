@@ -38,10 +38,10 @@ postgres: build/lockctl ## PostgreSQL with an empty lock table, for functions of
 	@exec sh internal/testservers/run-postgres.sh $(or $(PORT),5433)
 
 # make lint vets. The garbage collector runs less often, in the compiler, too: memory is there, and time is short. What
-# only a debugger reads is neither compiled nor linked, also in what the tests build.
+# only a debugger reads is neither compiled nor linked.
 test: export GOGC = 400
-test: export GOFLAGS += -gcflags=all=-dwarf=false
-GO_TEST := go test -race -vet=off -ldflags=-s -timeout 15m
+RACE := -race -gcflags=all=-dwarf=false
+GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 15m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
 # tests, which build these, would compile it at the same time. The two modules that are tested last come along, as nothing
@@ -49,7 +49,7 @@ GO_TEST := go test -race -vet=off -ldflags=-s -timeout 15m
 # tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
 # leases are short: they run when nothing else does, side by side, as both wait most of the time.
 test: install-servers ## install what the tests need, run all with the race detector
-	go list -export -deps -race ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... >/dev/null
+	go list -export -deps $(RACE) ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... >/dev/null
 	CGO_ENABLED=0 go list -export -deps -trimpath -tags=lambda.norpc ./functions/... ./cmd/lockctl >/dev/null
 	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
 	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...

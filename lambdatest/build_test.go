@@ -57,7 +57,7 @@ func Test(t *testing.T) {
 	goTest := func() string {
 		cmd := exec.CommandContext(t.Context(), "go", "test", "-mod=mod", ".")
 		// As functions are built, so that what they share is not compiled once more.
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath", "GOPROXY=off")
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOPROXY=off")
 		text, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", text)
 		return string(text)

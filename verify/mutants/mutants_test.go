@@ -62,7 +62,7 @@ const root = "../.."
 // compiled once more.
 func TestMain(m *testing.M) {
 	if !verifyrecord.Full() && os.Getenv("MUTANTS") == "" {
-		if err := errors.Join(os.Setenv("CGO_ENABLED", "0"), os.Setenv("GOFLAGS", os.Getenv("GOFLAGS")+" -trimpath")); err != nil {
+		if err := errors.Join(os.Setenv("CGO_ENABLED", "0"), os.Setenv("GOFLAGS", "-trimpath")); err != nil {
 			panic(err)
 		}
 	}
