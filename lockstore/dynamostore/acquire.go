@@ -98,9 +98,14 @@ func (t *table) notArrived(ctx context.Context, key string, q driver.Request, fa
 	return driver.Answer{}, failed
 }
 
+// withPlace is the row that a write has made which took the last place in the queue of the row before.
+func (t *table) withPlace(key string, before row, place string) (row, error) {
+	return t.names.decode(key, cloneWith(before.item, attrQueue, list(append(before.queue, place)...)))
+}
+
 // joined is the answer to an arrival that took the last place in the queue of the row before.
 func (t *table) joined(ctx context.Context, key string, q driver.Request, before row, r reply) (driver.Answer, error) {
-	seen, err := t.names.decode(key, cloneWith(before.item, attrQueue, list(append(before.queue, string(q.Owner))...)))
+	seen, err := t.withPlace(key, before, string(q.Owner))
 	if err != nil {
 		return driver.Answer{}, err
 	}

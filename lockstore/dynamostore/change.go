@@ -125,10 +125,11 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 				a.Position = len(before.Queue) + 1
 				a.Status.Waiting = a.Position
 				if len(before.Queue) < len(seen.Queue) { // some have left meanwhile, so there may be room
-					if now, r2, err := t.read(ctx, key); err == nil {
-						seen, r, ambiguous, last = now, r2, true, try{next, a}
-						continue
+					if seen, err = t.withPlace(key, before, waiterText(next.Queue[len(next.Queue)-1])); err != nil {
+						return driver.Answer{}, err
 					}
+					r, ambiguous, last = u, true, try{next, a}
+					continue
 				}
 			}
 			a.Note = placeNote(a.Position, t.clock.local(), seen)
