@@ -47,24 +47,19 @@ func Finish(ctx context.Context, g *guard.Guard, text string, ttl time.Duration,
 	return g.Release(ctx, lease)
 }
 
-// Both is for a move from one store to another without a stop: each run takes the lock in both,
-// always in this order. The fence is the larger one. It is for keys that one run holds at a time.
-func Both(ctx context.Context, from, to *guard.Guard, key string, work func(context.Context, guard.Lock) error) error {
-	return from.Do(ctx, key, func(ctx context.Context, first guard.Lock) error {
-		return to.Do(ctx, key, func(ctx context.Context, second guard.Lock) error {
-			return work(ctx, guard.Lock{Key: key, Fence: max(first.Fence, second.Fence)})
-		})
+// Both is for a move from one store to another without a stop: each run takes the lock in both, the old
+// store's first. A handler that has this lock calls Both, which takes the new store's. The fence is the larger
+// one. It is for keys that one run holds at a time.
+func Both(ctx context.Context, first guard.Lock, to *guard.Guard, work func(context.Context, guard.Lock) error) error {
+	return to.Do(ctx, first.Key, func(ctx context.Context, second guard.Lock) error {
+		return work(ctx, guard.Lock{Key: first.Key, Fence: max(first.Fence, second.Fence)})
 	})
 }
 
 // WrapBoth is guard.Wrap for such a move.
 func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle guard.Handler[In, Out]) guard.Wrapped[In, Out] {
-	return guard.TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
-		k, err := key(ctx, in)
-		if err != nil {
-			return out, &guard.LockInvalid{Key: k, Err: err}
-		}
-		err = Both(ctx, from, to, k, func(ctx context.Context, lock guard.Lock) (err error) {
+	return guard.Wrap(from, key, func(ctx context.Context, first guard.Lock, in In) (out Out, err error) {
+		err = Both(ctx, first, to, func(ctx context.Context, lock guard.Lock) (err error) {
 			out, err = handle(ctx, lock, in)
 			return err
 		})
@@ -72,7 +67,7 @@ func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle 
 	})
 }
 
-// Guards returns the guards for Both: of the store that LOCK_URL names, and of the store that
+// Guards returns the guards for such a move: of the store that LOCK_URL names, and of the store that
 // NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
 func Guards(openers ...lockstore.Opener) (from, to *guard.Guard) {
 	var options guard.Options
