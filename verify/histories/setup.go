@@ -458,9 +458,6 @@ func inTransaction(db *sql.DB) func(context.Context, lockstore.Lease, []byte, ti
 		go func() { done <- commit(ctx, lease, result, d) }() // lib/pq waits for an answer for longer than ctx
 		select {
 		case err := <-done:
-			if errors.Is(err, lockstore.ErrLost) { // perhaps by an earlier transaction, whose reply was lost
-				err = errors.New(err.Error())
-			}
 			return err
 		case <-ctx.Done():
 			return ctx.Err()

@@ -399,13 +399,17 @@ func (c *client) markStarted(lease lockstore.Lease) checker.Outcome {
 }
 
 // transact stores a result together with an effect. Where the transaction is refused, this
-// may be because its first try was applied. So every error is an unknown outcome.
+// may be because its first try, or an earlier transaction of the same run, was applied. So the outcome is unknown.
 func (c *client) transact(lease lockstore.Lease) checker.Outcome {
 	return c.ask(checker.Complete, lease, func(ctx context.Context, op *checker.Op) error {
 		c.mu.Lock()
 		c.atOnce[op.Data] = lease
 		c.mu.Unlock()
-		return c.store.transact(ctx, lease, []byte(op.Data), op.TTL)
+		err := c.store.transact(ctx, lease, []byte(op.Data), op.TTL)
+		if errors.Is(err, lockstore.ErrLost) {
+			err = errors.New(err.Error())
+		}
+		return err
 	})
 }
 
