@@ -415,6 +415,21 @@ acquire b 6 ok 1 25 100
 release a 5 ok 20 22 0
 acquire c 0 busy 1000 1002 100`,
 			limits{repeats}, nil, limits{strict}},
+		{"a late acquire extends what was handed to its repeat's place, for a turn", `
+acquire a 5 ok 0 2 100
+acquire b 0 unknown 3 4 100
+acquire b 0 busy 5 6 100
+release a 5 ok 20 22 0
+acquire c 0 busy 130 132 100
+acquire d 0 busy 1000 1002 100`,
+			limits{strict, repeats}, nil, nil},
+		{"and nothing that was never handed over", `
+acquire a 5 ok 0 2 100
+acquire b 0 unknown 3 4 100
+release a 5 ok 20 22 0
+acquire c 0 busy 130 132 100
+acquire d 0 busy 1000 1002 100`,
+			nil, nil, limits{strict}},
 		{"M18 abandoned while another had the key", `
 acquire a 5 ok 0 10 100
 acquire b 0 unknown 5 15 100

@@ -519,6 +519,8 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 					r.TTL = max(r.TTL, o.TTL)
 				}
 			}
+			asks := func(o Op) bool { return o.Kind == Acquire }
+			r.asked = r.asked || slices.ContainsFunc(after, asks) // it may arrive after its repeat got a place
 			r.end = forever
 			if i := slices.IndexFunc(after, op.settledBy); i >= 0 {
 				r.end = after[i].Return
