@@ -297,9 +297,9 @@ const mostNotYet = 1000
 
 // awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
 // the owner, or until the holder's lease must have ended. It returns true then: try acquires again,
-// or starts under the lease that was handed over. If the store says within 50 ms that it is the owner's
-// turn, it may be wrong. So the run pauses before it returns, if two waits in a row ended within 50 ms, or one
-// that failed did.
+// or starts under the lease that was handed over. A store that says so within 50 ms
+// may be wrong. So the run pauses first if it is the second wait in a row that ended within 50 ms, or if the
+// wait failed within 50 ms.
 func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool {
 	refused, began := a.sent, r.elapsed()
 	if began >= waitEnd {

@@ -18,9 +18,9 @@ func systemClock() func() instant {
 	}
 }
 
-// clock measures time. If the difference of the two local clocks has changed by more than clockNoise, the
-// longer time counts. So it understates what has passed only if both clocks do: if the process
-// stood still and the wall clock was set back between the same two readings.
+// clock measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
+// clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
+// if the process stood still and the wall clock was set back between the same two readings.
 //
 // It compares each reading with the last change and not with the start alone. Otherwise a wall clock that was
 // set back would hide a later freeze. And after a wall clock that was ahead is set right, time

@@ -44,8 +44,10 @@
 //
 //   - Asking also ends as deadline in three cases: the context of the caller ends, Shutdown
 //     is called, or the lease comes so late that too little time is left for the work. It
-//     ends as corrupt when the entry is no lock. [Guard.Acquire] with an owner of the caller's
-//     ends as lost when the lease of this owner has ended.
+//     ends as corrupt when the entry is no lock.
+//   - A run that would end as busy or deadline ends as unknown if the store may still have a lease or a
+//     place of it. [Guard.Acquire] with an owner of the caller's gives up no lease when it fails, because
+//     the caller asks again. It ends as lost when the lease of this owner has ended.
 //   - If the work panics or calls runtime.Goexit, the lease is released (not if the work was
 //     marked as started, see OnceOptions), and the panic goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
@@ -77,9 +79,9 @@
 //     ZooKeeper and Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
 //   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place again after 1 s. If an answer takes
-//     the time d, it is 4 d, but at least 1 s and at most 2 s, and the run polls less often, too. Runs without a
-//     place have no order.
+//   - If the queue is full, the run polls the key, and asks for a place again after four times as long as its
+//     last answer took, but at least after 1 s and at most after 2 s. If answers are slow, it polls less often,
+//     too. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
@@ -144,8 +146,8 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// Ask for the cause, not for Err. At ErrDeadline this context's Err is context.DeadlineExceeded. The
-// Err of a context that the work has made of it by WithCancel, WithTimeout or WithDeadline is context.Canceled. Work that
+// Ask for the cause, not for Err: at ErrDeadline, Err of this context is context.DeadlineExceeded, and Err of
+// a context that the work has made of it (WithCancel, WithTimeout, WithDeadline) is context.Canceled. Work that
 // does not ask its context runs on. Then the fence protects the resource: the resource
 // refuses a write with a smaller fence than it has seen.
 //
@@ -196,9 +198,9 @@
 // refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
 //
 // A renewal inside Do is tried again until the trust window or the work's time ends. The guard repeats a
-// release and a [Guard.Renew] until their time is over. After a lost answer the outcome is known only if
-// a repeat returns nil (of Renew also ErrLost, ErrCorrupt or ErrInvalid). Otherwise the outcome stays unknown, and the
-// error is that of the lost answer.
+// release and a [Guard.Renew] until their time is over. If an answer was lost, only a repeat that returns
+// nil tells the outcome (for Renew also one that returns ErrLost, ErrCorrupt or ErrInvalid). Without such a repeat
+// the outcome is unknown, and the error is that of the lost answer.
 //
 // # Mistakes in the program
 //

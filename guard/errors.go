@@ -178,9 +178,9 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // LockBusy, if no answer was lost and the run has left the queue. LockStoreUnavailable is also the error of a
 // DoAll or a DoOnce that lost a lease before its work began. No work of this call ran.
 //
-// If Err matches lockstore.ErrUnavailable, the store has not applied the last request. An acquire has then
-// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. In a
-// DoAll or DoOnce that had a lease already, Report.ReleaseErr says if that lease may still be in the store.
+// If Err matches lockstore.ErrUnavailable, the store has not applied the last request: an acquire has
+// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. A
+// DoAll or DoOnce may have had another lease already. If the store may still have that one, Report.ReleaseErr says so.
 //
 // If Err does not match it, an answer was lost or came too late, and the message says if the acquire was
 // abandoned. Or a DoAll or DoOnce lost a lease before its work began, or the run could not

@@ -32,10 +32,11 @@ type Report struct {
 	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a run that waits for its turn calls many times
 	FailedCalls   int             // those that failed: the store or the client's pool was overloaded, down or silent; also if a repeat succeeded
 
-	// ReleaseErr says why the lock may not be free now: a release or an abandon
-	// failed. Then the lease ends by its TTL. If the work was marked as started
-	// (OnceOptions.MarkStarted), the key is in doubt after that. ReleaseErr is also set if the run could
-	// not leave the key's queue. Then its place may delay others by one turn.
+	// ReleaseErr says why the store may still have something of this run. A release or an abandon
+	// failed: the lease then ends by its TTL, and if the work was marked as started
+	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
+	// queue: its place may delay others by one turn. Or the caller has chosen the owner
+	// (LeaseRequest.Owner): the guard gives up nothing, because the caller asks again.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends

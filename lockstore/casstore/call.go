@@ -86,9 +86,9 @@ func (c *call) do() (driver.Answer, error) {
 	}
 }
 
-// start returns this process's last write of the key if one more write on top of it is the whole
-// answer: that write checks the version. Otherwise it reads. It also reads if somebody waits: others have
-// probably joined since, and a conflict costs more than a read.
+// start returns the entry to begin with. If one write on top of this process's last write of the key is the whole
+// answer, that is this last write, without a read: the new write fails if the entry has changed since. Otherwise, or
+// if somebody waits, it reads: others have probably joined since, and a conflict costs more than a read.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:

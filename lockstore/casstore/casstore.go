@@ -9,9 +9,9 @@
 // changed it meanwhile. An entry has the whole state of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
-// granted or renewed it. To take the key over from another owner, the store first writes the state
-// unchanged, to learn the service's time (only the count of the writes grows). The WrittenAt of this write
-// has to be begin + TTL + ClockResolution + MaxClockSkew or later. The holder trusts its lease for TTL - Margin
+// granted or renewed it. Before it takes the key over from another owner, the store writes the same
+// state again, to learn the service's time (only the count of the writes grows). It takes the key over if the WrittenAt
+// of this write is begin + TTL + ClockResolution + MaxClockSkew or later. The holder trusts its lease for TTL - Margin
 // from before its own write.
 //
 // A release hands the key to the first in the queue, for one lockstore.Turn. The

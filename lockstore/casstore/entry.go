@@ -34,8 +34,8 @@ type fields[H, Q, E, C any] struct {
 	Closed  *C              `json:"closed,omitempty"`
 }
 
-// Begin, also of closed, is in nanoseconds since 1970, without the blur, which the method store.since adds
-// again. 0, or a time after WrittenAt (a clock was set back), stands for the entry's WrittenAt.
+// Begin, also of closed, is when the lease began at the earliest, in nanoseconds since 1970. The method
+// store.since adds the blur. 0, or a time after WrittenAt (a clock was set back), stands for the entry's WrittenAt.
 type holder struct {
 	Owner      string          `json:"owner"`
 	Fence      lockstore.Fence `json:"fence"`
