@@ -69,8 +69,8 @@
 //     guard asks for a full lease, if the work still runs and may outlast the lease. Until
 //     the store has answered, the work has only what is left of the turn.
 //     These make the lease a full one before the work begins: a run that will complete its key or mark its
-//     start, a cooldown, Acquire, a DoAll with more keys to come, and a run whose last refusal is about
-//     1.5 s old or older (ZooKeeper), or 1.25 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen).
+//     start, a cooldown, Acquire, a DoAll with more keys to come, and a run that the store last refused
+//     more than 1.65 s (ZooKeeper) or 1.4 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen) ago.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
 //     is left for its work, releases the key with the fence of the hand-over.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is

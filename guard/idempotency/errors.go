@@ -12,7 +12,7 @@ import (
 // RepeatMismatch: the stored result is that of other input: Call.Fingerprint differs.
 type RepeatMismatch struct {
 	Key   string
-	First lockstore.HolderInfo // whose result is stored
+	First lockstore.HolderInfo // whose result is stored, or who revoked the lease of that run
 }
 
 func (e *RepeatMismatch) Error() string {
@@ -33,7 +33,7 @@ func (e *RepeatInDoubt) Error() string {
 // RepeatNoAnswer: the work is done, and there is no result to answer with.
 type RepeatNoAnswer struct {
 	Key    string
-	First  lockstore.HolderInfo // who did the work
+	First  lockstore.HolderInfo // who did the work, or who revoked the lease of that run
 	Reason string               // why; without data of the result
 }
 
@@ -42,8 +42,8 @@ func (e *RepeatNoAnswer) Error() string {
 }
 
 // ResultError: a result cannot be stored. Prepare returns it. It is Report.CompleteErr
-// of a run whose result this package refused; then only the reason is stored. If the store
-// refused the result, CompleteErr is the store's error.
+// if only its reason is stored. If the store refused the result or the reason, CompleteErr matches
+// the store's error.
 type ResultError struct {
 	Reason string // without data of the result
 	code   string // the reason that is stored

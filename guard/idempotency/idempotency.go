@@ -34,15 +34,15 @@ type Options struct {
 	InDoubt Doubt
 
 	// MaxResultBytes bounds the JSON text of a result, in bytes, 1 to the constant MaxResultBytes.
-	// 0 is 4,096. For each KiB of a result DynamoDB charges one write unit more when it
-	// is stored, one more for each repeat, and two more for the first run after the time ResultTime.
+	// 0 is 4,096. For each KiB of a result DynamoDB charges one write unit more when it is stored
+	// (three in a transaction), one for each repeat, and two more for the first run after the time ResultTime.
 	MaxResultBytes int
 
 	// Version is the version of the result's form, at most 64 bytes. A result of another
-	// version is not read: a repeat gets a *RepeatNoAnswer. Change it when a new deployment
+	// version is not read: a repeat that needs it gets a *RepeatNoAnswer. Change it when a new deployment
 	// would misread the results of the old one: when a field that stays means something else,
-	// or when a new field must not be zero. A result with a field that Out does not have is
-	// not read anyway.
+	// or when a new field must not be zero. A result with a field that the struct Out does not have
+	// is not read anyway, unless Out decodes itself.
 	Version string
 }
 
@@ -115,7 +115,7 @@ type Call struct {
 	// key with a result is a lock that nobody gets while the result is stored.
 	Key string
 
-	// Fingerprint is the part of the input that makes a repeat, such as the amount, or the text of
+	// Fingerprint is the part of the input that has to be the same in a repeat, such as the amount, or the text of
 	// the event. A deployment that changes its JSON, by a new field of the struct for example,
 	// makes a RepeatMismatch of each repeat of what was stored before. Fingerprint is never stored; a
 	// hash of its JSON is. If a call has another Fingerprint than the run whose result is stored, it
@@ -128,9 +128,9 @@ type Call struct {
 // a Lambda get a new request id for each call, so the request id is no id of the event.
 func NewCall(parts ...string) Call { return Call{Key: lockstore.KeyOrHash(parts...)} }
 
-// Replay says that a result is that of an earlier run.
+// Replay says that a result was stored before.
 type Replay struct {
-	First lockstore.HolderInfo // the run
+	First lockstore.HolderInfo // who worked, or who revoked the lease of this run
 }
 
 // Do runs work once for c.Key, and returns its result. If the work has run before and its
@@ -212,8 +212,8 @@ func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), ne
 	})
 }
 
-// NoEffect marks the error of work that had no effect: with AtMostOnce the key is free again. Do
-// returns err itself. NoEffect(nil) is nil.
+// NoEffect marks the error of work that had no effect: with AtMostOnce the lease is released. Do
+// returns err without the mark. NoEffect(nil) is nil.
 //
 // The mark must be the outermost error. Do does not look for it inside another error: there
 // it may say that a part of the work had no effect, or the work of another Do inside.

@@ -9,12 +9,12 @@ import (
 )
 
 // ResolveEffect resolves a key in doubt: the work had its effect. result is the JSON text of
-// its result, which every repeat gets; nil stores none, and a repeat gets a *RepeatNoAnswer.
+// its result, for repeats; nil stores none, and a repeat that needs one gets a *RepeatNoAnswer.
 // fence is that of the run in doubt, as Inspect shows it. Of opt it uses ResultTime,
 // MaxResultBytes and Version; they are to be those of the function. The result is not compared
 // with a Fingerprint.
 //
-// The error matches lockstore.ErrRefused while the run's lease lasts, lockstore.ErrLost if the
+// The error matches lockstore.ErrRefused while a lease of the key lasts, otherwise lockstore.ErrLost if the
 // key is not in doubt with this fence, and lockstore.ErrInvalid for options out of bounds
 // and for a result that is no JSON or too large. If a result is stored with this fence
 // already, by an earlier call or by the run itself, ResolveEffect returns nil and it stays as it

@@ -44,9 +44,9 @@ type call struct {
 	sent      bool      // a write was sent: a failure leaves the outcome unknown
 	told      time.Time // the latest time of the service since the call began; zero if none is known
 	conflicts int
-	tried     driver.Answer // of the last write
+	tried     driver.Answer // to the last change that was sent
 	room      string        // the version of the entry when this Leave last let a renewal go first
-	trip      time.Duration // of the last read
+	trip      time.Duration // how long the last read took
 }
 
 // do decides by what it has read and by a guess of the time. If the answer has to rest on more,
@@ -86,9 +86,10 @@ func (c *call) do() (driver.Answer, error) {
 	}
 }
 
-// start returns the entry to begin with. If one write on top of this process's last write of the key is the whole
-// answer, that is this last write, without a read: the new write fails if the entry has changed since. Otherwise, or
-// if somebody waits, it reads: others have probably joined since, and a conflict costs more than a read.
+// start returns the entry to begin with. For an Acquire that is granted, and for Renew, Release, MarkStarted and
+// Complete, that is this process's last write of the key, if one write on top of it is the whole answer: this write
+// fails if the entry has changed since. Otherwise, or if somebody waits, start reads: others have probably joined since,
+// and a conflict costs more than a read.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -173,7 +174,7 @@ func (c *call) status(v view) driver.Status {
 }
 
 // certain judges a Lost that comes after a conflict: an earlier copy of the write may have been
-// applied. It returns an error if nobody knows. If the entry shows that a copy of a Revoke was applied, it
+// applied. If the entry does not tell, it returns an error for Release, Complete and Revoke at once. If the entry shows that a copy of a Revoke was applied, it
 // returns the answer of that copy.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {

@@ -10,7 +10,7 @@
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that
 // granted or renewed it. Before it takes the key over from another owner, the store writes the same
-// state again, to learn the service's time (only the count of the writes grows). It takes the key over if the WrittenAt
+// state again, to learn the service's time. It takes the key over if the WrittenAt
 // of this write is begin + TTL + ClockResolution + MaxClockSkew or later. The holder trusts its lease for TTL - Margin
 // from before its own write.
 //
@@ -22,14 +22,14 @@
 // fresh read: the last known time of the service + what has passed since. A wrong guess may delay an
 // answer. The rules say what each answer has to rest on:
 //
-//   - Any read is enough for three things: "this acquisition has ended", because that never changes back; the refusal of an
-//     Acquire, unless the reason is "in doubt"; and a change that does not depend on the time, because it is
-//     applied to the entry that was read, or not at all.
+//   - Any read is enough for what never changes back ("this acquisition has ended", "this lease was revoked"), for
+//     most refusals of an Acquire (not for "in doubt"), and for a change that does not depend on the time, because it
+//     is applied to the entry that was read, or not at all.
 //   - A fresh read is needed for an ErrLost that means "another owner or nobody has the key", for the result
 //     of Inspect, for each Revoke and Resolve, and for a Leave of an owner without a place or with a live lease.
 //   - These need the stamp of a write of this call: a takeover, the turn in a queue, the trusted time that
 //     a repeated Acquire gets, "the lease has expired", "in doubt", a Resolve of a key that is in doubt or has
-//     a result, and an Acquire if a lease begins in the future. First the store writes the state as it is. The
+//     a result, and an Acquire if a lease or a result begins more than 3 s in the future. First the store writes the state as it is. The
 //     WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
 //     store takes the change back.
@@ -49,18 +49,20 @@
 //	a refusal because the key is in doubt     2: one is a write
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
-//	Leave, Revoke                             2; a Leave that finds no place 1
-//	takeover, also of a key kept for others   3
+//	Leave, Revoke                             2; mostly 1 if nothing changes
+//	takeover, also of a key kept for others,
+//	or that had a result or a cooldown        3
 //	repeat of an Acquire that was granted     2
-//	extend a lease that was handed over       1, and 2 from another process or while somebody waits; none
-//	                                          for short work, if the owner's last refusal is
-//	                                          at most 1.5 s - Margin old
+//	extend a lease that was handed over       1 by the process that handed over or learned of it in
+//	                                          AwaitTurn, otherwise or while somebody waits 2; none for
+//	                                          short work under a guard, if the owner's last refusal is
+//	                                          at most 1.65 s - Margin old
 //	resolve a key in doubt                    3
 //
 // A hand-over is part of the write that frees the key. The first read of a process is a fresh one.
 //
-// A conflict costs a fresh read and the write again. These repeat at once: the holder, an owner that
-// was handed the key, the first in the queue, an abandon, and an operator who resolves a key. All
+// A conflict costs a fresh read and the write again. These repeat at once: the holder, an Acquire of
+// who was handed the key or is the first in the queue, an abandon, and an operator who resolves a key. All
 // others pause first, for about the time of ten requests at most.
 //
 // # Limits
@@ -73,8 +75,8 @@
 // An entry is JSON behind a name of the format and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
 // while both are in use. Each process keeps in memory its last write of each key, for at most
-// 1,024 keys, but not of a key that is completed or in a cooldown. For an owner that was handed the key
-// it keeps its last read there instead.
+// 1,024 keys, but not of a key that is completed or in a cooldown. When an owner of the process was handed
+// the key, it keeps in its place what AwaitTurn has read.
 //
 // # A KV of one's own
 //
@@ -211,7 +213,7 @@ type around struct{ driver.Driver }
 func (a around) Unwrap() driver.Driver { return a.Driver }
 
 // A waiter that is the first in line begins with a read every shortLook. The pause is longer with each
-// place before it and with the time that it has waited, up to about longLook. If the KV is a Waker, it reads only
+// place before it and with the time that it has waited, up to about longLook. While it listens at a Waker, it reads only
 // when something may have happened without a wake-up: the holder died, a turn is over, the wake-up got lost.
 const (
 	shortLook = 25 * time.Millisecond
@@ -267,8 +269,8 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 }
 
 // handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
-// a time of the service that the refused Acquire has seen. A lease that begins at that time or later lasts at least until a
-// Turn after the Acquire was sent, however long this Await takes. A lease that begins earlier may be over.
+// a time of the service that the refused Acquire has seen. A lease that begins at that time or later ends one
+// Turn after the Acquire was sent, or later, however long this Await takes. A lease that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
 	ttl := driver.Turn - r.Elapsed - s.opt.Margin

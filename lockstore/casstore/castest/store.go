@@ -95,7 +95,7 @@ func (c *check) release(s *lockstore.Store, lease lockstore.Lease) {
 	}
 }
 
-// join takes a place in the queue, behind a lease of ttl that began at the earliest then. In the second half
+// join takes a place in the queue, behind a lease of ttl that began at began or later. In the second half
 // of a lease a slow joiner gets no place, and a busy machine may be that slow.
 func (c *check) join(s *lockstore.Store, began time.Time, ttl time.Duration) lockstore.Request {
 	c.Helper()
@@ -124,7 +124,7 @@ func (c *check) refused(s *lockstore.Store, why string) {
 	}
 }
 
-// free wants an acquire by a new owner granted, after the end of a lease at the latest.
+// free wants an acquire by a new owner granted.
 func (c *check) free(s *lockstore.Store, why string) lockstore.Lease {
 	c.Helper()
 	lease, err := s.Acquire(c.Context(), c.request(long))
