@@ -67,7 +67,7 @@ type attempt struct {
 	early      int             // how many turns in a row came without any wait
 	sent       time.Duration   // when the present request was first sent; the trust counts from here
 	ttl        time.Duration   // of the present request
-	note       lockstore.Note  // of the last refusal
+	note       lockstore.Note  // of the last answer
 	lease      lockstore.Lease // that the store has given to the owner, and that the run does not work under yet
 	kept       error           // why giveBack failed
 }
@@ -241,7 +241,7 @@ func (r *run) startsAtOnce(a *attempt) bool {
 	return true
 }
 
-// slowed is how far apart the requests of a run without a place are at least, when its last call took d: a store
+// slowed is how long a run without a place pauses before it asks again, when its last call took d: a store
 // that answers slowly has too many who ask.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
@@ -255,8 +255,9 @@ func (r *run) callerGone() error {
 
 // waitUntilFree waits until an acquire may succeed, and returns false when the time to
 // wait is over. With a place in the key's queue it waits for its turn. Without a place,
-// mostly because the queue is full, it polls the key by reads: a refused write costs more. Every
-// 1 to 2 s it returns true, and try acquires again: the queue may have room now.
+// mostly because the queue is full, it polls the key by reads: a refused write costs more. After
+// 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true, and
+// try acquires again: the queue may have room now.
 func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd time.Duration) bool {
 	switch {
 	case busy.State == lockstore.InDoubt:
@@ -333,10 +334,11 @@ func (r *run) awaitTurn(busy *LockBusy, a *attempt, waitEnd time.Duration) bool 
 }
 
 // giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
-// its owner may have a place in the queue or a lease. It returns outcome and err. If something
-// remains in the store, it returns OutcomeUnknown, unless outcome is invalid or corrupt.
+// its owner may have a place in the queue or a lease. It returns outcome and err. If a lease or
+// a place may remain in the store, it returns OutcomeUnknown, unless outcome is invalid or corrupt.
 //
-// The owner that a caller has chosen keeps all of that, because the caller asks again.
+// The owner that a caller has chosen keeps all of that, because the caller asks again. Its place alone makes
+// no outcome unknown.
 func (r *run) giveUp(a *attempt, outcome Outcome, err error) (Outcome, error) {
 	var remains error // why the store may still have something of the attempt
 	cause := errInQueue

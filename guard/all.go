@@ -15,11 +15,11 @@ const MaxKeys = 16
 // the lock of keys[i]. Write locks[i].Fence with the data of keys[i].
 //
 // All or nothing: if DoAll cannot get one of the locks, it releases the locks that it has,
-// and work does not run. The error is that of Do for this key. If a lease was lost meanwhile, it is
-// *LockStoreUnavailable.
+// and work does not run. The error is that of Do for this key. If the loss of a lease ends the wait
+// for another, it is *LockStoreUnavailable.
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
-// argument is. So calls of DoAll never wait for each other in a circle, as a Do inside another Do can.
+// argument is. So calls of DoAll side by side never wait for each other in a circle, as a Do inside another Do can.
 // DoAll needs MaxHolders 1. For keys that several runs may hold, nest calls of Do, always in the same order,
 // with the largest limit inside.
 //

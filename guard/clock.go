@@ -30,7 +30,7 @@ type clock struct {
 
 	mu    sync.Mutex
 	ahead time.Duration // wall clock - monotonic clock, when this difference last changed
-	extra time.Duration // what the monotonic clock has missed
+	extra time.Duration // grows by what the monotonic clock misses
 }
 
 // clockNoise is a difference that means nothing: the two clocks are read one after the
@@ -53,7 +53,7 @@ func (c *clock) read() (t, wall time.Duration) {
 	return now.mono + c.extra, now.wall
 }
 
-// missed is the time that the monotonic clock has missed since the clock was made.
+// missed grows by the time that the monotonic clock misses. Only the difference of two results says something.
 func (c *clock) missed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

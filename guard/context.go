@@ -22,7 +22,7 @@ type window struct {
 	cleans bool    // the run around had lost its lease before this one began
 	tracer interface{ trace(Phase, error) }
 
-	mu    sync.Mutex    // guards the fields below, and these of the run: counts of its report, lease, handed, wakes.under
+	mu    sync.Mutex    // guards the fields below, and of the run: lease, handed, wakes.under, Calls and FailedCalls of its report
 	timer *time.Timer   // nil until somebody waits for Done
 	stop  time.Duration // end of the time for the work; math.MaxInt64 without a lease
 	trust time.Duration // end of the trust in the lease
@@ -87,8 +87,8 @@ func (w *window) closed() bool {
 }
 
 // check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The window around this one is checked, too. If the lease of that window is lost,
-// this context ends, too, also if it was made with context.WithoutCancel.
+// context lasts. The window around this one is checked, too. If the lease of that window is lost
+// after this run began, this context ends, too, also if it was made with context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.outer != nil {
 		w.outer.check()
@@ -135,7 +135,7 @@ func (w *window) checkClocks() (left time.Duration, lost error) {
 	return min(w.stop, w.trust) - now, lost
 }
 
-// lose ends the work's context because the store has answered that the lease is lost.
+// lose ends the work's context after an answer that ends the trust in the lease.
 func (w *window) lose(cause error) {
 	w.mu.Lock()
 	first := w.lost == nil

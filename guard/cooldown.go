@@ -13,8 +13,8 @@ import (
 // busy. d counts from the release. On DynamoDB the local clock gives its end; if the reply shows that
 // this clock was wrong, the end is written again. After an error, a panic or a
 // lost lock there is no cooldown. If the release with the
-// cooldown fails, Report.ReleaseErr says so; the key is then free when the lease ends, which may
-// be before the cooldown would have ended.
+// cooldown fails, Report.ReleaseErr says so; the key may then be free from the end of the lease
+// on, before the cooldown would have ended.
 //
 // A run of this function that finds the key in its cooldown does not wait, and State of its
 // LockBusy is lockstore.Cooldown. A plain Do waits if the cooldown ends within its

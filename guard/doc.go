@@ -45,9 +45,9 @@
 //   - Asking also ends as deadline in three cases: the context of the caller ends, Shutdown
 //     is called, or the lease comes so late that too little time is left for the work. It
 //     ends as corrupt when the entry is no lock.
-//   - A run that would end as busy or deadline ends as unknown if the store may still have a lease or a
-//     place of it. [Guard.Acquire] with an owner of the caller's gives up no lease when it fails, because
-//     the caller asks again. It ends as lost when the lease of this owner has ended.
+//   - A run that would end as busy or deadline ends as unknown if the store may still have a lease of it,
+//     or a place that it could not leave. [Guard.Acquire] with LeaseRequest.Owner keeps its lease and its place
+//     when it fails, because the caller asks again. If the lease of this owner has ended, the outcome is lost.
 //   - If the work panics or calls runtime.Goexit, the lease is released (not if the work was
 //     marked as started, see OnceOptions), and the panic goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
@@ -62,8 +62,10 @@
 // With Options.Wait or LeaseRequest.Wait a run waits for a lock that another owner holds. It
 // waits in the queue of the key:
 //
-//   - The runs get the lock in the order of their arrival.
-//   - A run waits with one owner, and the place belongs to this owner.
+//   - The runs get the lock in the order of their arrival. When several in front have died, a newcomer may
+//     get it before those who wait behind them.
+//   - The place belongs to the run's owner. A run that has to take a new owner, because its lease came too
+//     late or was lost, is the last.
 //   - A run that learns from its store that it was handed the key starts its work at once, under this
 //     lease, which lasts for at most one turn. After 50 ms, or at once if less than 1 s of trust is left, the
 //     guard asks for a full lease, if the work still runs and may outlast the lease. Until
@@ -72,16 +74,17 @@
 //     start, a cooldown, Acquire, a DoAll with more keys to come, and a run that the store last refused
 //     more than 1.65 s (ZooKeeper) or 1.4 s (Redis, Datastore, Cosmos DB, PostgreSQL with Options.Listen) ago.
 //   - A run that was handed the key and cannot use it, because its caller has left or too little time
-//     is left for its work, releases the key with the fence of the hand-over.
+//     is left for its work, releases the key with the fence of the hand-over, or abandons it if an answer was
+//     lost. With LeaseRequest.Owner it keeps it.
 //   - A run leaves the queue when its wait is over, its caller leaves, or Shutdown is
 //     called. A run with LeaseRequest.Owner does not: its place is for the next call.
 //   - A run that dies while it waits delays those behind it by one turn: 2 s, up to 3 s on PostgreSQL,
 //     ZooKeeper and Datastore, and up to 5.5 s on DynamoDB and Cosmos DB, whose clocks have whole seconds.
-//   - A run that does not wait is behind all runs that wait. While others wait it is busy, also
+//   - A run that does not wait is behind all runs that wait. While others wait it is refused (except as above), also
 //     if nobody holds the lock: State of its LockBusy is then lockstore.Reserved.
-//   - If the queue is full, the run polls the key, and asks for a place again after four times as long as its
-//     last answer took, but at least after 1 s and at most after 2 s. If answers are slow, it polls less often,
-//     too. Runs without a place have no order.
+//   - If the queue is full, the run polls the key, and asks for a place again when a poll finds the key free, or
+//     after four times as long as its last Acquire took, but at least 1 s and at most 2 s (and the time of the
+//     poll that is under way then). If answers are slow, it polls less often, too. Runs without a place have no order.
 //   - When its wait is over, the run ends as busy. If its last request failed, because the pool or the
 //     store is overloaded, it ends as busy only if the store has said within the last 5 s what is in the
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
@@ -112,8 +115,8 @@
 //
 // The store returns the trusted time in Lease.TTL, counted from before the request. It can be less than the
 // TTL of the request, on DynamoDB by 250 ms or more. If the reply is slow, the work gets less
-// time; the window does not get longer. For a run that waits, the window begins with the call that
-// brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
+// time; the window does not get longer. For a run that waits, the window begins with the first
+// try of the request that brought the lease: the last Acquire, or the last AwaitTurn. If the process was frozen meanwhile and too little
 // of the window is left, the run sends an Acquire before it works.
 //
 // The guard measures the window on two clocks: the monotonic clock and the wall clock. A
@@ -157,7 +160,7 @@
 //
 // The time left is the time until the deadline or the end of MaxHold, whichever is first. A TTL is
 // never less than 1 s. Options.TTL is 60 s by default, or MaxHold if that is less. A LeaseRequest
-// has a TTL of its own. A holder that crashes blocks others for at most this TTL and the store's own
+// has a TTL of its own. A holder that crashes blocks others for at most the longest TTL that it asked for and the store's own
 // tolerance, unless its work was marked as started: then the key is in doubt. The guard
 // renews a lease if the trust window may end before the work's time does. It renews after each
 // third of the lease, inside the invocation only, and at most until MaxHold (15 min).
@@ -192,15 +195,16 @@
 //	                                               the last call may end 200 ms later
 //
 // All releases, and the storing of a result, end at the latest 100 ms before the deadline, or 300 ms after
-// Shutdown. If less than 100 ms is left until then, they still have 100 ms. The releases of a DoAll share this time.
+// Shutdown. If less than 100 ms is left until then, they still have 100 ms (not a second release of a run after Shutdown).
+// The releases of a DoAll share this time.
 //
 // After the time for acquire the run ends as *LockStoreUnavailable, or as *LockBusy if the store has
-// refused the lock less than 5 s ago, no answer was lost, and the run has left the queue.
+// refused the lock less than 5 s ago, no answer was lost, and leaving the queue has not failed.
 //
 // A renewal inside Do is tried again until the trust window or the work's time ends. The guard repeats a
-// release and a [Guard.Renew] until their time is over. If an answer was lost, only a repeat that returns
-// nil tells the outcome (for Renew also one that returns ErrLost, ErrCorrupt or ErrInvalid). Without such a repeat
-// the outcome is unknown, and the error is that of the lost answer.
+// release and a [Guard.Renew] until their time is over. After a lost answer the outcome is known
+// only by a repeat that returns nil, that of a Renew also by one that returns ErrLost, ErrCorrupt or ErrInvalid.
+// Otherwise it is unknown, and the error is that of the lost answer.
 //
 // # Mistakes in the program
 //
@@ -215,7 +219,7 @@
 // at once. Do and DoAll return it, too.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner
-// handler then returns a *LockInvalid, with another guard a *LockBusy.
+// handler then returns a *LockInvalid, with another guard a *LockBusy (a second seat if both have MaxHolders above 1).
 //
 // # What is not promised
 //

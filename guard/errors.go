@@ -26,7 +26,7 @@ var (
 // not run. It matches lockstore.ErrRefused.
 //
 // The fields are from the last answer of the store: a refusal or, for a run without a place in the queue, a
-// read. While a run with a place waits, most stores give it no newer answer (Redis does about once a second).
+// read. While a run with a place waits, most stores give it no newer answer (Redis does every 0.1 to 1 s).
 // So the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
@@ -175,16 +175,16 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 
 // LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
 // Release, an Inspect or the mark of a start. But an acquire that the store refused less than 5 s ago is a
-// LockBusy, if no answer was lost and the run has left the queue. LockStoreUnavailable is also the error of a
+// LockBusy, if no answer was lost and leaving the queue has not failed. LockStoreUnavailable is also the error of a
 // DoAll or a DoOnce that lost a lease before its work began. No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request: an acquire has
-// left no lease, and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. A
+// left no lease (with LeaseRequest.Owner its place may be handed one), and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. A
 // DoAll or DoOnce may have had another lease already. If the store may still have that one, Report.ReleaseErr says so.
 //
-// If Err does not match it, an answer was lost or came too late, and the message says if the acquire was
-// abandoned. Or a DoAll or DoOnce lost a lease before its work began, or the run could not
-// leave the queue.
+// If Err does not match it, one of these is true: an answer was lost or came too late (the message says if the
+// acquire was abandoned); a DoAll or DoOnce lost a lease before its work began; the run could not leave
+// the queue.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
@@ -194,9 +194,9 @@ func (e *LockStoreUnavailable) Error() string {
 	return fmt.Sprintf("lock %q: the store is unavailable: %v", e.Key, e.Err)
 }
 
-// Unwrap returns Err. It is the first error that left an outcome unknown. If no outcome is unknown, it is the
-// store's last answer, why the lease could not be used, or that the run could not leave the queue. Why it could
-// not leave is only in the text.
+// Unwrap returns Err: the error of the first lost answer. If none was lost, Err is what the store answered last, or says
+// that the lease could not be used, or that the run could not leave the queue. Why it could not leave is only
+// in the text.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

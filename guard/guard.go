@@ -22,9 +22,9 @@ const (
 	// owner. It covers two things: the time until the work notices that its context is
 	// cancelled, and clocks that run at slightly different rates.
 	margin = 250 * time.Millisecond
-	// leastWork is the least time for the work. A run with less time does not start it.
+	// leastWork is the least time for the work. A run does not start it if its own lease gives less.
 	leastWork = 100 * time.Millisecond
-	// callTime bounds one call to the store. When less than twice as much time is left,
+	// callTime bounds one call to the store, except AwaitTurn. When less than twice as much time is left,
 	// a call gets half of the time that is left, so that one repeat fits in, see retry.limit.
 	callTime = 2 * time.Second
 	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
@@ -53,7 +53,7 @@ const (
 
 // Options are a Guard's settings; the zero value is good for most functions.
 type Options struct {
-	// TTL is the longest lease that the guard asks for at once. A dead holder blocks others for
+	// TTL is the longest lease that Do and DoAll ask for at once. A dead holder blocks others for
 	// about as long at most, see the package's documentation. 0 is one minute, or MaxHold when that
 	// is less. A run whose context ends sooner takes a shorter lease. A run that may
 	// last longer renews its lease after each third.
@@ -85,8 +85,8 @@ type Options struct {
 	// The guard takes the address from the store and calls Wake when a request of a run has handed the key over
 	// to this owner, or completed the key: on goroutines of its own, for several owners at once.
 	//
-	// A wake-up has 1 s, or what the release has left if that is less. Then its context ends, and the guard does
-	// not wait for a Wake that goes on. Until then the guard repeats a Wake that fails, unless the error matches
+	// A wake-up has 1 s, or what the release has left if that is less. Then its context ends, and 50 ms later
+	// the guard goes on without it. Until then the guard repeats a Wake that fails, unless the error matches
 	// ErrInvalid, ErrRefused, ErrLost or ErrCorrupt of lockstore: return ErrInvalid if nobody waits at the address
 	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
 	Wake func(context.Context, lockstore.Address) error
@@ -100,8 +100,8 @@ type Options struct {
 	// it at PhaseAsking and PhaseGranted, another one at PhaseRenewed and PhaseRenewFailed, and any at
 	// PhaseLost. For one run several calls at the same time are possible.
 	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
-	// values from the context that Trace returns; nothing else of that context is used. Trace must
-	// not block: its time counts against the lease. nil traces nothing.
+	// values from the context that Trace returns. That context must have no cancel of its own: context.Cause
+	// of the work's context would show its cause. Trace must not block: its time counts against the lease. nil traces nothing.
 	Trace func(context.Context, TraceEvent) context.Context
 }
 
@@ -178,9 +178,9 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 }
 
 // WithMaxHolders returns a guard with which up to n runs may hold a key at once: a semaphore of leases.
-// With n above 1 what needs a lock of its own refuses this guard, see below; all else takes it.
-// n counts the holders of all programs. If they ask for different numbers, the limit is the smallest: of those
-// who hold the key, of those in the queue before, and of the one who asks. So a deployment that changes n is
+// With n above 1 the functions that need a single holder return an error, see below.
+// n counts the holders of all programs. If they ask for different numbers, the smallest counts: of the
+// holders, of those who wait before, and of the one who asks. So a deployment that changes n is
 // safe; and if writers ask for 1 and readers for lockstore.MaxHolders, the key is a read-write lock. Waiting
 // runs get the key in the order of their arrival, whatever number they ask for.
 //

@@ -29,7 +29,7 @@ type LeaseRequest struct {
 	// If the outcome of a repeatable call is unknown, the call abandons nothing, because
 	// the caller will retry with this owner. Its error is then *LockStoreUnavailable, also if a later
 	// answer said that another owner has the lock: the request without an answer may still get a lease.
-	// If the owner's lease has ended, the error is *LockLost, and the caller needs a new owner.
+	// If the store knows that the owner's lease has ended, the error is *LockLost: take a new owner.
 	//
 	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
 	// this owner. The caller cannot see when its turn begins, so it has to call at least every

@@ -12,8 +12,9 @@ import (
 // OnceOptions says how DoOnce treats a key whose work may have run before.
 type OnceOptions struct {
 	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
-	// If the work then does not end with a Completion that completes or frees the key, the key
-	// is in doubt when its lease ends: nobody gets it before somebody resolves it.
+	// If the work then does not end with a Completion that completes or frees the key, and has not stored its
+	// result itself, the key is in doubt when its lease ends: nobody gets it before somebody resolves it, for
+	// at least lockstore.StartedFor.
 	MarkStarted bool
 
 	// Refused says how DoOnce ends when the work does not run because the key is completed, in a

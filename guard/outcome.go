@@ -22,7 +22,7 @@ const (
 	OutcomeInvalid     Outcome = "invalid"     // the request is wrong, see LockInvalid
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
 	OutcomeUnavailable Outcome = "unavailable" // the store gave no clear answer in time, or a lease was lost before the work
-	OutcomeUnknown     Outcome = "unknown"     // the store did not grant the lock in time, and may keep a lease or a place that nobody uses
+	OutcomeUnknown     Outcome = "unknown"     // the outcome of a request is unknown: the store may keep a lease or a place that nobody uses
 )
 
 // The further outcomes of a DoOnce, as package idempotency uses them. The work did not run,

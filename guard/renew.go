@@ -8,7 +8,7 @@ import (
 )
 
 // firstExtension is how long after the start of the work a lease that was handed over is extended at the
-// latest, if the work still runs then. It is short, so that a full lease soon replaces the short one of a
+// latest, if the work still runs then and may outlast it. It is short, so that a full lease soon replaces the short one of a
 // hand-over: until then the work has only what is left of the turn.
 const firstExtension = 50 * time.Millisecond
 

@@ -29,14 +29,14 @@ type Report struct {
 	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
 	Woken         int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
-	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a run that waits for its turn calls many times
+	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a wait for a turn takes many calls, or one that sends many requests
 	FailedCalls   int             // those that failed: the store or the client's pool was overloaded, down or silent; also if a repeat succeeded
 
 	// ReleaseErr says why the store may still have something of this run. A release or an abandon
 	// failed: the lease then ends by its TTL, and if the work was marked as started
 	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
-	// queue: its place may delay others by one turn. Or the caller has chosen the owner
-	// (LeaseRequest.Owner): the guard gives up nothing, because the caller asks again.
+	// queue: its place may delay others by one turn. Or the owner of a LeaseRequest may
+	// have a lease, which the guard keeps because the caller asks again; a place that it keeps is no ReleaseErr.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends

@@ -29,7 +29,7 @@ type Lock struct {
 // error is a *LockLost.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
-// the lease, or that of a run around this one, can no longer be trusted. It is cancelled when work returns. If work panics
+// the lease can no longer be trusted, or one of a run around this one that it began under. It is cancelled when work returns. If work panics
 // or calls runtime.Goexit, Do releases the lease and lets the panic go on with its own
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
 // ends by its TTL.
@@ -105,7 +105,7 @@ type run struct {
 	wakes    wakes
 
 	completes bool // the run stores a result or begins a cooldown. It does not wait for a key that is completed or in a cooldown
-	started   bool // the store was told that the work begins, or may have been
+	started   bool // the store has the mark of the start, or the last answer leaves that open
 	handed    bool // the lease is a hand-over that has to be extended
 	lease     lockstore.Lease
 	holdEnd   time.Duration // the grant + MaxHold

@@ -9,11 +9,14 @@ import (
 // refuses every new call that takes a lock. It returns at once. Each run releases its
 // lease when its work has returned, never before. With LOCK_SIGTERM=true boot.Start calls it.
 //
-// The longest time from Shutdown to the end, if the work returns at once, and a call of the store with its context:
+// How long after Shutdown these end at the latest, if the work returns at once, and calls of the store end with
+// their context:
 //
 //	a release that is under way or begins within 200 ms   300 ms
-//	Do, DoAll                                             400 ms: a release that begins later than
+//	Do                                                    400 ms: a release that begins later than
 //	                                                      these 200 ms has 100 ms
+//	DoAll                                                 500 ms: a run that is handed a key while it
+//	                                                      leaves the queue releases that key, too
 //
 // A call of the store that ends later adds as much: up to 50 ms, and in a DoAll for each key.
 func (g *Guard) Shutdown() {
