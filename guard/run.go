@@ -29,7 +29,7 @@ type Lock struct {
 // error is a *LockLost.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
-// the lease can no longer be trusted, or one of a run around this one that it began under. It is cancelled when work returns. If work panics
+// its lease, or one under which it began, can no longer be trusted. It is cancelled when work returns. If work panics
 // or calls runtime.Goexit, Do releases the lease and lets the panic go on with its own
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
 // ends by its TTL.
@@ -64,7 +64,7 @@ type call struct {
 	request    LeaseRequest  // what Acquire asked for; zero in a Do
 	more       bool          // a DoAll will ask for further keys
 	working    bool          // the work has begun
-	releaseEnd time.Duration // when the time for all releases after the work is over; 0 before the first. The guard's mu guards it
+	releaseEnd time.Duration // the end of the time for all releases after the work; 0 before the first. The guard's mu guards it
 	over       []*run        // the inner runs of a DoAll that have ended
 }
 

@@ -54,7 +54,7 @@
 //	or that had a result or a cooldown        3
 //	repeat of an Acquire that was granted     2
 //	extend a lease that was handed over       1 by the process that handed over or learned of it in
-//	                                          AwaitTurn, otherwise or while somebody waits 2; none for
+//	                                          AwaitTurn, 2 by others or while somebody waits; none for
 //	                                          short work under a guard, if the owner's last refusal is
 //	                                          at most 1.65 s - Margin old
 //	resolve a key in doubt                    3

@@ -105,7 +105,7 @@ func marshal(it any, other map[string]json.RawMessage) ([]byte, error) {
 	return slices.Concat(text[:len(text)-1], []byte(","), rest[1:]), err
 }
 
-// with returns it with the unknown fields of the element of all that same accepts.
+// with adds to it the unknown fields of the first element of all for which same is true.
 func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	k := kept[T]{it: it}
 	if i := slices.IndexFunc(all, func(old kept[T]) bool { return same(old.it) }); i >= 0 {

@@ -51,8 +51,8 @@ type Table interface {
 }
 
 // Wire is implemented by a Table that can break the network between the KV and its
-// server. Then Run checks what the KV's errors say: a KV that calls every failure certain, or
-// certainly not applied, passes without it.
+// server. Then Run checks what the KV's errors say: a KV that says unknown of every failure, or not
+// applied of every failure, passes without it.
 type Wire interface {
 	// LoseReplies lets the server apply requests, and loses its replies, until restore.
 	LoseReplies(t *testing.T) (restore func())
@@ -73,8 +73,8 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An old read of the store's would miss the change, and a refusal may rest on one. After a
-	// fresh read a session of the KV's knows the change.
+	// An old read of the store's would miss the change, and a refusal may rest on one. A
+	// fresh read shows the change to the KV's connection.
 	set := func(t *testing.T, key string, value []byte) {
 		t.Helper()
 		table.SetValue(t, key, value)
