@@ -3,15 +3,13 @@ package dynamostore_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -218,100 +216,48 @@ func fenceOf(row item) string {
 func s(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }
 func n(v string) types.AttributeValue { return &types.AttributeValueMemberN{Value: v} }
 
+// dump is a text of a row: fmt prints a map in the order of its keys.
 func dump(row item) string {
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(row)) {
-		fmt.Fprintf(&b, "%s=%T", name, row[name])
-		switch v := row[name].(type) {
-		case *types.AttributeValueMemberS:
-			fmt.Fprintf(&b, "(%q) ", v.Value)
-		case *types.AttributeValueMemberN:
-			fmt.Fprintf(&b, "(%s) ", v.Value)
-		case *types.AttributeValueMemberB:
-			fmt.Fprintf(&b, "(%x) ", v.Value)
-		case *types.AttributeValueMemberL:
-			for i, e := range v.Value {
-				b.WriteString(dump(item{strconv.Itoa(i): e}))
-			}
-		default:
-			fmt.Fprintf(&b, "(%+v) ", v)
+	text := map[string]string{}
+	for name, v := range row {
+		value, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // it came from JSON
 		}
+		text[name] = fmt.Sprintf("%T%s", v, value)
 	}
-	return b.String()
+	return fmt.Sprint(text)
 }
 
 // fakeRows are the rows of the fake service.
 type fakeRows struct{ *fakedynamo.Service }
 
-func (f fakeRows) get(t testing.TB, key string) item {
-	return fromFake(t, f.Row(table, key))
-}
+func (f fakeRows) get(t testing.TB, key string) item { return fromFake(t, f.Row(table, key)) }
 
+// fromFake lets the SDK read the JSON of a row.
 func fromFake(t testing.TB, row fakedynamo.Item) item {
-	if row == nil {
-		return nil
-	}
-	out := item{}
-	for name, v := range row {
-		switch {
-		case v["S"] != nil:
-			out[name] = s(v["S"].(string))
-		case v["N"] != nil:
-			out[name] = n(v["N"].(string))
-		case v["NULL"] != nil:
-			out[name] = &types.AttributeValueMemberNULL{Value: true}
-		case v["B"] != nil:
-			value, err := base64.StdEncoding.DecodeString(v["B"].(string))
-			require.NoError(t, err)
-			out[name] = &types.AttributeValueMemberB{Value: value}
-		case v["L"] != nil:
-			l := &types.AttributeValueMemberL{}
-			for _, element := range v["L"].([]any) {
-				l.Value = append(l.Value, s(element.(map[string]any)["S"].(string)))
-			}
-			out[name] = l
-		default:
-			t.Fatalf("the attribute %s has the value %v, which this test does not know", name, v)
-		}
-	}
-	return out
+	body, err := json.Marshal(map[string]any{"Item": row})
+	require.NoError(t, err)
+	client := dynamostore.ClientOver(transport(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(body))}, nil
+	}), fakeEndpoint, 0)
+	out, err := client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(table), Key: item{}})
+	require.NoError(t, err)
+	return out.Item
 }
 
 func (f fakeRows) put(t testing.TB, key string, row item) {
-	f.SetRow(table, key, toFake(t, row))
-}
-
-func toFake(t testing.TB, row item) fakedynamo.Item {
 	if row == nil {
-		return nil
+		f.SetRow(table, key, nil)
+		return
 	}
-	in := fakedynamo.Item{}
-	for name, v := range row {
-		switch v := v.(type) {
-		case *types.AttributeValueMemberS:
-			in[name] = fakedynamo.Value{"S": v.Value}
-		case *types.AttributeValueMemberN:
-			in[name] = fakedynamo.Value{"N": v.Value}
-		case *types.AttributeValueMemberNULL:
-			in[name] = fakedynamo.Value{"NULL": true}
-		case *types.AttributeValueMemberB:
-			in[name] = fakedynamo.Value{"B": base64.StdEncoding.EncodeToString(v.Value)}
-		case *types.AttributeValueMemberL:
-			list := []any{}
-			for _, element := range v.Value {
-				switch element := element.(type) {
-				case *types.AttributeValueMemberS:
-					list = append(list, map[string]any{"S": element.Value})
-				case *types.AttributeValueMemberN:
-					list = append(list, map[string]any{"N": element.Value})
-				}
-			}
-			in[name] = fakedynamo.Value{"L": list}
-		default:
-			t.Fatalf("the attribute %s has the type %T, which this test does not know", name, v)
-		}
-	}
-	return in
+	var in struct{ Item fakedynamo.Item }
+	client := dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, json.NewDecoder(r.Body).Decode(&in)
+	}), fakeEndpoint, 0)
+	_, err := client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: row})
+	require.NoError(t, err)
+	f.SetRow(table, key, in.Item)
 }
 
 // realRows are the rows of a real table.
