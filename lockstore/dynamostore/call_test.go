@@ -99,7 +99,7 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 				if r.N == 1 {
 					return fakedynamo.Fault{LoseReply: errReset}
 				}
-				return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}}
+				return throttled
 			}
 			req := request(time.Minute)
 			_, err := s.Acquire(t.Context(), req)

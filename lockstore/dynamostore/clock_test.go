@@ -50,6 +50,12 @@ func newStoreOver(t testing.TB, client dynamostore.API, offset time.Duration, op
 	return s
 }
 
+// newFake opens a store on a new fake.
+func newFake(t testing.TB) (*fakedynamo.Service, *dynamostore.Store) {
+	service := fakedynamo.New(table)
+	return service, newStore(t, service, 0, dynamostore.Options{})
+}
+
 func request(ttl time.Duration) lockstore.Request {
 	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl}
 }

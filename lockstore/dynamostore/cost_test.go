@@ -172,8 +172,7 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f
 // What a key costs that several may hold, when nobody interferes: a read and a write for each request.
 func TestCostOfSeveralHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		req := func() lockstore.Request {
 			r := request(time.Minute)
 			r.MaxHolders = 3

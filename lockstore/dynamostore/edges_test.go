@@ -16,16 +16,16 @@ import (
 // rounded down.
 var phases = []time.Duration{0, time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond}
 
-// A lease can be taken over at the first whole second >= expires + 1 s, where
+// A lease can be taken over, and is lost, at the first whole second >= expires + 1 s, where
 // expires = time of the request + TTL + the holder's skew.
 func TestEdgeOfTheTakeover(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, skew := range []time.Duration{dynamostore.DefaultSkew, 5 * time.Second} {
 		for _, phase := range phases {
-			bubble(t, fmt.Sprintf("M42 M43 skew %v, phase %v", skew, phase), func(t *testing.T) {
+			bubble(t, fmt.Sprintf("F09 M42 M43 skew %v, phase %v", skew, phase), func(t *testing.T) {
 				service := fakedynamo.New(table)
 				pass(phase)
-				_, err := newStore(t, service, 0, dynamostore.Options{Skew: skew}).Acquire(t.Context(), request(ttl))
+				lease, err := newStore(t, service, 0, dynamostore.Options{Skew: skew}).Acquire(t.Context(), request(ttl))
 				require.NoError(t, err)
 				over := time.Now().Add(ttl + skew + time.Second)
 				if whole := over.Truncate(time.Second); whole.Before(over) {
@@ -35,7 +35,18 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 				other := newStore(t, service, 0, dynamostore.Options{})
 				_, err = other.Acquire(t.Context(), request(ttl))
 				require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
+				status, err := other.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Held, status.State)
 				pass(time.Millisecond)
+				for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
+					s := newStore(t, service, offset, dynamostore.Options{})
+					_, err = s.Renew(t.Context(), lease, ttl)
+					require.ErrorIs(t, err, lockstore.ErrLost)
+					status, err := s.Inspect(t.Context(), key)
+					require.NoError(t, err)
+					require.Equal(t, lockstore.Free, status.State)
+				}
 				_, err = other.Acquire(t.Context(), request(ttl))
 				require.NoError(t, err)
 			})

@@ -22,8 +22,7 @@ import (
 func TestSlowReadOfAHandOver(t *testing.T) {
 	for _, slow := range []time.Duration{0, 500 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
 		bubble(t, fmt.Sprint("F29 M102 ", slow), func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			lease, err := s.Acquire(t.Context(), request(time.Minute))
 			require.NoError(t, err)
 			req := join(t, s)
@@ -124,8 +123,7 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 func TestLeaveBeforeAHandOver(t *testing.T) {
 	for _, shared := range []int{1, 2} {
 		bubble(t, fmt.Sprint("F57 of a key for ", shared), func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			req := request(time.Minute)
 			req.MaxHolders = shared
 			lease, err := s.Acquire(t.Context(), req)
@@ -149,8 +147,7 @@ func TestLeaveBeforeAHandOver(t *testing.T) {
 func TestJoinBeforeTheFirstGoes(t *testing.T) {
 	for _, abandons := range []bool{false, true} {
 		bubble(t, fmt.Sprint("F57 abandons ", abandons), func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			reader := request(time.Minute)
 			reader.MaxHolders, reader.JoinQueue = 3, true
 			_, err := s.Acquire(t.Context(), reader)
@@ -211,8 +208,7 @@ func TestStillHeldOfSeveral(t *testing.T) {
 func TestManyLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 64
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		_, err := s.Acquire(t.Context(), request(time.Hour))
 		require.NoError(t, err)
 		var waiting []lockstore.Request
@@ -237,8 +233,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 // Without the right to read, a waiter asks once in half a turn and not more often.
 func TestAwaitTurnThatCannotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		_, err := s.Acquire(t.Context(), request(time.Hour))
 		require.NoError(t, err)
 		req := join(t, s)

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/smithy-go/middleware"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -26,10 +24,6 @@ type partition struct {
 	mu     sync.Mutex
 	left   [2]float64 // writes, reads
 	last   time.Time
-	older  fakedynamo.Item // the row before its last update
-	since  time.Time       // of the last update
-	date   time.Time       // of the metadata
-	meta   middleware.Metadata
 	counts map[string]int
 }
 
@@ -40,19 +34,7 @@ func (p *partition) take(write, weak bool) bool {
 	kind, units := 1, 1.0
 	switch {
 	case write:
-		size := 0
-		for name, v := range p.Row(table, key) {
-			size += len(name)
-			for _, x := range v {
-				switch x := x.(type) {
-				case string:
-					size += len(x)
-				case []any:
-					size += 30 * len(x)
-				}
-			}
-		}
-		kind, units = 0, float64(size/1024+1)
+		kind, units = 0, float64(rowSize(p.Row(table, key))/1024+1)
 	case weak:
 		units = 0.5
 	}
@@ -72,43 +54,6 @@ func (p *partition) take(write, weak bool) bool {
 	return true
 }
 
-// quickReads is a client whose reads do not pass through the SDK, which would take most of the time
-// of the test. Its replies have the metadata of one that did, in the same second.
-type quickReads struct {
-	*dynamodb.Client
-	t testing.TB
-	p *partition
-}
-
-func (q quickReads) GetItem(ctx context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	p := q.p
-	fresh := func() (meta middleware.Metadata, ok bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.meta, p.date.Equal(time.Now().Truncate(time.Second))
-	}
-	if _, ok := fresh(); !ok || !p.take(false, !*in.ConsistentRead) {
-		out, err := q.Client.GetItem(ctx, in, opts...)
-		if err == nil {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.meta, p.date = out.ResultMetadata, time.Now().Add(-rtt(fakedynamo.Request{}).Out).Truncate(time.Second)
-		}
-		return out, err
-	}
-	pass(rtt(fakedynamo.Request{}).In)
-	row, out := p.Row(table, key), &dynamodb.GetItemOutput{}
-	p.mu.Lock()
-	if !*in.ConsistentRead && time.Since(p.since) < 100*time.Millisecond {
-		row = p.older
-	}
-	out.ResultMetadata = p.meta
-	p.mu.Unlock()
-	pass(rtt(fakedynamo.Request{}).Out)
-	out.Item = fromFake(q.t, row)
-	return out, nil
-}
-
 // As many runs as an account of AWS Lambda allows ask for one key at the same time, whose partition has
 // limits. Most of them are told busy. Who has worked releases the key, and nobody is told that the
 // store is unavailable.
@@ -126,11 +71,6 @@ func TestHotPartition(t *testing.T) {
 			}
 			return f
 		}
-		p.Changed = func(before, _ fakedynamo.Item) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.older, p.since = before, time.Now()
-		}
 		count := func(what string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -140,7 +80,7 @@ func TestHotPartition(t *testing.T) {
 		for range runs {
 			all.Go(func() {
 				var report guard.Report
-				store := newStoreOver(t, quickReads{dynamostore.ClientOver(p, fakeEndpoint, 0), t, p}, 0, dynamostore.Options{})
+				store := newStoreOver(t, dynamostore.ClientOver(p, fakeEndpoint, 0), 0, dynamostore.Options{})
 				g, err := guard.New(store.Store, guard.Options{Wait: wait, Observe: func(_ context.Context, r guard.Report) { report = r }})
 				require.NoError(t, err)
 				err = g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(work); return nil })
@@ -168,8 +108,7 @@ func TestHotPartition(t *testing.T) {
 // A request for a place that is throttled is refused by a read, which costs less than to ask again.
 func TestThrottledJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		throttle := func(action string) {
 			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
 				if action == "" || r.Action == action {

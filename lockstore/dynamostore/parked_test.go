@@ -157,8 +157,7 @@ func TestWhoIsWoken(t *testing.T) {
 		}, []driver.Owner{"first", "late"}},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			lease := held(t, s)
 			_, err := s.Acquire(t.Context(), park("first"))
 			require.ErrorIs(t, err, lockstore.ErrRefused)

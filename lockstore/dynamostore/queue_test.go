@@ -32,8 +32,7 @@ func heldPlace(t *testing.T, s *dynamostore.Store) int {
 
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		_, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		for n := range 64 {
@@ -49,8 +48,7 @@ func TestPlaces(t *testing.T) {
 // taken over after a read.
 func TestRequestsAfterAwaitTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		holder, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		first, second := join(t, s), join(t, s)
@@ -133,8 +131,7 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 	} {
 		for _, longest := range []bool{false, true} {
 			bubble(t, fmt.Sprint("place ", c.place, " longest ", longest), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, 0, dynamostore.Options{})
+				service, s := newFake(t)
 				want := []float64{7. / 8 * float64(c.first), 7. / 8 * float64(lockstore.Turn/2)}
 				s.SetRandom(func(time.Duration) time.Duration { return 0 })
 				if longest {
@@ -226,8 +223,7 @@ func TestRefusedPlace(t *testing.T) {
 		}, 2, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			startWork(t, s)
 			req := request(time.Minute)
 			req.JoinQueue = true
@@ -253,8 +249,7 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 		"F28 it hangs":        {In: time.Hour},
 	} {
 		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStore(t, service, 0, dynamostore.Options{})
+			service, s := newFake(t)
 			startWork(t, s)
 			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 				if r.N > 3 {
@@ -286,8 +281,7 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 // before the reader, and it gets the key at once.
 func TestJoinBehindOneThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		reads := func() lockstore.Request {
 			req := request(time.Minute)
 			req.MaxHolders, req.JoinQueue = lockstore.MaxHolders, true
