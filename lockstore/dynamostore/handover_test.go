@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -118,57 +119,49 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 	}
 }
 
-// The first in the queue leaves between the read and the write of the request that would hand it the
-// key: the one behind it gets the key at once.
-func TestLeaveBeforeAHandOver(t *testing.T) {
-	for _, shared := range []int{1, 2} {
-		bubble(t, fmt.Sprint("F57 of a key for ", shared), func(t *testing.T) {
-			service, s := newFake(t)
-			req := request(time.Minute)
-			req.MaxHolders = shared
-			lease, err := s.Acquire(t.Context(), req)
-			require.NoError(t, err)
-			first, second := join(t, s), join(t, s)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.Action == "UpdateItem" {
-					service.Fault = nil
-					require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Leave(t.Context(), key, first.Owner))
-				}
-				return fakedynamo.Fault{}
-			}
-			require.NoError(t, s.Release(t.Context(), lease))
-			require.NotZero(t, awaitTurn(t, s, &second).Fence)
-		})
-	}
-}
-
-// A writer, which is the first in the queue, goes. Between its read and its write a reader joins behind it: the
-// reader gets the key at once.
-func TestJoinBeforeTheFirstGoes(t *testing.T) {
-	for _, abandons := range []bool{false, true} {
-		bubble(t, fmt.Sprint("F57 abandons ", abandons), func(t *testing.T) {
+// Before the last write of a request another one changes the queue. The reader that is the first then gets the key at
+// once.
+func TestQueueChangesDuringARequest(t *testing.T) {
+	for _, c := range []struct {
+		holders         int
+		asks, meanwhile string
+	}{
+		{1, "release", "leave"}, {2, "release", "leave"}, {3, "leave", "join"}, {3, "abandon", "join"}, {lockstore.MaxHolders, "join", "leave"},
+	} {
+		bubble(t, fmt.Sprintf("F57 %s, meanwhile %s, of a key for %d", c.asks, c.meanwhile, c.holders), func(t *testing.T) {
 			service, s := newFake(t)
 			reader := request(time.Minute)
-			reader.MaxHolders, reader.JoinQueue = 3, true
-			_, err := s.Acquire(t.Context(), reader)
+			reader.MaxHolders, reader.JoinQueue = c.holders, true
+			lease, err := s.Acquire(t.Context(), reader)
 			require.NoError(t, err)
 			writer := join(t, s)
 			reader.Owner = lockstore.NewOwner()
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			ask := map[string]func() error{
+				"release": func() error { return s.Release(t.Context(), lease) },
+				"leave":   func() error { return s.Leave(t.Context(), key, writer.Owner) },
+				"abandon": func() error { return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: writer.Owner}) },
+				"join": func() error {
+					if _, err := s.Acquire(t.Context(), reader); !errors.Is(err, lockstore.ErrRefused) {
+						return err
+					}
+					return nil
+				},
+			}
+			if c.asks == "release" {
+				require.NoError(t, ask["join"]())
+			}
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
 				if r.Action == "UpdateItem" {
 					service.Fault = nil
-					_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), reader)
-					require.ErrorIs(t, err, lockstore.ErrRefused)
+					require.NoError(t, ask[c.meanwhile]())
 				}
-				return fakedynamo.Fault{}
+				return f
 			}
-			if abandons {
-				err = s.Release(t.Context(), lockstore.Lease{Key: key, Owner: writer.Owner})
-			} else {
-				err = s.Leave(t.Context(), key, writer.Owner)
-			}
+			require.NoError(t, ask[c.asks]())
+			status, err := s.Inspect(t.Context(), key)
 			require.NoError(t, err)
-			require.NotZero(t, awaitTurn(t, s, &reader).Fence)
+			require.NotEqual(t, lockstore.Free, status.State)
+			require.Zero(t, status.Waiting)
 		})
 	}
 }

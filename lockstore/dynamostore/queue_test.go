@@ -277,32 +277,6 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 	}
 }
 
-// A reader joins the queue behind a writer, which leaves between the reader's read and its write. Then nobody waits
-// before the reader, and it gets the key at once.
-func TestJoinBehindOneThatLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		reads := func() lockstore.Request {
-			req := request(time.Minute)
-			req.MaxHolders, req.JoinQueue = lockstore.MaxHolders, true
-			return req
-		}
-		_, err := s.Acquire(t.Context(), reads())
-		require.NoError(t, err)
-		writer := join(t, s)
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			if strings.Contains(r.Update, "list_append") {
-				service.Fault = nil
-				require.NoError(t, s.Leave(t.Context(), key, writer.Owner))
-			}
-			return fakedynamo.Fault{}
-		}
-		_, err = s.Acquire(t.Context(), reads())
-		require.NoError(t, err)
-		require.Nil(t, service.Fault)
-	})
-}
-
 // An acquire whose outcome is unknown is abandoned. Between the read and the write of the abandon, the
 // acquire arrives and takes a place, or the key. The abandon ends what it has taken.
 func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
