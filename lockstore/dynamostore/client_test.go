@@ -134,7 +134,7 @@ func TestOpenSendsNothing(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests++ }))
 	defer server.Close()
 	env := map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": server.URL, "AWS_REGION": "eu-west-1"}
-	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://my_locks.v-2?endpoint="+server.URL+"&skew=1500ms", env))
+	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://my_locks.v-2?endpoint="+server.URL+"&skew=1m", env))
 	require.NoError(t, err)
 	require.NotNil(t, s)
 	require.Zero(t, requests)
@@ -190,4 +190,20 @@ func TestRefusedConnection(t *testing.T) {
 	require.ErrorContains(t, err, "refused", "F21")
 	require.NoError(t, ctx.Err())
 	require.Less(t, strings.Count(err.Error(), "\n"), 1)
+}
+
+// Each timeout of the client is short enough for a call, and long enough for a slow reply.
+func TestTimeoutsOfTheClient(t *testing.T) {
+	client := dynamostore.HTTPClient()
+	between := func(what string, least, d, most time.Duration) {
+		t.Helper()
+		require.GreaterOrEqual(t, d, least, what)
+		require.LessOrEqual(t, d, most, what)
+	}
+	transport := client.Transport.(*http.Transport)
+	between("a request", time.Second, client.Timeout, 2*time.Second)
+	between("a handshake", time.Second/2, transport.TLSHandshakeTimeout, client.Timeout)
+	between("a reply", time.Second/2, transport.ResponseHeaderTimeout, client.Timeout)
+	between("an idle connection", 30*time.Second, transport.IdleConnTimeout, 2*time.Minute)
+	between("a connection", time.Second/2, dynamostore.DialTimeout, client.Timeout)
 }

@@ -130,6 +130,73 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 	})
 }
 
+// The first attempt revokes one of several leases, and its reply is lost. Before the second attempt arrives,
+// the lease ends, and perhaps another one, which the row remembers in its place.
+func TestRevokeWhoseReplyIsLost(t *testing.T) {
+	const applied, lost, unknown = "applied", "lost", "unknown"
+	for name, c := range map[string]struct {
+		atOnce, arrives bool   // the first attempt
+		meanwhile       string // what the owners do
+		want            string
+	}{
+		"nothing happens":                          {false, true, "", applied},
+		"at once, nothing happens":                 {true, true, "", applied},
+		"it expires":                               {false, true, "expire", applied},
+		"its owner releases":                       {false, true, "release", applied},
+		"its owner abandons":                       {false, true, "abandon", unknown},
+		"both owners release":                      {false, true, "release both", unknown},
+		"at once, both owners release":             {true, true, "release both", unknown},
+		"not applied, both owners release":         {false, false, "release both", unknown},
+		"at once, not applied, its owner releases": {true, false, "release", lost},
+	} {
+		bubble(t, "F23 "+name, func(t *testing.T) {
+			service, s := newFake(t)
+			var leases []lockstore.Lease
+			for range 2 {
+				req := request(time.Minute)
+				req.MaxHolders = 2
+				lease, err := s.Acquire(t.Context(), req)
+				require.NoError(t, err)
+				leases = append(leases, lease)
+			}
+			before := service.Requests()
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				switch r.N {
+				case before + 2:
+					f.LoseReply = io.ErrUnexpectedEOF
+					if !c.arrives {
+						f.Refuse = throttled.Refuse
+					}
+				case before + 3:
+					service.Fault = nil
+					switch c.meanwhile {
+					case "expire":
+						pass(2 * time.Minute)
+					case "abandon":
+						_ = s.Release(t.Context(), lockstore.Lease{Key: key, Owner: leases[0].Owner})
+					case "release", "release both":
+						_ = s.Release(t.Context(), leases[0])
+					}
+					if c.meanwhile == "release both" {
+						_ = s.Release(t.Context(), leases[1])
+					}
+				}
+				return f
+			}
+			status, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[0].Fence, OpenAtOnce: c.atOnce, By: lockstore.HolderInfo{Name: "operator"}})
+			switch c.want {
+			case applied:
+				require.NoError(t, err)
+				require.Equal(t, "operator", status.Holder.Name)
+			case lost:
+				require.ErrorIs(t, err, lockstore.ErrLost)
+			case unknown:
+				require.True(t, isUnknown(err), "%v", err)
+			}
+		})
+	}
+}
+
 // An acquire arrives twice, after its abandon, and other owners have had the key since. Neither takes a lock. The fence
 // may be ahead of the time by an earlier clock.
 func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
@@ -448,34 +515,34 @@ func rowSize(row fakedynamo.Item) (size int) {
 	return size
 }
 
+// The bounds themselves are allowed.
 func TestNewRefuses(t *testing.T) {
 	client := dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0)
-	for name, open := range map[string]func() (*dynamostore.Store, error){
-		"F51 nil client": func() (*dynamostore.Store, error) { return dynamostore.New(nil, table, dynamostore.Options{}) },
-		"F51 nil pointer": func() (*dynamostore.Store, error) {
-			var none *dynamodb.Client
-			return dynamostore.New(none, table, dynamostore.Options{})
-		},
-		"F51 nil pointer of another type": func() (*dynamostore.Store, error) {
-			return dynamostore.New((*hangingClient)(nil), table, dynamostore.Options{})
-		},
-		"F48 short table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "ab", dynamostore.Options{}) },
-		"F48 long table": func() (*dynamostore.Store, error) {
-			return dynamostore.New(client, strings.Repeat("a", 256), dynamostore.Options{})
-		},
-		"F48 strange table": func() (*dynamostore.Store, error) { return dynamostore.New(client, "locks/x", dynamostore.Options{}) },
-		"F48 negative skew": func() (*dynamostore.Store, error) {
-			return dynamostore.New(client, table, dynamostore.Options{Skew: -1})
-		},
-		"F48 skew of an hour": func() (*dynamostore.Store, error) {
-			return dynamostore.New(client, table, dynamostore.Options{Skew: time.Hour})
-		},
+	for name, c := range map[string]struct {
+		client dynamostore.API
+		table  string
+		skew   time.Duration
+		good   bool
+	}{
+		"the shortest table":              {client, "abc", dynamostore.MaxSkew, true},
+		"the longest table":               {client, strings.Repeat("a", 255), 0, true},
+		"F51 nil client":                  {nil, table, 0, false},
+		"F51 nil pointer":                 {(*dynamodb.Client)(nil), table, 0, false},
+		"F51 nil pointer of another type": {(*ignoresOptions)(nil), table, 0, false},
+		"F48 short table":                 {client, "ab", 0, false},
+		"F48 long table":                  {client, strings.Repeat("a", 256), 0, false},
+		"F48 strange table":               {client, "locks/x", 0, false},
+		"F48 negative skew":               {client, table, -1, false},
+		"F48 skew of an hour":             {client, table, time.Hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := open()
+			s, err := dynamostore.New(c.client, c.table, dynamostore.Options{Skew: c.skew})
+			if c.good {
+				require.NoError(t, err)
+				return
+			}
 			require.Nil(t, s)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			t.Log(err)
 		})
 	}
 }

@@ -167,6 +167,7 @@ func TestFencedExpressions(t *testing.T) {
 		"ADD offset :n":                 "SET " + set + " ADD offset :n",
 		"ADD setting :n SET reset = :x": "ADD setting :n SET " + set + ", reset = :x",
 		"SET lock_fence = :lock_fences": "SET " + set + ", lock_fence = :lock_fences",
+		"REMOVE a SET":                  "SET " + set + " REMOVE a SET", // DynamoDB refuses it
 	} {
 		in := &dynamodb.UpdateItemInput{UpdateExpression: aws.String(expression)}
 		for fence := range 3 { // the second and third time change the fence only
