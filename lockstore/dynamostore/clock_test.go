@@ -3,13 +3,9 @@ package dynamostore_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"reflect"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -221,7 +217,7 @@ func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 }
 
 // TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ (F16 F73). They count their
-// trust from before their requests (F29 M20). The network is
+// trust from before their requests (F29 M20), and the time of the service has whole seconds (M03). The network is
 // slow, loses requests and replies, and delivers late duplicates. No two clients may
 // trust their leases at the same time, and fences grow in the order of trust.
 //
@@ -257,8 +253,6 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 		}
 		return f
 	}
-	checks := newQueueChecks(t)
-	service.Changed = checks.changed
 	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
 	sim.Open = func(p *leasesim.Process) (*lockstore.Store, func()) {
 		// Random pauses from the process's own numbers, so that a seed can be replayed.
@@ -280,98 +274,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 	}
 	counts, problems := sim.Run(t)
 	service.Wait()
-	maps.Copy(counts, checks.counts)
 	return counts, problems
-}
-
-// queueChecks checks how each update changes the queue of a row, as lockstore.Turn says.
-type queueChecks struct {
-	t      *testing.T
-	counts leasesim.Counts
-}
-
-func newQueueChecks(t *testing.T) queueChecks {
-	return queueChecks{t, leasesim.NewCounts("places in a row", "hand-overs", "grants past a place", "places given up")}
-}
-
-// queueRow is what the queue's rule needs of a row. Owners have no special characters.
-type queueRow struct {
-	Owner, Released struct{ S lockstore.Owner }
-	Fence, Handed   any
-	Expires         struct {
-		N int64 `json:",string"`
-	}
-	Queue struct{ L []struct{ S lockstore.Owner } }
-}
-
-// places are those who wait. The owner of the lease is the first of the list.
-func (r queueRow) places() (all []lockstore.Owner) {
-	for i, place := range r.Queue.L {
-		if i > 0 || place.S != r.Owner.S {
-			all = append(all, place.S)
-		}
-	}
-	return all
-}
-
-func rowOf(t *testing.T, i fakedynamo.Item) (r queueRow) {
-	text, err := json.Marshal(i)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &r))
-	return r
-}
-
-func (c queueChecks) changed(before, after fakedynamo.Item) {
-	b, a := rowOf(c.t, before), rowOf(c.t, after)
-	had, has, me := b.places(), a.places(), a.Owner.S
-	fail := func(what string) { c.t.Errorf("%s at %d: %v became %v", what, time.Now().UnixMilli(), before, after) }
-	again := !reflect.DeepEqual(a.Fence, b.Fence) && !slices.Equal(had, has) // its hand-over had lapsed
-	if me != "" && (me != b.Owner.S || again) {
-		past := slices.Index(had, me)
-		behind := had[past+1:]
-		if past < 0 {
-			past, behind = len(had), nil
-		}
-		over := time.Since(time.UnixMilli(b.Expires.N).Add(time.Second))
-		ended := b.Owner.S == "" || a.Released.S == b.Owner.S && b.Released.S != b.Owner.S
-		left := 0 // besides the new owner
-		for _, o := range had {
-			if o != me && !slices.Contains(has, o) {
-				left++
-			}
-		}
-		switch {
-		case !ended && over < 0:
-			fail("M02 M03: granted while another has it")
-		case a.Handed != nil:
-			// By a request of an owner, which ended at most one place.
-			if past > left || left > 1 || len(has) != len(had)-1-left {
-				fail("handed over to another than the first")
-			}
-			c.counts["hand-overs"]++
-		case !slices.Equal(has, behind):
-			fail("a grant ended other places than its own and those before it")
-		case past > 0 && leasesim.UntilTurn(past, over) > 0:
-			fail("granted before its turn")
-		case past > 0:
-			c.counts["grants past a place"]++
-		}
-		return
-	}
-	n := len(has)
-	switch {
-	case me == "" && b.Owner.S != "" && n > 0:
-		fail("a key became free, and somebody waits")
-	case slices.Equal(had, has):
-	case n == len(had)+1 && slices.Equal(had, has[:n-1]) && !slices.Contains(had, has[n-1]) && (b.Owner.S != "" || len(had) > 0):
-		c.counts["places in a row"]++
-	case n == len(had)-1 && slices.ContainsFunc(had, func(o lockstore.Owner) bool {
-		return slices.Equal(has, slices.DeleteFunc(slices.Clone(had), func(p lockstore.Owner) bool { return o == p }))
-	}):
-		c.counts["places given up"]++
-	default:
-		fail("the queue changed in a way that nobody asked for")
-	}
 }
 
 // jitter takes the pauses between attempts from the simulation's random numbers.

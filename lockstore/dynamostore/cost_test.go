@@ -2,11 +2,9 @@ package dynamostore_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -122,52 +120,6 @@ func TestCostOfAQueue(t *testing.T) {
 		})
 	}
 }
-
-// A request with MaxHolders 1 is the request without one, and costs one write.
-func TestCostOfOneHolder(t *testing.T) {
-	type body struct {
-		bytes int
-		says  any
-	}
-	run := func(most int) (all []body) {
-		synctest.Test(t, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s := newStoreOver(t, dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
-				text := bodyOf(t, r)
-				b := body{bytes: len(text)}
-				require.NoError(t, json.Unmarshal(text, &b.says)) // the client writes maps in any order
-				all = append(all, b)
-				return service.RoundTrip(r)
-			}), fakeEndpoint, 0), 0, dynamostore.Options{})
-			ctx := t.Context()
-			req := lockstore.Request{Key: key, Owner: "first", TTL: time.Minute, JoinQueue: true, MaxHolders: most}
-			alone, err := s.Acquire(ctx, req)
-			require.NoError(t, err)
-			_, err = s.Renew(ctx, alone, 2*time.Minute)
-			require.NoError(t, err)
-			require.NoError(t, s.Release(ctx, alone))
-			require.Equal(t, map[string]int{"UpdateItem": 3}, service.Actions())
-
-			req.Owner = "second"
-			lease, err := s.Acquire(ctx, req)
-			require.NoError(t, err)
-			req.Owner = "third"
-			_, err = s.Acquire(ctx, req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
-			require.NoError(t, s.Release(ctx, lease))
-			lease, err = s.Acquire(ctx, req)
-			require.NoError(t, err)
-			require.NoError(t, s.Release(ctx, lease))
-		})
-		return all
-	}
-	require.Equal(t, run(0), run(1))
-}
-
-// transport is an http.RoundTripper.
-type transport func(*http.Request) (*http.Response, error)
-
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // What a key costs that several may hold, when nobody interferes: a read and a write for each request.
 func TestCostOfSeveralHolders(t *testing.T) {

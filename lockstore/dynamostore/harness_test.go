@@ -81,7 +81,12 @@ func bodyOf(t testing.TB, r *http.Request) []byte {
 	return body
 }
 
-// refused is a transport whose host accepts no connection.
+// transport is an http.RoundTripper.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// refusingTransport is a transport whose host accepts no connection.
 type refusingTransport struct{}
 
 func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {

@@ -32,8 +32,6 @@ type Service struct {
 	Now func() time.Time
 	// Fault plans each request; nil means no faults.
 	Fault func(Request) Fault
-	// Changed is told of each update of a row; nil means nobody. It must not call the service.
-	Changed func(before, after Item)
 	// NoDate removes the Date header from all replies.
 	NoDate bool
 
@@ -114,13 +112,6 @@ func (s *Service) Row(table, key string) Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.tables[table][key])
-}
-
-// Rows returns all rows of a table, which the caller must not change.
-func (s *Service) Rows(table string) map[string]Item {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.tables[table])
 }
 
 // SetRow puts a row without its key attributes; nil deletes it.
@@ -329,9 +320,6 @@ func (s *Service) apply(c call) (any, *Failure) {
 		}
 		table[key] = changed
 		s.older[in.TableName+"/"+key] = older{old, s.Now()}
-		if s.Changed != nil {
-			s.Changed(old, changed)
-		}
 		if in.ReturnValues == "ALL_OLD" && old != nil {
 			return map[string]any{"Attributes": old}, nil
 		}
