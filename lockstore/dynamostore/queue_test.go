@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -318,40 +316,4 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 			require.Zero(t, status.Waiting)
 		})
 	}
-}
-
-// After a long lease, those who wait read as often as if they had just come. So each of
-// them is served soon after the one before.
-func TestHandOversAfterALongLease(t *testing.T) {
-	const clients, long, short, allowed = 8, time.Minute, 100 * time.Millisecond, 60 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		held, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(2*long))
-		require.NoError(t, err)
-		var all sync.WaitGroup
-		for range clients {
-			s, req := newStore(t, service, 0, dynamostore.Options{}), request(2*long)
-			req.JoinQueue = true
-			all.Go(func() {
-				for {
-					lease, err := s.Acquire(t.Context(), req)
-					if err == nil {
-						<-time.After(short)
-						assert.NoError(t, s.Release(t.Context(), lease))
-						return
-					}
-					if !assert.ErrorIs(t, err, lockstore.ErrRefused) || !assert.NoError(t, storetest.AwaitTurn(t.Context(), s.Store, key, req.Owner)) {
-						return
-					}
-				}
-			})
-			<-time.After(time.Second)
-		}
-		<-time.After(long)
-		released := time.Now()
-		require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).Release(t.Context(), held))
-		all.Wait()
-		first := 2500 * time.Millisecond // it and the next one may just have read
-		require.Less(t, time.Since(released), first+clients*(short+allowed))
-	})
 }

@@ -143,19 +143,6 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 	}
 }
 
-// A process whose clock was set back abandons its own lease by one request.
-func TestAbandonAfterTheClockWasSetBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		s.SetNow(func() time.Time { return time.Now().Add(-time.Second) })
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lease.Owner}))
-		require.Equal(t, 3, service.Requests())
-		require.Equal(t, int64(lease.Fence)+1, number(t, fakeRows{service}.get(t, key), "last"))
-	})
-}
-
 // phases are how far into a second a case begins. The Date header has whole seconds,
 // rounded down.
 var phases = []time.Duration{0, time.Millisecond, 499 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond}
