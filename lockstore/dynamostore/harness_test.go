@@ -273,9 +273,9 @@ type realRows struct {
 }
 
 // lockTable are the rows of the table for locks.
-func lockTable(client *dynamodb.Client) realRows {
-	return realRows{client, table, func(key string) item { return item{"key": s(key)} }}
-}
+func lockTable(client *dynamodb.Client) realRows { return realRows{client, table, tableKey} }
+
+func tableKey(key string) item { return item{"key": s(key)} }
 
 func (r realRows) get(t testing.TB, key string) item {
 	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &r.table, Key: r.key(key), ConsistentRead: aws.Bool(true)})

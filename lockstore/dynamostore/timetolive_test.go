@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
@@ -80,12 +81,17 @@ func wait(t *testing.T, s *dynamostore.Store) {
 	require.ErrorIs(t, err, lockstore.ErrRefused)
 }
 
-// transact sends one item of the store's in a transaction.
-func transact(service *fakedynamo.Service, it types.TransactWriteItem) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := dynamostore.ClientOver(service, fakeEndpoint, 0).TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{it}})
-		return err
-	}
+// transact sends items in one transaction.
+func transact(ctx context.Context, client *dynamodb.Client, items ...types.TransactWriteItem) error {
+	_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
+	return err
+}
+
+// addsOne adds 1 to a number in the caller's own item.
+func addsOne(table string, key item, name string) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: &table, Key: key, UpdateExpression: aws.String("ADD " + name + " :one"), ExpressionAttributeValues: item{":one": n("1")},
+	}}
 }
 
 // Two programs use one table, and name its time to live differently. Each would move its own
@@ -130,11 +136,12 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 						require.Equal(t, before, service.Row(table, key), method)
 					}
 				}
-				for what, call := range map[string]func(context.Context) error{
-					"StillHeld":    transact(service, asks.StillHeld(key, lease.Fence)),
-					"CompleteItem": transact(service, asks.CompleteItem(key, lease.Fence, nil, time.Hour)),
+				client := dynamostore.ClientOver(service, fakeEndpoint, 0)
+				for what, in := range map[string]types.TransactWriteItem{
+					"StillHeld":    asks.StillHeld(key, lease.Fence),
+					"CompleteItem": asks.CompleteItem(key, lease.Fence, nil, time.Hour),
 				} {
-					err := call(t.Context())
+					err := transact(t.Context(), client, in)
 					_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
 					require.True(t, cancelled, "%s: %v", what, err)
 					require.False(t, asks.IsStale(err, lease.Fence), what)
