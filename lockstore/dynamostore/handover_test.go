@@ -8,13 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
@@ -24,12 +21,11 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 	for _, slow := range []time.Duration{0, 500 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
 		bubble(t, fmt.Sprint("F29 M102 ", slow), func(t *testing.T) {
 			service, s := newFake(t)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
+			lease := held(t, s)
 			req := join(t, s)
 			require.NoError(t, s.Release(t.Context(), lease))
 			pass(time.Second) // a part of the turn is over
-			service.Fault = func(fakedynamo.Request) fakedynamo.Fault { return fakedynamo.Fault{Out: slow} }
+			service.Fault = from(0, fakedynamo.Fault{Out: slow})
 			began := time.Now()
 			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
 			require.NoError(t, err)
@@ -42,17 +38,21 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 	}
 }
 
+// waitedFor is a lease whose holder knows that somebody waits, and who does.
+func waitedFor(t *testing.T) (service *fakedynamo.Service, s *dynamostore.Store, lease lockstore.Lease, req lockstore.Request) {
+	service, s = newFake(t)
+	lease = held(t, s)
+	req = join(t, newStore(t, service, 0, dynamostore.Options{}))
+	lease.Note = "waits"
+	return service, s, lease, req
+}
+
 // The process that hands over does not know the time: its clock was set since its last reply, or it is new. It reads first.
 func TestHandOverByAWrongClock(t *testing.T) {
 	for _, by := range []time.Duration{10 * time.Minute, -30 * time.Second, 15 * time.Second} {
 		for _, cold := range []bool{false, true} {
 			bubble(t, fmt.Sprint("F15 F16 F17 F18 ", by, " new ", cold), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s, waiter := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
-				req := join(t, waiter)
-				lease.Note = "waits"
+				service, s, lease, req := waitedFor(t)
 				if cold {
 					s = newStore(t, service, by, dynamostore.Options{})
 				}
@@ -61,7 +61,7 @@ func TestHandOverByAWrongClock(t *testing.T) {
 				require.NoError(t, s.Release(t.Context(), lease))
 				require.Equal(t, 2, service.Requests()-before)
 				require.InDelta(t, time.Now().Add(lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
-				require.NotZero(t, awaitTurn(t, waiter, &req).Fence)
+				require.NotZero(t, awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req).Fence)
 			})
 		}
 	}
@@ -79,12 +79,7 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 		{"F18 F29 the request is slow", 0, 3 * time.Second, 3100 * time.Millisecond, 2},
 	} {
 		bubble(t, c.name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s, waiter := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			req := join(t, waiter)
-			lease.Note = "waits"
+			service, s, lease, req := waitedFor(t)
 			reads := 0
 			s.SetNow(func() time.Time {
 				if reads++; reads == 2 { // after the look whether it was set
@@ -107,13 +102,12 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 			require.Equal(t, c.requests, service.Requests()-before)
 			asked := time.Now()
 			req.Note = "read" // at once
-			next := awaitTurn(t, waiter, &req)
+			next := awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req)
+			require.NotZero(t, next.Fence)
 			if c.set > 0 {
-				require.NotZero(t, next.Fence)
 				requireTrustIsOver(t, service, asked.Add(next.TTL), dynamostore.Options{})
 				return
 			}
-			require.NotZero(t, next.Fence)
 			require.InDelta(t, began.Add(c.slow+lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
 		})
 	}
@@ -170,29 +164,26 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 // wants a lease that is alone.
 func TestStillHeldOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table, dataTable)
-		s := newStore(t, service, 0, dynamostore.Options{})
+		service, s := newFake(t)
 		client := dynamostore.ClientOver(service, fakeEndpoint, 0)
-		var fences []lockstore.Fence
-		for i := range 3 {
-			a, err := s.Driver().Do(t.Context(), key, driver.Request{Kind: driver.Acquire, Owner: driver.Owner(fmt.Sprint("o", i)), TTL: time.Minute, MaxHolders: 3})
+		var leases []lockstore.Lease
+		for range 3 {
+			req := request(time.Minute)
+			req.MaxHolders = 3
+			lease, err := s.Acquire(t.Context(), req)
 			require.NoError(t, err)
-			require.Equal(t, driver.Granted, a.Outcome)
-			fences = append(fences, a.Fence)
+			leases = append(leases, lease)
 		}
-		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: fences[1]})
+		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})
 		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: "o2", Fence: fences[2]}))
-		for i, held := range []bool{true, false, false} {
-			_, err := client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{s.StillHeld(key, fences[i])}})
-			if held {
-				require.NoError(t, err)
-				_, err = client.TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{s.CompleteItem(key, fences[i], nil, time.Hour)}})
-				require.Error(t, err)
-				require.False(t, s.IsStale(err, fences[i]))
-				continue
-			}
-			require.True(t, s.IsStale(err, fences[i]), "%v", err)
+		require.NoError(t, s.Release(t.Context(), leases[2]))
+		require.NoError(t, transact(t.Context(), client, s.StillHeld(key, leases[0].Fence)))
+		err = transact(t.Context(), client, s.CompleteItem(key, leases[0].Fence, nil, time.Hour))
+		require.Error(t, err)
+		require.False(t, s.IsStale(err, leases[0].Fence))
+		for _, lease := range leases[1:] {
+			err := transact(t.Context(), client, s.StillHeld(key, lease.Fence))
+			require.True(t, s.IsStale(err, lease.Fence), "%v", err)
 		}
 	})
 }
@@ -202,8 +193,7 @@ func TestManyLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 64
 		service, s := newFake(t)
-		_, err := s.Acquire(t.Context(), request(time.Hour))
-		require.NoError(t, err)
+		held(t, s)
 		var waiting []lockstore.Request
 		for range n {
 			waiting = append(waiting, join(t, s))
@@ -218,7 +208,6 @@ func TestManyLeaveAtOnce(t *testing.T) {
 		status, err := s.Inspect(t.Context(), key)
 		require.NoError(t, err)
 		require.Zero(t, status.Waiting)
-		t.Logf("%d writes", service.Actions()["UpdateItem"]-before)
 		require.LessOrEqual(t, service.Actions()["UpdateItem"]-before, 5*n)
 	})
 }
@@ -227,15 +216,9 @@ func TestManyLeaveAtOnce(t *testing.T) {
 func TestAwaitTurnThatCannotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		_, err := s.Acquire(t.Context(), request(time.Hour))
-		require.NoError(t, err)
+		held(t, s)
 		req := join(t, s)
-		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-			if r.Action == "GetItem" {
-				f.Refuse = &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException"}
-			}
-			return f
-		}
+		service.Fault = from(0, refused("AccessDeniedException", ""))
 		for range 10 {
 			began := time.Now()
 			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
