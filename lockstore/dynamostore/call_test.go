@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"runtime"
@@ -24,28 +25,19 @@ import (
 
 // A call that fails before anything left this machine has no unknown outcome.
 func TestNothingSent(t *testing.T) {
+	noRole := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{}, errors.New("no role was found")
+	})
 	for name, tc := range map[string]struct {
 		change func(*dynamodb.Options)
 		says   string
 	}{
-		"F71 no credentials": {
-			change: func(o *dynamodb.Options) {
-				o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-					return aws.Credentials{}, errors.New("no role was found")
-				})
-			},
-			says: "no role was found",
-		},
-		"F21 no region": {
-			change: func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil },
-			says:   "Invalid Configuration: Missing Region",
-		},
+		"F71 no credentials": {func(o *dynamodb.Options) { o.Credentials = noRole }, "no role was found"},
+		"F21 no region":      {func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil }, "Invalid Configuration: Missing Region"},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			service := fakedynamo.New(table)
-			client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change)
-			s, err := dynamostore.New(client, table, dynamostore.Options{})
-			require.NoError(t, err)
+			s := newStoreOver(t, dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change), 0, dynamostore.Options{})
 			for method, call := range allMethods(s) {
 				err := call(t.Context())
 				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
@@ -57,50 +49,34 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
-// ignoresOptions is a wrapper that does not pass the store's options on.
-type ignoresOptions struct{ *dynamodb.Client }
+// ownSender is a client that sends in its own way, like the client of a cache for DynamoDB. It drops the store's
+// options, or takes them and does not use them.
+type ownSender struct {
+	*dynamodb.Client
+	takes bool
+}
 
-func (c ignoresOptions) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+func (c ownSender) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, options ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	for _, option := range options {
+		if c.takes {
+			option(&dynamodb.Options{})
+		}
+	}
 	return c.Client.UpdateItem(ctx, in)
 }
 
-func (c ignoresOptions) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+func (c ownSender) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	return c.Client.GetItem(ctx, in)
-}
-
-// ownSender is a client that takes the options but sends in its own way, like the client
-// of a cache for DynamoDB.
-type ownSender struct{ ignoresOptions }
-
-func (c ownSender) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, options ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	var o dynamodb.Options
-	for _, option := range options {
-		option(&o)
-	}
-	return c.ignoresOptions.UpdateItem(ctx, in)
 }
 
 // If the store cannot count the attempts of a client, an attempt may have been applied,
 // whatever the last error is.
 func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
-	for name, wrap := range map[string]func(*dynamodb.Client) dynamostore.API{
-		"options dropped":  func(c *dynamodb.Client) dynamostore.API { return ignoresOptions{c} },
-		"options not used": func(c *dynamodb.Client) dynamostore.API { return ownSender{ignoresOptions{c}} },
-	} {
-		open := func(t *testing.T) (*fakedynamo.Service, *dynamostore.Store) {
+	for _, takes := range []bool{false, true} {
+		bubble(t, fmt.Sprint("F22 F25 F77 takes options ", takes), func(t *testing.T) {
 			service := fakedynamo.New(table)
-			s, err := dynamostore.New(wrap(dynamostore.ClientOver(service, fakeEndpoint, 0)), table, dynamostore.Options{})
-			require.NoError(t, err)
-			return service, s
-		}
-		bubble(t, "F22 F77 applied, then throttled, "+name, func(t *testing.T) {
-			service, s := open(t)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N == 1 {
-					return fakedynamo.Fault{LoseReply: errReset}
-				}
-				return throttled
-			}
+			s := newStoreOver(t, ownSender{dynamostore.ClientOver(service, fakeEndpoint, 0), takes}, 0, dynamostore.Options{})
+			service.Fault = afterALostReply(throttled)
 			req := request(time.Minute)
 			_, err := s.Acquire(t.Context(), req)
 			require.True(t, isUnknown(err), "%v", err)
@@ -112,53 +88,30 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 			service.Fault = nil
 			lease, err := s.Acquire(t.Context(), req)
 			require.NoError(t, err)
-			require.NoError(t, s.Release(t.Context(), lease))
-		})
-		bubble(t, "F25 a refused release, "+name, func(t *testing.T) {
-			_, s := open(t)
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
 			_, err = s.Acquire(t.Context(), request(time.Minute))
 			require.ErrorIs(t, err, lockstore.ErrRefused)
 			lease.Owner = lockstore.NewOwner()
 			require.True(t, isUnknown(s.Release(t.Context(), lease)), "an earlier attempt may have released the lease")
+			lease.Owner = req.Owner
+			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
 }
 
-// hangingClient is a client and a transport that ignore the end of a context. It answers
-// when until is closed.
-type hangingClient struct {
+// hangs is a transport that ignores the end of a context. It answers when until is closed.
+type hangs struct {
 	until chan struct{}
 	sent  atomic.Int64
 }
 
-func (c *hangingClient) wait() error {
-	c.sent.Add(1)
-	<-c.until
-	return errors.New("too late")
-}
-
-func (c *hangingClient) RoundTrip(*http.Request) (*http.Response, error) { return nil, c.wait() }
-
-func (c *hangingClient) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	return nil, c.wait()
-}
-
-func (c *hangingClient) GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	return nil, c.wait()
-}
-
-func (c *hangingClient) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	return nil, c.wait()
-}
-
-func (c *hangingClient) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
-	return nil, c.wait()
+func (h *hangs) RoundTrip(*http.Request) (*http.Response, error) {
+	h.sent.Add(1)
+	<-h.until
+	return nil, errors.New("too late")
 }
 
 // hangsOnSecondRead answers the first of Check's two reads.
-type hangsOnSecondRead struct{ *hangingClient }
+type hangsOnSecondRead struct{ *dynamodb.Client }
 
 func (h hangsOnSecondRead) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
 	return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{}}, nil
@@ -168,30 +121,23 @@ func (h hangsOnSecondRead) DescribeTable(context.Context, *dynamodb.DescribeTabl
 // nothing was sent only if that is true.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const within = 50 * time.Millisecond
-	for name, tc := range map[string]struct {
-		client func(*hangingClient) dynamostore.API
-		unsent bool
-	}{
-		"a client that hangs":      {client: func(c *hangingClient) dynamostore.API { return c }},
-		"a second read that hangs": {client: func(c *hangingClient) dynamostore.API { return hangsOnSecondRead{c} }},
-		"a transport that hangs":   {client: func(c *hangingClient) dynamostore.API { return dynamostore.ClientOver(c, fakeEndpoint, 0) }},
-		"before the request is sent": {
-			client: func(c *hangingClient) dynamostore.API {
-				return dynamodb.New(dynamostore.ClientOver(c, fakeEndpoint, 0).Options(), dynamodb.WithAPIOptions(func(stack *middleware.Stack) error {
+	for name, unsent := range map[string]bool{"a transport that hangs": false, "a client whose attempts are not counted": false, "a second read that hangs": false, "before the request is sent": true} {
+		bubble(t, "F28 "+name, func(t *testing.T) {
+			n := &hangs{until: make(chan struct{})}
+			sdk := dynamostore.ClientOver(n, fakeEndpoint, 0)
+			client := map[string]dynamostore.API{"a client whose attempts are not counted": ownSender{Client: sdk}, "a second read that hangs": hangsOnSecondRead{sdk}}[name]
+			switch {
+			case unsent:
+				client = dynamodb.New(sdk.Options(), dynamodb.WithAPIOptions(func(stack *middleware.Stack) error {
 					return stack.Finalize.Add(middleware.FinalizeMiddlewareFunc("hangs", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-						<-c.until
+						<-n.until
 						return next.HandleFinalize(ctx, in)
 					}), middleware.After)
 				}))
-			},
-			unsent: true,
-		},
-	} {
-		bubble(t, "F28 "+name, func(t *testing.T) {
-			n := &hangingClient{until: make(chan struct{})}
-			s, err := dynamostore.New(tc.client(n), table, dynamostore.Options{})
-			require.NoError(t, err)
-			for method, call := range allMethods(s) {
+			case client == nil:
+				client = sdk
+			}
+			for method, call := range allMethods(newStoreOver(t, client, 0, dynamostore.Options{})) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				start := time.Now()
 				err := call(ctx)
@@ -200,7 +146,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 				require.GreaterOrEqual(t, took, time.Second, method)
 				require.LessOrEqual(t, took, time.Second+within, method)
 				require.ErrorIs(t, err, context.DeadlineExceeded, method)
-				if tc.unsent {
+				if unsent {
 					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
 				} else {
 					require.True(t, isUnknown(err), "%s: %v", method, err)
@@ -208,7 +154,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			}
 			close(n.until)
 			synctest.Wait()
-			if tc.unsent {
+			if unsent {
 				require.Zero(t, n.sent.Load(), "the error said that nothing was sent, so nothing is sent later")
 			}
 		})
@@ -224,8 +170,7 @@ func TestContextEndsWithoutConnection(t *testing.T) {
 				pass(takes)
 				return nil, errRefused
 			}}
-			s, err := dynamostore.New(dynamostore.ClientOver(transport, fakeEndpoint, 0), table, dynamostore.Options{})
-			require.NoError(t, err)
+			s := newStoreOver(t, dynamostore.ClientOver(transport, fakeEndpoint, 0), 0, dynamostore.Options{})
 			for method, call := range allMethods(s) {
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				err := call(ctx)
@@ -253,8 +198,7 @@ func (c brokenClient) UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...
 
 func TestClientThatBreaksItsPromise(t *testing.T) {
 	release := func(end func()) error {
-		s, err := dynamostore.New(brokenClient{end: end}, table, dynamostore.Options{})
-		require.NoError(t, err)
+		s := newStoreOver(t, brokenClient{end: end}, 0, dynamostore.Options{})
 		return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
 	}
 	err := release(func() {})

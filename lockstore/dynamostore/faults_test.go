@@ -57,36 +57,27 @@ func from(first int, fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo
 	}
 }
 
-// The SDK sends a request again, inside one call, when the reply was lost. The row then
-// shows that the first request was applied.
+// afterALostReply loses the reply to the first request, and plans the fault for all later ones.
+func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
+	return func(r fakedynamo.Request) fakedynamo.Fault {
+		if r.N == 1 {
+			return fakedynamo.Fault{LoseReply: errReset}
+		}
+		return fault
+	}
+}
+
+// The SDK sends an acquire again, inside one call, when the reply was lost. The row then shows that the first request
+// was applied, and the clock is far ahead.
 func TestLostReplyInsideOneCall(t *testing.T) {
-	bubble(t, "F23 F15 acquire with a clock far ahead", func(t *testing.T) {
+	bubble(t, "F23 F15", func(t *testing.T) {
 		service := fakedynamo.New(table)
-		s := newStore(t, service, 10*time.Minute, dynamostore.Options{})
 		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
+		lease, err := newStore(t, service, 10*time.Minute, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		row := fakeRows{service}.get(t, key)
 		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
-		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(),
-			"the old fence is not known, and no smaller fence is safe")
-	})
-	// The row remembers the release of the other owner. ErrLost would say that the lease was
-	// lost before the release.
-	bubble(t, "F25 release, and another owner acquires and releases before the second request", func(t *testing.T) {
-		service, s := newFake(t)
-		lease := held(t, s)
-		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-			switch r.N {
-			case 2:
-				f.LoseReply = errReset
-			case 3:
-				require.NoError(t, s.Release(t.Context(), held(t, s)))
-			}
-			return f
-		}
-		require.True(t, isUnknown(s.Release(t.Context(), lease)))
-		require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
+		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(), "the old fence is not known, and no smaller fence is safe")
 	})
 }
 
@@ -271,12 +262,7 @@ func TestErrors(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
 			req := request(time.Hour)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N == 1 {
-					return fakedynamo.Fault{LoseReply: errReset}
-				}
-				return tc.fault
-			}
+			service.Fault = afterALostReply(tc.fault)
 			_, err := s.Acquire(t.Context(), req)
 			require.True(t, isUnknown(err), "%v", err)
 			service.Fault = nil
@@ -359,8 +345,7 @@ func TestSilentConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		service.Fault = on(fakedynamo.Fault{In: time.Hour}, 1)
-		s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 1900*time.Millisecond), table, dynamostore.Options{})
-		require.NoError(t, err)
+		s := newStoreOver(t, dynamostore.ClientOver(service, fakeEndpoint, 1900*time.Millisecond), 0, dynamostore.Options{})
 		start := time.Now()
 		lease, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
@@ -460,7 +445,7 @@ func TestNewRefuses(t *testing.T) {
 		"the longest table":               {client, strings.Repeat("a", 255), 0, true},
 		"F51 nil client":                  {nil, table, 0, false},
 		"F51 nil pointer":                 {(*dynamodb.Client)(nil), table, 0, false},
-		"F51 nil pointer of another type": {(*ignoresOptions)(nil), table, 0, false},
+		"F51 nil pointer of another type": {(*ownSender)(nil), table, 0, false},
 		"F48 short table":                 {client, "ab", 0, false},
 		"F48 long table":                  {client, strings.Repeat("a", 256), 0, false},
 		"F48 strange table":               {client, "locks/x", 0, false},

@@ -45,13 +45,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	store, err := dynamostore.New(client, table, dynamostore.Options{})
 	require.NoError(t, err)
 	ctx := t.Context()
-	get := func(account string) item {
-		out, err := client.GetItem(ctx, &dynamodb.GetItemInput{
-			TableName: aws.String(dataTable), Key: item{"key": s(account)}, ConsistentRead: aws.Bool(true),
-		})
-		require.NoError(t, err)
-		return out.Item
-	}
+	data := realRows{client, dataTable, tableKey}
 	lock := func() lockstore.Lease {
 		lease, err := store.Acquire(ctx, lockstore.Request{Key: "fenced/7", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
@@ -60,8 +54,8 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	old := lock()
 	require.NoError(t, deposit(ctx, client, "7", "10", old.Fence))
 	require.NoError(t, deposit(ctx, client, "7", "5", old.Fence), "a holder may write many times")
-	require.Equal(t, int64(15), number(t, get("7"), "balance"))
-	require.Equal(t, int64(old.Fence), number(t, get("7"), dynamostore.FenceAttribute))
+	require.Equal(t, int64(15), number(t, data.get(t, "7"), "balance"))
+	require.Equal(t, int64(old.Fence), number(t, data.get(t, "7"), dynamostore.FenceAttribute))
 
 	require.NoError(t, store.Release(ctx, old))
 	held := lock()
@@ -71,7 +65,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		err := deposit(ctx, client, "7", "1000", old.Fence)
 		require.True(t, dynamostore.IsStale(err, old.Fence), "%v", err)
 		require.False(t, dynamostore.IsStale(err, held.Fence))
-		require.Equal(t, int64(16), number(t, get("7"), "balance"))
+		require.Equal(t, int64(16), number(t, data.get(t, "7"), "balance"))
 	})
 
 	t.Run("F12 Fenced twice on one input, as in a loop", func(t *testing.T) {
@@ -91,54 +85,43 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		require.True(t, dynamostore.IsStale(err, 6), "%v", err)
 	})
 
-	transact := func(key string, fence lockstore.Fence, condition string) error {
-		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			{Update: &types.Update{
-				TableName: aws.String(dataTable), Key: item{"key": s("8")},
-				UpdateExpression: aws.String("ADD balance :one"), ExpressionAttributeValues: item{":one": n("1")},
-				ConditionExpression:                 aws.String(condition),
-				ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-			}},
-			store.StillHeld(key, fence),
-		}})
-		return err
+	both := func(key string, fence lockstore.Fence, condition string) error {
+		adds := addsOne(dataTable, item{"key": s("8")}, "balance")
+		adds.Update.ConditionExpression, adds.Update.ReturnValuesOnConditionCheckFailure = &condition, types.ReturnValuesOnConditionCheckFailureAllOld
+		return transact(ctx, client, adds, store.StillHeld(key, fence))
 	}
 	const holds, fails = "attribute_not_exists(closed)", "attribute_exists(closed)"
-	t.Run("a transaction while the lock is held", func(t *testing.T) {
-		require.NoError(t, transact("fenced/7", held.Fence, holds))
-		err := transact("fenced/7", held.Fence, fails)
+	t.Run("F12 a transaction", func(t *testing.T) {
+		stale := func(fence lockstore.Fence) {
+			t.Helper()
+			for _, condition := range []string{holds, fails} {
+				err := both("fenced/7", fence, condition)
+				require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), fence), "%v", err)
+			}
+		}
+		require.NoError(t, both("fenced/7", held.Fence, holds))
+		err := both("fenced/7", held.Fence, fails)
 		require.Error(t, err)
 		require.False(t, store.IsStale(err, held.Fence), "the caller's own condition: %v", err)
-	})
-	stale := func(t *testing.T, key string, fence lockstore.Fence) {
-		t.Helper()
-		for _, condition := range []string{holds, fails} {
-			err := transact(key, fence, condition)
-			require.True(t, store.IsStale(err, fence), "%v", err)
-			require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), fence))
-		}
-	}
-	t.Run("F12 a transaction after the lease", func(t *testing.T) {
-		stale(t, "fenced/7", old.Fence)
+		stale(old.Fence)
 		require.NoError(t, store.Release(ctx, held))
-		stale(t, "fenced/7", held.Fence)
+		stale(held.Fence)
 		revoked := lock()
-		_, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: "fenced/7", Fence: revoked.Fence})
-		require.NoError(t, err)
-		stale(t, "fenced/7", revoked.Fence)
-		_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: "fenced/7", Fence: revoked.Fence, OpenAtOnce: true})
-		require.NoError(t, err)
-		released := lock()
-		require.NoError(t, store.Complete(ctx, released, nil, time.Minute))
-		stale(t, "fenced/7", released.Fence)
-		require.Equal(t, int64(1), number(t, get("8"), "balance"))
-	})
-	t.Run("a transaction with a key without a row", func(t *testing.T) {
-		err := transact("fenced/never", held.Fence, holds)
+		for _, now := range []bool{false, true} {
+			_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: "fenced/7", Fence: revoked.Fence, OpenAtOnce: now})
+			require.NoError(t, err)
+			stale(revoked.Fence)
+		}
+		completed := lock()
+		require.NoError(t, store.Complete(ctx, completed, nil, time.Minute))
+		stale(completed.Fence)
+		require.Equal(t, int64(1), number(t, data.get(t, "8"), "balance"))
+
+		err = both("fenced/never", held.Fence, holds)
 		var cancelled *types.TransactionCanceledException
 		require.ErrorAs(t, err, &cancelled)
 		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
-		require.False(t, store.IsStale(err, held.Fence), "the error does not say whose condition failed")
+		require.False(t, store.IsStale(err, held.Fence), "a key without a row: the error does not say whose condition failed")
 	})
 	t.Run("the caller's own condition is not stale", func(t *testing.T) {
 		_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{

@@ -138,51 +138,42 @@ func TestManyParkAtOnce(t *testing.T) {
 
 // The answer names who is parked, also if the first reply was lost, or if one has joined after the row was read.
 func TestWhoIsWoken(t *testing.T) {
-	for name, c := range map[string]struct {
-		kind  driver.Kind
-		fault func(*fakedynamo.Service) fakedynamo.Fault
-		want  []driver.Owner
-	}{
-		"F23 a release whose reply is lost": {driver.Release, func(*fakedynamo.Service) fakedynamo.Fault {
-			return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
-		}, []driver.Owner{"first"}},
-		"F23 a release of a revoked lease whose reply is lost": {driver.Release, func(*fakedynamo.Service) fakedynamo.Fault {
-			return fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
-		}, []driver.Owner{"first"}},
-		"one joins before it is resolved": {driver.Resolve, func(service *fakedynamo.Service) fakedynamo.Fault {
-			row := fakeRows{service}.get(t, key)
-			row["queue"].(*types.AttributeValueMemberL).Value = append(row["queue"].(*types.AttributeValueMemberL).Value, s("late 1 30000"))
-			fakeRows{service}.put(t, key, row)
-			return fakedynamo.Fault{}
-		}, []driver.Owner{"first", "late"}},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			service, s := newFake(t)
-			lease := held(t, s)
-			_, err := s.Acquire(t.Context(), park("first"))
+	for _, what := range []string{"F23 a release whose reply is lost", "F23 a release of a revoked lease whose reply is lost", "one joins before it is resolved"} {
+		bubble(t, what, func(t *testing.T) {
+			service, store := newFake(t)
+			lease := held(t, store)
+			_, err := store.Acquire(t.Context(), park("first"))
 			require.ErrorIs(t, err, lockstore.ErrRefused)
-			q := driver.Request{Kind: c.kind, Owner: lease.Owner, Fence: lease.Fence, TTL: time.Minute, Effect: true}
-			if c.kind == driver.Resolve {
-				require.NoError(t, s.MarkStarted(t.Context(), lease))
-				pass(2 * time.Minute)
-			}
-			outcome := driver.Done
-			if strings.Contains(name, "revoked") {
-				_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "me"}})
+			q := driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence}
+			outcome, wake, fault := driver.Done, []driver.Owner{"first"}, fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
+			switch {
+			case strings.Contains(what, "revoked"):
+				_, err := store.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "me"}})
 				require.NoError(t, err)
 				outcome = driver.Lost
+			case strings.Contains(what, "resolved"):
+				require.NoError(t, store.MarkStarted(t.Context(), lease))
+				pass(2 * time.Minute)
+				q = driver.Request{Kind: driver.Resolve, Fence: lease.Fence, TTL: time.Minute, Effect: true}
+				wake, fault = append(wake, "late"), fakedynamo.Fault{}
 			}
 			last := service.Requests() + 2 // the write that changes the row
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
 				if r.N == last {
-					return c.fault(service)
+					f = fault
 				}
-				return fakedynamo.Fault{}
+				if r.N == last && q.Kind == driver.Resolve {
+					row := fakeRows{service}.get(t, key)
+					queue := row["queue"].(*types.AttributeValueMemberL)
+					queue.Value = append(queue.Value, s("late 1 30000"))
+					fakeRows{service}.put(t, key, row)
+				}
+				return f
 			}
-			a, err := s.Driver().Do(t.Context(), key, q)
+			a, err := store.Driver().Do(t.Context(), key, q)
 			require.NoError(t, err)
 			require.Equal(t, outcome, a.Outcome)
-			require.Equal(t, c.want, a.Wake)
+			require.Equal(t, wake, a.Wake)
 		})
 	}
 }

@@ -17,27 +17,23 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// heldPlace is the place that a refused request gets.
-func heldPlace(t *testing.T, s *dynamostore.Store) int {
-	t.Helper()
-	req := request(time.Minute)
-	req.JoinQueue = true
-	_, err := s.Acquire(t.Context(), req)
-	held, ok := errors.AsType[*lockstore.Refused](err)
-	require.True(t, ok, "%v", err)
-	return held.QueuePosition
-}
-
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		_, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		held(t, s)
+		place := func() int {
+			req := request(time.Minute)
+			req.JoinQueue = true
+			_, err := s.Acquire(t.Context(), req)
+			refused, ok := errors.AsType[*lockstore.Refused](err)
+			require.True(t, ok, "%v", err)
+			return refused.QueuePosition
+		}
 		for n := range 64 {
-			require.Equal(t, n+1, heldPlace(t, s))
+			require.Equal(t, n+1, place())
 		}
 		before := service.Requests()
-		require.Zero(t, heldPlace(t, s), "a queue has 64 places")
+		require.Zero(t, place(), "a queue has 64 places")
 		require.Equal(t, 1, service.Requests()-before, "nobody asks for a place in a full queue")
 	})
 }
@@ -47,8 +43,7 @@ func TestPlaces(t *testing.T) {
 func TestRequestsAfterAwaitTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		holder, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		holder := held(t, s)
 		first, second := join(t, s), join(t, s)
 		before := service.Actions()
 		require.NoError(t, s.Release(t.Context(), holder))
@@ -63,7 +58,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 
 		before = service.Actions()
 		first.Fence = lease.Fence
-		lease, err = s.Acquire(t.Context(), first)
+		lease, err := s.Acquire(t.Context(), first)
 		require.NoError(t, err)
 		require.Greater(t, lease.TTL, 50*time.Second)
 		require.NoError(t, s.Release(t.Context(), lease))
@@ -119,32 +114,28 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 
 // How often a waiting owner reads the row, with the shortest pauses and with the longest.
 func TestPausesOfAwaitTurn(t *testing.T) {
-	for _, c := range []struct {
-		place int
-		first time.Duration // the longest pause at first; after a minute it is half a Turn
-	}{
-		{1, 5 * time.Millisecond},
-		{3, 55 * time.Millisecond},
-		{21, 505 * time.Millisecond},
+	for place, first := range map[int]time.Duration{ // the longest pause at first; after a minute it is half a Turn
+		1: 5 * time.Millisecond, 3: 55 * time.Millisecond, 21: 505 * time.Millisecond,
 	} {
 		for _, longest := range []bool{false, true} {
-			bubble(t, fmt.Sprint("place ", c.place, " longest ", longest), func(t *testing.T) {
+			bubble(t, fmt.Sprint("place ", place, " longest ", longest), func(t *testing.T) {
 				service, s := newFake(t)
-				want := []float64{7. / 8 * float64(c.first), 7. / 8 * float64(lockstore.Turn/2)}
-				s.SetRandom(func(time.Duration) time.Duration { return 0 })
+				part := 7. / 8
 				if longest {
-					want = []float64{float64(c.first), float64(lockstore.Turn / 2)}
-					s.SetRandom(func(most time.Duration) time.Duration { return most })
+					part = 1
 				}
+				s.SetRandom(func(most time.Duration) time.Duration {
+					if longest {
+						return most
+					}
+					return 0
+				})
 				_, err := s.Acquire(t.Context(), request(time.Hour))
 				require.NoError(t, err)
-				for range c.place - 1 {
-					heldPlace(t, s)
+				for range place - 1 {
+					join(t, s)
 				}
-				req := request(time.Minute)
-				req.JoinQueue = true
-				_, err = s.Acquire(t.Context(), req)
-				require.ErrorIs(t, err, lockstore.ErrRefused)
+				req := join(t, s)
 				var reads []time.Time
 				service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
 					reads = append(reads, time.Now())
@@ -154,8 +145,8 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 				defer cancel()
 				require.ErrorIs(t, storetest.AwaitTurn(ctx, s.Store, key, req.Owner), context.DeadlineExceeded)
 				last := len(reads) - 1
-				require.InEpsilon(t, want[0], float64(reads[1].Sub(reads[0])), 0.02)
-				require.InEpsilon(t, want[1], float64(reads[last].Sub(reads[last-1])), 0.001)
+				require.InEpsilon(t, part*float64(first), float64(reads[1].Sub(reads[0])), 0.02)
+				require.InEpsilon(t, part*float64(lockstore.Turn/2), float64(reads[last].Sub(reads[last-1])), 0.001)
 			})
 		}
 	}
@@ -164,17 +155,13 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 // A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
 // within half a Turn.
 func TestPauseAfterAnyNote(t *testing.T) {
-	for _, note := range []string{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
-		bubble(t, note, func(t *testing.T) {
-			s := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
-			_, err := s.Acquire(t.Context(), request(time.Hour))
-			require.NoError(t, err)
-			req := request(time.Minute)
-			req.JoinQueue = true
-			_, err = s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
+	for _, note := range []lockstore.Note{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
+		bubble(t, string(note), func(t *testing.T) {
+			_, s := newFake(t)
+			held(t, s)
+			req := join(t, s)
 			began := time.Now()
-			_, err = s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: lockstore.Note(note)})
+			_, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: note})
 			require.NoError(t, err)
 			require.Greater(t, time.Since(began), time.Millisecond)
 			require.LessOrEqual(t, time.Since(began), lockstore.Turn/2)
@@ -182,95 +169,56 @@ func TestPauseAfterAnyNote(t *testing.T) {
 	}
 }
 
-// startWork takes a lease whose work has started. Behind it a place takes a write of its own, because the
-// key may be in doubt.
-func startWork(t *testing.T, s *dynamostore.Store) {
-	t.Helper()
-	lease, err := s.Acquire(t.Context(), request(time.Minute))
-	require.NoError(t, err)
-	require.NoError(t, s.MarkStarted(t.Context(), lease))
-}
-
-// The row changes between the refusal of an acquire and its request for a place.
-func TestRefusedPlace(t *testing.T) {
-	text := func(o lockstore.Owner) fakedynamo.Value { return fakedynamo.Value{"S": string(o)} }
-	for name, c := range map[string]struct {
-		change   func(row fakedynamo.Item, me lockstore.Owner)
-		requests int
-		check    func(t *testing.T, lease lockstore.Lease, err error)
-	}{
-		"F57 the queue is full": {func(row fakedynamo.Item, _ lockstore.Owner) {
-			full := []any{map[string]any(row["owner"])}
-			for n := range 64 {
-				full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
-			}
-			row["queue"] = fakedynamo.Value{"L": full}
-		}, 2, func(t *testing.T, _ lockstore.Lease, err error) {
-			held, ok := errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok, "%v", err)
-			require.Zero(t, held.QueuePosition)
-		}},
-		"F26 a copy of the acquire was granted the key": {func(row fakedynamo.Item, me lockstore.Owner) {
-			row["owner"], row["fence"] = text(me), fakedynamo.Value{"N": "7"}
-		}, 3, func(t *testing.T, lease lockstore.Lease, err error) {
-			require.NoError(t, err)
-			require.Equal(t, lockstore.Fence(7), lease.Fence)
-		}},
-		"F26 the acquire was abandoned": {func(row fakedynamo.Item, me lockstore.Owner) {
-			row["released"] = text(me)
-		}, 2, func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) }},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			service, s := newFake(t)
-			startWork(t, s)
-			req := request(time.Minute)
-			req.JoinQueue = true
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N == 4 {
-					row := service.Row(table, key)
-					c.change(row, req.Owner)
-					service.SetRow(table, key, row)
-				}
-				return fakedynamo.Fault{}
-			}
-			lease, err := s.Acquire(t.Context(), req)
-			c.check(t, lease, err)
-			require.Equal(t, c.requests, service.Requests()-2)
-		})
+// Behind a lease whose work has started a place takes a write of its own, because the key may be in doubt. The row
+// changes between the refusal of the acquire and this write, or it fails: the refusal is certain, unless the owner may
+// have a place.
+func TestPlaceByAWriteOfItsOwn(t *testing.T) {
+	var full []any
+	for n := range 65 {
+		full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
 	}
-}
-
-// The refusal of an acquire is certain, also if its request for a place fails.
-func TestPlaceThatIsNotAsked(t *testing.T) {
-	for name, fault := range map[string]fakedynamo.Fault{
-		"F31 it is throttled": {Refuse: &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}},
-		"F28 it hangs":        {In: time.Hour},
-	} {
+	const queueFull, granted, abandoned, slow, hangs = "F57 the queue is full", "F26 a copy of the acquire was granted the key", "F26 the acquire was abandoned", "F31 it is throttled", "F28 it hangs"
+	for name, fault := range map[string]fakedynamo.Fault{queueFull: {}, granted: {}, abandoned: {}, slow: throttled, hangs: {In: time.Hour}} {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
-			startWork(t, s)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N > 3 {
-					return fault
-				}
-				return fakedynamo.Fault{}
-			}
+			require.NoError(t, s.MarkStarted(t.Context(), held(t, s)))
 			req := request(time.Minute)
 			req.JoinQueue = true
+			me := fakedynamo.Value{"S": string(req.Owner)}
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if r.N < 4 {
+					return f
+				}
+				row := service.Row(table, key)
+				switch name {
+				case queueFull:
+					row["queue"] = fakedynamo.Value{"L": full}
+				case granted:
+					row["owner"], row["fence"] = me, fakedynamo.Value{"N": "7"}
+				case abandoned:
+					row["released"] = me
+				}
+				service.SetRow(table, key, row)
+				return fault
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			_, err := s.Acquire(ctx, req)
+			lease, err := s.Acquire(ctx, req)
 			service.Wait()
-			if fault.In > 0 { // it may have a place
+			switch name {
+			case granted:
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Fence(7), lease.Fence)
+			case abandoned:
+				require.ErrorIs(t, err, lockstore.ErrLost)
+			case hangs:
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.NotErrorIs(t, err, lockstore.ErrRefused)
-				require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-				return
+				require.True(t, isUnknown(err), "%v", err)
+			default:
+				refused, ok := errors.AsType[*lockstore.Refused](err)
+				require.True(t, ok, "%v", err)
+				require.Zero(t, refused.QueuePosition)
 			}
-			refused, ok := errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok, "%v", err)
-			require.Equal(t, lockstore.Held, refused.State)
-			require.Zero(t, refused.QueuePosition)
 		})
 	}
 }
@@ -278,42 +226,35 @@ func TestPlaceThatIsNotAsked(t *testing.T) {
 // An acquire whose outcome is unknown is abandoned. Between the read and the write of the abandon, the
 // acquire arrives and takes a place, or the key. The abandon ends what it has taken.
 func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
-	for name, c := range map[string]struct {
-		maxHolders      int
-		waits, released bool // before the abandon; while it writes
-	}{
-		"F26 it takes the place's turn":               {1, true, true},
-		"F26 it takes a place":                        {1, false, false},
-		"F26 it takes a place, MaxHolders 2":          {2, false, false},
-		"F26 it takes the place's turn, MaxHolders 2": {2, true, true},
-	} {
-		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			s, other := newStore(t, service, 0, dynamostore.Options{}), newStore(t, service, 0, dynamostore.Options{})
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			req := request(time.Minute)
-			req.MaxHolders, req.JoinQueue = c.maxHolders, true
-			if c.waits {
-				_, err = s.Acquire(t.Context(), req)
-				require.ErrorIs(t, err, lockstore.ErrRefused)
-			}
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if strings.Contains(r.Update, "#abandoned") {
-					service.Fault = nil
-					if c.released {
-						require.NoError(t, other.Release(t.Context(), lease))
-					}
-					_, err := other.Acquire(t.Context(), req)
-					require.Equal(t, c.released, err == nil, "%v", err)
+	for _, most := range []int{1, 2} {
+		for _, released := range []bool{false, true} {
+			bubble(t, fmt.Sprintf("F26 MaxHolders %d, the turn of its place has come %v", most, released), func(t *testing.T) {
+				service, s := newFake(t)
+				lease := held(t, s)
+				req := request(time.Minute)
+				req.MaxHolders, req.JoinQueue = most, true
+				if released {
+					_, err := s.Acquire(t.Context(), req)
+					require.ErrorIs(t, err, lockstore.ErrRefused)
 				}
-				return fakedynamo.Fault{}
-			}
-			require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-			status, err := s.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, c.released, status.State == lockstore.Free, status.State)
-			require.Zero(t, status.Waiting)
-		})
+				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+					if strings.Contains(r.Update, "#abandoned") {
+						service.Fault = nil
+						other := newStore(t, service, 0, dynamostore.Options{})
+						if released {
+							require.NoError(t, other.Release(t.Context(), lease))
+						}
+						_, err := other.Acquire(t.Context(), req)
+						require.Equal(t, released, err == nil, "%v", err)
+					}
+					return fakedynamo.Fault{}
+				}
+				require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+				status, err := s.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, released, status.State == lockstore.Free, status.State)
+				require.Zero(t, status.Waiting)
+			})
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,66 +20,37 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// states are rows that one program has made, with the lease that its owner has or had.
-var states = map[string]func(*testing.T, *dynamostore.Store) lockstore.Lease{
-	"free": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		require.NoError(t, s.Release(t.Context(), lease))
-		return lease
-	},
-	"held": held,
-	"held, others wait": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		wait(t, s)
-		return lease
-	},
-	"expired": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		pass(time.Minute + takeoverDelay)
-		return lease
-	},
-	"free, others wait": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		wait(t, s)
-		require.NoError(t, s.Release(t.Context(), lease))
-		return lease
-	},
-	"revoked": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
-		require.NoError(t, err)
-		return lease
-	},
-	"started": started,
-	"in doubt": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := started(t, s)
-		pass(time.Minute + takeoverDelay)
-		return lease
-	},
-	"completed": func(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-		lease := held(t, s)
-		require.NoError(t, s.Complete(t.Context(), lease, []byte("result"), lockstore.MaxResultTime))
-		return lease
-	},
+// states are rows that one program has made, by what happened to its lease.
+var states = []string{"", "release", "wait", "expire", "wait release", "revoke", "start", "start expire", "complete"}
+
+func makeState(t *testing.T, s *dynamostore.Store, state string) lockstore.Lease {
+	lease := held(t, s)
+	for what := range strings.FieldsSeq(state) {
+		var err error
+		switch what {
+		case "release":
+			err = s.Release(t.Context(), lease)
+		case "wait":
+			join(t, s)
+		case "expire":
+			pass(time.Minute + takeoverDelay)
+		case "revoke":
+			_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
+		case "start":
+			err = s.MarkStarted(t.Context(), lease)
+		case "complete":
+			err = s.Complete(t.Context(), lease, []byte("result"), lockstore.MaxResultTime)
+		}
+		require.NoError(t, err, what)
+	}
+	return lease
 }
 
 func held(t *testing.T, s *dynamostore.Store) lockstore.Lease {
+	t.Helper()
 	lease, err := s.Acquire(t.Context(), request(time.Minute))
 	require.NoError(t, err)
 	return lease
-}
-
-func started(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-	lease := held(t, s)
-	require.NoError(t, s.MarkStarted(t.Context(), lease))
-	return lease
-}
-
-func wait(t *testing.T, s *dynamostore.Store) {
-	req := request(time.Minute)
-	req.JoinQueue = true
-	_, err := s.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
 }
 
 // transact sends items in one transaction.
@@ -107,10 +79,10 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 		{dynamostore.Options{}, named, `has no "expires_at", the attribute of its time to live in this store's settings (ttl in the URL); it has "ttl"`},
 		{named, dynamostore.Options{TTL: "a", OtherTTL: "b"}, `it has "expires_at"`},
 	} {
-		for name, makes := range states {
-			bubble(t, fmt.Sprintf("F50 %s of %q, %s", c.asks.TTL, c.wrote.TTL, name), func(t *testing.T) {
+		for _, state := range states {
+			bubble(t, fmt.Sprintf("F50 %s of %q, %s", c.asks.TTL, c.wrote.TTL, state), func(t *testing.T) {
 				service := fakedynamo.New(table)
-				lease := makes(t, newStore(t, service, 0, c.wrote))
+				lease := makeState(t, newStore(t, service, 0, c.wrote), state)
 				before := service.Row(table, key)
 				asks := newStore(t, service, 0, c.asks)
 				calls := methods(asks, lease)
@@ -181,11 +153,11 @@ func TestNamesInTheErrorOfAnotherTimeToLive(t *testing.T) {
 func TestOneTimeToLiveInARow(t *testing.T) {
 	changes := dynamostore.Options{TTL: "expires_at", OtherTTL: "ttl"}
 	var writes atomic.Int64
-	for name, makes := range states {
+	for _, state := range states {
 		for method := range methods(nil, lockstore.Lease{}) {
-			bubble(t, name+", "+method, func(t *testing.T) {
+			bubble(t, state+", "+method, func(t *testing.T) {
 				service := fakedynamo.New(table)
-				lease := makes(t, newStore(t, service, 0, dynamostore.Options{}))
+				lease := makeState(t, newStore(t, service, 0, dynamostore.Options{}), state)
 				row := fakeRows{service}.get(t, key)
 				row["expires_at"] = n("1")
 				fakeRows{service}.put(t, key, row)
