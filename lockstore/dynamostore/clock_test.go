@@ -156,13 +156,7 @@ func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
 	for name, offset := range map[string]time.Duration{"F15 F26 ahead": time.Minute, "F16 F26 behind": -20 * time.Second} {
 		bubble(t, name, func(t *testing.T) {
 			service := fakedynamo.New(table)
-			service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-				if r.N == 2 {
-					require.Contains(t, r.Update, "#fence = :right")
-					return fakedynamo.Fault{In: 5 * time.Second}
-				}
-				return fakedynamo.Fault{}
-			}
+			service.Fault = on(fakedynamo.Fault{In: 5 * time.Second}, 2)
 			s := newStore(t, service, offset, dynamostore.Options{})
 			req := request(ttl)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -197,23 +191,6 @@ func TestRefusedSignature(t *testing.T) {
 			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
-}
-
-// The store never corrects a clock that is right, however slow the replies are.
-func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			return fakedynamo.Fault{In: time.Duration(r.N%7) * 300 * time.Millisecond, Out: time.Duration(r.N%5) * 450 * time.Millisecond}
-		}
-		s := newStore(t, service, 0, dynamostore.Options{})
-		for range 50 {
-			lease, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
-			require.NoError(t, s.Release(t.Context(), lease))
-			require.Zero(t, s.Correction())
-		}
-	})
 }
 
 // TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ (F16 F73). They count their

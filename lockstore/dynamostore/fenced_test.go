@@ -23,7 +23,7 @@ func deposit(ctx context.Context, client *dynamodb.Client, account string, amoun
 	in := &dynamodb.UpdateItemInput{
 		TableName:                 aws.String(dataTable),
 		Key:                       item{"key": s(account)},
-		UpdateExpression:          aws.String("ADD deposits :one SET balance = if_not_exists(balance, :zero) + :amount"),
+		UpdateExpression:          aws.String("ADD balance :amount SET latest = :one"),
 		ConditionExpression:       aws.String("attribute_not_exists(closed) OR closed = :zero"),
 		ExpressionAttributeValues: item{":amount": n(amount), ":zero": n("0"), ":one": n("1")},
 	}

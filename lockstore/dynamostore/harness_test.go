@@ -157,34 +157,23 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			"nothing":           change(func(row item) { delete(row, "queue") }),
 		},
 		Foreign: map[string]func(*testing.T, string){
-			"nothing of ours":     set(item{"balance": n("7")}),
-			"the key alone":       set(item{}),
-			"a fence in a string": set(item{"fence": s("12")}),
-			"a fence that is NULL": set(item{
-				"fence": &types.AttributeValueMemberNULL{Value: true},
-			}),
+			"nothing of ours":              set(item{"balance": n("7")}),
+			"the key alone":                set(item{}),
+			"a fence in a string":          set(item{"fence": s("12")}),
+			"a fence that is NULL":         set(item{"fence": &types.AttributeValueMemberNULL{Value: true}}),
 			"an owner without a fence":     set(item{"owner": s("me"), "expires": n("9")}),
 			"another program's expiry":     set(item{"owner": s("me"), "expires": s("2026-01-01"), "fence": n("1")}),
 			"another program's owner type": set(item{"owner": n("4"), "expires": n("9"), "fence": n("1")}),
 		},
 		Corrupt: map[string]func(*testing.T, string){
-			"no fence":            change(func(row item) { delete(row, fenceOf(row)) }),
-			"string in the fence": change(func(row item) { row[fenceOf(row)] = s("7") }),
-			"huge fence":          change(func(row item) { row[fenceOf(row)] = n("99999999999999999999999999999999999999") }),
-			"a fence of nobody":   change(func(row item) { delete(row, "owner"); row["fence"] = n("7") }),
-			"owner without expiry": change(func(row item) {
-				keepOwner(row)
-				delete(row, "expires")
-			}),
-			"string in the expiry": change(func(row item) {
-				keepOwner(row)
-				row["expires"] = s("soon")
-			}),
-			"huge expiry": change(func(row item) {
-				keepOwner(row)
-				row["expires"] = n("9223372036854775807")
-			}),
-			"binary owner": change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
+			"no fence":             change(func(row item) { delete(row, fenceOf(row)) }),
+			"string in the fence":  change(func(row item) { row[fenceOf(row)] = s("7") }),
+			"huge fence":           change(func(row item) { row[fenceOf(row)] = n("99999999999999999999999999999999999999") }),
+			"a fence of nobody":    change(func(row item) { delete(row, "owner"); row["fence"] = n("7") }),
+			"owner without expiry": change(func(row item) { keepOwner(row); delete(row, "expires") }),
+			"string in the expiry": change(func(row item) { keepOwner(row); row["expires"] = s("soon") }),
+			"huge expiry":          change(func(row item) { keepOwner(row); row["expires"] = n("9223372036854775807") }),
+			"binary owner":         change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 		Unreachable: func(*testing.T) *lockstore.Store {

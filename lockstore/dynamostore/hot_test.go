@@ -55,7 +55,7 @@ func (p *partition) take(write, weak bool) bool {
 }
 
 // As many runs as an account of AWS Lambda allows ask for one key at the same time, whose partition has
-// limits. Most of them are told busy. Who has worked releases the key, and nobody is told that the
+// limits. Who is not served in time is told busy. Who has worked releases the key, and nobody is told that the
 // store is unavailable.
 func TestHotPartition(t *testing.T) {
 	if !verifyrecord.Full() {
@@ -67,7 +67,7 @@ func TestHotPartition(t *testing.T) {
 		p.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 			f := rtt(r)
 			if !p.take(r.Action == "UpdateItem", r.Weak) {
-				f.Refuse = &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}
+				f.Refuse = throttled.Refuse
 			}
 			return f
 		}
@@ -109,30 +109,27 @@ func TestHotPartition(t *testing.T) {
 func TestThrottledJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		throttle := func(action string) {
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if action == "" || r.Action == action {
-					f.Refuse = &fakedynamo.Failure{Status: 400, Code: "ThrottlingException"}
-				}
-				return f
+		noWrites := func(r fakedynamo.Request) (f fakedynamo.Fault) {
+			if r.Action == "UpdateItem" {
+				f = throttled
 			}
+			return f
 		}
 		req := request(time.Minute)
 		req.JoinQueue = true
-		throttle("UpdateItem")
+		service.Fault = noWrites
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable, "the key is free")
 		service.Fault = nil
-		_, err = s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		held(t, s)
 		pass(time.Second)
-		throttle("UpdateItem")
+		service.Fault = noWrites
 		_, err = s.Acquire(t.Context(), req)
 		refused, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok, "%v", err)
 		require.Equal(t, lockstore.Held, refused.State)
 		require.Zero(t, refused.QueuePosition)
-		throttle("")
+		service.Fault = from(0, throttled)
 		_, err = s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		service.Fault = nil

@@ -22,7 +22,7 @@ import (
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
 //	operand = value | name [ "[" index "]" ]
-//	update  = { "SET" name "=" new [ "+" operand ] { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
+//	update  = { "SET" name "=" new { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
 //	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
 type env struct {
 	keys   Item // which no update may change
@@ -40,10 +40,7 @@ type env struct {
 // ones.
 var scanned sync.Map // expression -> []string
 
-var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),+]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
-
-// reserved are the reserved words among the names that tests use.
-var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
+var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
 
 func (e *env) scan(expression string) {
 	if known, ok := scanned.Load(expression); ok {
@@ -233,11 +230,6 @@ func listOf(all []Value) Value {
 // name resolves the token of an attribute name.
 func (e *env) name(t string) string {
 	if !strings.HasPrefix(t, "#") {
-		for _, word := range reserved {
-			if strings.EqualFold(t, word) {
-				e.fail("%s is a reserved word", t)
-			}
-		}
 		return t
 	}
 	name, ok := e.names[t]
@@ -315,7 +307,9 @@ func (e *env) update(expression string) (Item, error) {
 			for {
 				name := touch(e.name(e.next()))
 				e.expect("=")
-				changed[name] = e.sum()
+				if changed[name] = e.value(); changed[name] == nil {
+					e.late = errors.New("an operand refers to an attribute that does not exist")
+				}
 				if !e.take(",") {
 					break
 				}
@@ -338,7 +332,7 @@ func (e *env) update(expression string) (Item, error) {
 		case e.take("ADD"):
 			for {
 				name := touch(e.name(e.next()))
-				changed[name] = e.plus(e.item[name], e.operand(), "ADD")
+				changed[name] = e.plus(e.item[name], e.operand())
 				if !e.take(",") {
 					break
 				}
@@ -357,19 +351,6 @@ func (e *env) update(expression string) (Item, error) {
 		changed[name] = listOf(kept)
 	}
 	return changed, e.err
-}
-
-// sum reads a value, or a value and an operand to add. All values are from before the
-// update.
-func (e *env) sum() Value {
-	v := e.value()
-	if v == nil {
-		e.late = errors.New("an operand refers to an attribute that does not exist")
-	}
-	if e.take("+") {
-		return e.plus(v, e.operand(), "+")
-	}
-	return v
 }
 
 // value reads an operand or a function of two operands: if_not_exists or list_append.
@@ -395,14 +376,14 @@ func (e *env) value() Value {
 	return listOf(append(elements(first), elements(second)...))
 }
 
-// plus returns the sum. Only ADD makes a missing attribute.
-func (e *env) plus(old, operand Value, sign string) Value {
-	if sign == "ADD" && old == nil {
+// plus returns the sum.
+func (e *env) plus(old, operand Value) Value {
+	if old == nil {
 		old = Value{"N": "0"}
 	}
 	a, b, ok := numbers(old, operand)
 	if !ok {
-		e.late = fmt.Errorf("an operand of %s is not a number", sign)
+		e.late = errors.New("an operand of ADD is not a number")
 		return nil
 	}
 	return Value{"N": a.Add(a, b).RatString()}
