@@ -1,11 +1,8 @@
 package dynamostore_test
 
 import (
-	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,53 +24,6 @@ const (
 )
 
 var appNames = dynamostore.Options{Key: "PK", Sort: "SK", Prefix: "LOCK#", TTL: "expires_at"}
-
-// neighbour is an application's item. It has the names of a lock's attributes.
-func neighbour() item {
-	return item{"owner": s("somebody else"), "fence": s("of wood"), "expires": n("1"), "released": n("4"), "key": s("k"), "ttl": n("1")}
-}
-
-// neighbours puts an item beside each lock before its first request: of the same
-// partition key and another sort key. In the end all of them must be as they were.
-type neighbours struct {
-	http.RoundTripper
-	t    testing.TB
-	rows rows
-
-	mu   sync.Mutex
-	seen map[string]bool
-}
-
-func besides(t testing.TB, next http.RoundTripper, r rows) *neighbours {
-	all := &neighbours{RoundTripper: next, t: t, rows: r, seen: map[string]bool{}}
-	t.Cleanup(func() {
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		for pk := range all.seen {
-			assert.True(t, strings.HasPrefix(pk, appNames.Prefix), "dynamodb:LeadingKeys would refuse %q", pk)
-			want := neighbour()
-			want["PK"], want["SK"] = s(pk), s(profile)
-			assert.Equal(t, dump(want), dump(r.get(t, pk+"\x00"+profile)), "an item that is no lock")
-		}
-	})
-	return all
-}
-
-func (all *neighbours) RoundTrip(r *http.Request) (*http.Response, error) {
-	var in struct {
-		Key struct{ PK struct{ S string } }
-	}
-	if err := json.Unmarshal(bodyOf(all.t, r), &in); err != nil {
-		return nil, err
-	}
-	all.mu.Lock()
-	if pk := in.Key.PK.S; pk != "" && !all.seen[pk] {
-		all.seen[pk] = true
-		all.rows.put(all.t, pk+"\x00"+profile, neighbour())
-	}
-	all.mu.Unlock()
-	return all.RoundTripper.RoundTrip(r)
-}
 
 // lockRows are the rows of locks among those of an application's table.
 type lockRows struct{ rows }
@@ -113,6 +63,13 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.NoError(t, err)
 	lease, err := store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
+	// An item beside a lock's row, with the name of a lock's attribute.
+	require.NoError(t, transact(ctx, client, addsOne(appTable, appKey(appNames.Prefix+"transaction\x00"+profile), "fence")))
+	require.NoError(t, store.List(ctx, "transaction", func(p lockstore.Page) error {
+		require.Len(t, p.Keys, 1)
+		require.Zero(t, p.Damaged)
+		return nil
+	}))
 	still := func() error {
 		return transact(ctx, client, addsOne(appTable, appKey("user#1\x00"+profile), "logins"), store.StillHeld("transaction", lease.Fence))
 	}
