@@ -56,6 +56,25 @@ func request(ttl time.Duration) lockstore.Request {
 	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl}
 }
 
+// held is a lease of a minute.
+func held(t testing.TB, s *dynamostore.Store) lockstore.Lease {
+	t.Helper()
+	return acquired(t, s, request(time.Minute))
+}
+
+func acquired(t testing.TB, s *dynamostore.Store, req lockstore.Request) lockstore.Lease {
+	t.Helper()
+	lease, err := s.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	return lease
+}
+
+func isRefused(t testing.TB, s *dynamostore.Store, req lockstore.Request) {
+	t.Helper()
+	_, err := s.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+}
+
 // pass lets d of virtual time pass.
 var pass = leasesim.Pass
 
@@ -108,8 +127,7 @@ func TestGrantIsCorrected(t *testing.T) {
 				var log bytes.Buffer
 				s := newStore(t, service, offset, dynamostore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 				req := request(ttl)
-				lease, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
+				lease := acquired(t, s, req)
 
 				require.Equal(t, 2, service.Requests(), "a grant and its correction")
 				row := r.get(t, key)
@@ -123,8 +141,7 @@ func TestGrantIsCorrected(t *testing.T) {
 
 				require.NoError(t, s.Release(t.Context(), lease))
 				pass(2 * time.Second)
-				_, err = s.Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
+				acquired(t, s, request(ttl))
 				require.Equal(t, 4, service.Requests(), "with the corrected clock one request is enough")
 			})
 		}
@@ -143,8 +160,7 @@ func TestWarningsGoToTheCurrentDefaultLogger(t *testing.T) {
 		before := slog.Default()
 		defer slog.SetDefault(before)
 		slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
-		_, err = s.Acquire(t.Context(), request(30*time.Second))
-		require.NoError(t, err)
+		acquired(t, s, request(30*time.Second))
 		require.Contains(t, log.String(), `"level":"WARN"`)
 	})
 }
@@ -163,13 +179,11 @@ func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
 			defer cancel()
 			_, err := s.Acquire(ctx, req)
 			require.True(t, isUnknown(err), err)
-			lease, err := s.Acquire(t.Context(), req)
-			require.NoError(t, err)
+			lease := acquired(t, s, req)
 			require.Greater(t, lease.TTL, 6*time.Second)
 
 			service.Wait()
-			_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-			require.ErrorIs(t, err, lockstore.ErrRefused)
+			isRefused(t, newStore(t, service, 0, dynamostore.Options{}), request(ttl))
 			require.NoError(t, s.Release(t.Context(), lease))
 		})
 	}
@@ -183,8 +197,7 @@ func TestRefusedSignature(t *testing.T) {
 			service := fakedynamo.New(table)
 			service.Now = func() time.Time { return time.Now().Add(offset) }
 			s := newStore(t, service, 0, dynamostore.Options{})
-			lease, err := s.Acquire(t.Context(), request(30*time.Second))
-			require.NoError(t, err)
+			lease := acquired(t, s, request(30*time.Second))
 			require.Equal(t, 30*time.Second-dynamostore.Margin, lease.TTL)
 			expires := number(t, fakeRows{service}.get(t, key), "expires")
 			require.InDelta(t, service.Now().Add(30*time.Second+dynamostore.DefaultSkew).UnixMilli(), expires, 1101)

@@ -73,8 +73,7 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 	bubble(t, "F23 F15", func(t *testing.T) {
 		service := fakedynamo.New(table)
 		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-		lease, err := newStore(t, service, 10*time.Minute, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		lease := held(t, newStore(t, service, 10*time.Minute, dynamostore.Options{}))
 		row := fakeRows{service}.get(t, key)
 		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
 		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(), "the old fence is not known, and no smaller fence is safe")
@@ -106,8 +105,7 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 			for range 2 {
 				req := request(time.Minute)
 				req.MaxHolders = 2
-				lease, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
+				lease := acquired(t, s, req)
 				leases = append(leases, lease)
 			}
 			before := service.Requests()
@@ -168,8 +166,7 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 				require.True(t, isUnknown(err), "%v", err)
 				other := req // the reply to a request for another key corrects the clock
 				other.Key, other.Owner = "account/8", lockstore.NewOwner()
-				_, err = s.Acquire(t.Context(), other)
-				require.NoError(t, err)
+				acquired(t, s, other)
 				for _, owner := range []lockstore.Owner{req.Owner, lockstore.NewOwner()} { // the row remembers the last one
 					require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: owner}))
 				}
@@ -187,8 +184,7 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 func TestRenewalStopsATakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		lease, err := s.Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
+		lease := acquired(t, s, request(time.Second))
 		pass(5 * time.Second)
 		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 			if r.N == 3 {
@@ -198,8 +194,7 @@ func TestRenewalStopsATakeover(t *testing.T) {
 			}
 			return fakedynamo.Fault{}
 		}
-		_, err = s.Acquire(t.Context(), request(time.Minute))
-		require.ErrorIs(t, err, lockstore.ErrRefused)
+		isRefused(t, s, request(time.Minute))
 		require.Equal(t, 5, service.Requests(), "the first grant, a refusal, the renewal and its correction, a refused takeover")
 		row := fakeRows{service}.get(t, key)
 		require.Equal(t, int64(lease.Fence), number(t, row, "fence"))
@@ -210,15 +205,13 @@ func TestRenewalStopsATakeover(t *testing.T) {
 func TestNoDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		lease, err := s.Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
+		lease := acquired(t, s, request(time.Second))
 		service.NoDate = true
 		pass(time.Hour)
-		_, err = s.Acquire(t.Context(), request(time.Second))
-		require.ErrorIs(t, err, lockstore.ErrRefused)
+		isRefused(t, s, request(time.Second))
 		require.NoError(t, s.Release(t.Context(), lease))
 		req := request(time.Second)
-		_, err = s.Acquire(t.Context(), req)
+		_, err := s.Acquire(t.Context(), req)
 		require.ErrorContains(t, err, "no Date header")
 		require.True(t, isUnknown(err))
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
@@ -266,8 +259,7 @@ func TestErrors(t *testing.T) {
 			_, err := s.Acquire(t.Context(), req)
 			require.True(t, isUnknown(err), "%v", err)
 			service.Fault = nil
-			lease, err := s.Acquire(t.Context(), req)
-			require.NoError(t, err)
+			lease := acquired(t, s, req)
 			service.Fault = from(0, tc.fault)
 			for method, call := range methods(s, lease) {
 				before := service.Requests()
@@ -347,8 +339,7 @@ func TestSilentConnection(t *testing.T) {
 		service.Fault = on(fakedynamo.Fault{In: time.Hour}, 1)
 		s := newStoreOver(t, dynamostore.ClientOver(service, fakeEndpoint, 1900*time.Millisecond), 0, dynamostore.Options{})
 		start := time.Now()
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		lease := held(t, s)
 		require.Less(t, time.Since(start), 2100*time.Millisecond, "F28")
 		require.NoError(t, s.Release(t.Context(), lease))
 		service.Wait()
@@ -365,16 +356,14 @@ func TestSweepTime(t *testing.T) {
 			require.False(t, swept.Before(used.Add(24*time.Hour)), "M37 M38 %s: %v", what, swept)
 			require.True(t, swept.Before(used.Add(24*time.Hour+5*time.Second)), "%s: %v", what, swept)
 		}
-		lease, err := s.Acquire(t.Context(), request(time.Hour))
-		require.NoError(t, err)
+		lease := acquired(t, s, request(time.Hour))
 		check("Acquire", time.Now().Add(time.Hour))
-		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
+		_, err := s.Renew(t.Context(), lease, 2*time.Hour)
 		require.NoError(t, err)
 		check("Renew", time.Now().Add(2*time.Hour))
 		require.NoError(t, s.Release(t.Context(), lease))
 		check("Release", time.Now())
-		lease, err = s.Acquire(t.Context(), request(time.Hour))
-		require.NoError(t, err)
+		lease = acquired(t, s, request(time.Hour))
 		require.NoError(t, s.MarkStarted(t.Context(), lease))
 		check("MarkStarted", time.Now().Add(lockstore.StartedFor))
 		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
@@ -400,12 +389,10 @@ func TestOneWriteUnit(t *testing.T) {
 			TTL:        time.Hour,
 			HolderInfo: lockstore.HolderInfo{Name: strings.Repeat("n", 500), ID: strings.Repeat("i", 500), Since: time.Now()},
 		}
-		lease, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		lease := acquired(t, s, req)
 		require.NoError(t, s.Release(t.Context(), lease))
 		req.Owner = lockstore.Owner(strings.Repeat("b", lockstore.MaxOwnerBytes))
-		_, err = s.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		acquired(t, s, req)
 		row := service.Row(table, req.Key)
 		require.Len(t, row, 9)
 		require.LessOrEqual(t, rowSize(row), 1024)

@@ -126,8 +126,7 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 			service, s := newFake(t)
 			reader := request(time.Minute)
 			reader.MaxHolders, reader.JoinQueue = c.holders, true
-			lease, err := s.Acquire(t.Context(), reader)
-			require.NoError(t, err)
+			lease := acquired(t, s, reader)
 			writer := join(t, s)
 			reader.Owner = lockstore.NewOwner()
 			ask := map[string]func() error{
@@ -170,8 +169,7 @@ func TestStillHeldOfSeveral(t *testing.T) {
 		for range 3 {
 			req := request(time.Minute)
 			req.MaxHolders = 3
-			lease, err := s.Acquire(t.Context(), req)
-			require.NoError(t, err)
+			lease := acquired(t, s, req)
 			leases = append(leases, lease)
 		}
 		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})

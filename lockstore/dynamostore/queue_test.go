@@ -58,8 +58,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 
 		before = service.Actions()
 		first.Fence = lease.Fence
-		lease, err := s.Acquire(t.Context(), first)
-		require.NoError(t, err)
+		lease = acquired(t, s, first)
 		require.Greater(t, lease.TTL, 50*time.Second)
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.Equal(t, 2, service.Actions()["UpdateItem"]-before["UpdateItem"], "the extension and the hand-over")
@@ -68,7 +67,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 		lease = awaitTurn(t, s, &second)
 		third := join(t, s)
 		pass(lockstore.Turn + dateSteps)
-		_, err = s.Acquire(t.Context(), second)
+		_, err := s.Acquire(t.Context(), second)
 		refused, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok && refused.QueuePosition == 2, "its hand-over has lapsed, and it asks like any other: %v", err)
 		news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: second.Owner, Note: refused.Note})
@@ -77,8 +76,7 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 		require.NoError(t, s.Leave(t.Context(), key, second.Owner))
 		require.Zero(t, awaitTurn(t, s, &third).Fence, "nobody has handed it the key")
 		before = service.Actions()
-		next, err := s.Acquire(t.Context(), third)
-		require.NoError(t, err)
+		next := acquired(t, s, third)
 		require.Greater(t, next.Fence, lease.Fence)
 		require.Equal(t, map[string]int{"UpdateItem": before["UpdateItem"] + 1, "GetItem": before["GetItem"] + 1}, service.Actions())
 	})
@@ -130,8 +128,7 @@ func TestPausesOfAwaitTurn(t *testing.T) {
 					}
 					return 0
 				})
-				_, err := s.Acquire(t.Context(), request(time.Hour))
-				require.NoError(t, err)
+				acquired(t, s, request(time.Hour))
 				for range place - 1 {
 					join(t, s)
 				}
@@ -234,8 +231,7 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 				req := request(time.Minute)
 				req.MaxHolders, req.JoinQueue = most, true
 				if released {
-					_, err := s.Acquire(t.Context(), req)
-					require.ErrorIs(t, err, lockstore.ErrRefused)
+					isRefused(t, s, req)
 				}
 				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
 					if strings.Contains(r.Update, "#abandoned") {

@@ -24,8 +24,7 @@ func TestRenewByANewProcess(t *testing.T) {
 				bubble(t, fmt.Sprintf("F15 F16 F74 M41 clock off by %v, phase %v, %v left", offset, phase, left), func(t *testing.T) {
 					service := fakedynamo.New(table)
 					pass(phase)
-					lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(ttl))
-					require.NoError(t, err)
+					lease := acquired(t, newStore(t, service, 0, dynamostore.Options{}), request(ttl))
 					pass(ttl - left)
 					sent := service.Requests()
 					trusted, err := newStore(t, service, offset, dynamostore.Options{}).Renew(t.Context(), lease, ttl)
@@ -74,8 +73,7 @@ func TestSecondWriteOfARenewal(t *testing.T) {
 			require.Greater(t, trusted.TTL, 40*time.Second)
 			service.Fault = nil
 			pass(trusted.TTL)
-			_, err = newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
-			require.ErrorIs(t, err, lockstore.ErrRefused)
+			isRefused(t, newStore(t, service, 0, dynamostore.Options{}), request(time.Minute))
 		})
 	}
 }
@@ -87,8 +85,7 @@ func TestAFailedSecondWriteIsUnknown(t *testing.T) {
 			service, s := newFake(t)
 			req := request(time.Minute)
 			if offset == 0 {
-				_, err := s.Acquire(t.Context(), req)
-				require.NoError(t, err)
+				acquired(t, s, req)
 				pass(time.Second)
 			}
 			service.Fault = from(service.Requests()+2, throttled)
@@ -104,11 +101,9 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := fakedynamo.New(table)
 		req := request(time.Minute)
-		first, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), req)
-		require.NoError(t, err)
+		first := acquired(t, newStore(t, service, 0, dynamostore.Options{}), req)
 		pass(2 * time.Second)
-		again, err := newStore(t, service, 0, dynamostore.Options{Skew: time.Minute}).Acquire(t.Context(), req)
-		require.NoError(t, err)
+		again := acquired(t, newStore(t, service, 0, dynamostore.Options{Skew: time.Minute}), req)
 		require.Equal(t, first.Fence, again.Fence)
 		require.Equal(t, 57*time.Second-dynamostore.Margin, again.TTL, "exact up to the whole seconds of Date")
 	})
@@ -117,15 +112,13 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 // A new process whose clock is ahead abandons an acquire. The next acquires still take one
 // request each.
 func TestAbandonWithAClockAhead(t *testing.T) {
-	for _, held := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("F15 M48 the acquire was applied %v", held), func(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		bubble(t, fmt.Sprintf("F15 M48 the acquire was applied %v", applied), func(t *testing.T) {
 			service, s := newFake(t)
 			req := request(10 * time.Minute) // live by the wrong clock, too
 			before := lockstore.Lease{}
-			if held {
-				var err error
-				before, err = s.Acquire(t.Context(), req)
-				require.NoError(t, err)
+			if applied {
+				before = acquired(t, s, req)
 			}
 			pass(time.Second)
 			abandon := lockstore.Lease{Key: key, Owner: req.Owner}
@@ -134,8 +127,7 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 			sent := service.Requests()
 			_, err := s.Acquire(t.Context(), req)
 			require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
-			next, err := s.Acquire(t.Context(), request(time.Minute))
-			require.NoError(t, err)
+			next := held(t, s)
 			require.Equal(t, sent+2, service.Requests(), "one request each")
 			require.Greater(t, next.Fence, before.Fence)
 			require.InDelta(t, time.Now().UnixMicro(), int64(next.Fence), 1)
@@ -156,15 +148,14 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 			bubble(t, fmt.Sprintf("F09 M42 M43 skew %v, phase %v", skew, phase), func(t *testing.T) {
 				service := fakedynamo.New(table)
 				pass(phase)
-				lease, err := newStore(t, service, 0, dynamostore.Options{Skew: skew}).Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
+				lease := acquired(t, newStore(t, service, 0, dynamostore.Options{Skew: skew}), request(ttl))
 				over := time.Now().Add(ttl + skew + time.Second)
 				if whole := over.Truncate(time.Second); whole.Before(over) {
 					over = whole.Add(time.Second)
 				}
 				pass(time.Until(over) - time.Millisecond)
 				other := newStore(t, service, 0, dynamostore.Options{})
-				_, err = other.Acquire(t.Context(), request(ttl))
+				_, err := other.Acquire(t.Context(), request(ttl))
 				require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
 				status, err := other.Inspect(t.Context(), key)
 				require.NoError(t, err)
@@ -178,8 +169,7 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, lockstore.Free, status.State)
 				}
-				_, err = other.Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
+				acquired(t, other, request(ttl))
 			})
 		}
 	}
@@ -212,8 +202,7 @@ func TestEdgesOfAGrant(t *testing.T) {
 				service := fakedynamo.New(table)
 				pass(phase)
 				s := newStore(t, service, c.offset-phase, dynamostore.Options{})
-				lease, err := s.Acquire(t.Context(), request(ttl))
-				require.NoError(t, err)
+				lease := acquired(t, s, request(ttl))
 				require.Equal(t, c.requests, service.Requests(), "requests of a grant")
 				require.Equal(t, c.trusted-250*ms, lease.TTL, "the trust in a grant")
 			})
@@ -236,11 +225,10 @@ func TestEdgeOfARenewal(t *testing.T) {
 	} {
 		bubble(t, fmt.Sprintf("F16 M49 TTL %v, behind by %v", c.ttl, c.behind), func(t *testing.T) {
 			service := fakedynamo.New(table)
-			lease, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), request(c.ttl))
-			require.NoError(t, err)
+			lease := acquired(t, newStore(t, service, 0, dynamostore.Options{}), request(c.ttl))
 			pass(c.ttl)
 			sent := service.Requests()
-			_, err = newStore(t, service, -c.behind, dynamostore.Options{}).Renew(t.Context(), lease, c.ttl)
+			_, err := newStore(t, service, -c.behind, dynamostore.Options{}).Renew(t.Context(), lease, c.ttl)
 			require.NoError(t, err)
 			require.Equal(t, sent+c.requests, service.Requests(), "requests of a renewal")
 		})

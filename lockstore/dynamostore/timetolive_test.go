@@ -46,13 +46,6 @@ func makeState(t *testing.T, s *dynamostore.Store, state string) lockstore.Lease
 	return lease
 }
 
-func held(t *testing.T, s *dynamostore.Store) lockstore.Lease {
-	t.Helper()
-	lease, err := s.Acquire(t.Context(), request(time.Minute))
-	require.NoError(t, err)
-	return lease
-}
-
 // transact sends items in one transaction.
 func transact(ctx context.Context, client *dynamodb.Client, items ...types.TransactWriteItem) error {
 	_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
