@@ -19,12 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-func TestCompleteItemOnTheFake(t *testing.T) {
-	service := fakedynamo.New(table, dataTable)
-	testCompleteItem(t, dynamostore.ClientOver(service, fakeEndpoint, 0))
-}
-
-// testCompleteItem runs on DynamoDB Local, too, see TestOnDynamoDBLocal.
+// testCompleteItem runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testCompleteItem(t *testing.T, client *dynamodb.Client) {
 	store, err := dynamostore.New(client, table, dynamostore.Options{})
 	require.NoError(t, err)

@@ -36,11 +36,7 @@ func deposit(ctx context.Context, client *dynamodb.Client, account string, amoun
 
 const dataTable = "accounts"
 
-func TestFencedOnTheFake(t *testing.T) {
-	testFenced(t, dynamostore.ClientOver(fakedynamo.New(table, dataTable), fakeEndpoint, 0))
-}
-
-// testFenced runs on DynamoDB Local, too, see TestOnDynamoDBLocal.
+// testFenced runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testFenced(t *testing.T, client *dynamodb.Client) {
 	store, err := dynamostore.New(client, table, dynamostore.Options{})
 	require.NoError(t, err)

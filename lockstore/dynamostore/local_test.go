@@ -29,9 +29,9 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
-	t.Run("address", func(t *testing.T) { testAddress(t, client, lockTable(client)) })
+	t.Run("address", func(t *testing.T) { testAddress(t, client) })
 	makeAppTable(t, client)
-	t.Run("an application's table", func(t *testing.T) { testApp(t, client, true) })
+	t.Run("an application's table", func(t *testing.T) { testApp(t, client) })
 	// A table with a sort key, other names and other items: what a table for locks only can do is
 	// a part of it. In virtual time the suite runs in a table for locks only. No other item changes.
 	t.Run("suite in an application's table", func(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
 // appTable is a table of an application, which has its own items in it.
@@ -55,9 +54,9 @@ func makeAppTable(t testing.TB, client *dynamodb.Client) {
 	})
 }
 
-// testApp runs on both services, too: a transaction, Check, and a store for another
-// table.
-func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
+// testApp is about a transaction, Check, and a store for another table. It runs on DynamoDB Local, see
+// TestOnDynamoDBLocal.
+func testApp(t *testing.T, client *dynamodb.Client) {
 	ctx := t.Context()
 	store, err := dynamostore.New(client, appTable, appNames)
 	require.NoError(t, err)
@@ -98,9 +97,6 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	_, err = wrong.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 	require.ErrorContains(t, err, `the partition key "key" of type S and no sort key`)
-	if !checks {
-		return
-	}
 	findings, err := store.Check(ctx)
 	require.NoError(t, err)
 	require.Empty(t, findings, "a lock's row is in no index")
@@ -109,12 +105,6 @@ func testApp(t *testing.T, client *dynamodb.Client, checks bool) {
 	require.Len(t, findings, 2)
 	assert.Contains(t, findings[0].Problem, "PK S HASH, SK S RANGE")
 	assert.Contains(t, findings[1].Problem, `on the attribute "expires_at", and this store writes "ttl"`)
-}
-
-func TestAnApplicationsTableOnTheFake(t *testing.T) {
-	service := fakedynamo.New()
-	service.MakeTable(appTable, "PK", "SK")
-	testApp(t, dynamostore.ClientOver(service, fakeEndpoint, 0), false)
 }
 
 func TestNames(t *testing.T) {

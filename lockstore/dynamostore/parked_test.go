@@ -19,9 +19,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// testAddress is about the row of an address. It runs on both services.
-func testAddress(t *testing.T, client *dynamodb.Client, r rows) {
-	ctx := t.Context()
+// testAddress is about the row of an address. It runs on DynamoDB Local, see TestOnDynamoDBLocal.
+func testAddress(t *testing.T, client *dynamodb.Client) {
+	ctx, r := t.Context(), lockTable(client)
 	store := newStoreOver(t, client, 0, dynamostore.Options{})
 	p := store.Driver().(driver.Parker)
 	const key, owner = "address/7", "OWNEROWNEROWNER"
@@ -57,11 +57,6 @@ func testAddress(t *testing.T, client *dynamodb.Client, r rows) {
 		require.Equal(t, before, dump(r.get(t, name)))
 	}
 	r.put(t, name, nil)
-}
-
-func TestAddressOnTheFake(t *testing.T) {
-	service := fakedynamo.New(table)
-	testAddress(t, dynamostore.ClientOver(service, fakeEndpoint, 0), fakeRows{service})
 }
 
 // A policy may name the beginning of the keys, and DynamoDB bounds their length.

@@ -22,7 +22,7 @@ import (
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
 //	operand = value | name [ "[" index "]" ]
-//	update  = { "SET" name "=" new { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } | "ADD" name operand { "," … } }
+//	update  = { "SET" name "=" new { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } }
 //	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
 type env struct {
 	keys   Item // which no update may change
@@ -329,16 +329,8 @@ func (e *env) update(expression string) (Item, error) {
 					break
 				}
 			}
-		case e.take("ADD"):
-			for {
-				name := touch(e.name(e.next()))
-				changed[name] = e.plus(e.item[name], e.operand())
-				if !e.take(",") {
-					break
-				}
-			}
 		default:
-			e.fail("want SET, REMOVE or ADD, not %q", e.tokens[0])
+			e.fail("want SET or REMOVE, not %q", e.tokens[0])
 		}
 	}
 	for name, indexes := range removed {
@@ -374,19 +366,6 @@ func (e *env) value() Value {
 		return nil
 	}
 	return listOf(append(elements(first), elements(second)...))
-}
-
-// plus returns the sum.
-func (e *env) plus(old, operand Value) Value {
-	if old == nil {
-		old = Value{"N": "0"}
-	}
-	a, b, ok := numbers(old, operand)
-	if !ok {
-		e.late = errors.New("an operand of ADD is not a number")
-		return nil
-	}
-	return Value{"N": a.Add(a, b).RatString()}
 }
 
 // normal returns a value as the service keeps it: whole numbers as plain digits.

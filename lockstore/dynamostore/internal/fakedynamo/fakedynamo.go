@@ -8,6 +8,7 @@ package fakedynamo
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,8 +40,7 @@ type Service struct {
 
 	mu       sync.Mutex
 	tables   map[string]map[string]Item
-	older    map[string]older    // of each row that was updated, by table and key
-	keys     map[string][]string // of each table, the partition key first
+	older    map[string]older // of each row that was updated, by table and key
 	actions  map[string]int
 	requests int
 }
@@ -80,8 +80,6 @@ type Failure struct {
 	Reasons       []any // why a transaction was cancelled, one for each item
 }
 
-func (f *Failure) Error() string { return f.Code + ": " + f.Message }
-
 const (
 	// signatureAge is how far the time of a signature may be from the service's time.
 	signatureAge = 5 * time.Minute
@@ -92,19 +90,11 @@ const (
 // New returns a service with empty tables of these names, whose partition key
 // is "key" of type S.
 func New(tables ...string) *Service {
-	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, older: map[string]older{}, keys: map[string][]string{}, actions: map[string]int{}}
+	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, older: map[string]older{}, actions: map[string]int{}}
 	for _, name := range tables {
-		s.MakeTable(name, "key")
+		s.tables[name] = map[string]Item{}
 	}
 	return s
-}
-
-// MakeTable makes an empty table with a partition key of type S, or with a sort key, too.
-// The row of a table with both has the key PARTITION + "\x00" + SORT in Row and SetRow.
-func (s *Service) MakeTable(name string, keys ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tables[name], s.keys[name] = map[string]Item{}, keys
 }
 
 // Row returns a copy of a row, nil when it is not there.
@@ -123,7 +113,7 @@ func (s *Service) SetRow(table, key string, item Item) {
 		return
 	}
 	row := Item{}
-	maps.Copy(row, s.primaryKey(table, key))
+	maps.Copy(row, primaryKey(key))
 	for name, v := range item {
 		row[name] = normal(v)
 	}
@@ -183,14 +173,14 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	replies := make(chan *http.Response, 1)
 	s.underWay.Go(func() {
-		pause(fault.In)
+		time.Sleep(fault.In)
 		reply := s.serve(c, fault.Refuse)
-		pause(fault.Out)
+		time.Sleep(fault.Out)
 		replies <- reply
 	})
 	if fault.Repeat > 0 {
 		s.underWay.Go(func() {
-			pause(fault.In + fault.Repeat)
+			time.Sleep(fault.In + fault.Repeat)
 			s.serve(c, nil)
 		})
 	}
@@ -202,12 +192,6 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, fault.LoseReply
 		}
 		return reply, nil
-	}
-}
-
-func pause(d time.Duration) {
-	if d > 0 {
-		time.Sleep(d)
 	}
 }
 
@@ -281,20 +265,19 @@ type input struct {
 	ExclusiveStartKey                   Item
 }
 
+// transactItem has one of them.
+type transactItem struct{ ConditionCheck, Update *input }
+
 func (s *Service) apply(c call) (any, *Failure) {
 	var in struct {
 		input
-		TransactItems []struct{ ConditionCheck, Update *input }
+		TransactItems []transactItem
 	}
 	if err := json.Unmarshal(c.body, &in); err != nil {
 		return nil, validation("the request cannot be read: %v", err)
 	}
 	if c.action == "TransactWriteItems" {
-		var checks, updates []*input
-		for _, item := range in.TransactItems {
-			checks, updates = append(checks, item.ConditionCheck), append(updates, item.Update)
-		}
-		return s.transact(checks, updates)
+		return s.transact(in.TransactItems)
 	}
 	if c.action == "Scan" {
 		return s.scan(in.input)
@@ -356,11 +339,11 @@ func (s *Service) scan(in input) (any, *Failure) {
 			continue
 		}
 		if read == scanPage {
-			return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read, "LastEvaluatedKey": s.primaryKey(in.TableName, after)}, nil
+			return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read, "LastEvaluatedKey": primaryKey(after)}, nil
 		}
 		read, after = read+1, key
 		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(table[key])}
-		maps.Copy(e.item, s.primaryKey(in.TableName, key))
+		maps.Copy(e.item, primaryKey(key))
 		if in.FilterExpression != nil {
 			holds, err := e.condition(*in.FilterExpression)
 			if err != nil {
@@ -383,13 +366,7 @@ func (s *Service) scan(in input) (any, *Failure) {
 }
 
 // primaryKey is the primary key of a row.
-func (s *Service) primaryKey(table, key string) Item {
-	item := Item{}
-	for i, value := range strings.SplitN(key, "\x00", len(s.keys[table])) {
-		item[s.keys[table][i]] = Value{"S": value}
-	}
-	return item
-}
+func primaryKey(key string) Item { return Item{"key": {"S": key}} }
 
 // find returns the table and the key that a request names.
 func (s *Service) find(in input) (map[string]Item, string, *Failure) {
@@ -397,30 +374,23 @@ func (s *Service) find(in input) (map[string]Item, string, *Failure) {
 	if !ok {
 		return nil, "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
 	}
-	var values []string
-	for i, name := range s.keys[in.TableName] {
-		value, ok := in.Key[name]["S"].(string)
-		if !ok || len(in.Key) != len(s.keys[in.TableName]) {
-			return nil, "", validation("The provided key element does not match the schema")
-		}
-		if value == "" || len(value) > []int{2048, 1024}[i] {
-			return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(value))
-		}
-		values = append(values, value)
+	key, ok := in.Key["key"]["S"].(string)
+	if !ok || len(in.Key) != 1 {
+		return nil, "", validation("The provided key element does not match the schema")
 	}
-	return table, strings.Join(values, "\x00"), nil
+	if key == "" || len(key) > 2048 {
+		return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+	}
+	return table, key, nil
 }
 
-// transact applies all updates if all conditions hold. For each index either checks or
-// updates has a value.
-func (s *Service) transact(checks, updates []*input) (any, *Failure) {
+// transact applies all updates if all conditions hold.
+func (s *Service) transact(items []transactItem) (any, *Failure) {
 	var reasons []any
 	var apply []func()
 	holds := true
-	for i, in := range updates {
-		if in == nil {
-			in = checks[i]
-		}
+	for _, item := range items {
+		in := cmp.Or(item.Update, item.ConditionCheck)
 		table, key, failure := s.find(*in)
 		if failure != nil {
 			return nil, failure
@@ -435,7 +405,7 @@ func (s *Service) transact(checks, updates []*input) (any, *Failure) {
 		default:
 			return nil, failure
 		}
-		if updates[i] != nil {
+		if item.Update != nil {
 			apply = append(apply, func() { table[key] = changed })
 		}
 	}
