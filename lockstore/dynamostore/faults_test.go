@@ -275,8 +275,8 @@ func TestErrors(t *testing.T) {
 					require.NotContains(t, err.Error(), class.Error(), method)
 				}
 				require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
-				if reads := method == "Inspect" || method == "Abandon" || strings.HasPrefix(method, "Resolve"); tc.fault.LoseReply != nil {
-					require.Equal(t, !reads, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
+				if writes := slices.Contains([]string{"Acquire", "Renew", "Release", "MarkStarted", "Complete"}, method); tc.fault.LoseReply != nil {
+					require.Equal(t, writes, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
 				}
 				if _, unverified := tc.fault.Unsent.(*tls.CertificateVerificationError); unverified {
 					_, found := errors.AsType[*tls.CertificateVerificationError](err)
@@ -305,6 +305,11 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 		"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
 		"Abandon": func(ctx context.Context) error {
 			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
+		},
+		"Leave": func(ctx context.Context) error { return s.Leave(ctx, lease.Key, lease.Owner) },
+		"Revoke": func(ctx context.Context) error {
+			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
+			return err
 		},
 		"MarkStarted":     func(ctx context.Context) error { return s.MarkStarted(ctx, lease) },
 		"Complete":        func(ctx context.Context) error { return s.Complete(ctx, lease, []byte("result"), time.Second) },

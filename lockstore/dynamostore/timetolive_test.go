@@ -83,13 +83,6 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 					_, err := asks.Acquire(ctx, lockstore.Request{Key: key, Owner: lease.Owner, TTL: time.Minute})
 					return err
 				}
-				calls["Leave"] = func(ctx context.Context) error { return asks.Leave(ctx, key, lease.Owner) }
-				for _, now := range []bool{false, true} {
-					calls[fmt.Sprint("Revoke at once ", now)] = func(ctx context.Context) error {
-						_, err := asks.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: now})
-						return err
-					}
-				}
 				for method, call := range calls {
 					for range 2 { // also when the store knows DynamoDB's time and has sent fences
 						sent := service.Requests()
