@@ -36,8 +36,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	// a part of it. In virtual time the suite runs in a table for locks only. No other item changes.
 	t.Run("suite in an application's table", func(t *testing.T) {
 		storetest.Run(t, func(t *testing.T) storetest.Harness {
-			rows := realRows{client, appTable, appKey}
-			h := harnessOf(t, transport, endpoint, lockRows{rows}, appTable, appNames)
+			h := harnessOf(t, transport, endpoint, realRows{client, appTable, lockKey}, appTable, appNames)
 			h.Sequences = 4 // each waits for long; make verify has a thousand, see TestRuleBookOnDynamoDBLocal
 			return h
 		}, storetest.Parallel)

@@ -24,18 +24,9 @@ const (
 
 var appNames = dynamostore.Options{Key: "PK", Sort: "SK", Prefix: "LOCK#", TTL: "expires_at"}
 
-// lockRows are the rows of locks among those of an application's table.
-type lockRows struct{ rows }
-
-func (l lockRows) get(t testing.TB, key string) item { return l.rows.get(t, lockRow(key)) }
-
-func (l lockRows) put(t testing.TB, key string, row item) { l.rows.put(t, lockRow(key), row) }
-
-func lockRow(key string) string { return "LOCK#" + key + "\x00" + dynamostore.SortValue }
-
-func appKey(key string) item {
-	pk, sk, _ := strings.Cut(key, "\x00")
-	return item{"PK": s(pk), "SK": s(sk)}
+// lockKey is the primary key of a lock's row in that table.
+func lockKey(key string) item {
+	return item{"PK": s(appNames.Prefix + key), "SK": s(dynamostore.SortValue)}
 }
 
 func makeAppTable(t testing.TB, client *dynamodb.Client) {
@@ -63,14 +54,14 @@ func testApp(t *testing.T, client *dynamodb.Client) {
 	lease, err := store.Acquire(ctx, lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
 	// An item beside a lock's row, with the name of a lock's attribute.
-	require.NoError(t, transact(ctx, client, addsOne(appTable, appKey(appNames.Prefix+"transaction\x00"+profile), "fence")))
+	require.NoError(t, transact(ctx, client, addsOne(appTable, item{"PK": s(appNames.Prefix + "transaction"), "SK": s(profile)}, "fence")))
 	require.NoError(t, store.List(ctx, "transaction", func(p lockstore.Page) error {
 		require.Len(t, p.Keys, 1)
 		require.Zero(t, p.Damaged)
 		return nil
 	}))
 	still := func() error {
-		return transact(ctx, client, addsOne(appTable, appKey("user#1\x00"+profile), "logins"), store.StillHeld("transaction", lease.Fence))
+		return transact(ctx, client, addsOne(appTable, item{"PK": s("user#1"), "SK": s(profile)}, "logins"), store.StillHeld("transaction", lease.Fence))
 	}
 	require.NoError(t, still())
 	require.NoError(t, store.Release(ctx, lease))
