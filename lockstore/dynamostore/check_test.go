@@ -13,7 +13,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
 // describingClient answers Check's two reads.
@@ -83,9 +82,7 @@ func TestCheck(t *testing.T) {
 		t.Run("F50 "+name, func(t *testing.T) {
 			d := good()
 			tc.change(&d)
-			s, err := dynamostore.New(d, table, dynamostore.Options{})
-			require.NoError(t, err)
-			findings, err := s.Check(t.Context())
+			findings, err := newStoreOver(t, d, 0, dynamostore.Options{}).Check(t.Context())
 			require.NoError(t, err)
 			if tc.says == "" {
 				require.Empty(t, findings)
@@ -99,26 +96,21 @@ func TestCheck(t *testing.T) {
 }
 
 func TestCheckErrors(t *testing.T) {
-	s, err := dynamostore.New(struct{ dynamostore.API }{}, table, dynamostore.Options{})
-	require.NoError(t, err)
-	_, err = s.Check(t.Context())
+	s := newStoreOver(t, struct{ dynamostore.API }{}, 0, dynamostore.Options{})
+	_, err := s.Check(t.Context())
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "no DescribeTable")
 	require.ErrorIs(t, s.List(t.Context(), "", nil), errors.ErrUnsupported)
 	_, err = s.Extent(t.Context())
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 
-	service := fakedynamo.New(table)
-	service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-		return fakedynamo.Fault{Refuse: &fakedynamo.Failure{Status: 400, Code: "AccessDeniedException"}}
-	}
-	_, err = newStore(t, service, 0, dynamostore.Options{}).Check(t.Context())
+	service, s := newFake(t)
+	service.Fault = from(0, refused("AccessDeniedException", ""))
+	_, err = s.Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "Check needs dynamodb:DescribeTable")
 
-	s, err = dynamostore.New(describesNothing{}, table, dynamostore.Options{})
-	require.NoError(t, err)
-	_, err = s.Check(t.Context())
+	_, err = newStoreOver(t, describesNothing{}, 0, dynamostore.Options{}).Check(t.Context())
 	require.True(t, isUnknown(err))
 	require.ErrorContains(t, err, "describes no table")
 }

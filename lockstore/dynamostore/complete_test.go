@@ -21,16 +21,13 @@ import (
 
 // testCompleteItem runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testCompleteItem(t *testing.T, client *dynamodb.Client) {
-	store, err := dynamostore.New(client, table, dynamostore.Options{})
-	require.NoError(t, err)
+	store := newStoreOver(t, client, 0, dynamostore.Options{})
 	ctx, result := t.Context(), []byte("201\n\x00")
 	write := func(account string, lease lockstore.Lease, data []byte, d time.Duration) error {
 		return transact(ctx, client, addsOne(dataTable, item{"key": s(account)}, "charges"), store.CompleteItem(lease.Key, lease.Fence, data, d))
 	}
 	lock := func(account string) lockstore.Lease {
-		lease, err := store.Acquire(ctx, lockstore.Request{Key: "completed/" + account, Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
-		return lease
+		return acquired(t, store, lockstore.Request{Key: "completed/" + account, Owner: lockstore.NewOwner(), TTL: time.Minute})
 	}
 	data := realRows{client, dataTable, tableKey}
 	completed := func(t *testing.T, key string, result []byte) {

@@ -50,11 +50,7 @@ func TestGoldenRows(t *testing.T) {
 		service := fakedynamo.New(table)
 		return golden.Storage{
 			Parks: true,
-			Open: func() *lockstore.Store {
-				s, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
-				require.NoError(t, err)
-				return s.Store
-			},
+			Open:  func() *lockstore.Store { return newStore(t, service, 0, dynamostore.Options{}).Store },
 			Read: func() string {
 				text, err := json.Marshal(service.Row(table, golden.Key))
 				require.NoError(t, err)

@@ -38,14 +38,10 @@ const dataTable = "accounts"
 
 // testFenced runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testFenced(t *testing.T, client *dynamodb.Client) {
-	store, err := dynamostore.New(client, table, dynamostore.Options{})
-	require.NoError(t, err)
-	ctx := t.Context()
+	ctx, store := t.Context(), newStoreOver(t, client, 0, dynamostore.Options{})
 	data := realRows{client, dataTable, tableKey}
 	lock := func() lockstore.Lease {
-		lease, err := store.Acquire(ctx, lockstore.Request{Key: "fenced/7", Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
-		return lease
+		return acquired(t, store, lockstore.Request{Key: "fenced/7", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	}
 	old := lock()
 	require.NoError(t, deposit(ctx, client, "7", "10", old.Fence))

@@ -1,7 +1,6 @@
 package dynamostore_test
 
 import (
-	"log/slog"
 	"math/big"
 	"regexp"
 	"strconv"
@@ -64,11 +63,9 @@ func attribute(kind uint8, value string, now int64) (v types.AttributeValue, who
 // the end in the row.
 func FuzzRow(f *testing.F) {
 	service := fakedynamo.New(table)
-	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(f, err)
-	rows := fakeRows{service}
+	store, rows := newStore(f, service, 0, dynamostore.Options{}), fakeRows{service}
 	// A store that has granted a lease abandons a key by another write than a new one.
-	_, err = store.Acquire(f.Context(), lockstore.Request{Key: "other", Owner: lockstore.NewOwner(), TTL: time.Minute})
+	_, err := store.Acquire(f.Context(), lockstore.Request{Key: "other", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(f, err)
 
 	const owner, holder = "OWNEROWNEROWNEROWNEROWNER1", "1790942400123\tid\tname"
@@ -179,9 +176,7 @@ func FuzzRow(f *testing.F) {
 			"Complete":    func() error { return store.Complete(ctx, lease, []byte("result"), time.Minute) },
 			"abandon":     func() error { return store.Release(ctx, lockstore.Lease{Key: key, Owner: me}) },
 			"abandon by a new process": func() error {
-				store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
-				require.NoError(t, err)
-				return store.Release(ctx, lockstore.Lease{Key: key, Owner: me})
+				return newStore(t, service, 0, dynamostore.Options{}).Release(ctx, lockstore.Lease{Key: key, Owner: me})
 			},
 		} {
 			rows.put(t, key, row)
@@ -227,9 +222,7 @@ func FuzzRow(f *testing.F) {
 
 // FuzzKeys locks two different valid keys. They have two rows.
 func FuzzKeys(f *testing.F) {
-	service := fakedynamo.New(table)
-	store, err := dynamostore.New(dynamostore.ClientOver(service, fakeEndpoint, 0), table, dynamostore.Options{})
-	require.NoError(f, err)
+	service, store := newFake(f)
 	for _, pair := range [][2]string{
 		{"a", "A"}, {"a", "a "}, {"a/b", "a%2Fb"}, {"é", "e\u0301"}, {"\ufffd", "?"}, {"<", "\\u003c"}, {`"`, `\"`}, {"\u00a0", " "},
 		{strings.Repeat("k", 1023) + "a", strings.Repeat("k", 1023) + "b"}, {"\n", "a"},
@@ -242,12 +235,10 @@ func FuzzKeys(f *testing.F) {
 		}
 		defer service.SetRow(table, one, nil)
 		defer service.SetRow(table, two, nil)
-		first, err := store.Acquire(t.Context(), lockstore.Request{Key: one, Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
-		second, err := store.Acquire(t.Context(), lockstore.Request{Key: two, Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
+		first := acquired(t, store, lockstore.Request{Key: one, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		second := acquired(t, store, lockstore.Request{Key: two, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, store.Release(t.Context(), first))
-		_, err = store.Renew(t.Context(), second, time.Minute)
+		_, err := store.Renew(t.Context(), second, time.Minute)
 		require.NoError(t, err)
 		require.NotNil(t, service.Row(table, one), "M29")
 		require.NotNil(t, service.Row(table, two))
