@@ -7,10 +7,8 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/require"
@@ -47,42 +45,6 @@ func requireHeld(t *testing.T, s *lockstore.Store, key string) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), newRequest(key))
 	require.ErrorIs(t, err, lockstore.ErrRefused)
-}
-
-// What TestEdges does not see of a clock that jumps: how far the fence goes.
-func TestServerClockJumps(t *testing.T) {
-	bubble := func(name string, test func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store)) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := miniredis.NewMiniRedis()
-				t.Cleanup(m.Close)
-				client := openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
-				store, err := New(client, Options{})
-				require.NoError(t, err)
-				test(t, m, store)
-			})
-		})
-	}
-	bubble("F20 back: the fence grows by one", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
-		lease := acquire(t, s, "k")
-		for i := range 3 {
-			require.NoError(t, s.Release(t.Context(), lease))
-			m.SetTime(time.Now().Add(-time.Duration(i+1) * time.Hour))
-			next := acquire(t, s, "k")
-			require.Equal(t, lease.Fence+1, next.Fence)
-			lease = next
-		}
-	})
-	bubble("a fence above what Lua can count is refused", func(t *testing.T, m *miniredis.Miniredis, s *lockstore.Store) {
-		const last = 1<<53 - 1
-		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock2 F000%d A 0\n0000000000000000 0 \n", last-1)))
-		lease := acquire(t, s, "k")
-		require.EqualValues(t, last, lease.Fence)
-		requireHeld(t, s, "k")
-		require.NoError(t, s.Release(t.Context(), lease))
-		_, err := s.Acquire(t.Context(), newRequest("k"))
-		require.ErrorIs(t, err, lockstore.ErrCorrupt)
-	})
 }
 
 func TestServerCannotBeReached(t *testing.T) {

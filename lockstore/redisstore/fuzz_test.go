@@ -3,8 +3,10 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,14 +24,14 @@ import (
 )
 
 // fuzzStore is a store on a miniredis, and miniredis's clock, which stands still.
-func fuzzStore(f *testing.F) (*lockstore.Store, redis.UniversalClient, time.Time) {
-	m := miniredis.RunT(f)
+func fuzzStore(t testing.TB) (*lockstore.Store, redis.UniversalClient, time.Time) {
+	m := miniredis.RunT(t)
 	now := time.UnixMicro(1_790_942_400_123_456)
 	m.SetTime(now)
-	client := openDialer(f, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+	client := openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
 	s, err := New(client, Options{})
-	require.NoError(f, err)
-	loadScripts(f, s)
+	require.NoError(t, err)
+	loadScripts(t, s)
 	return s, client, now
 }
 
@@ -44,6 +46,48 @@ func FuzzEntry(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, entry string) { checkEntry(t, s, client, now, entry) })
+}
+
+// Times are exact to the microsecond. An entry is kept until an hour after the end of its lease, result or cooldown, and
+// for a month after a start.
+func TestEdges(t *testing.T) {
+	s, client, now := fuzzStore(t)
+	for name, entry := range edges(now) {
+		t.Run(name, func(t *testing.T) { checkEntry(t, s, client, now, entry) })
+	}
+}
+
+// edges are entries of which one more or one less is another answer.
+func edges(now time.Time) map[string]string {
+	const last = "0000000000000007"
+	entry := func(letter, fence, owner string, since, lasts time.Duration, rest string) string {
+		return fmt.Sprintf("lambdalock2 %s%s %s 0\n%016d %d h\n%s", letter, fence, owner, now.Add(since).UnixMicro(), lasts.Microseconds(), rest)
+	}
+	held := func(since time.Duration) string { return entry("H000", last, "OWNER", since, time.Hour, "") }
+	closed := func(since time.Duration) string { return entry("C000", last, "", since, time.Hour, "") }
+	free := func(fence int64) string { return entry("F000", fmt.Sprintf("%016d", fence), "OWNER", 0, time.Hour, "") }
+	waiting := func(n int) string {
+		return entry(fmt.Sprintf("H%03d", n), last, "OWNER", 0, time.Hour, " "+strings.Repeat("WAITER ", n))
+	}
+	return map[string]string{
+		"the end":                                held(-time.Hour),
+		"a microsecond before the end":           held(-time.Hour + time.Microsecond),
+		"the end, closed":                        closed(-time.Hour),
+		"a microsecond before the end, closed":   closed(-time.Hour + time.Microsecond),
+		"F19 the clock is back by 1µs":           held(time.Microsecond),
+		"F19 the clock is back by 1s":            held(time.Second),
+		"F19 the clock is back by 1µs, closed":   closed(time.Microsecond),
+		"F20 the clock is behind the last fence": free(now.Add(time.Hour).UnixMicro()),
+		"a fence above 2^52":                     free(1<<52 + 1),
+		"the last fence":                         free(1<<53 - 2),
+		"no fence is left":                       free(1<<53 - 1),
+		"one place is left":                      waiting(places - 1),
+		"no place is left":                       waiting(places),
+		"F79 free":                               free(7),
+		"F79 held":                               held(0),
+		"F79 closed":                             closed(0),
+		"F79 started":                            fmt.Sprintf("lambdalock2 X000%s  0\n0000000000000000 0 \nOWNER %[1]s 0 1 %016d 3600000000 s h\n\n", last, now.UnixMicro()),
+	}
 }
 
 // Redis, Valkey and miniredis have different Lua interpreters. All read entries in the same
@@ -62,8 +106,8 @@ func TestEntriesOnRealServers(t *testing.T) {
 	}
 }
 
-// entries are sound entries, damaged entries and values of other programs. A turn and some
-// damaged times end soon; no other lease ends within a minute of now.
+// entries are sound entries, damaged entries and values of other programs. No lease ends within a minute after now, but
+// for a turn, some damaged times, and one that ends in a microsecond.
 func entries(now time.Time) []string {
 	at := func(d time.Duration) string { return fmt.Sprintf("%016d", now.Add(d).UnixMicro()) }
 	const magic, seven, hour, old = "lambdalock2 ", "0000000000000007", " 3600000000 ", "1000000000000000 60000000 "
@@ -119,7 +163,7 @@ func entries(now time.Time) []string {
 	for _, places := range []string{"000", "001", "999", "abc", "-01"} {
 		all = append(all, live[:13]+places+live[13:]+three)
 	}
-	return all
+	return slices.AppendSeq(all, maps.Values(edges(now)))
 }
 
 // damagedPlace is a place whose MaxHolders is damaged.
@@ -155,8 +199,8 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 	var requests []driver.Request
 	for _, by := range owners {
 		requests = append(requests,
-			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute, MaxHolders: 1, Holder: "h", Join: true},
-			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute, MaxHolders: 3, Join: true},
+			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute + time.Microsecond, MaxHolders: 1, Holder: "h", Join: true},
+			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute + time.Microsecond, MaxHolders: 3, Join: true},
 			driver.Request{Kind: driver.Acquire, Owner: by, Fence: fence, TTL: time.Minute, MaxHolders: 1},
 			driver.Request{Kind: driver.Renew, Owner: by, Fence: fence, TTL: time.Minute},
 			driver.Request{Kind: driver.Release, Owner: by, Fence: fence},
@@ -175,9 +219,9 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 	)
 	d := driverOf(s)
 	for _, r := range requests {
-		require.NoError(t, client.Set(ctx, name, entry, time.Hour).Err())
+		require.NoError(t, client.Set(ctx, name, entry, keptFor(before, now)).Err())
 		got, err := d.Do(ctx, key, r)
-		after := client.Get(ctx, name).Val()
+		after, kept := client.Get(ctx, name).Val(), client.PTTL(ctx, name).Val()
 		if !sound || entry == "" {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt, "F53 %+v of %q", r, entry)
 			require.Equal(t, entry, after, "F53")
@@ -189,14 +233,15 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 			}
 			continue
 		}
-		if before.LastFence >= 1<<53-2 && err != nil {
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "no fence is left")
+		if next, _, _, _ := book.Decide(before, rules.At(now), r); next.LastFence >= 1<<53 { // Lua counts no further
+			if err != nil {
+				require.ErrorIs(t, err, lockstore.ErrCorrupt)
+			} else { // there was one fence for two grants
+				require.True(t, got.Fence == 0 || before.LastFence < got.Fence && got.Fence < 1<<53, "%+v of %q: %+v", r, entry, got)
+			}
 			continue
 		}
 		require.NoError(t, err, "%+v of %q", r, entry)
-		if before.LastFence >= 1<<53-2 {
-			continue
-		}
 		if m := d.client.Time(ctx).Val(); !m.Equal(now) { // a server whose clock goes on
 			_, _, want, _ := book.Decide(before, rules.At(now), r)
 			if _, _, later, _ := book.Decide(before, rules.At(m), r); got.Outcome != want.Outcome || got.Status.State != want.Status.State {
@@ -206,9 +251,30 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 			require.Equal(t, want.Status.State, got.Status.State, "%+v of %q", r, entry)
 			continue
 		}
-		_, problem := differs(before, now, r, got, after)
+		next, problem := differs(before, now, r, got, after)
 		require.Empty(t, problem, "%q", entry)
+		want := keptFor(next, now)
+		asBefore := after == entry || r.Kind == driver.Release && entry[12] != 'X' // alone.lua changes one byte, and no time
+		if kept != want && !(asBefore && kept == keptFor(before, now)) {
+			t.Errorf("kept for %v after %s; want %v: %+v of %q", kept, r.Kind, want, r, entry)
+		}
 	}
+}
+
+// keptFor is until an hour after the end of what an entry is kept for, in whole milliseconds.
+func keptFor(s rules.State, now time.Time) time.Duration {
+	left := time.Duration(0)
+	begins := func(since time.Time, lasts time.Duration) {
+		left = max(left, min(lasts, since.Add(lasts).Sub(now)))
+	}
+	begins(s.Closed.Since, s.Closed.For)
+	for _, h := range s.Holders {
+		begins(h.Since, h.TTL)
+		if h.Started {
+			left = max(left, lockstore.StartedFor)
+		}
+	}
+	return time.Hour + (left + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // FuzzReply parses any answer of a server. The result is within its bounds, or an error.

@@ -423,19 +423,3 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 		require.True(t, driverOf(s).wakeUps.oneKey.Load())
 	})
 }
-
-func TestPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store
-		acquire(t, s, "k")
-		for range places {
-			queued(t, s, "k")
-		}
-		req := newRequest("k")
-		req.JoinQueue = true
-		_, err := s.Acquire(t.Context(), req)
-		held, ok := err.(*lockstore.Refused)
-		require.True(t, ok, "%v", err)
-		require.Zero(t, held.QueuePosition, "a queue has 128 places")
-	})
-}
