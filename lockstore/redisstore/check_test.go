@@ -3,7 +3,9 @@ package redisstore
 import (
 	"net"
 	"net/url"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,7 +53,10 @@ func TestCheckOfWhatIsKept(t *testing.T) {
 		host, port, err := net.SplitHostPort(primary)
 		require.NoError(t, err)
 		testservers.Start(t, program, "--replicaof", host+" "+port)
-		awaitInfo(t, "redis://"+primary, "connected_slaves:1")
+		admin := openClient(t, "redis://"+primary)
+		require.Eventually(t, func() bool {
+			return strings.Contains(admin.Info(t.Context(), "replication").Val(), "connected_slaves:1")
+		}, time.Minute, 10*time.Millisecond)
 		findings, err = s.Check(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, findings)

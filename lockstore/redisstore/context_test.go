@@ -158,3 +158,20 @@ func TestAPanicReachesTheCaller(t *testing.T) {
 		require.PanicsWithValue(t, "a hook", func() { _ = new(detached).run(ctx, func() { panic("a hook") }) }, name)
 	}
 }
+
+// A call that has returned does not change the connection of the next call.
+func TestAReturnedCallHasNoConnection(t *testing.T) {
+	var without, first, next callContext
+	stop := without.begin(t.Context())
+	without.forget()
+	require.True(t, stop())
+
+	used := &conn{}
+	first.conn.Store(used)
+	used.user = &next
+	first.forget()
+	require.Same(t, &next, used.user, "another call uses the connection now")
+	used.user = &first
+	first.forget()
+	require.Nil(t, used.user)
+}

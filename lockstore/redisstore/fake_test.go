@@ -4,65 +4,35 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
+	resp "github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 )
 
 // fakeServer is a server with the answers of a test: answer gets the words of a command and
 // returns the raw reply; "" ends the connection.
 func fakeServer(t testing.TB, answer func(command []string) string) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	s, err := resp.NewServer("127.0.0.1:0")
 	require.NoError(t, err)
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		conns []net.Conn
-	)
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return // closed by the cleanup
-			}
-			mu.Lock()
-			conns = append(conns, conn)
-			mu.Unlock()
-			wg.Go(func() {
-				defer conn.Close()
-				for r := bufio.NewReader(conn); ; {
-					command, err := readCommand(r)
-					if err != nil {
-						return
-					}
-					reply := "-ERR unknown command\r\n" // to HELLO; the client goes on without it
-					if !strings.EqualFold(command[0], "hello") {
-						reply = answer(command)
-					}
-					if reply == "" {
-						return
-					}
-					if _, err := io.WriteString(conn, reply); err != nil {
-						return
-					}
-				}
-			})
+	t.Cleanup(s.Close)
+	s.SetPreHook(func(c *resp.Peer, name string, args ...string) bool {
+		if name == "HELLO" {
+			return false // it is refused, and the client goes on without it
 		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		mu.Lock()
-		for _, c := range conns {
+		reply := ""
+		if !c.Closed() { // or this was sent with a command that ended the connection
+			reply = answer(append([]string{strings.ToLower(name)}, args...))
+		}
+		if reply == "" {
 			c.Close()
 		}
-		mu.Unlock()
-		wg.Wait()
+		c.WriteRaw(reply)
+		return true
 	})
-	return l.Addr().String()
+	return s.Addr().String()
 }
 
 // fakeCluster is the URL of a fakeServer that has all slots of a cluster. SELF in an answer is its address.

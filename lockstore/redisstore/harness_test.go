@@ -20,6 +20,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -36,6 +37,39 @@ func TestConformanceVirtualTime(t *testing.T) {
 func TestRuleBook(t *testing.T) {
 	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 10_000,
 		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
+}
+
+func TestRuleBookOnServers(t *testing.T) {
+	on := func(start func(testing.TB, ...string) string) func(*testing.T) storetest.Harness {
+		return func(t *testing.T) storetest.Harness {
+			url := "redis://" + start(t)
+			return harness(t, openClient(t, url), openClient(t, url))
+		}
+	}
+	leasesim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+		"Redis": on(testservers.Redis), "Valkey": on(testservers.Valkey),
+	})
+}
+
+func TestGoldenEntries(t *testing.T) {
+	golden.Run(t, func(t *testing.T) golden.Storage {
+		m := miniredis.NewMiniRedis()
+		t.Cleanup(m.Close)
+		return golden.Storage{
+			Parks: true,
+			Open: func() *lockstore.Store {
+				s, err := New(openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() }), Options{})
+				require.NoError(t, err)
+				return s
+			},
+			Read: func() string {
+				entry, err := m.Get(DefaultPrefix + golden.Key)
+				require.NoError(t, err)
+				return entry
+			},
+			Write: func(text string) { require.NoError(t, m.Set(DefaultPrefix+golden.Key, text)) },
+		}
+	})
 }
 
 func TestConformanceRedis(t *testing.T) {
