@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -98,41 +99,25 @@ func bubble(t *testing.T, name string, test func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-func TestLifeOfALock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memstore.New(nil)
-		h := testHandler(t, store)
-		one, two := caller{handle: h, name: "one"}, caller{handle: h, name: "two"}
-
-		got, err := one.acquire(t)
-		require.NoError(t, err)
-		assert.Equal(t, key, got.Key)
-		assert.Positive(t, got.Fence)
-		assert.WithinRange(t, got.ExpiresAt, time.Now().Add(59*time.Second), time.Now().Add(60*time.Second))
-		status, err := store.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		assert.Equal(t, "payout", status.Holder.Name)
-		assert.Equal(t, "one", status.Holder.ID)
-		_, err = two.acquire(t)
-		require.IsType(t, &guard.LockBusy{}, err)
-
-		pass(50 * time.Second)
-		longer, err := one.renew(t, got.Fence)
-		require.NoError(t, err)
-		assert.Equal(t, got.Fence, longer.Fence)
-		assert.Equal(t, 50*time.Second, longer.ExpiresAt.Sub(got.ExpiresAt))
-		pass(50 * time.Second)
-		_, err = two.acquire(t)
-		require.IsType(t, &guard.LockBusy{}, err)
-
-		require.NoError(t, one.release(t, got.Fence))
-		require.NoError(t, one.release(t, got.Fence), "a repeat after a lost reply")
-		next, err := two.acquire(t)
-		require.NoError(t, err)
-		assert.Greater(t, next.Fence, got.Fence)
-		_, err = one.renew(t, got.Fence)
-		require.IsType(t, &guard.LockLost{}, err)
-		require.NoError(t, two.release(t, next.Fence))
+// TestEvents runs every event file against its expected answer.
+func TestEvents(t *testing.T) {
+	free := func(t *testing.T, w functest.World) { w.Free(t, key) }
+	held := func(t *testing.T, w functest.World) { w.Held(t, key) }
+	functest.Events(t, "sfnlock", func(w functest.World) any {
+		return handler(w.Guard, nil)
+	}, map[string]func(*testing.T, functest.World){
+		"sfnlock":            held,
+		"sfnlock-aborted":    free,
+		"sfnlock-bad-input":  free,
+		"sfnlock-busy":       held,
+		"sfnlock-renew-lost": free,
+		"sfnlock-running":    free,
+		"sfnlock-waits": func(t *testing.T, w functest.World) {
+			held(t, w)
+			status, err := w.Store.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, 1, status.Parked)
+		},
 	})
 }
 
@@ -145,6 +130,10 @@ func TestTheOwnerIsTheExecutions(t *testing.T) {
 		first := caller{handle: h, name: "first"}
 		got, err := first.acquire(t)
 		require.NoError(t, err)
+		assert.WithinRange(t, got.ExpiresAt, time.Now().Add(59*time.Second), time.Now().Add(60*time.Second))
+		status, err := store.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"payout", "first"}, []string{status.Holder.Name, status.Holder.ID})
 
 		again := caller{handle: testHandler(t, store), name: "first"} // in another environment
 		for _, c := range []caller{first, again} {
@@ -163,8 +152,10 @@ func TestTheOwnerIsTheExecutions(t *testing.T) {
 			require.NoError(t, other.abandon(t), "%v", other)
 			require.NoError(t, other.ended(t, "ABORTED"), "%v", other)
 		}
-		_, err = first.renew(t, got.Fence)
+		longer, err := first.renew(t, got.Fence)
 		require.NoError(t, err, "nobody else could end it")
+		assert.Equal(t, got.Fence, longer.Fence)
+		assert.Equal(t, 2*time.Second, longer.ExpiresAt.Sub(got.ExpiresAt), "a renewal begins now")
 	})
 }
 
@@ -218,17 +209,6 @@ func TestNoLockAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestAnExecutionThatIsStillAtWorkKeepsItsLock(t *testing.T) {
-	c := caller{handle: testHandler(t, memstore.New(nil)), name: "one"}
-	got, err := c.acquire(t)
-	require.NoError(t, err)
-	for _, status := range []string{"RUNNING", "SUCCEEDED", "PENDING_REDRIVE", ""} {
-		require.ErrorContains(t, c.ended(t, status), "detail.status", status)
-	}
-	_, err = c.renew(t, got.Fence)
-	require.NoError(t, err)
-}
-
 // The errors are what Retry and Catch match: named types, never wrapped.
 func TestErrors(t *testing.T) {
 	for sentinel, want := range map[error]error{
@@ -248,28 +228,6 @@ func TestErrors(t *testing.T) {
 			require.IsType(t, want, c.ended(t, "ABORTED"))
 		})
 	}
-}
-
-// An acquire whose reply is lost has the lock all the same: the call is repeated.
-func TestLostReplies(t *testing.T) {
-	bubble(t, "M16 the reply of an acquire", func(t *testing.T) {
-		cut := true
-		store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) (f storetest.Fault) {
-			if cut {
-				f.Cut = errors.New("the reply is lost")
-			}
-			return f
-		})
-		one := caller{handle: testHandler(t, store.Store), name: "one"}
-		_, err := one.acquire(t)
-		require.IsType(t, &guard.LockStoreUnavailable{}, err)
-		cut = false
-		_, err = caller{handle: one.handle, name: "two"}.acquire(t)
-		require.IsType(t, &guard.LockBusy{}, err, "the lost request was applied")
-		got, err := one.acquire(t)
-		require.NoError(t, err)
-		require.NoError(t, one.release(t, got.Fence))
-	})
 }
 
 // A wake-up that does no good is a line in the log of who sends it, and costs the others one turn.
@@ -318,26 +276,14 @@ func (f failing) SendTaskSuccess(context.Context, *sfn.SendTaskSuccessInput, ...
 	return nil, f.err
 }
 
-// A store without parked places, or whose places are taken, answers LockBusy, which fails the state: its Retry asks again.
+// A store without parked places answers LockBusy, as one without a free place does. It fails the state: its Retry asks again.
 func TestWaitsWithoutAPlace(t *testing.T) {
-	bubble(t, "no parked places", func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		store := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} })
 		h := testHandler(t, store)
-		one, two := caller{handle: h, name: "one"}, caller{handle: h, name: "two"}
-		_, err := one.acquire(t)
+		_, err := caller{handle: h, name: "one"}.acquire(t)
 		require.NoError(t, err)
-		_, err = two.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
-		require.IsType(t, &guard.LockBusy{}, err)
-	})
-	bubble(t, "no place left", func(t *testing.T) {
-		h := testHandler(t, memstore.New(nil))
-		_, err := caller{handle: h, name: "holder"}.acquire(t)
-		require.NoError(t, err)
-		for i := range 64 {
-			_, err := caller{handle: h, name: fmt.Sprint(i)}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
-			require.NoError(t, err, "place %d", i)
-		}
-		_, err = caller{handle: h, name: "late"}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+		_, err = caller{handle: h, name: "two"}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
 		require.IsType(t, &guard.LockBusy{}, err)
 	})
 }
@@ -419,6 +365,10 @@ func TestBadEvents(t *testing.T) {
 		`{"detail": null}`:                      `detail.status: is ""`,
 		`{"detail": []}`:                        "detail",
 		`{"status": 1}`:                         "detail.status",
+		`{"status": ""}`:                        `detail.status: is ""`,
+		`{"status": "RUNNING"}`:                 `detail.status: is "RUNNING"`, // it keeps its lock
+		`{"status": "SUCCEEDED"}`:               `detail.status: is "SUCCEEDED"`,
+		`{"status": "PENDING_REDRIVE"}`:         `detail.status: is "PENDING_REDRIVE"`,
 		`{"executionArn": "one"}`:               `detail.executionArn: is "one"`,
 		`{"redriveCount": null}`:                "detail.redriveCount: want a whole number",
 		`{"redriveCount": -1}`:                  "detail.redriveCount: want a whole number",
