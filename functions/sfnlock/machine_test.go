@@ -148,12 +148,11 @@ func TestTimes(t *testing.T) {
 	// What trusts the lock ends with Renew or Release, and that has to arrive. The lock begins with the
 	// first request that is granted: of Acquire, or of a wait whose own wake-up is lost.
 	rest := func(state string) time.Duration { return m.longest(m.States[state].Next, renewState, releaseState) }
-	wait, again := m.States[waitState], retrier{}
-	for _, re := range m.States[waitState].Retry {
-		if slices.Contains(re.ErrorEquals, "States.Timeout") {
-			again = re
-		}
+	wait := m.States[waitState]
+	retries := func(failed string) retrier {
+		return wait.Retry[slices.IndexFunc(wait.Retry, func(re retrier) bool { return matches(re.ErrorEquals, failed) })]
 	}
+	again := retries("States.Timeout")
 	before := time.Duration(wait.HeartbeatSeconds)*time.Second + again.pause(again.MaxAttempts) + m.States[acquireState].longest()
 	assert.Less(t, (before + rest(acquireState)).Seconds(), ttl(acquireState), "for as long as the lock lasts")
 	assert.Less(t, rest(renewState).Seconds(), ttl(renewState), "for as long as the lock lasts")
@@ -164,5 +163,6 @@ func TestTimes(t *testing.T) {
 	assert.Greater(t, wait.HeartbeatSeconds, int(lockstore.MaxParked.Seconds()))
 	assert.Greater(t, wait.TimeoutSeconds, wait.HeartbeatSeconds, "Step Functions wants that")
 	assert.Contains(t, again.ErrorEquals, "States.HeartbeatTimeout")
+	assert.Equal(t, 20, retries("LockBusy").MaxAttempts, "who finds no place asks for long")
 	assert.LessOrEqual(t, m.longest(m.StartAt).Seconds(), float64(m.TimeoutSeconds))
 }

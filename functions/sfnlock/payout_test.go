@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,24 +46,22 @@ type failure struct{ Error, Cause string }
 
 // payout is an execution of the machine.
 type payout struct {
-	name    string
-	account string
-	input   map[string]any
-	faults  map[string]fault // by state
-	always  bool             // in each attempt, and not in the first one only
-	before  func(state string, attempt int)
-	frees   func()           // another execution releases the lock, when this one waits; nil: the lock is free
-	deaf    int              // how many wake-ups are lost
-	pauses  map[string][]int // see run.cjs
-	want    string           // SUCCEEDED, ABORTED, or the error of one that has failed
-	others  int64            // what others have withdrawn meanwhile
-	held    bool             // the release has failed for good, and the lease ends by its time
+	name   string // and its account
+	input  map[string]any
+	faults map[string]fault // by state
+	always bool             // in each attempt, and not in the first one only
+	before func(state string, attempt int)
+	frees  func()           // another execution releases the lock, when this one waits; nil: the lock is free
+	deaf   int              // how many wake-ups are lost
+	pauses map[string][]int // see run.cjs
+	want   string           // SUCCEEDED, ABORTED, or the error of one that has failed
+	others int64            // what others have withdrawn meanwhile
+	held   bool             // the release has failed for good, and the lease ends by its time
 
 	mu       sync.Mutex
 	attempts map[string]int
-	fence    any   // of its lock
-	debited  bool  // the payout was made
-	from, to int64 // when it took its place: between these ticks; 0 is not yet
+	fence    any  // of its lock
+	debited  bool // the payout was made
 }
 
 func arn(name string) string { return caller{name: name}.arn() }
@@ -82,7 +79,7 @@ func TestPayout(t *testing.T) {
 	l := openLocal(t)
 	all := map[string]*payout{}
 	add := func(name, want string, change func(*payout)) {
-		e := &payout{name: name, account: name, want: want, input: map[string]any{"key": accounts.Key(name), "amount": amount}, attempts: map[string]int{}}
+		e := &payout{name: name, want: want, input: map[string]any{"key": accounts.Key(name), "amount": amount}, attempts: map[string]int{}}
 		if change != nil {
 			change(e)
 		}
@@ -97,7 +94,7 @@ func TestPayout(t *testing.T) {
 	} {
 		add(name, "BadInput", func(e *payout) { change(e.input) })
 	}
-	waits := func(e *payout) { e.frees = l.blocked(e.account) }
+	waits := func(e *payout) { e.frees = l.blocked(e.name) }
 	add("busy", "SUCCEEDED", waits)
 	add("wake-up-lost", "SUCCEEDED", func(e *payout) {
 		waits(e)
@@ -170,7 +167,7 @@ func TestPayout(t *testing.T) {
 	}
 
 	taken := map[[2]string]bool{}
-	for name, got := range l.run(all, 8) {
+	for name, got := range l.run(all) {
 		t.Run(name, func(t *testing.T) {
 			e := all[name]
 			if e.frees != nil {
@@ -222,65 +219,6 @@ func TestPayout(t *testing.T) {
 			assert.True(t, taken[[2]string{from, to}], "no execution goes from %s to %s", from, to)
 		}
 	}
-	t.Run("many wait", func(t *testing.T) { manyWait(t, l) })
-}
-
-// All these executions want one lock at once. No function runs while they wait. Some functions die when they have
-// handed the lock over, and their wake-ups are lost. All executions pay, in the order in which they took their places.
-func manyWait(t *testing.T, l *local) {
-	const executions, parked = 40, 32 // DynamoDB has 64 places, and half of them may be parked
-	l.t = t
-	const account = "all"
-	require.NoError(t, l.ledger.Create(t.Context(), account, executions*amount))
-	free := l.blocked(account)
-	var wakeUps atomic.Int32
-	l.dies = func() bool { return wakeUps.Add(1)%12 == 0 }
-	all := map[string]*payout{}
-	for i := range executions {
-		name := fmt.Sprintf("%s-%d", account, i)
-		all[name] = &payout{
-			name: name, account: account, input: map[string]any{"key": accounts.Key(account), "amount": amount}, attempts: map[string]int{},
-			pauses: map[string][]int{waitState: {20, 20, 3000, 20}}, // who finds no place asks 20 times, on a busy machine, too
-		}
-	}
-	asked := func() (n int) {
-		for _, e := range all {
-			e.mu.Lock()
-			n += min(1, e.attempts[waitState])
-			e.mu.Unlock()
-		}
-		return n
-	}
-	var freed sync.WaitGroup
-	freed.Go(func() {
-		assert.Eventually(t, func() bool {
-			status, err := l.locks.Inspect(t.Context(), accounts.Key(account))
-			return err == nil && status.Parked == parked && asked() == executions && l.running.Load() == 0
-		}, time.Minute, 20*time.Millisecond, "all wait, and no function runs")
-		free()
-	})
-	for name, got := range l.run(all, executions) {
-		assert.Equal(t, "SUCCEEDED", got.Status, "%s: %+v", name, got)
-	}
-	freed.Wait()
-	balance, err := l.ledger.Balance(t.Context(), account)
-	require.NoError(t, err)
-	assert.Zero(t, balance)
-	t.Logf("%d wake-ups, %d processes of the function", wakeUps.Load(), l.function.Started())
-	for _, a := range all {
-		for _, b := range all {
-			if a.to < b.from {
-				assert.Less(t, a.number(), b.number(), "%s had its place before %s", a.name, b.name)
-			}
-		}
-	}
-}
-
-// number is the fence.
-func (e *payout) number() int64 {
-	n, _ := e.fence.(json.Number)
-	v, _ := n.Int64()
-	return v
 }
 
 // local is what the tasks of an execution ask.
@@ -290,9 +228,6 @@ type local struct {
 	function *lambdatest.Environment
 	locks    *lockstore.Store
 	ledger   *accounts.Ledger
-	running  atomic.Int32 // invocations
-	ticks    atomic.Int64
-	dies     func() bool // the function at a wake-up, before it has sent it
 
 	mu     sync.Mutex
 	states map[string]*waiting // that wait, by token
@@ -318,7 +253,7 @@ func decode(text []byte) (v any) {
 }
 
 func openLocal(t *testing.T) *local {
-	l := &local{t: t, dynamodb: testservers.DynamoDB(t), dies: func() bool { return false }, states: map[string]*waiting{}}
+	l := &local{t: t, dynamodb: testservers.DynamoDB(t), states: map[string]*waiting{}}
 	stepFunctions := httptest.NewServer(http.HandlerFunc(l.sendTaskSuccess))
 	t.Cleanup(stepFunctions.Close)
 	getenv := func(string) string { return "local" }
@@ -346,10 +281,6 @@ func (l *local) sendTaskSuccess(w http.ResponseWriter, r *http.Request) {
 	assert.Equal(l.t, "AWSStepFunctions.SendTaskSuccess", r.Header.Get("X-Amz-Target"))
 	var in struct{ TaskToken, Output string }
 	assert.NoError(l.t, json.NewDecoder(r.Body).Decode(&in))
-	if l.dies() {
-		assert.NoError(l.t, l.function.Kill())
-		return
-	}
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -395,8 +326,8 @@ type outcome struct {
 	States               []string
 }
 
-// run runs the executions, so many at once.
-func (l *local) run(executions map[string]*payout, atOnce int) (all map[string]outcome) {
+// run runs the executions, eight at once.
+func (l *local) run(executions map[string]*payout) (all map[string]outcome) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(l.t, err)
@@ -410,7 +341,7 @@ func (l *local) run(executions map[string]*payout, atOnce int) (all map[string]o
 	for name, e := range executions {
 		in[name] = map[string]any{"input": e.input, "pauses": e.pauses, "context": map[string]any{"Execution": map[string]any{"Id": arn(name), "RedriveCount": 0}, "Task": map[string]any{"Token": theToken}}}
 	}
-	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "atOnce": atOnce, "executions": in})
+	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "atOnce": 8, "executions": in})
 	require.NoError(l.t, err)
 	cmd := testservers.StepFunctions(l.t, filepath.Join("interpreter", "run.cjs"))
 	var stderr bytes.Buffer
@@ -463,7 +394,7 @@ func (l *local) apply(ctx context.Context, e *payout, state string, parameters m
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		assert.Equal(l.t, fmt.Sprint(e.fence), look(parameters, "$.ExpressionAttributeValues.:lock_fence.N"), "work has the fence of its lock")
-		assert.Equal(l.t, e.account, look(parameters, "$.Key.account.S"))
+		assert.Equal(l.t, e.name, look(parameters, "$.Key.account.S"))
 		result, failed := l.update(parameters)
 		e.debited = e.debited || state == "Debit" && failed == nil
 		return result, failed
@@ -499,20 +430,10 @@ func (l *local) wait(ctx context.Context, e *payout, payload map[string]any) (an
 		defer l.mu.Unlock()
 		delete(l.states, token)
 	}()
-	if e.from == 0 {
-		e.from = l.ticks.Add(1)
-	}
 	in, err := json.Marshal(payload)
 	assert.NoError(l.t, err)
-	_, failed := l.invoke(in)
-	if failed != nil {
-		if failed.Error == "LockBusy" { // it has no place
-			e.from = 0
-		}
+	if _, failed := l.invoke(in); failed != nil {
 		return nil, failed
-	}
-	if e.to == 0 {
-		e.to = l.ticks.Add(1)
 	}
 	if e.frees != nil {
 		e.frees()
@@ -529,8 +450,6 @@ func (l *local) wait(ctx context.Context, e *payout, payload map[string]any) (an
 
 // invoke calls the function.
 func (l *local) invoke(payload []byte) (any, *failure) {
-	l.running.Add(1)
-	defer l.running.Add(-1)
 	r, err := l.function.Invoke(context.Background(), payload)
 	assert.NoError(l.t, err)
 	if r.ErrorType != "" {
