@@ -77,6 +77,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"show", "--timeout", "0.05", "k"}, exit.Usage, `--timeout is 50ms; want 100ms to 5m0s`},
 		{[]string{"resolve", "--fence", "1", "--result-time", "0.5", "k", "effect"}, exit.Usage, "--result-time is 500ms; want 1s to 744h0m0s"},
 		{[]string{"local", "--wait", "-1", "x"}, exit.Usage, "--wait is -1s; want 0s to 15m0s"},
+		{[]string{"watch", "--until", "never", "k"}, exit.Usage, "--until"},
 		{[]string{"list", "--rate", "fast"}, exit.Usage, `--rate is "fast"; want a number such as 0.5; see lockctl list --help`},
 		{[]string{"serve", "1", "2"}, exit.Usage, "lockctl serve has 2 arguments"},
 		{[]string{"serve", "0.0.0.0:1"}, exit.Usage, "ADDRESS is"},

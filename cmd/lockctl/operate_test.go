@@ -174,7 +174,6 @@ func TestOperators(t *testing.T) {
 			if name != "Redis" { // what a store answers is in its suite
 				return
 			}
-			t.Run("watch", p.testWatch)
 			t.Run("revoke in a cooldown", p.testRevokeInCooldown)
 			t.Run("several holders", p.testSeveral)
 			t.Run("resolve", p.testResolve)
@@ -244,28 +243,6 @@ func (p site) testList(t *testing.T) {
 	}
 	assert.Equal(t, exit.Usage, p.lockctl("list", "--state", "open").status)
 	assert.Equal(t, exit.Usage, p.lockctl("list", "--rate", "0").status)
-}
-
-func (p site) testWatch(t *testing.T) {
-	lease := p.take("watch", "first")
-	cmd, out, stderr := p.command("watch", "--json", "--until", "free", "watch")
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	cmd.Stdout = w
-	require.NoError(t, cmd.Start())
-	require.NoError(t, w.Close())
-	b := make([]byte, 4096)
-	n, err := r.Read(b) // the first look
-	require.NoError(t, err)
-	require.NoError(t, p.store.Release(t.Context(), lease))
-	_, err = out.ReadFrom(r)
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait(), stderr.String())
-	all := read(t, string(b[:n])+out.String())
-	require.Len(t, all, 2)
-	assert.Equal(t, "held", all[0].State)
-	assert.Equal(t, "free", all[1].State)
-	assert.Equal(t, exit.Usage, p.lockctl("watch", "--until", "never", "k").status)
 }
 
 func (p site) testRevoke(t *testing.T) {
@@ -461,64 +438,27 @@ func (p site) testResolve(t *testing.T) {
 	assert.Equal(t, "completed", state("resolve/revoked"))
 }
 
-// charges is a function that must not charge twice. Its runs are counted by order.
-type charges struct {
-	charge  func(context.Context, string) (receipt, error)
-	fail    bool // the reply of the provider is lost
-	started map[string]int
-}
-
 type receipt struct {
 	Order string `json:"order"`
 	Cents int64  `json:"cents"`
 }
 
-var errNoReply = errors.New("the provider did not reply")
-
-func (p site) charges(t *testing.T, version string) *charges {
+// charges is a function that must not charge twice. It never runs here: the key of each order is completed.
+func (p site) charges(t *testing.T, version string) func(context.Context, string) (receipt, error) {
 	t.Helper()
-	g, err := guard.New(p.store, guard.Options{TTL: time.Second,
-		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "pay", ID: "7a"} }})
+	g, err := guard.New(p.store, guard.Options{})
 	require.NoError(t, err)
 	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: version})
 	require.NoError(t, err)
-	c := &charges{started: map[string]int{}}
-	c.charge = idempotency.Wrap(once,
+	return idempotency.Wrap(once,
 		func(_ context.Context, order string) (idempotency.Call, error) {
 			call := idempotency.NewCall("charge", order)
 			call.Fingerprint = order
 			return call, nil
 		},
-		func(_ context.Context, _ guard.Lock, order string) (receipt, error) {
-			c.started[order]++
-			if c.fail {
-				return receipt{}, errNoReply
-			}
-			return receipt{order, 500}, nil
+		func(context.Context, guard.Lock, string) (receipt, error) {
+			return receipt{}, errors.New("it ran")
 		}).Handle
-	return c
-}
-
-// leaveInDoubt charges orders without a reply of the provider, and waits until their keys
-// are in doubt. It returns their fences as lockctl shows them.
-func (p site) leaveInDoubt(t *testing.T, c *charges, orders ...string) (fences []string) {
-	t.Helper()
-	c.fail = true
-	for _, order := range orders {
-		_, err := c.charge(t.Context(), order)
-		require.ErrorIs(t, err, errNoReply)
-	}
-	c.fail = false
-	for _, order := range orders {
-		p.awaitDoubt(t, "charge/"+order)
-		fences = append(fences, read(t, p.lockctl("show", "--json", "charge/"+order).out)[0].Fence)
-		runs := c.started[order]
-		_, err := c.charge(t.Context(), order)
-		require.IsType(t, &idempotency.RepeatInDoubt{}, err)
-		require.ErrorContains(t, err, "resolve the key with lockctl resolve")
-		require.Equal(t, runs, c.started[order])
-	}
-	return fences
 }
 
 // What the operator says is what the repeat gets.
@@ -528,8 +468,13 @@ func (p site) testResolveRepeats(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return p.lockctl(append([]string{"resolve", "--fence", fence, "--result", file, "charge/" + order, "effect"}, flags...)...)
 	}
-	c := p.charges(t, "")
-	fences := p.leaveInDoubt(t, c, "result", "other")
+	charge := p.charges(t, "")
+	var fences []string
+	for _, order := range []string{"result", "other", "old"} {
+		fences = append(fences, fence(p.starts(t, "charge/"+order)))
+	}
+	p.awaitDoubt(t, "charge/result")
+	p.awaitDoubt(t, "charge/old")
 
 	for what, bad := range map[string]struct {
 		status int
@@ -548,8 +493,9 @@ func (p site) testResolveRepeats(t *testing.T) {
 		assert.Contains(t, bad.err, bad.text, what)
 		assert.NotContains(t, bad.err, "s3cret")
 	}
-	_, err := c.charge(t.Context(), "result")
+	_, err := charge(t.Context(), "result")
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
+	require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 
 	cmd, out, stderr := p.command("watch", "--json", "--until", "completed", "charge/result")
 	require.NoError(t, cmd.Start())
@@ -559,14 +505,13 @@ func (p site) testResolveRepeats(t *testing.T) {
 	printed := r.out
 	require.NoError(t, cmd.Wait(), stderr.String())
 	for range 2 {
-		got, err := c.charge(t.Context(), "result")
+		got, err := charge(t.Context(), "result")
 		require.NoError(t, err)
 		assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
 		r = resolve(`{"order": "another"}`, fences[0], "result")
 		assert.Equal(t, 0, r.status, r.err)
 		assert.Contains(t, r.out, "stay as they are")
 	}
-	assert.Equal(t, 1, c.started["result"])
 	for _, args := range [][]string{{"show", "charge/result"}, {"list", "--state", "completed", "charge/"}, {"watch", "--until", "completed", "charge/result"}} {
 		r = p.lockctl(args...)
 		assert.Regexp(t, `(?m)^(\S+Z  )?charge/result +completed +pay \(7a\) .* `+fences[0]+` +0$`, r.out, args)
@@ -576,35 +521,10 @@ func (p site) testResolveRepeats(t *testing.T) {
 	assert.NotContains(t, printed, "found by")
 	assert.NotContains(t, printed, "12345678901234567")
 
-	c = p.charges(t, "2")
-	fences = p.leaveInDoubt(t, c, "old")
-	assert.Equal(t, 0, resolve(found, fences[0], "old", "--result-version", "1").status)
-	_, err = c.charge(t.Context(), "old")
+	assert.Equal(t, 0, resolve(found, fences[2], "old", "--result-version", "1").status)
+	_, err = p.charges(t, "2")(t.Context(), "old")
 	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
 	require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
-}
-
-// The command under a lease that an operator revokes is ended, and the next one begins when
-// the revoked lease is over.
-func TestRevokeEndsACommand(t *testing.T) {
-	t.Parallel()
-	p := at(t, "redis://"+testservers.Redis(t))
-	file := filepath.Join(t.TempDir(), "file")
-	cmd, _, stderr := p.command("run", "--ttl", "3", "k", "--", "sh", "-c", `trap 'echo told > "$1"; exit 1' TERM; while :; do sleep 0.05; done`, "sh", file)
-	require.NoError(t, cmd.Start())
-	var status lockstore.Status
-	for end := time.Now().Add(30 * time.Second); status.State != lockstore.Held && time.Now().Before(end); <-time.After(10 * time.Millisecond) {
-		var err error
-		status, err = p.store.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-	}
-	r := p.lockctl("revoke", "--wait", "--fence", strconv.FormatInt(int64(status.Fence), 10), "k")
-	assert.Equal(t, 0, r.status, r.err)
-	assert.Equal(t, 1, p.lockctl("show", "-q", "k").status, "--wait has waited")
-	require.Error(t, cmd.Wait())
-	assert.Equal(t, exit.Lost, cmd.ProcessState.ExitCode())
-	assert.Contains(t, stderr.String(), "was lost")
-	assert.FileExists(t, file, "SIGTERM came first")
 }
 
 // A signal ends lockctl local with all that it has started, also that of a terminal that is

@@ -2,7 +2,6 @@ package locallambda
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -11,9 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -174,7 +170,7 @@ func (p *provider) ServeHTTP(http.ResponseWriter, *http.Request) {
 }
 
 // TestMaxHolders: eight environments call a provider, three at a time, also when holders are frozen and
-// killed. The picture has no fourth bar at once.
+// killed.
 func TestMaxHolders(t *testing.T) {
 	t.Parallel()
 	for name, faults := range map[string]int{"": 0, "with faults": 1} {
@@ -196,7 +192,6 @@ func TestMaxHolders(t *testing.T) {
 			if faults == 0 { // of a process that is killed the provider goes on with the call
 				assert.EqualValues(t, 3, served.most.Load())
 			}
-			assert.LessOrEqual(t, mostBars(t, timeline("slow", []phase{p})), 3)
 			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n  sections beyond 3 at once                    0\n")
 		})
 	}
@@ -206,32 +201,6 @@ func TestMaxHolders(t *testing.T) {
 		err := run(testContext(t), s, &printer{out: io.Discard})
 		require.ErrorContains(t, err, "withdraw with --max-holders 3 does not start: idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; want 1")
 	})
-}
-
-// bar is one of a lease that was not lost: what a frozen run does after the end of its lease is beside the others.
-var bar = regexp.MustCompile(`<rect class="(?:good|bad)" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`)
-
-// mostBars is how many bars of a picture are above one another.
-func mostBars(t *testing.T, svg string) (most int) {
-	type end struct {
-		at    float64
-		begin int
-	}
-	var ends []end
-	for _, b := range bar.FindAllStringSubmatch(svg, -1) {
-		x, err := strconv.ParseFloat(b[1], 64)
-		require.NoError(t, err)
-		width, err := strconv.ParseFloat(b[2], 64)
-		require.NoError(t, err)
-		ends = append(ends, end{x, 1}, end{x + width - 0.15, -1}) // both are rounded to 0.1
-	}
-	slices.SortFunc(ends, func(a, b end) int { return cmp.Or(cmp.Compare(a.at, b.at), a.begin-b.begin) })
-	now := 0
-	for _, e := range ends {
-		now += e.begin
-		most = max(most, now)
-	}
-	return most
 }
 
 // TestParked: each wait for the lock ends by a wake-up, and no function runs meanwhile.
@@ -394,59 +363,43 @@ func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func TestFunctionThatFails(t *testing.T) {
 	t.Parallel()
-	out := func() (*printer, *bytes.Buffer) {
-		var b bytes.Buffer
-		return &printer{out: &b}, &b
+	broken := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(broken, "go.mod"), []byte("module x\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(broken, "main.go"), []byte("package main\nfunc main() { x }\n"), 0o600))
+	for name, c := range map[string]struct {
+		event  string
+		change func(*settings)
+		says   []string // the error
+		prints string
+	}{
+		"an error": {`{"do": "named"}`, nil, []string{"with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked"}, "\n  failed: NamedError                           4\n"},
+		"an exit":  {`{"do": "exit"}`, nil, []string{"the first with Runtime.ExitError: RequestId: "}, ""},
+		"a timeout": {`{"do": "hang"}`, func(s *settings) { s.timeout, s.events = time.Second, 1 },
+			[]string{"the first with Sandbox.Timedout: ", "\n  log: hanging 0"}, ""},
+		"no report lines": {`{"do": "echo", "n": {{n}}}`, nil, []string{"no report line was found", "guard.LogReports"}, "\n  overlapping sections                         -\n"},
+		"no report lines of the build without the lock": {`{"do": "echo", "n": {{n}}}`, func(s *settings) { s.compare = s.function },
+			nil, "The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each"},
+		"no start":                        {`{}`, func(s *settings) { s.env = []string{"FAIL_INIT=1"} }, []string{"function does not start: 2"}, ""},
+		"a package that does not compile": {`{}`, func(s *settings) { s.function = broken }, []string{"undefined: x"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := echo(t, c.event)
+			if c.change != nil {
+				c.change(&s)
+			}
+			var text bytes.Buffer
+			err := run(testContext(t), s, &printer{out: &text})
+			require.Error(t, err)
+			for _, says := range c.says {
+				require.ErrorContains(t, err, says)
+			}
+			assert.Contains(t, text.String(), c.prints)
+			assert.NotContains(t, text.String(), "try again")
+			if strings.Contains(c.event, "named") || strings.Contains(c.event, "echo") {
+				assert.Equal(t, exit.No, exit.Status(err))
+			}
+		})
 	}
-	t.Run("an error", func(t *testing.T) {
-		p, text := out()
-		err := run(testContext(t), echo(t, `{"do": "named"}`), p)
-		require.ErrorContains(t, err, "with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked")
-		assert.Equal(t, exit.No, exit.Status(err))
-		assert.Contains(t, text.String(), "\n  failed: NamedError                           4\n")
-	})
-	t.Run("an exit", func(t *testing.T) {
-		p, _ := out()
-		require.ErrorContains(t, run(testContext(t), echo(t, `{"do": "exit"}`), p), "the first with Runtime.ExitError: RequestId: ")
-	})
-	t.Run("a timeout", func(t *testing.T) {
-		p, _ := out()
-		s := echo(t, `{"do": "hang"}`)
-		s.timeout, s.events = time.Second, 1
-		err := run(testContext(t), s, p)
-		require.ErrorContains(t, err, "the first with Sandbox.Timedout: ")
-		require.ErrorContains(t, err, "\n  log: hanging 0")
-	})
-	t.Run("no report lines", func(t *testing.T) {
-		p, text := out()
-		err := run(testContext(t), echo(t, `{"do": "echo", "n": {{n}}}`), p)
-		require.ErrorContains(t, err, "no report line was found")
-		require.ErrorContains(t, err, "guard.LogReports")
-		assert.Equal(t, exit.No, exit.Status(err))
-		assert.Contains(t, text.String(), "\n  overlapping sections                         -\n")
-	})
-	t.Run("no report lines of the build without the lock", func(t *testing.T) {
-		p, text := out()
-		s := echo(t, `{"do": "echo", "n": {{n}}}`)
-		s.compare = s.function
-		require.Error(t, run(testContext(t), s, p))
-		assert.Contains(t, text.String(), "The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each")
-		assert.NotContains(t, text.String(), "try again")
-	})
-	t.Run("no start", func(t *testing.T) {
-		p, _ := out()
-		s := echo(t, `{}`)
-		s.env = []string{"FAIL_INIT=1"}
-		require.ErrorContains(t, run(testContext(t), s, p), "function does not start: 2")
-	})
-	t.Run("a package that does not compile", func(t *testing.T) {
-		p, _ := out()
-		s := echo(t, `{}`)
-		s.function = t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(s.function, "go.mod"), []byte("module x\n"), 0o600))
-		require.NoError(t, os.WriteFile(filepath.Join(s.function, "main.go"), []byte("package main\nfunc main() { x }\n"), 0o600))
-		require.ErrorContains(t, run(testContext(t), s, p), "undefined: x")
-	})
 }
 
 func TestHooks(t *testing.T) {
@@ -479,6 +432,38 @@ func TestHooks(t *testing.T) {
 			err := run(testContext(t), s, &printer{out: io.Discard})
 			require.ErrorContains(t, err, c.want)
 			assert.Equal(t, exit.No, exit.Status(err))
+		})
+	}
+}
+
+// The commands of README.md, and of a module that is not ours, do what the pages say.
+func TestCommandsOfTheExamples(t *testing.T) {
+	for page, dir := range map[string]string{"README.md": ".", "examples/own-function/README.md": "examples/own-function"} {
+		t.Run(page, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(repository, page))
+			require.NoError(t, err)
+			t.Chdir(filepath.Join(repository, dir))
+			commands := 0
+			for line := range strings.Lines(string(text)) {
+				before, arguments, found := strings.Cut(line, "build/lockctl local ")
+				if !found || !strings.HasPrefix(line, "    ") {
+					continue
+				}
+				commands++
+				args := append([]string{"-c", "3", "-n", "20", "--picture", filepath.Join(t.TempDir(), "timeline.svg")},
+					strings.Fields(strings.ReplaceAll(arguments, "'", ""))...)
+				if store, ok := strings.CutPrefix(strings.TrimSpace(before), "LOCK_URL="); ok {
+					args = append(args, "--store", strings.Replace(strings.Trim(store, "'"), "http://127.0.0.1:8000", testservers.DynamoDB(t), 1))
+				}
+				var out bytes.Buffer
+				cmd := Command()
+				cmd.SetArgs(args)
+				cmd.SetOut(&out)
+				require.NoError(t, cmd.ExecuteContext(testContext(t)), out.String())
+				assert.Regexp(t, `succeeded .* 20 of 20\n`, out.String())
+				assert.Regexp(t, `overlapping sections .* 0\n`, out.String())
+			}
+			assert.Positive(t, commands)
 		})
 	}
 }
