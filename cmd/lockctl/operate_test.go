@@ -124,6 +124,14 @@ func (p site) lockctl(args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), err.String()}
 }
 
+// refuses is lockctl for what ends with a status and an error.
+func (p site) refuses(t *testing.T, status int, says string, args ...string) {
+	t.Helper()
+	r := p.lockctl(args...)
+	assert.Equal(t, status, r.status, "%q: %s", args, r.err)
+	assert.Contains(t, r.err, says)
+}
+
 // take acquires a key for a holder with a name.
 func (p site) take(key, name string) lockstore.Lease {
 	p.t.Helper()
@@ -253,16 +261,10 @@ func (p site) testRevoke(t *testing.T) {
 		"want --yes":                                  {"revoke", "--open-at-once", "--fence", fence(lease), "revoke"},
 		"--fence is -1":                               {"revoke", "--fence", "-1", "revoke"},
 	} {
-		r := p.lockctl(args...)
-		assert.Equal(t, exit.Usage, r.status, args)
-		assert.Contains(t, r.err, want)
+		p.refuses(t, exit.Usage, want, args...)
 	}
-	r := p.lockctl("revoke", "--fence", "7", "revoke")
-	assert.Equal(t, exit.Busy, r.status)
-	assert.Contains(t, r.err, "changed hands")
-	r = p.lockctl("revoke", "--fence", "7", "revoke/free")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "is not held")
+	p.refuses(t, exit.Busy, "changed hands", "revoke", "--fence", "7", "revoke")
+	p.refuses(t, exit.No, "is not held", "revoke", "--fence", "7", "revoke/free")
 	require.NoError(t, p.renew(lease), "nothing was done")
 	next := lockstore.NewOwner()
 	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "revoke", Owner: next, TTL: time.Minute, JoinQueue: true})
@@ -270,7 +272,7 @@ func (p site) testRevoke(t *testing.T) {
 	waiting := func() int { return read(t, p.lockctl("show", "--json", "revoke").out)[0].Waiting }
 	assert.Equal(t, 1, waiting())
 
-	r = p.lockctl("revoke", "--fence", fence(lease), "revoke")
+	r := p.lockctl("revoke", "--fence", fence(lease), "revoke")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Equal(t, 1, waiting(), "who waits keeps its place")
 	require.NoError(t, p.store.Leave(t.Context(), "revoke", next))
@@ -280,13 +282,9 @@ func (p site) testRevoke(t *testing.T) {
 	assert.Equal(t, "revoked", s.State)
 	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, s.Holder.Name)
 	assert.Equal(t, 0, p.lockctl("show", "-q", "revoke").status)
-	r = p.lockctl("run", "-n", "revoke", "--", "true")
-	assert.Equal(t, exit.Busy, r.status)
-	assert.Contains(t, r.err, "busy: revoked by ")
+	p.refuses(t, exit.Busy, "busy: revoked by ", "run", "-n", "revoke", "--", "true")
 
-	r = p.lockctl("revoke", "--fence", fence(lease), "revoke")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "was revoked already")
+	p.refuses(t, exit.No, "was revoked already", "revoke", "--fence", fence(lease), "revoke")
 	r = p.lockctl("revoke", "--json", "--open-at-once", "--yes", "--fence", fence(lease), "revoke")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Positive(t, read(t, r.out)[0].LeftMs, "for so long two may be at work")
@@ -323,10 +321,8 @@ func (p site) testSeveral(t *testing.T) {
 	assert.Equal(t, 3, s.MaxHolders)
 	assert.Equal(t, []any{"second", fence(b), 1}, []any{s.Holders[1].Holder.Name, s.Holders[1].Fence, s.Holders[1].Seat})
 
-	r := p.lockctl("revoke", "--fence", "7", "several/k")
-	assert.Equal(t, exit.Busy, r.status)
-	assert.Contains(t, r.err, `no holder of "several/k" has the fence 7; nothing was done. Those who hold it: first (4f1c), seat 0, fence `+fence(a)+`; second (4f1c), seat 1, fence `+fence(b)+"\n")
-	r = p.lockctl("revoke", "--fence", fence(a), "several/k")
+	p.refuses(t, exit.Busy, `no holder of "several/k" has the fence 7; nothing was done. Those who hold it: first (4f1c), seat 0, fence `+fence(a)+`; second (4f1c), seat 1, fence `+fence(b)+"\n", "revoke", "--fence", "7", "several/k")
+	r := p.lockctl("revoke", "--fence", fence(a), "several/k")
 	assert.Equal(t, 0, r.status, r.err)
 	assert.Regexp(t, `^the lease of "several/k" with seat 0 is revoked: first \(4f1c\) can renew it no more\. Its seat is free within \S+, at \S+Z\. Who else holds the key: second \(4f1c\), seat 1, fence `+fence(b)+`\.\n$`, r.out)
 	require.ErrorIs(t, p.renew(a), lockstore.ErrLost)
@@ -371,21 +367,13 @@ func (p site) testResolve(t *testing.T) {
 	assert.Regexp(t, `\nresolve/completed +completed +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(completed)+` +0\n$`, r.out)
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
 	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "resolve/completed"))
-	r = p.lockctl("revoke", "--fence", fence(completed), "resolve/completed")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "has the state completed, has no lease to revoke")
-	r = p.lockctl("resolve", "--fence", fence(completed), "resolve/completed", "no-effect")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`)
+	p.refuses(t, exit.No, "has the state completed, has no lease to revoke", "revoke", "--fence", fence(completed), "resolve/completed")
+	p.refuses(t, exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve", "--fence", fence(completed), "resolve/completed", "no-effect")
 
 	live := p.take("resolve/live", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), live))
-	r = p.lockctl("resolve", "--fence", fence(live), "resolve/live", "no-effect")
-	assert.Equal(t, exit.Busy, r.status)
-	assert.Contains(t, r.err, "is held by pay (4f1c)")
-	r = p.lockctl("revoke", "--open-at-once", "--yes", "--fence", fence(live), "resolve/live")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "cannot be opened at once: its work has started")
+	p.refuses(t, exit.Busy, "is held by pay (4f1c)", "resolve", "--fence", fence(live), "resolve/live", "no-effect")
+	p.refuses(t, exit.No, "cannot be opened at once: its work has started", "revoke", "--open-at-once", "--yes", "--fence", fence(live), "resolve/live")
 	require.NoError(t, p.renew(live), "nothing was done")
 
 	effect, noEffect, revoked := p.starts(t, "resolve/effect"), p.starts(t, "resolve/no-effect"), p.starts(t, "resolve/revoked")
@@ -403,19 +391,11 @@ func (p site) testResolve(t *testing.T) {
 	assert.Len(t, read(t, r.out), 4, "three keys and the end: %s", r.out)
 	r = p.lockctl("list", "--json", "--state", "completed", "resolve/")
 	assert.Len(t, read(t, r.out), 2, "a key and the end: %s", r.out)
-	r = p.lockctl("revoke", "--fence", fence(effect), "resolve/effect")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "is in doubt")
-	r = p.lockctl("run", "-n", "resolve/effect", "--", "true")
-	assert.Equal(t, exit.Busy, r.status, r.err)
-	assert.Contains(t, r.err, "busy: in doubt after the work of pay (7a)")
-	r = p.lockctl("run", "-n", "resolve/completed", "--", "true")
-	assert.Equal(t, exit.Busy, r.status, r.err)
-	assert.Contains(t, r.err, "busy: the work was done by pay (4f1c)")
+	p.refuses(t, exit.No, "is in doubt", "revoke", "--fence", fence(effect), "resolve/effect")
+	p.refuses(t, exit.Busy, "busy: in doubt after the work of pay (7a)", "run", "-n", "resolve/effect", "--", "true")
+	p.refuses(t, exit.Busy, "busy: the work was done by pay (4f1c)", "run", "-n", "resolve/completed", "--", "true")
 
-	r = p.lockctl("resolve", "--fence", "7", "resolve/effect", "effect")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.err, "is in doubt with the fence "+fence(effect)+", and not with 7")
+	p.refuses(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve", "--fence", "7", "resolve/effect", "effect")
 	for _, text := range []string{ // a second time is no error
 		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
 		"\"resolve/effect\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n",
