@@ -22,25 +22,30 @@ func made(key string, start, end int) section {
 
 func TestMarkOverlaps(t *testing.T) {
 	for name, c := range map[string]struct {
-		spans  [][2]int // milliseconds, sorted by start
-		marked []bool
+		holders, most int
+		spans         [][2]int // milliseconds, sorted by start
+		marked        []bool
 	}{
-		"none":                   {nil, nil},
-		"one":                    {[][2]int{{0, 10}}, []bool{false}},
-		"one after another":      {[][2]int{{0, 10}, {10, 20}, {25, 30}}, []bool{false, false, false}},
-		"two at once":            {[][2]int{{0, 10}, {9, 20}, {20, 30}}, []bool{true, true, false}},
-		"a chain":                {[][2]int{{0, 10}, {5, 15}, {12, 20}}, []bool{true, true, true}},
-		"inside a long one":      {[][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, []bool{true, true, true, false}},
-		"the same start":         {[][2]int{{0, 10}, {0, 10}}, []bool{true, true}},
-		"a long one ends last":   {[][2]int{{0, 50}, {10, 20}, {45, 60}}, []bool{true, true, true}},
-		"nothing of a long past": {[][2]int{{0, 50}, {10, 20}, {60, 70}}, []bool{true, true, false}},
+		"none":                   {1, 0, nil, nil},
+		"one":                    {1, 1, [][2]int{{0, 10}}, []bool{false}},
+		"one after another":      {1, 1, [][2]int{{0, 10}, {10, 20}, {25, 30}}, []bool{false, false, false}},
+		"two at once":            {1, 2, [][2]int{{0, 10}, {9, 20}, {20, 30}}, []bool{true, true, false}},
+		"a chain":                {1, 2, [][2]int{{0, 10}, {5, 15}, {12, 20}}, []bool{true, true, true}},
+		"inside a long one":      {1, 2, [][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, []bool{true, true, true, false}},
+		"the same start":         {1, 2, [][2]int{{0, 10}, {0, 10}}, []bool{true, true}},
+		"a long one ends last":   {1, 2, [][2]int{{0, 50}, {10, 20}, {45, 60}}, []bool{true, true, true}},
+		"nothing of a long past": {1, 2, [][2]int{{0, 50}, {10, 20}, {60, 70}}, []bool{true, true, false}},
+		"two of two":             {2, 2, [][2]int{{0, 10}, {5, 15}, {10, 20}}, []bool{false, false, false}},
+		"three":                  {2, 3, [][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, []bool{true, true, true, false}},
+		"the first is no more":   {2, 3, [][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, []bool{false, true, true, true}},
+		"three, one in another":  {2, 3, [][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, []bool{true, true, true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []section
 			for i, s := range c.spans {
 				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
 			}
-			markOverlaps(all, nil, 1)
+			assert.Equal(t, c.most, markOverlaps(all, nil, c.holders))
 			for i, s := range all {
 				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d: only one of the same key counts", i)
 			}
@@ -48,29 +53,7 @@ func TestMarkOverlaps(t *testing.T) {
 	}
 }
 
-func TestMarkOverlapsOfSeveral(t *testing.T) {
-	for name, c := range map[string]struct {
-		spans  [][2]int
-		most   int
-		marked []bool
-	}{
-		"none":                  {nil, 0, nil},
-		"two of two":            {[][2]int{{0, 10}, {5, 15}, {10, 20}}, 2, []bool{false, false, false}},
-		"three":                 {[][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, 3, []bool{true, true, true, false}},
-		"the first is no more":  {[][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, 3, []bool{false, true, true, true}},
-		"three, one in another": {[][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, 3, []bool{true, true, true, false}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var all []section
-			for i, s := range c.spans {
-				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
-			}
-			assert.Equal(t, c.most, markOverlaps(all, nil, 2))
-			for i, s := range all {
-				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d", i)
-			}
-		})
-	}
+func TestMarkOverlapsOfSeats(t *testing.T) {
 	first, same, other := made("a", 0, 100), made("a", 50, 95), made("a", 50, 95)
 	first.outcome, other.seat = "lost", 1
 	thawed := []fault{{kind: freeze, from: at(10), to: at(90)}}
