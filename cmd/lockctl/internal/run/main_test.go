@@ -63,6 +63,15 @@ func start(t *testing.T, addr string, args ...string) *process {
 	return begin(t, addr, lockctl, args...)
 }
 
+// begun starts lockctl with a script, and waits until the script has written a line to the file, its $1.
+func begun(t *testing.T, addr, script string, args ...string) (p *process, file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "file")
+	p = start(t, addr, append(append([]string{"run"}, args...), "--", "sh", "-c", script, "sh", file)...)
+	lines(t, file, 1)
+	return p, file
+}
+
 // begin starts a program that becomes lockctl.
 func begin(t *testing.T, addr, program string, args ...string) *process {
 	t.Helper()

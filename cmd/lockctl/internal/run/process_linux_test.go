@@ -1,7 +1,6 @@
 package run
 
 import (
-	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -18,9 +17,8 @@ import (
 func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
 	adopt()
 	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
-	file := filepath.Join(t.TempDir(), "file")
 	addr := testservers.Redis(t)
-	p := start(t, addr, "run", "k", "--", "sh", "-c", `trap '' TERM; sleep 60 & echo $$ > "$1"; wait`, "sh", file)
+	p, file := begun(t, addr, `trap '' TERM; sleep 60 & echo $$ > "$1"; wait`, "k")
 	command := lines(t, file, 1)[0]
 	require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
 	assert.Equal(t, exit.Bug, p.status(t), p.err.String())

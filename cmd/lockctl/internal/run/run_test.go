@@ -170,17 +170,13 @@ func TestSignals(t *testing.T) {
 	addr := testservers.Redis(t)
 	t.Run("passed on once", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
-			file := filepath.Join(t.TempDir(), "file")
-			p := start(t, addr, "run", "passed", "--", "sh", "-c", `trap 'exit 5' TERM HUP INT QUIT; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
-			lines(t, file, 1)
+			p, _ := begun(t, addr, `trap 'exit 5' TERM HUP INT QUIT; echo begun > "$1"; while :; do sleep 0.01; done`, "passed")
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, 5, p.status(t), sig)
 		}
 	})
 	t.Run("the second one kills", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "file")
-		p := start(t, addr, "run", "second", "--", "sh", "-c", `trap 'echo deaf >> "$1"' TERM HUP; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
-		lines(t, file, 1)
+		p, file := begun(t, addr, `trap 'echo deaf >> "$1"' TERM HUP; echo begun > "$1"; while :; do sleep 0.01; done`, "second")
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 		lines(t, file, 2)
 		require.NoError(t, p.Process.Signal(syscall.SIGHUP))
@@ -188,9 +184,7 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("a deaf command is killed after --kill-after", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
-			file := filepath.Join(t.TempDir(), "file")
-			p := start(t, addr, "run", "--kill-after", "0.2", "deaf", "--", "sh", "-c", `trap '' TERM HUP INT; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
-			lines(t, file, 1)
+			p, _ := begun(t, addr, `trap '' TERM HUP INT; echo begun > "$1"; while :; do sleep 0.01; done`, "--kill-after", "0.2", "deaf")
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, 137, p.status(t), sig)
 			assert.False(t, inspect(t, addr, "deaf").State.Taken())
@@ -200,9 +194,7 @@ func TestSignals(t *testing.T) {
 		var p *process
 		late := os.ErrProcessDone // on a slow machine --max-hold may be over before the signal
 		for hold := 1; late != nil && hold < 100; hold *= 3 {
-			file := filepath.Join(t.TempDir(), "file")
-			p = start(t, addr, "run", "--max-hold", strconv.Itoa(hold), "status", "--", "sh", "-c", `trap 'trap "exit 3" TERM' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "sh", file)
-			lines(t, file, 1)
+			p, _ = begun(t, addr, `trap 'trap "exit 3" TERM' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--max-hold", strconv.Itoa(hold), "status")
 			late = p.Process.Signal(syscall.SIGTERM)
 		}
 		require.NoError(t, late)
@@ -242,8 +234,7 @@ func TestWhatTheCommandLeaves(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
 	t.Run("in its group ends before the release", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "file")
-		p := start(t, addr, "run", "k", "--", "sh", "-c", `sleep 60 & echo $! > "$1"`, "sh", file)
+		p, file := begun(t, addr, `sleep 60 & echo $! > "$1"`, "k")
 		assert.Equal(t, 0, p.status(t), p.err.String())
 		assert.False(t, alive(t, lines(t, file, 1)[0]))
 	})
@@ -251,8 +242,7 @@ func TestWhatTheCommandLeaves(t *testing.T) {
 		if _, err := exec.LookPath("setsid"); err != nil {
 			t.Skip("this system has no setsid")
 		}
-		file := filepath.Join(t.TempDir(), "file")
-		p := start(t, addr, "run", "k", "--", "sh", "-c", `setsid sh -c 'echo $$ > "$1"; exec sleep 60 >/dev/null 2>&1' sh "$1" & while [ ! -s "$1" ]; do sleep 0.01; done`, "sh", file)
+		p, file := begun(t, addr, `setsid sh -c 'echo $$ > "$1"; exec sleep 60 >/dev/null 2>&1' sh "$1" & while [ ! -s "$1" ]; do sleep 0.01; done`, "k")
 		assert.Equal(t, 0, p.status(t), p.err.String())
 		left := lines(t, file, 1)[0]
 		assert.True(t, alive(t, left))
@@ -266,8 +256,7 @@ func TestGuardProcess(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
 	begin := func(t *testing.T, key string) (p *process, command string) {
-		file := filepath.Join(t.TempDir(), "file")
-		p = start(t, addr, "run", "--kill-after", "0.2", key, "--", "sh", "-c", `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "sh", file)
+		p, file := begun(t, addr, `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "--kill-after", "0.2", key)
 		return p, lines(t, file, 1)[0]
 	}
 	t.Run("killed", func(t *testing.T) {
@@ -280,9 +269,7 @@ func TestGuardProcess(t *testing.T) {
 	})
 	t.Run("stopped, goes on at the next renewal", func(t *testing.T) {
 		t.Parallel()
-		file := filepath.Join(t.TempDir(), "file")
-		p := start(t, addr, "run", "--ttl", "6", "stopped", "--", "sh", "-c", `echo begun > "$1"; sleep 3; exit 4`, "sh", file)
-		lines(t, file, 1)
+		p, _ := begun(t, addr, `echo begun > "$1"; sleep 3; exit 4`, "--ttl", "6", "stopped")
 		require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGSTOP))
 		assert.Equal(t, 4, p.status(t), p.err.String())
 	})
