@@ -61,10 +61,6 @@ func TestServerCannotBeReached(t *testing.T) {
 	t.Run("F21 refused", func(t *testing.T) {
 		check(t, openStore(t, "redis://"+closedPort), "connection refused")
 	})
-	t.Run("F21 refused, cluster", func(t *testing.T) {
-		_, err := openStore(t, "redis://"+closedPort+"?cluster=true").Acquire(t.Context(), newRequest("k"))
-		requireUnavailable(t, err, "connection refused")
-	})
 	t.Run("F21 no such host", func(t *testing.T) {
 		nowhere := closedPort
 		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -102,10 +98,10 @@ func TestServerIsDownForAWhile(t *testing.T) {
 	lines := &printed{}
 	redis.SetLogger(lines)
 	defer logging.Enable()
-	failures := func(s *lockstore.Store) {
+	failures := func(s *lockstore.Store) { // F21
 		for range 25 { // more than the client has connections
 			_, err := s.Acquire(t.Context(), newRequest("k"))
-			requireUnavailable(t, err, "connection refused") // F21
+			requireUnavailable(t, err, "connection refused")
 		}
 	}
 	server := testservers.Start(t, testservers.RedisServer)
