@@ -1,9 +1,7 @@
 package redisstore
 
 import (
-	"bufio"
 	"context"
-	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -11,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	resp "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -27,28 +26,21 @@ const silentAddr = "127.0.0.1:6379"
 
 func (s *silentServer) dial(context.Context, string, string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
-	go func() {
-		defer theirs.Close()
-		for r := bufio.NewReader(theirs); ; {
-			command, err := readCommand(r)
-			if err != nil {
-				return
-			}
-			reply := "-ERR unknown command\r\n"
-			switch strings.ToLower(command[0]) {
-			case "hello":
-				<-time.After(s.greeting)
-			case "cluster":
-				reply = "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n"
-			case "evalsha", "eval", "info", "blpop":
-				s.requests.Add(1)
-				continue
-			}
-			if _, err := io.WriteString(theirs, reply); err != nil {
-				return
-			}
+	server := resp.NewServerConn()
+	server.SetPreHook(func(c *resp.Peer, name string, _ ...string) bool {
+		switch name {
+		case "HELLO":
+			<-time.After(s.greeting)
+		case "CLUSTER":
+			c.WriteRaw("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:6379\r\n")
+			return true
+		case "EVALSHA", "EVAL", "INFO", "BLPOP":
+			s.requests.Add(1)
+			return true
 		}
-	}()
+		return false // an unknown command
+	})
+	server.ServeConn(theirs)
 	return ours, nil
 }
 
