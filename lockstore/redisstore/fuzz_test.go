@@ -28,7 +28,12 @@ func fuzzStore(t testing.TB) (*lockstore.Store, redis.UniversalClient, time.Time
 	m := miniredis.RunT(t)
 	now := time.UnixMicro(1_790_942_400_123_456)
 	m.SetTime(now)
-	client := openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() })
+	opt, err := options(config(t, "redis://127.0.0.1"))
+	require.NoError(t, err)
+	opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+	opt.ReadTimeout = time.Minute // on a busy machine
+	client := newClient(opt)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	s, err := New(client, Options{})
 	require.NoError(t, err)
 	loadScripts(t, s)
@@ -140,10 +145,10 @@ func entries(now time.Time) []string {
 		closed("C", at(0)+hour, ""), closed("C", old, ""), closed("C", at(10*time.Hour)+hour, ""), closed("H", at(0)+hour, ""), closed("F", old, ""),
 		several("", ""), several("", three), several(one(seven, at(0)+hour, "r"), " FIRST\x012 SECOND "), several(one(seven, old, "r"), three),
 		several(one(seven, at(0)+hour, "s"), ""), several(one(seven, old, "s"), three), several(one(seven, old, "rs"), three), several(one(seven, at(0)+hour, "hs"), ""),
-		several("A 0000000000000005 0 3 "+at(0)+hour+" a\nB 0000000000000006 2 3 "+at(0)+hour+"h \nC 0000000000000007 1 64 "+old+" c\n", " FIRST\x0164 SECOND\x012 THIRD "),
-		several("A 0000000000000005 010 08 "+at(0)+hour+" a\n", " FIRST\x01010 "),
-		several("A 0000000000000005 0 3 "+at(0)+hour+" a", ""), several("A 5 0 3 "+at(0)+hour+" a\n", ""), several("A 0000000000000005 0 9999999999 "+at(0)+hour+" a\n", ""),
-		several("A 0000000000000005 0 3 "+at(0)+hour+" \n", " FIRST\x01x \x01 \x013 "),
+		several("ANN 0000000000000005 0 3 "+at(0)+hour+" a\nB 0000000000000006 2 3 "+at(0)+hour+"h \nC 0000000000000007 1 64 "+old+" c\n", " FIRST\x0164 SECOND\x012 THIRD "),
+		several("ANN 0000000000000005 010 08 "+at(0)+hour+" a\n", " FIRST\x01010 "),
+		several("ANN 0000000000000005 0 3 "+at(0)+hour+" a", ""), several("A 5 0 3 "+at(0)+hour+" a\n", ""), several("A 0000000000000005 0 9999999999 "+at(0)+hour+" a\n", ""),
+		several("ANN 0000000000000005 0 3 "+at(0)+hour+" \n", " FIRST\x01x \x01 \x013 "),
 		magic + "X0000000000000000  0\n0000000000000000 0 \n\n", magic + "X" + seven + "  0\n0000000000000000 0 \n", magic + "X" + seven + " OWNER \n" + old + "\n\n",
 		"lambdalock1" + live[len("lambdalock2"):], "lambdalock3" + live[len("lambdalock2"):],
 		"lambdalock1 H OWNER 7 " + at(0) + hour + "  holder", strings.Replace(live, "OWNEROWNER", "OW\x00NER\xff", 1), strings.Replace(live, "OWNEROWNER", "OW\vNER", 1),
@@ -181,24 +186,18 @@ func soundLists(entry string) bool {
 	return sound && !damagedPlace.MatchString(queue) && (number == 0 || !soundQueue.MatchString(queue) || number == strings.Count(queue, " ")-1)
 }
 
-// checkEntry sends each request to a key with this value. A value that is no entry is refused, and stays.
-// For an entry, the answer and the entry after it are those of the rule book.
-func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, now time.Time, entry string) {
-	t.Helper()
-	ctx, key := t.Context(), "k"
-	name := DefaultPrefix + key
-	before, sound := decode(entry)
-	fence, owner := max(1, before.LastFence), driver.Owner("OWNER")
-	if n := len(before.Holders); n > 0 {
-		owner = before.Holders[n-1].Owner
+// requestsOn are requests to an entry: of a stranger, and of those that a sound entry names.
+func requestsOn(entry rules.State, sound bool) (all []driver.Request) {
+	fence, owner := max(1, entry.LastFence), driver.Owner("OWNER")
+	if n := len(entry.Holders); n > 0 {
+		owner = entry.Holders[n-1].Owner
 	}
 	owners := []driver.Owner{"STRANGER", owner, "SECOND", "LATE", "BEFORE"}
 	if !sound {
 		owners = owners[:1]
 	}
-	var requests []driver.Request
 	for _, by := range owners {
-		requests = append(requests,
+		all = append(all,
 			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute + time.Microsecond, MaxHolders: 1, Holder: "h", Join: true},
 			driver.Request{Kind: driver.Acquire, Owner: by, TTL: time.Minute + time.Microsecond, MaxHolders: 3, Join: true},
 			driver.Request{Kind: driver.Acquire, Owner: by, Fence: fence, TTL: time.Minute, MaxHolders: 1},
@@ -210,15 +209,25 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 			driver.Request{Kind: driver.Complete, Owner: by, Fence: fence, TTL: time.Minute, Result: driver.Secret("result")},
 		)
 	}
-	requests = append(requests,
+	all = append(all,
 		driver.Request{Kind: driver.Inspect},
 		driver.Request{Kind: driver.Resolve, Fence: fence},
 		driver.Request{Kind: driver.Resolve, Fence: fence, Effect: true, TTL: time.Minute},
 		driver.Request{Kind: driver.Revoke, Fence: fence, Holder: "h"},
 		driver.Request{Kind: driver.Revoke, Fence: fence, Holder: "h", AtOnce: true},
 	)
+	return all
+}
+
+// checkEntry sends requests to a key with this value. A value that is no entry is refused, and stays.
+// For an entry, the answer and the entry after it are those of the rule book.
+func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, now time.Time, entry string) {
+	t.Helper()
+	ctx, key := t.Context(), "k"
+	name := DefaultPrefix + key
+	before, sound := decode(entry)
 	d := driverOf(s)
-	for _, r := range requests {
+	for _, r := range requestsOn(before, sound) {
 		require.NoError(t, client.Set(ctx, name, entry, keptFor(before, now)).Err())
 		got, err := d.Do(ctx, key, r)
 		after, kept := client.Get(ctx, name).Val(), client.PTTL(ctx, name).Val()
