@@ -131,6 +131,10 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 		},
 		LoseReplies: func(*testing.T) func() { return switched(&f.loses) },
 		Hang:        func(*testing.T) func() { return switched(&f.hangs) },
+		Inside: func(n int, lost bool, do func()) {
+			f.until.Store(int32(n))
+			f.inside, f.echoes = do, lost
+		},
 	}
 }
 
@@ -168,6 +172,19 @@ type faulty struct {
 	t            *testing.T
 	requests     atomic.Int32
 	loses, hangs atomic.Bool
+	until        atomic.Int32 // which request from now on is the one before which inside is called
+	inside       func()
+	echoes       bool // that request is the one before it, which the client sends again
+}
+
+// arrives counts a request. The next one may be its repeat.
+func (f *faulty) arrives() (repeated bool) {
+	f.requests.Add(1)
+	n := f.until.Add(-1)
+	if n == 0 {
+		f.inside()
+	}
+	return n == 1 && f.echoes
 }
 
 // withOptional is the faulty KV with what the KV can do besides, without faults.
@@ -196,7 +213,7 @@ func (f *faulty) withOptional() casstore.KV {
 }
 
 func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
-	f.requests.Add(1)
+	f.arrives()
 	if f.hangs.Load() {
 		<-ctx.Done()
 		return casstore.Entry{}, time.Time{}, ctx.Err()
@@ -205,11 +222,15 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	f.requests.Add(1)
+	repeated := f.arrives()
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
 	e, err := f.KV.Write(ctx, key, value, ifVersion)
+	if err == nil && repeated {
+		f.arrives()
+		e, err = f.KV.Write(ctx, key, value, ifVersion)
+	}
 	if f.hangs.Load() {
 		<-ctx.Done()
 		return casstore.Entry{}, ctx.Err()
