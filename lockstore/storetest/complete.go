@@ -64,69 +64,7 @@ var completeCases = []testCase{
 				}
 			}
 			c.expire(short)
-			_, last := c.next(next)
-			c.held(req.Key)
-			c.release(last)
-			c.next(last)
-		},
-	},
-	{
-		"complete/who waits in the queue learns the result at once",
-		"The result is for all who wait. They do not wait for their turns.",
-		func(c *check) {
-			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			c.newsAfter(second, func() { c.complete(lease, []byte("result"), long) })
-			for _, req := range []lockstore.Request{first, second} {
-				_, err := c.tryAcquire(req)
-				c.isCompleted(err, []byte("result"))
-			}
-			c.refused(queued(lease.Key), lockstore.Completed)
-			c.waiting(lease.Key, 0)
-		},
-	},
-	{
-		"complete/who waits in the queue learns that the key is in doubt",
-		"Nobody gets a turn, so nobody must wait for one. The key stays in doubt until somebody has found out.",
-		func(c *check) {
-			ttl := c.toJoin()
-			req, lease := c.take(ttl)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
-			c.markStarted(lease)
-			c.newsAfter(second, func() { c.expire(ttl) })
-			for _, waits := range []lockstore.Request{first, second} {
-				_, err := c.tryAcquire(waits)
-				c.isInDoubt(err, req)
-			}
-			if c.virtual { // nobody forgets it
-				c.sleep(719 * time.Hour)
-				c.inDoubt(req)
-			}
-		},
-	},
-	{
-		"complete/a place that is taken at the same time is none",
-		"A request for a place and a Complete meet. A completed key has no place.",
-		func(c *check) {
-			c.sideBySide(4, func(int) {
-				_, lease := c.take(long)
-				c.join(lease.Key, 1)
-				errs := make([]error, 6)
-				atOnce(7, func(i int) {
-					if i < 6 {
-						_, errs[i] = c.tryAcquire(queued(lease.Key))
-						return
-					}
-					c.complete(lease, []byte("result"), 5*short)
-				})
-				for _, err := range errs {
-					c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
-				}
-				c.completed(lease.Key, []byte("result"))
-				c.waiting(lease.Key, 0)
-				c.expire(5 * short)
-				c.next(lease)
-			})
+			c.next(next)
 		},
 	},
 }

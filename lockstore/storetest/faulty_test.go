@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,40 +66,9 @@ func TestFaultyPassesTheSuite(t *testing.T) {
 		"F29 slow requests and replies":          {Before: 30 * time.Millisecond, After: 40 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(*testing.T) storetest.Harness { return faultyHarness(always) }, synctest.Test)
+			store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault { return always })
+			storetest.Run(t, func(*testing.T) storetest.Harness { return storetest.Harness{Store: store.Store} }, synctest.Test)
 		})
-	}
-}
-
-// faultyHarness has the fault in each call, and the faults that cases of the suite need.
-func faultyHarness(always storetest.Fault) storetest.Harness {
-	var cut, hang atomic.Bool
-	var shift atomic.Int64
-	store := memstore.New(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
-	on := func(fault *atomic.Bool) func(*testing.T) func() {
-		return func(*testing.T) func() {
-			fault.Store(true)
-			return func() { fault.Store(false) }
-		}
-	}
-	return storetest.Harness{
-		Store: storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
-			fault := always
-			if cut.Load() {
-				fault.Cut = io.ErrUnexpectedEOF
-			}
-			if hang.Load() {
-				fault.After = time.Hour
-			}
-			return fault
-		}).Store,
-		Unreachable: func(*testing.T) *lockstore.Store {
-			return storetest.NewFaulty(store, func(storetest.Call) storetest.Fault {
-				return storetest.Fault{Drop: lockstore.ErrUnavailable}
-			}).Store
-		},
-		ShiftClock:  func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
-		LoseReplies: on(&cut), Hang: on(&hang),
 	}
 }
 

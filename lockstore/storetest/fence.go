@@ -24,19 +24,6 @@ var fenceCases = []testCase{
 		},
 	},
 	{
-		"fence/grows over a deleted entry F35 F43",
-		"Without the previous fence, the time makes the next fence larger.",
-		func(c *check) {
-			c.need("Delete", c.Delete != nil)
-			req, lease := c.take(long)
-			for range 3 {
-				c.Delete(c.t, req.Key)
-				c.sleep(tick)
-				_, lease = c.next(lease)
-			}
-		},
-	},
-	{
 		"fence/grows over an older entry that is put back F45",
 		"A backup has an old fence and a dead owner. That owner's lease ends by its TTL, and the next fence is larger than all earlier fences.",
 		func(c *check) {

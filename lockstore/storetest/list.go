@@ -42,6 +42,12 @@ var listCases = []testCase{
 				}
 			}
 			c.refused(queued(prefix+"held"), lockstore.Held) // a store may keep more than one entry for a key
+			for _, most := range []int{3, 5, 4} {
+				req := newRequest(prefix+"several", long)
+				req.MaxHolders = most
+				c.acquire(req)
+			}
+			states["several"] = lockstore.Held
 			c.expire(short)
 			seen := map[string]bool{}
 			for _, status := range c.list(prefix) {
@@ -55,8 +61,9 @@ var listCases = []testCase{
 				if (status.Remaining > 0) != (look.Remaining > 0) || (status.Remaining-look.Remaining).Abs() > time.Minute {
 					c.Errorf("%q is listed for %v; Inspect says %v", name, status.Remaining, look.Remaining)
 				}
-				if status.Fence != look.Fence {
-					c.Errorf("%q is listed with fence %d; Inspect says %d", name, status.Fence, look.Fence)
+				if status.Fence != look.Fence || len(status.Holders) != len(look.Holders) || status.MaxHolders() != look.MaxHolders() {
+					c.Errorf("%q is listed with fence %d and %d holders of %d; Inspect says fence %d and %d holders of %d",
+						name, status.Fence, len(status.Holders), status.MaxHolders(), look.Fence, len(look.Holders), look.MaxHolders())
 				}
 			}
 			for name, state := range states {
@@ -67,19 +74,6 @@ var listCases = []testCase{
 			if everything := c.list(""); !slices.ContainsFunc(everything, func(s lockstore.Status) bool { return s.Key == near+"held" }) {
 				c.Errorf("the list of everything has %d keys, and not %q", len(everything), near+"held")
 			}
-		},
-	},
-	{
-		"list/every holder of a key",
-		"A key that several hold is one key in the list, with all of them.",
-		func(c *check) {
-			prefix := newKey() + "/"
-			reqs, leases := c.holders(prefix + "k")
-			found := c.list(prefix)
-			if len(found) != 1 {
-				c.fatalf("the list is %+v; want one key", found)
-			}
-			c.shows("List", found[0], 3, reqs, leases, lockstore.Held, lockstore.Held, lockstore.Held)
 		},
 	},
 	{

@@ -57,34 +57,18 @@ var queueCases = []testCase{
 		},
 	},
 	{
-		"queue/AwaitTurn ends with the turn F57",
-		"It returns soon after the release, to the first in line.",
+		"queue/AwaitTurn ends with the turn, with the place, or with its context F28 F57",
+		"It returns soon after the release, to the first in line. Whoever has lost its place, for example in a freeze, has to ask for another one, and whoever waits has a deadline.",
 		func(c *check) {
 			_, lease := c.take(long)
 			first := c.join(lease.Key, 1)
-			c.newsAfter(first, func() { c.release(lease) })
+			c.newsAfter("the release", first, func() { c.release(lease) })
 			lease = c.served(lease, first)
-			second := c.join(lease.Key, 1)
+			first = c.join(lease.Key, 1)
 			c.release(lease)
-			c.newsAfter(second, func() {}) // it has begun too late to see the release
-			c.served(lease, second)
-		},
-	},
-	{
-		"queue/AwaitTurn ends when the place is gone",
-		"Whoever has lost its place, for example in a freeze, has to ask for another one.",
-		func(c *check) {
-			_, lease := c.take(long)
-			c.join(lease.Key, 1)
-			second := c.join(lease.Key, 2)
-			c.newsAfter(second, func() { c.leave(second) })
-		},
-	},
-	{
-		"queue/AwaitTurn ends with its context F28",
-		"Whoever waits has a deadline.",
-		func(c *check) {
-			_, lease := c.take(long)
+			c.newsAfter("the release, which it has begun too late to see", first, func() {})
+			lease = c.served(lease, first)
+
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
 			start := c.elapsed()
@@ -95,6 +79,35 @@ var queueCases = []testCase{
 			}
 			if took, most := c.elapsed()-start, 300*time.Millisecond+endsWithin+c.slack(); took > most {
 				c.Errorf("AwaitTurn took %v; want at most %v", took, most)
+			}
+			c.newsAfter("the end of its place", second, func() { c.leave(second) })
+		},
+	},
+	{
+		"queue/who waits learns at once that the key has a result or is in doubt",
+		"The result is for all who wait. A key in doubt stays so until somebody has found out. Nobody gets a turn, so nobody must wait for one.",
+		func(c *check) {
+			_, lease := c.take(long)
+			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.newsAfter("the Complete", second, func() { c.complete(lease, []byte("result"), long) })
+			for _, req := range []lockstore.Request{first, second} {
+				_, err := c.tryAcquire(req)
+				c.isCompleted(err, []byte("result"))
+			}
+			c.waiting(lease.Key, 0)
+
+			ttl := c.toJoin()
+			req, lease := c.take(ttl)
+			first, second = c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.markStarted(lease)
+			c.newsAfter("the end of the started lease", second, func() { c.expire(ttl) })
+			for _, waits := range []lockstore.Request{first, second} {
+				_, err := c.tryAcquire(waits)
+				c.isInDoubt(err, req)
+			}
+			if c.virtual { // nobody forgets it
+				c.sleep(719 * time.Hour)
+				c.inDoubt(req)
 			}
 		},
 	},
@@ -135,13 +148,9 @@ func (c *check) waiting(key string, want int) {
 	}
 }
 
-func (c *check) tryLeave(req lockstore.Request) error {
-	return c.call(method{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, req.Key, req.Owner) }})
-}
-
 func (c *check) leave(req lockstore.Request) {
 	c.Helper()
-	if err := c.tryLeave(req); err != nil {
+	if err := c.call(method{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, req.Key, req.Owner) }}); err != nil {
 		c.fatalf("Leave: %v", err)
 	}
 }
@@ -178,7 +187,7 @@ func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
 }
 
 // newsAfter wants AwaitTurn to return soon after something has happened. It may return before.
-func (c *check) newsAfter(req lockstore.Request, happens func()) {
+func (c *check) newsAfter(what string, req lockstore.Request, happens func()) {
 	c.Helper()
 	done := make(chan error, 1)
 	go func() { done <- c.await(req, long) }()
@@ -186,10 +195,10 @@ func (c *check) newsAfter(req lockstore.Request, happens func()) {
 	happens()
 	happened := c.elapsed()
 	if err := <-done; err != nil {
-		c.fatalf("AwaitTurn: %v; want news", err)
+		c.fatalf("AwaitTurn: %v; want it to end after %s", err, what)
 	}
 	if late, most := c.elapsed()-happened, lockstore.Turn+c.TakeoverDelay+c.slack(); late > most {
-		c.Errorf("AwaitTurn returned %v after the news; want at most %v", late, most)
+		c.Errorf("AwaitTurn returned %v after %s; want at most %v", late, what, most)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 var requestCases = []testCase{
 	{
-		"requests/one for each call",
-		"Requests cost time and money. A refusal brings everything that Acquire, Renew and Release need. A store that reads before it writes sets Harness.RequestsPerCall.",
+		"requests/one for each call, and few for a takeover and for an abandon F01",
+		"Requests cost time and money. A refusal brings everything that Acquire, Renew and Release need. A new process takes a dead holder's key over at once and does not have to watch the key first. A store that reads before it writes sets Harness.RequestsPerCall.",
 		func(c *check) {
 			c.need("Requests", c.Requests != nil)
 			c.warm()
@@ -31,22 +31,14 @@ var requestCases = []testCase{
 			c.sends("Acquire of a completed key", c.most(driver.Acquire), func() { c.completed(req.Key, []byte("result")) })
 			req, _ = c.doubtful()
 			c.sends("Acquire of a key in doubt", c.most(driver.Acquire), func() { c.inDoubt(req) })
-		},
-	},
-	{
-		"requests/few for a takeover and for an abandon F01",
-		"A new process takes a dead holder's key over at once and does not have to watch the key first. An abandon is often the last thing that a caller has time for.",
-		func(c *check) {
-			c.need("Requests", c.Requests != nil)
-			c.warm()
 			_, dead := c.take(short)
 			c.expire(short)
 			c.sends("Acquire of an expired lease's key", c.most(driver.Acquire)+1, func() { c.next(dead) })
-			req := newRequest(newKey(), long)
+			req = newRequest(newKey(), long)
 			c.sends("Abandon on a new key", c.most(driver.Abandon), func() { c.abandon(req) })
 			held, _ := c.take(long)
-			other := newRequest(held.Key, long)
-			c.sends("Abandon while another holds", c.most(driver.Abandon), func() { c.abandon(other) })
+			stranger := newRequest(held.Key, long)
+			c.sends("Abandon while another holds", c.most(driver.Abandon), func() { c.abandon(stranger) })
 			c.sends("Abandon of an applied acquire", c.most(driver.Abandon), func() { c.abandon(held) })
 		},
 	},

@@ -387,7 +387,7 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 				d.has("list: the dead are held") && len(state.Holders) > 0:
 				one.State = driver.Held
 			case d.has("list: the first holder alone"):
-				one.Holders = one.Holders[:1]
+				one.Holders = one.Holders[:min(1, len(one.Holders))]
 			case d.has("list: twice"):
 				p.Keys = append(p.Keys, one)
 			}
