@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,22 +22,22 @@ import (
 )
 
 func TestKV(t *testing.T) {
-	for _, step := range []time.Duration{1, time.Millisecond, time.Second} {
-		t.Run(fmt.Sprint("a clock of ", step), func(t *testing.T) {
-			castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
-				m := castest.NewMemory(step)
-				return m, m
-			}, synctest.Test)
-		})
-	}
+	castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
+		w := newWaking()
+		return w, w
+	}, synctest.Test)
 }
 
-var clocks = map[string]func(*testing.T) storetest.Harness{
+// kvs are what the suite and the comparison run on.
+var kvs = map[string]func(*testing.T) storetest.Harness{
 	"a clock of 1ns":                   onClock(1, 0),
 	"a clock of 1ms":                   onClock(time.Millisecond, 0),
 	"a clock of 1s":                    onClock(time.Second, 0),
 	"clocks of 1s that differ by 1s":   onClock(time.Second, time.Second),
 	"clocks of 1s that differ by 0.2s": onClock(time.Second, time.Second/5),
+	"a service that drops writes":      onDropping,
+	"wake-ups":                         onWaking,
+	"old reads":                        onSession,
 }
 
 func onClock(step, skew time.Duration) func(*testing.T) storetest.Harness {
@@ -52,35 +50,26 @@ func onClock(step, skew time.Duration) func(*testing.T) storetest.Harness {
 }
 
 func TestStore(t *testing.T) {
-	for name, open := range clocks {
+	for name, open := range kvs {
 		t.Run(name, func(t *testing.T) {
-			if name != "clocks of 1s that differ by 0.2s" {
-				skipWithRace(t)
+			if verifyrecord.WithRaceDetector && name != "clocks of 1s that differ by 0.2s" {
+				t.Skip("for races one KV is enough, and TestRuleBook has a few sequences of each: make verify has all")
 			}
 			storetest.Run(t, open, synctest.Test)
 		})
 	}
 }
 
-// skipWithRace skips a run of the suite over one more KV. TestRuleBook has one seed of each.
-func skipWithRace(t *testing.T) {
-	if verifyrecord.WithRaceDetector {
-		t.Skip("for races one KV is enough: make verify has all")
-	}
-}
-
-// TestRuleBook compares the store with the rule book by random requests, on each KV that
-// the suite runs on.
+// TestRuleBook compares the store with the rule book by random requests.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	all := maps.Clone(clocks)
-	all["a service that drops writes"], all["wake-ups"], all["old reads"] = onDropping, onWaking, onSession
-	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 16, 6250, all)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 6250, kvs)
 }
 
-// dropping is a KV whose service does not write what changes nothing.
+// dropping is a KV whose service does not write what changes nothing. An entry counts its writes, so each
+// write changes the entry.
 type dropping struct{ *castest.Memory }
 
 func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
@@ -91,54 +80,41 @@ func (d dropping) Write(ctx context.Context, key string, value []byte, ifVersion
 	return d.Memory.Write(ctx, key, value, ifVersion)
 }
 
-// An entry counts its writes, so each write changes the entry.
-func TestServiceThatDropsWrites(t *testing.T) {
-	skipWithRace(t)
-	storetest.Run(t, onDropping, synctest.Test)
-}
-
 func onDropping(t *testing.T) storetest.Harness {
 	m := castest.NewMemory(time.Millisecond)
 	return castest.Harness(t, dropping{m}, casstore.Options{}, m)
 }
 
-// A service's clock is set back. An entry that was written by the clock of before begins
-// again when somebody writes it next.
+// A service's clock was ahead, and is set back. An entry that was written by the clock of before begins again when
+// somebody writes it next, also if each process asks only once and does not wait, as after a cold start.
 func TestClockThatIsSetBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := castest.NewMemory(time.Millisecond)
-		m.Shift(time.Hour)
-		_, err := open(t, m).Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
-		m.Shift(0)
-		waiter, waits := open(t, m), request(time.Second)
-		waits.JoinQueue = true
-		_, err = waiter.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		<-time.After(1100 * time.Millisecond)
-		_, err = waiter.Acquire(t.Context(), waits)
-		require.NoError(t, err)
-	})
-}
-
-// The clock was days ahead, and each process asks only once and does not wait, as after a cold
-// start.
-func TestClockThatIsSetBackByDays(t *testing.T) {
-	for _, completed := range []bool{false, true} {
-		t.Run(fmt.Sprint("completed ", completed), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		ahead            time.Duration
+		joins, completed bool
+	}{
+		"an hour, and one waits": {time.Hour, true, false},
+		"days":                   {72 * time.Hour, false, false},
+		"days, and a cooldown":   {72 * time.Hour, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := castest.NewMemory(time.Millisecond)
-				m.Shift(72 * time.Hour)
+				m.Shift(c.ahead)
 				lease, err := open(t, m).Acquire(t.Context(), request(time.Second))
 				require.NoError(t, err)
-				if completed {
+				if c.completed {
 					require.NoError(t, open(t, m).Complete(t.Context(), lease, nil, time.Second))
 				}
 				m.Shift(0)
-				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
+				s, req := open(t, m), request(time.Second)
+				req.JoinQueue = c.joins
+				_, err = s.Acquire(t.Context(), req)
 				require.ErrorIs(t, err, lockstore.ErrRefused)
 				<-time.After(1100 * time.Millisecond)
-				_, err = open(t, m).Acquire(t.Context(), request(time.Second))
+				if !c.joins {
+					s = open(t, m)
+				}
+				_, err = s.Acquire(t.Context(), req)
 				require.NoError(t, err)
 			})
 		})
@@ -342,32 +318,42 @@ func TestJoinsBehindARevokedLease(t *testing.T) {
 	})
 }
 
-// late is a KV whose server is a second away while late is set.
-type late struct {
-	*castest.Memory
-	late bool
+// hooked is a KV in which a test does something before and after a write.
+type hooked struct {
+	casstore.KV
+	before func() error
+	after  func(casstore.Entry) (casstore.Entry, error)
 }
 
-func (l *late) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	if l.late {
-		l.late = false
-		<-time.After(time.Second)
+func (h *hooked) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	if h.before != nil {
+		if err := h.before(); err != nil {
+			return casstore.Entry{}, err
+		}
 	}
-	return l.Memory.Write(ctx, key, value, ifVersion)
+	e, err := h.KV.Write(ctx, key, value, ifVersion)
+	if err == nil && h.after != nil {
+		return h.after(e)
+	}
+	return e, err
 }
 
 // The write of MarkStarted is applied after the end of the lease. The store takes it back: no work
 // has started, so the key is free for the next owner, and not in doubt.
 func TestStartThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &late{Memory: castest.NewMemory(time.Millisecond)}
+		r := &hooked{KV: castest.NewMemory(time.Millisecond)}
 		s := open(t, r)
 		lease, err := s.Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
 		<-time.After(600 * time.Millisecond)
-		r.late = true
+		r.before = func() error {
+			r.before = nil
+			<-time.After(time.Second)
+			return nil
+		}
 		require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
-		require.False(t, r.late, "MarkStarted is to write")
+		require.Nil(t, r.before, "MarkStarted is to write")
 		next, err := open(t, r).Acquire(t.Context(), request(time.Second))
 		require.NoError(t, err)
 		require.Greater(t, next.Fence, lease.Fence)
@@ -457,7 +443,6 @@ func (s *session) Read(ctx context.Context, key string, fresh bool) (casstore.En
 func (s *session) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.seen, key) // a write that conflicts has been at the server, too
 	e, err := s.Memory.Write(ctx, key, value, ifVersion)
 	if err == nil {
 		s.seen[key] = e
@@ -465,36 +450,23 @@ func (s *session) Write(ctx context.Context, key string, value []byte, ifVersion
 	return e, err
 }
 
-func TestOldReads(t *testing.T) {
-	skipWithRace(t)
-	storetest.Run(t, onSession, synctest.Test)
-}
-
 func onSession(t *testing.T) storetest.Harness {
 	m := castest.NewMemory(time.Millisecond)
 	return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
 }
 
-// busy is a slow KV whose entry others write: so many writes find another version.
-type busy struct {
-	slow
-	conflicts int
-}
-
-func (b *busy) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	if b.conflicts > 0 {
-		b.conflicts--
-		<-time.After(10 * time.Millisecond)
-		return casstore.Entry{}, casstore.ErrConflict
-	}
-	return b.slow.Write(ctx, key, value, ifVersion)
-}
-
 // The holder and the first in line do not pause after a conflict.
 func TestWhoDoesNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &busy{slow: slow{castest.NewMemory(time.Millisecond)}}
-		s := open(t, r)
+		conflicts := 0 // others write the entry, so many writes find another version
+		s := open(t, &hooked{KV: slow{castest.NewMemory(time.Millisecond)}, before: func() error {
+			if conflicts == 0 {
+				return nil
+			}
+			conflicts--
+			<-time.After(10 * time.Millisecond)
+			return casstore.ErrConflict
+		}})
 		lease, err := s.Acquire(t.Context(), request(time.Minute))
 		require.NoError(t, err)
 		waits := request(time.Minute)
@@ -507,7 +479,7 @@ func TestWhoDoesNotPause(t *testing.T) {
 			func() error { return s.Release(t.Context(), lease) },
 			func() error { _, err := s.Acquire(t.Context(), waits); return err },
 		} {
-			r.conflicts = 5
+			conflicts = 5
 			began := time.Now()
 			require.NoError(t, call())
 			require.LessOrEqual(t, time.Since(began), 5*20*time.Millisecond+20*time.Millisecond, "a read before, five conflicts with a read each, and the write")
@@ -530,37 +502,64 @@ func TestFreshReadWithoutATime(t *testing.T) {
 	require.ErrorContains(t, err, "a fresh read has no time")
 }
 
-// racing is a KV in which somebody else writes before the next write.
-type racing struct {
-	*castest.Memory
-	before func()
-}
-
-func (r *racing) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	if f := r.before; f != nil {
-		r.before = nil
-		f()
-	}
-	return r.Memory.Write(ctx, key, value, ifVersion)
-}
-
-// Two operators revoke a lease. When the second one comes, the lease is over, and a waiter is granted
-// the key before the store knows the time.
-func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &racing{Memory: castest.NewMemory(time.Millisecond)}
-		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
-		revoke := lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence}
-		_, err = open(t, r).Revoke(t.Context(), revoke)
-		require.NoError(t, err)
-		<-time.After(2 * time.Second)
-		r.before = func() {
-			_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
+// The service's reply to a write does not show that it has written anything.
+func TestWrongReplies(t *testing.T) {
+	m := castest.NewMemory(time.Millisecond)
+	lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	for what, reply := range map[string]func(e, old casstore.Entry) casstore.Entry{
+		"the old version": func(e, old casstore.Entry) casstore.Entry { e.Version = old.Version; return e },
+		"no version":      func(e, _ casstore.Entry) casstore.Entry { e.Version = ""; return e },
+		"no time":         func(e, _ casstore.Entry) casstore.Entry { e.WrittenAt = time.Time{}; return e },
+	} {
+		t.Run(what, func(t *testing.T) {
+			old, _, err := m.Read(t.Context(), "k", true)
 			require.NoError(t, err)
-		}
-		_, err = open(t, r).Revoke(t.Context(), revoke)
-		require.ErrorIs(t, err, lockstore.ErrLost)
-		require.Nil(t, r.before, "somebody wrote meanwhile")
-	})
+			_, err = open(t, &hooked{KV: m, after: func(e casstore.Entry) (casstore.Entry, error) {
+				return reply(e, old), nil
+			}}).Renew(t.Context(), lease, time.Minute)
+			isUnknown(t, err)
+		})
+	}
+}
+
+// The client sends a write twice. The first copy was applied, and then more owners had the key than the
+// entry remembers. "Lost" would say that it came too late, and nobody knows that.
+func TestRepeatedWriteThatIsForgotten(t *testing.T) {
+	for what, call := range map[string]func(context.Context, *lockstore.Store, lockstore.Lease) error{
+		"Release": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.Release(ctx, l) },
+		"Complete": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+			return s.Complete(ctx, l, nil, time.Second)
+		},
+		"Revoke at once": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: l.Fence, OpenAtOnce: true})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := castest.NewMemory(time.Millisecond)
+				others := open(t, m)
+				lease, err := others.Acquire(t.Context(), request(time.Minute))
+				require.NoError(t, err)
+				isUnknown(t, call(t.Context(), open(t, &hooked{KV: m, after: func(casstore.Entry) (casstore.Entry, error) {
+					<-time.After(2 * time.Second) // the end of the Complete
+					for range 17 {
+						next, err := others.Acquire(t.Context(), request(time.Minute))
+						require.NoError(t, err)
+						require.NoError(t, others.Release(t.Context(), next))
+					}
+					return casstore.Entry{}, casstore.ErrConflict
+				}}), lease))
+			})
+		})
+	}
+}
+
+func isUnknown(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err, "want an unknown outcome")
+	for _, wrong := range []error{lockstore.ErrUnavailable, lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt} {
+		require.NotErrorIs(t, err, wrong, "want an unknown outcome")
+	}
 }

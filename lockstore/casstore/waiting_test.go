@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
@@ -54,16 +53,6 @@ func (w *waking) Wake(_ context.Context, key, owner string) error {
 		delete(w.waiters, key+owner)
 	}
 	return nil
-}
-
-func TestWaker(t *testing.T) {
-	castest.Run(t, func(*testing.T) (casstore.KV, castest.Table) {
-		w := newWaking()
-		return w, w
-	}, synctest.Test)
-	if !verifyrecord.WithRaceDetector {
-		storetest.Run(t, onWaking, synctest.Test)
-	}
 }
 
 func onWaking(t *testing.T) storetest.Harness {

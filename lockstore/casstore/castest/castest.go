@@ -1,7 +1,6 @@
 // Package castest checks a [casstore.KV], and the store that casstore makes of it:
 //
-//   - [Run] checks what the interface promises, and what the store makes of old reads, of
-//     wrong replies to writes, and of deleted entries.
+//   - [Run] checks what the interface promises.
 //   - [Harness] is a harness for storetest.Run, the suite of every store.
 //   - [Memory] is a KV in memory.
 //

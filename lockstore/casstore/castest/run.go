@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,12 +13,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
-// Run checks a KV: what the interface promises, and the promises of a store over
-// it when reads are old, writes are answered wrongly, and entries are deleted. It calls
-// open for each case, inside run. run is how a case runs: synctest.Test for a KV in
-// virtual time, storetest.Direct or storetest.Parallel for the wall clock.
+// Run checks what the interface of a KV promises. It calls open for each case, inside run. run is how
+// a case runs: synctest.Test for a KV in virtual time, storetest.Direct or storetest.Parallel for the
+// wall clock.
 //
-// storetest.Run, with a [Harness], checks the rest. A KV needs both.
+// storetest.Run, with a [Harness], checks the store over the KV. A KV needs both.
 func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*testing.T, func(*testing.T))) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,9 +48,7 @@ type testCase struct {
 	run         func(*check)
 }
 
-var cases = slices.Concat(kvCases, storeCases)
-
-var kvCases = []testCase{
+var cases = []testCase{
 	{
 		"kv/a version is never used again",
 		"A process that remembers a version from before a deletion could replace the entry of a live lease.",
@@ -87,7 +83,7 @@ var kvCases = []testCase{
 		func(c *check) {
 			e := c.write("a", "")
 			for _, value := range []string{"b", "a", "b"} {
-				c.step()
+				<-time.After(c.kv.ClockResolution() + time.Millisecond)
 				next := c.write(value, e.Version)
 				if next.Version == e.Version || !next.WrittenAt.After(e.WrittenAt) {
 					c.Fatalf("a write more than the clock's resolution later: %v; want a later version than %v", next, e)
@@ -100,7 +96,11 @@ var kvCases = []testCase{
 		"kv/a write replaces only the version that it names",
 		"Two owners could be granted the key.",
 		func(c *check) {
-			c.conflicts("of an entry that was never there", c.elsewhere().Version)
+			elsewhere, err := c.kv.Write(c.Context(), c.key+"/elsewhere", []byte("v"), "")
+			if err != nil {
+				c.Fatal(err)
+			}
+			c.conflicts("of an entry that was never there", elsewhere.Version)
 			first := c.write("a", "")
 			c.conflicts("of no entry", "")
 			second := c.write("b", first.Version)
@@ -360,26 +360,5 @@ func (c *check) conflicts(what, ifVersion string) {
 	c.Helper()
 	if _, err := c.kv.Write(c.Context(), c.key, []byte("conflict"), ifVersion); !errors.Is(err, casstore.ErrConflict) {
 		c.Fatalf("Write at a version %s: %v; want ErrConflict", what, err)
-	}
-}
-
-// elsewhere is an entry of another key.
-func (c *check) elsewhere() casstore.Entry {
-	c.Helper()
-	e, err := c.kv.Write(c.Context(), c.key+"/elsewhere", []byte("v"), "")
-	if err != nil {
-		c.Fatal(err)
-	}
-	return e
-}
-
-// step lets more than the clock's resolution pass.
-func (c *check) step() { c.sleep(c.kv.ClockResolution() + time.Millisecond) }
-
-func (c *check) sleep(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-c.Context().Done():
-		c.Fatal("the test ends")
 	}
 }
