@@ -556,6 +556,24 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 	}
 }
 
+// The client sends the first write twice, which is a conflict, and a plain read is older than it. The caller would be
+// told that another has the key, and nobody would end its lease.
+func TestOldReadAfterARepeatedWrite(t *testing.T) {
+	m := &session{Memory: castest.NewMemory(time.Millisecond), seen: map[string]casstore.Entry{}}
+	other := open(t, m)
+	lease, err := other.Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	held := m.seen["k"]
+	require.NoError(t, other.Release(t.Context(), lease))
+	kv := &hooked{KV: m}
+	kv.after = func(casstore.Entry) (casstore.Entry, error) {
+		kv.after, m.seen["k"] = nil, held
+		return casstore.Entry{}, casstore.ErrConflict
+	}
+	_, err = open(t, kv).Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err, "its first write has taken it")
+}
+
 func isUnknown(t *testing.T, err error) {
 	t.Helper()
 	require.Error(t, err, "want an unknown outcome")
