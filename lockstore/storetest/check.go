@@ -142,17 +142,6 @@ func atOnce(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// sideBySide runs f n times: at once on the wall clock, where f mostly waits.
-func (c *check) sideBySide(n int, f func(i int)) {
-	if !c.virtual {
-		atOnce(n, f)
-		return
-	}
-	for i := range n {
-		f(i)
-	}
-}
-
 // method is a call of one of the store's methods.
 type method struct {
 	name string

