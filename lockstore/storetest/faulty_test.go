@@ -94,16 +94,19 @@ func TestFaultyDropIsNotApplied(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A call has the error of Cut and no answer. The suite's case of lost replies
-// checks that Cut applies the requests.
+// A call has the error of Cut and no answer, and its request is applied.
 func TestFaultyCut(t *testing.T) {
-	store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
+	inner := memstore.New(nil)
+	store := storetest.NewFaulty(inner, func(storetest.Call) storetest.Fault {
 		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
 	})
 	ctx, req := t.Context(), request()
 	lease, err := store.Acquire(ctx, req)
 	require.Equal(t, io.ErrUnexpectedEOF, err)
 	assert.Zero(t, lease)
+	status, err := inner.Inspect(ctx, req.Key)
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Held, status.State)
 	lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1}
 	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
 	require.Equal(t, io.ErrUnexpectedEOF, storetest.AwaitTurn(ctx, store.Store, req.Key, req.Owner))
