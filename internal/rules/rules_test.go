@@ -37,8 +37,9 @@ type key struct {
 }
 
 func (k *key) do(c rules.Clock, r driver.Request) (a driver.Answer) {
-	before := k.State
+	before, text := k.State, fmt.Sprint(k.State)
 	k.State, k.changed, a, k.basis = k.Decide(k.State, c, r)
+	require.Equal(k.t, text, fmt.Sprint(before), "a slice is changed in place")
 	if !k.changed {
 		require.Equal(k.t, before, k.State)
 	}
@@ -181,6 +182,8 @@ func TestClockThatWasSetBack(t *testing.T) {
 	a := k.granted(between(100, 100), acquire("a"))
 	k.wants(driver.Refused, guess(0), acquire("b"))
 	assert.Equal(t, sec(110), k.Holders[0].End(), "a guess does not know")
+	k.unchanged(driver.Done, between(0, 1), driver.Request{Kind: driver.Inspect})
+	assert.Equal(t, 10*time.Second, k.Wait(k.State, rules.At(sec(0)), "b"))
 	k.wants(driver.Refused, between(0, 1), acquire("c"))
 	assert.Equal(t, sec(11), k.Holders[0].End())
 	k.wants(driver.Done, between(100, 100), by(driver.Complete, "a", a.Fence))
@@ -191,6 +194,14 @@ func TestClockThatWasSetBack(t *testing.T) {
 	assert.False(t, k.changed)
 	k.granted(between(12, 12), acquire("c"))
 	assert.Equal(t, a.Fence+1, k.LastFence, "the fence grows")
+	assert.Zero(t, k.Closed)
+}
+
+// A clock may have another time for new fences.
+func TestTimeOfFences(t *testing.T) {
+	k, c := newKey(t), between(0, 0)
+	c.Fences = sec(5)
+	assert.Equal(t, driver.Fence(sec(5).UnixMicro()), k.granted(c, acquire("a")).Fence)
 }
 
 // What an answer rests on.
@@ -200,6 +211,10 @@ func TestBasis(t *testing.T) {
 	waits := func(k *key) {
 		held(k)
 		k.wants(driver.Refused, guess(0), acquire("b"))
+	}
+	twoWait := func(k *key) {
+		waits(k)
+		k.wants(driver.Refused, guess(0), acquire("c"))
 	}
 	started := func(k *key) {
 		held(k)
@@ -218,9 +233,18 @@ func TestBasis(t *testing.T) {
 		held(k)
 		k.wants(driver.Done, guess(0), by(driver.Complete, "a", fence))
 	}
+	revoked := func(k *key) {
+		held(k)
+		k.wants(driver.Done, guess(0), driver.Request{Kind: driver.Revoke, Fence: fence})
+	}
 	free := func(*key) {}
 	two := acquire("b")
 	two.MaxHolders = 2
+	heldByTwo := func(k *key) {
+		a := acquire("a")
+		a.MaxHolders = 2
+		k.granted(guess(0), a)
+	}
 	kind := func(k driver.Kind, o driver.Owner) driver.Request {
 		return driver.Request{Kind: k, Owner: o, TTL: 10 * time.Second}
 	}
@@ -234,11 +258,14 @@ func TestBasis(t *testing.T) {
 		{"a new key", free, 1, acquire("a"), rules.OnAnything},
 		{"a released key", released, 1, acquire("b"), rules.OnAnything},
 		{"an owner that has ended", released, 1, acquire("a"), rules.OnAnything},
+		{"an owner whose lease was revoked", revoked, 1, acquire("a"), rules.OnAnything},
 		{"a held key", held, 1, acquire("b"), rules.OnAnything},
 		{"a repeat", held, 1, acquire("a"), rules.OnStamp},
 		{"a repeat after the end", held, 11, acquire("a"), rules.OnStamp},
 		{"a takeover", held, 11, acquire("b"), rules.OnStamp},
 		{"room beside a dead holder", held, 11, two, rules.OnStamp},
+		{"room beside a dead holder that leaves room", heldByTwo, 11, two, rules.OnStamp},
+		{"room beside a holder", heldByTwo, 1, two, rules.OnAnything},
 		{"a completed key", completed, 1, acquire("b"), rules.OnAnything},
 		{"a key that was completed", completed, 11, acquire("b"), rules.OnStamp},
 		{"a key in doubt", started, 11, acquire("b"), rules.OnStamp},
@@ -259,7 +286,9 @@ func TestBasis(t *testing.T) {
 		{"a leave after the end", held, 11, kind(driver.Leave, "a"), rules.OnStamp},
 		{"a leave", waits, 1, kind(driver.Leave, "b"), rules.OnAnything},
 		{"a leave of nothing", held, 1, kind(driver.Leave, "b"), rules.OnFreshRead},
-		{"a leave that hands over", waits, 11, kind(driver.Leave, "x"), rules.OnFreshRead},
+		{"a leave of nothing after the end", waits, 11, kind(driver.Leave, "x"), rules.OnFreshRead},
+		{"a leave that hands over", twoWait, 11, kind(driver.Leave, "b"), rules.OnStamp},
+		{"an abandon that hands over", twoWait, 11, kind(driver.Abandon, "b"), rules.OnStamp},
 		{"a start", held, 1, kind(driver.MarkStarted, "a"), rules.OnItsWrite},
 		{"a start after the end", held, 11, kind(driver.MarkStarted, "a"), rules.OnStamp},
 		{"a start by another", held, 1, kind(driver.MarkStarted, "x"), rules.OnFreshRead},
@@ -305,6 +334,7 @@ func TestWait(t *testing.T) {
 	assert.Equal(t, 8*time.Second, wait(2, "d"), "its turn may come nearer")
 	assert.Zero(t, wait(2, "none"))
 	assert.Zero(t, wait(2, "a"))
+	assert.Equal(t, time.Nanosecond, k.Wait(k.State, rules.At(sec(10).Add(-1)), "c"))
 	assert.Zero(t, wait(10, "b"))
 	assert.Equal(t, 2*time.Second, wait(10, "c"))
 	assert.Equal(t, time.Second, wait(13, "d"))
@@ -314,6 +344,8 @@ func TestWait(t *testing.T) {
 	k.Queue = []rules.Waiter{{Owner: "b", MaxHolders: 1}} // of a writer that does not know the rule
 	assert.Equal(t, 9*time.Second, wait(12, "b"))
 	assert.Zero(t, wait(12, "a"), "ended")
+	k.State = rules.State{Queue: k.Queue}
+	assert.Zero(t, wait(12, "b"), "nobody has had the key")
 }
 
 // An owner whose hand-over has lapsed waits like any other when it has asked again.
@@ -327,6 +359,17 @@ func TestWaitAfterALapsedHandOver(t *testing.T) {
 	assert.Zero(t, k.Wait(k.State, between(3, 3), "b"), "it was handed the key")
 	assert.Equal(t, 2, k.wants(driver.Refused, between(5, 5), acquire("b")).Position)
 	assert.Equal(t, time.Second, k.Wait(k.State, between(5, 5), "b"), "c has its turn until then")
+	assert.Zero(t, k.Wait(k.State, between(3, 3), "b"), "by another clock it has the lease still")
+	lapsed := k.State
+	for _, r := range []driver.Request{acquire("b"), by(driver.Renew, "b", k.LastFence), by(driver.MarkStarted, "b", k.LastFence)} {
+		k.State = lapsed
+		k.do(between(3, 3), r)
+		assert.Equal(t, []rules.Waiter{{Owner: "c", MaxHolders: 1}}, k.Queue, "%v: a holder has no place", r.Kind)
+	}
+	k.State = lapsed
+	k.wants(driver.Done, between(5, 5), by(driver.Abandon, "b", 0))
+	assert.Empty(t, k.Queue, "b has no place any more, and c was handed the key")
+	k.State = lapsed
 	k.granted(between(6, 6), acquire("b"))
 }
 
@@ -345,7 +388,10 @@ func TestSeveralHolders(t *testing.T) {
 	k.wants(driver.Exclusive, between(1, 1), by(driver.Complete, "a", a.Fence))
 	refused := k.wants(driver.Refused, between(2, 2), most("c", 3))
 	assert.Equal(t, 1, refused.Position)
+	assert.Equal(t, 8*time.Second, refused.Status.Remaining, "until there is room")
 	assert.Equal(t, 8*time.Second, refused.Status.Holders[0].Remaining)
+	assert.Equal(t, 1, refused.Status.Holders[1].Seat)
+	assert.Equal(t, 1500*time.Millisecond, k.do(between(11.5, 11.5), driver.Request{Kind: driver.Inspect}).Status.Remaining, "for who wants to be alone")
 	assert.Equal(t, 9*time.Second, k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
 	assert.Equal(t, "holder b", k.do(between(2, 2), driver.Request{Kind: driver.Inspect}).Status.Holder, "the last one")
 	k.wants(driver.Refused, between(2, 2), most("w", 1))
@@ -374,6 +420,314 @@ func TestSeveralHolders(t *testing.T) {
 	k.wants(driver.Refused, between(0, 0), most("c", 2))
 	b = k.granted(between(11, 11), most("b", 2))
 	assert.Equal(t, []driver.Owner{"c"}, b.HandedOver, "a grant that leaves room hands over, too")
+
+	k = newKey(t)
+	k.granted(between(0, 0), most("a", 1))
+	k.wants(driver.Refused, between(0, 0), most("b", 2))
+	parked := park("p")
+	parked.MaxHolders = 2
+	k.Places = 16
+	k.wants(driver.Refused, between(0, 0), parked)
+	assert.Equal(t, []driver.Owner{"p"}, k.granted(between(11, 11), most("b", 2)).Wake)
+
+	k = newKey(t)
+	k.granted(between(0, 0), most("a", 3))
+	k.wants(driver.Refused, between(0, 0), most("w", 1))
+	k.wants(driver.Refused, between(0, 0), most("c", 3))
+	assert.Len(t, k.Queue, 2, "c waits behind the writer")
+
+	k = newKey(t)
+	a = k.granted(between(0, 0), most("a", 2))
+	b = k.granted(between(1, 1), most("b", 2))
+	k.granted(between(5, 5), by(driver.Renew, "a", a.Fence))
+	refused = k.wants(driver.Refused, between(6, 6), most("c", 2))
+	assert.Equal(t, 5*time.Second, refused.Status.Remaining, "b's lease ends first")
+	assert.Equal(t, 9*time.Second, k.do(between(6, 6), driver.Request{Kind: driver.Inspect}).Status.Remaining, "of the longest lease")
+	refused = k.wants(driver.Refused, between(11.5, 11.5), most("d", 2))
+	assert.Equal(t, driver.Reserved, refused.Status.State, "a's lease leaves room, which is for c")
+	assert.Empty(t, refused.Status.Holder)
+	assert.Equal(t, 1500*time.Millisecond, refused.Status.Remaining)
+}
+
+// What a request is told that has to wait, at the end of the lease and around it.
+func TestRefusedAroundTheEnd(t *testing.T) {
+	k := newKey(t)
+	k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(1, 1), acquire("b"))
+	for _, c := range []struct {
+		at     time.Time
+		state  driver.State
+		holder string
+		left   time.Duration
+	}{
+		{sec(10).Add(-1), driver.Held, "holder a", 1},
+		{sec(10), driver.Reserved, "", 2 * time.Second},
+		{sec(12).Add(-1), driver.Reserved, "", 1},
+	} {
+		a := k.wants(driver.Refused, rules.At(c.at), withoutPlace("c"))
+		assert.Equal(t, driver.Status{State: c.state, Fence: k.LastFence, Holder: c.holder, Remaining: c.left, Waiting: 1, Holders: a.Status.Holders}, a.Status)
+		assert.Equal(t, a.Status, k.do(rules.At(c.at), driver.Request{Kind: driver.Inspect}).Status)
+	}
+	assert.Equal(t, driver.Status{Fence: k.LastFence, Waiting: 1}, k.do(rules.At(sec(12)), driver.Request{Kind: driver.Inspect}).Status)
+	k.granted(rules.At(sec(12)), withoutPlace("c"))
+	assert.Empty(t, k.Queue, "b had its turn")
+}
+
+// A place that goes makes room only if it is the first, and only if nobody holds the key.
+func TestPlaceThatGoes(t *testing.T) {
+	for _, c := range []struct {
+		owner driver.Owner
+		at    time.Time
+		want  []driver.Owner
+	}{
+		{"b", sec(10), []driver.Owner{"c"}},
+		{"b", sec(10).Add(-1), nil},
+		{"c", sec(10), nil},
+		{"none", sec(10), nil},
+	} {
+		for _, kind := range []driver.Kind{driver.Leave, driver.Abandon} {
+			k := newKey(t)
+			k.granted(between(0, 0), acquire("a"))
+			for _, o := range []driver.Owner{"b", "c", "d"} {
+				k.wants(driver.Refused, between(1, 1), acquire(o))
+			}
+			a := k.wants(driver.Done, rules.At(c.at), by(kind, c.owner, 0))
+			assert.Equal(t, c.want, a.HandedOver, "%v by %s", kind, c.owner)
+			assert.Equal(t, kind == driver.Abandon || c.owner != "none", k.changed)
+			for _, w := range k.Queue {
+				assert.NotEqual(t, c.owner, w.Owner)
+			}
+			if kind == driver.Abandon {
+				assert.Contains(t, k.Ended, rules.Ended{Owner: c.owner, How: rules.Released})
+			}
+		}
+	}
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.wants(driver.Refused, between(0, 0), acquire("c"))
+	assert.Equal(t, a.Fence, k.wants(driver.Holding, between(0, 0), by(driver.Leave, "a", 0)).Fence)
+	k.start(0, "a", a.Fence)
+	assert.Empty(t, k.wants(driver.Done, between(11, 11), by(driver.Leave, "b", 0)).HandedOver, "the key is in doubt")
+}
+
+// Only the owner of a lease with its fence does something with it.
+func TestStrangers(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	for _, kind := range []driver.Kind{driver.Renew, driver.Release, driver.MarkStarted, driver.Complete} {
+		k.unchanged(driver.Lost, between(1, 1), by(kind, "b", a.Fence))
+		assert.NotEmpty(t, k.unchanged(driver.Lost, between(1, 1), by(kind, "a", a.Fence+1)).Why)
+	}
+	longer := by(driver.Renew, "a", a.Fence)
+	longer.TTL = time.Minute
+	assert.Equal(t, time.Minute, k.granted(between(1, 1), longer).TTL)
+	k.wants(driver.Done, between(2, 2), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+	for _, kind := range []driver.Kind{driver.Acquire, driver.Renew, driver.MarkStarted, driver.Complete} {
+		k.unchanged(driver.Lost, between(2, 2), by(kind, "a", a.Fence))
+	}
+	k.unchanged(driver.Lost, between(2, 2), acquire("a"))
+	k.unchanged(driver.Done, between(2, 2), by(driver.Leave, "a", 0))
+	k.granted(between(70, 70), acquire("b"))
+	assert.Equal(t, []rules.Ended{{Owner: "a", Fence: a.Fence, How: rules.Revoked}}, k.Ended)
+}
+
+// An owner that has ended is told how if it asks again.
+func TestEndedOwnerAsks(t *testing.T) {
+	for how, released := range map[rules.How]driver.Outcome{
+		rules.Released: driver.Done, rules.Expired: driver.Lost, rules.Completed: driver.Done, rules.Resolved: driver.Done, rules.Revoked: driver.Lost,
+	} {
+		k := newKey(t)
+		k.LastFence, k.Ended = 5, []rules.Ended{{Owner: "a", Fence: 5, How: how}}
+		k.unchanged(driver.Lost, between(0, 0), acquire("a"))
+		k.unchanged(released, between(0, 0), by(driver.Release, "a", 5))
+		k.unchanged(driver.Done, between(0, 0), by(driver.Abandon, "a", 0))
+		completed := driver.Lost
+		if how == rules.Completed {
+			completed = driver.Done
+		}
+		k.unchanged(completed, between(0, 0), by(driver.Complete, "a", 5))
+	}
+}
+
+// A key remembers the last owners that have ended, and how.
+func TestMarks(t *testing.T) {
+	k := newKey(t)
+	var want []rules.Ended
+	for _, o := range []driver.Owner{"a", "b", "c", "d", "e", "f"} {
+		a := k.granted(between(0, 0), acquire(o))
+		k.wants(driver.Done, between(0, 0), by(driver.Release, o, a.Fence))
+		want = append(want, rules.Ended{Owner: o, Fence: a.Fence, How: rules.Released})
+	}
+	assert.Equal(t, want[2:], k.Ended)
+	g := k.granted(between(0, 0), acquire("g"))
+	k.wants(driver.Done, between(0, 0), by(driver.Abandon, "g", 0))
+	assert.Equal(t, rules.Ended{Owner: "g", Fence: g.Fence, How: rules.Released}, k.Ended[3])
+}
+
+// A release and an abandon end a revoked lease, unless its work has started.
+func TestRevokedLeaseEnds(t *testing.T) {
+	for _, kind := range []driver.Kind{driver.Release, driver.Abandon} {
+		for _, revoked := range []bool{false, true} {
+			for _, started := range []bool{false, true} {
+				k := newKey(t)
+				k.Places = 16
+				a := k.granted(between(0, 0), acquire("a"))
+				if started {
+					k.start(0, "a", a.Fence)
+				}
+				if revoked {
+					k.wants(driver.Done, between(1, 1), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+				}
+				two := acquire("b")
+				two.MaxHolders = 2
+				parked := park("p")
+				parked.MaxHolders = 2
+				k.wants(driver.Refused, between(1, 1), two)
+				k.wants(driver.Refused, between(1, 1), parked)
+				want, how := driver.Done, rules.Released
+				if kind == driver.Release && revoked {
+					want, how = driver.Lost, rules.Revoked
+				}
+				if revoked && started {
+					k.unchanged(want, between(2, 2), by(kind, "a", a.Fence))
+					continue
+				}
+				answer := k.wants(want, between(2, 2), by(kind, "a", a.Fence))
+				assert.Equal(t, []driver.Owner{"b"}, answer.HandedOver)
+				assert.Equal(t, []driver.Owner{"p"}, answer.Wake)
+				assert.Equal(t, []rules.Ended{{Owner: "a", Fence: a.Fence, How: how}}, k.Ended)
+			}
+		}
+	}
+}
+
+// Work that has started is not revoked at once. A hand-over that is revoked is one no more.
+func TestRevokeStartedAndHandedOver(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.start(0, "a", a.Fence)
+	refused := k.unchanged(driver.Refused, between(1, 1), driver.Request{Kind: driver.Revoke, Fence: a.Fence, AtOnce: true})
+	assert.Equal(t, driver.Held, refused.Status.State)
+	assert.True(t, refused.Status.Started)
+	k.wants(driver.Done, between(1, 1), driver.Request{Kind: driver.Revoke, Fence: a.Fence})
+
+	k = newKey(t)
+	a = k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.wants(driver.Done, between(1, 1), by(driver.Release, "a", a.Fence))
+	k.wants(driver.Done, between(2, 2), driver.Request{Kind: driver.Revoke, Fence: k.LastFence})
+	assert.False(t, k.Holders[0].HandedOver)
+
+	k = newKey(t)
+	a = k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.wants(driver.Done, between(1, 1), by(driver.Release, "a", a.Fence))
+	k.granted(between(2, 2), by(driver.Renew, "b", k.LastFence))
+	assert.False(t, k.Holders[0].HandedOver, "a renewal extends it")
+}
+
+// A key in doubt is resolved once.
+func TestResolve(t *testing.T) {
+	doubt := func(t *testing.T) (*key, driver.Fence) {
+		k := newKey(t)
+		a := k.granted(between(0, 0), acquire("a"))
+		k.wants(driver.Refused, between(0, 0), acquire("b"))
+		k.start(0, "a", a.Fence)
+		return k, a.Fence
+	}
+	resolve := func(f driver.Fence, effect bool) driver.Request {
+		return driver.Request{Kind: driver.Resolve, Fence: f, Effect: effect, TTL: 10 * time.Second}
+	}
+	for _, effect := range []bool{false, true} {
+		k, f := doubt(t)
+		live := k.unchanged(driver.Refused, between(9, 9), resolve(f, effect))
+		assert.Equal(t, driver.Held, live.Status.State)
+		k.unchanged(driver.Lost, between(11, 11), resolve(f+1, effect))
+		refused := k.unchanged(driver.Refused, between(11, 11), acquire("c"))
+		assert.Equal(t, driver.Status{State: driver.InDoubt, Fence: f, Holder: "holder a", Waiting: 1, Started: true}, refused.Status)
+		a := k.wants(driver.Done, between(11, 11), resolve(f, effect))
+		if effect {
+			assert.Empty(t, a.HandedOver)
+			assert.Equal(t, []rules.Ended{{Owner: "a", Fence: f, How: rules.Released}}, k.Ended)
+			assert.Equal(t, driver.Cooldown, k.do(between(12, 12), driver.Request{Kind: driver.Inspect}).Status.State)
+			k.unchanged(driver.Lost, between(12, 12), resolve(f, false))
+		} else {
+			assert.Equal(t, []driver.Owner{"b"}, a.HandedOver)
+			assert.Equal(t, []rules.Ended{{Owner: "a", Fence: f, How: rules.Resolved}}, k.Ended)
+			k.unchanged(driver.Refused, between(12, 12), resolve(f, true))
+		}
+		k.unchanged(driver.Done, between(12, 12), resolve(f, effect))
+	}
+
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	assert.NotEmpty(t, k.unchanged(driver.Lost, between(11, 11), resolve(a.Fence, true)).Why, "its work has not started")
+}
+
+// What a resolution finds when nobody has a lease.
+func TestResolveWhatIsOver(t *testing.T) {
+	const fence = 5
+	closed := rules.Closed{Since: sec(0), For: time.Minute}
+	mark := func(how rules.How) []rules.Ended { return []rules.Ended{{Owner: "a", Fence: fence, How: how}} }
+	for _, c := range []struct {
+		what    string
+		state   rules.State
+		without driver.Outcome // effect
+		with    driver.Outcome
+	}{
+		{"resolved", rules.State{LastFence: fence, Ended: mark(rules.Resolved)}, driver.Done, driver.Lost},
+		{"resolved, and others had the key", rules.State{LastFence: 9, Ended: mark(rules.Resolved)}, driver.Done, driver.Lost},
+		{"released", rules.State{LastFence: fence, Ended: mark(rules.Released)}, driver.Done, driver.Lost},
+		{"released, and others had the key", rules.State{LastFence: 9, Ended: mark(rules.Released)}, driver.Done, driver.Lost},
+		{"released, and others completed", rules.State{LastFence: 9, Ended: mark(rules.Released), Closed: closed}, driver.Done, driver.Lost},
+		{"expired", rules.State{LastFence: 9, Ended: mark(rules.Expired)}, driver.Lost, driver.Lost},
+		{"revoked", rules.State{LastFence: 9, Ended: mark(rules.Revoked)}, driver.Lost, driver.Lost},
+		{"completed", rules.State{LastFence: fence, Ended: mark(rules.Completed), Closed: closed}, driver.Lost, driver.Done},
+		{"resolved with effect", rules.State{LastFence: fence, Ended: mark(rules.Released), Closed: closed}, driver.Lost, driver.Done},
+		{"nothing is known but the fence", rules.State{LastFence: fence}, driver.Done, driver.Lost},
+		{"nothing is known", rules.State{LastFence: 9}, driver.Lost, driver.Lost},
+		{"another was released", rules.State{LastFence: 9, Ended: []rules.Ended{{Owner: "b", Fence: 9}}}, driver.Lost, driver.Lost},
+		{"others completed", rules.State{LastFence: 9, Closed: closed}, driver.Lost, driver.Lost},
+	} {
+		for effect, want := range map[bool]driver.Outcome{false: c.without, true: c.with} {
+			t.Run(fmt.Sprint(c.what, ", effect ", effect), func(t *testing.T) {
+				k := newKey(t)
+				k.State = c.state
+				k.unchanged(want, between(1, 1), driver.Request{Kind: driver.Resolve, Fence: fence, Effect: effect, TTL: time.Minute})
+			})
+		}
+	}
+}
+
+// A key without a result is in its cooldown. The caller may use the memory of the result again.
+func TestResult(t *testing.T) {
+	for result, want := range map[string]driver.State{"": driver.Cooldown, "r": driver.Completed} {
+		k := newKey(t)
+		r := by(driver.Complete, "a", k.granted(between(0, 0), acquire("a")).Fence)
+		r.Result = []byte(result)
+		k.wants(driver.Done, between(1, 1), r)
+		status := k.do(between(1, 1), driver.Request{Kind: driver.Inspect}).Status
+		assert.Equal(t, want, status.State)
+		copy(r.Result, "x")
+		assert.Equal(t, result, string(k.Closed.Result))
+	}
+}
+
+// Two decisions on one state do not see each other's slices.
+func TestDecisionsShareNoMemory(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(between(0, 0), acquire("a"))
+	k.wants(driver.Refused, between(0, 0), acquire("b"))
+	k.Queue = append(make([]rules.Waiter, 0, 8), k.Queue...)
+	k.Ended = append(make([]rules.Ended, 0, 8), k.Ended...)
+	c, _, _, _ := k.Decide(k.State, between(0, 0), acquire("c"))
+	k.Decide(k.State, between(0, 0), acquire("d"))
+	assert.Equal(t, driver.Owner("c"), c.Queue[1].Owner)
+	released, _, _, _ := k.Decide(k.State, between(0, 0), by(driver.Release, "a", a.Fence))
+	k.Decide(k.State, between(0, 0), by(driver.Abandon, "b", 0))
+	assert.Equal(t, driver.Owner("a"), released.Ended[0].Owner)
 }
 
 // An extension names the fence of the hand-over.
