@@ -273,7 +273,7 @@ func (d *decision) acquire() driver.Answer {
 			h.HandedOver, h.Since, h.TTL, h.Text = false, d.clock.Late, max(d.TTL, h.TTL), d.Request.Holder
 			d.setLive(i, h)
 			a := d.granted(h)
-			a.TTL = min(a.TTL, d.TTL)
+			a.TTL = d.TTL
 			return a
 		case d.live(h):
 			d.rest(OnStamp)
@@ -375,7 +375,7 @@ func (d *decision) abandon() driver.Answer {
 		d.end(i, Released)
 	default:
 		d.remember(Ended{Owner: d.Owner, How: Released})
-		d.leaveQueue(place)
+		d.Queue = without(d.Queue, place)
 	}
 	if i >= 0 || place == 0 {
 		d.handOver()
@@ -397,7 +397,7 @@ func (d *decision) leave() driver.Answer {
 		d.rest(OnFreshRead)
 		return driver.Answer{Outcome: driver.Done}
 	}
-	d.leaveQueue(place)
+	d.Queue, d.changed = without(d.Queue, place), true
 	if place == 0 {
 		d.handOver()
 	}

@@ -110,7 +110,7 @@ func (d *decision) roomSince(most int, before []Waiter) (since time.Time, ever b
 	for { // the lease that ends first goes first, until there is room
 		room, in, next := most, 0, time.Time{}
 		for _, h := range d.Holders {
-			if end := h.End(); !ever || end.After(since) {
+			if end := h.End(); end.After(since) {
 				if in == 0 || end.Before(next) {
 					next = end
 				}
@@ -167,7 +167,7 @@ func (d *decision) grant(h Holder) Holder {
 
 // handOver makes the first in the queue a holder for one turn, as long as there is room.
 func (d *decision) handOver() {
-	for len(d.Queue) > 0 && !d.closed() && !d.inDoubt() {
+	for len(d.Queue) > 0 && !d.inDoubt() {
 		first := d.Queue[0]
 		if wait, _ := d.wait(first.MaxHolders, nil); wait > 0 {
 			return
@@ -201,7 +201,7 @@ func (d *decision) end(i int, how How) {
 	h := d.Holders[i]
 	d.remember(Ended{h.Owner, h.Fence, how})
 	d.Queue = without(d.Queue, d.place(h.Owner))
-	d.Holders, d.changed = without(d.Holders, i), true
+	d.Holders = without(d.Holders, i)
 }
 
 // close ends a lease and the queue. All who wait learn the result when they ask; who is parked has
@@ -220,8 +220,7 @@ func (d *decision) close(i int, how How) {
 // remember adds a mark.
 func (d *decision) remember(m Ended) {
 	last := d.Ended[max(0, len(d.Ended)-d.Marks+1):]
-	d.Ended = append(append(make([]Ended, 0, len(last)+1), last...), m)
-	d.changed = true
+	d.Ended, d.changed = append(slices.Clip(last), m), true
 }
 
 func (d *decision) mark(owner driver.Owner) *Ended {
@@ -233,13 +232,6 @@ func (d *decision) mark(owner driver.Owner) *Ended {
 
 func (d *decision) markOf(fence driver.Fence, how How) bool {
 	return slices.ContainsFunc(d.Ended, func(e Ended) bool { return e.Fence == fence && e.How == how })
-}
-
-// leaveQueue ends a place.
-func (d *decision) leaveQueue(i int) {
-	if i >= 0 {
-		d.Queue, d.changed = without(d.Queue, i), true
-	}
 }
 
 func without[T any](s []T, i int) []T {
@@ -269,7 +261,6 @@ func (d *decision) status() driver.Status {
 			s.State = driver.Completed
 		}
 	case len(s.Holders) > 0:
-		s.State = driver.Reserved
 		for _, h := range s.Holders { // the holder is the last of those who are in the state of the key
 			if s.Remaining = max(s.Remaining, h.Remaining); h.State >= s.State {
 				s.State, s.Holder = h.State, h.Text
