@@ -459,6 +459,7 @@ func TestRefusedAroundTheEnd(t *testing.T) {
 	k := newKey(t)
 	k.granted(between(0, 0), acquire("a"))
 	k.wants(driver.Refused, between(1, 1), acquire("b"))
+	assert.Equal(t, 1, k.unchanged(driver.Refused, between(1, 1), acquire("b")).Position, "an owner has one place")
 	for _, c := range []struct {
 		at     time.Time
 		state  driver.State
