@@ -188,13 +188,11 @@ func TestListReadsNoResult(t *testing.T) {
 	}), fakeEndpoint, 0), 0, dynamostore.Options{})
 	require.NoError(t, store.Complete(t.Context(), held(t, store), []byte("result"), time.Minute))
 	service.SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
-	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
-		require.Equal(t, 1, p.Damaged)
-		require.Equal(t, []string{"damaged"}, p.DamagedNames)
-		require.Len(t, p.Keys, 1)
-		require.Equal(t, lockstore.Completed, p.Keys[0].State)
-		return nil
-	}))
+	all := list(t, store, "")
+	require.Equal(t, 1, all.Damaged)
+	require.Equal(t, []string{"damaged"}, all.DamagedNames)
+	require.Len(t, all.Keys, 1)
+	require.Equal(t, lockstore.Completed, all.Keys[0].State)
 	require.Len(t, scans, 1)
 	require.Contains(t, scans[0], "ProjectionExpression")
 	require.NotContains(t, scans[0], "kept")

@@ -190,6 +190,18 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	}
 }
 
+// list is what all pages of a listing show.
+func list(t testing.TB, s *dynamostore.Store, prefix string) (all lockstore.Page) {
+	t.Helper()
+	require.NoError(t, s.List(t.Context(), prefix, func(p lockstore.Page) error {
+		all.Keys = append(all.Keys, p.Keys...)
+		all.Damaged += p.Damaged
+		all.DamagedNames = append(all.DamagedNames, p.DamagedNames...)
+		return nil
+	}))
+	return all
+}
+
 // keepOwner makes the owner that released the owner of the row again, so that a damaged
 // end is the end of a lease.
 func keepOwner(row item) {

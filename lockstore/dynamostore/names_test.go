@@ -59,11 +59,9 @@ func testApp(t *testing.T, client *dynamodb.Client) {
 	require.NoError(t, err)
 	// An item beside a lock's row, with the name of a lock's attribute.
 	require.NoError(t, transact(ctx, client, addsOne(appTable, item{"PK": s(appNames.Prefix + "transaction"), "SK": s(profile)}, "fence")))
-	require.NoError(t, store.List(ctx, "transaction", func(p lockstore.Page) error {
-		require.Len(t, p.Keys, 1)
-		require.Zero(t, p.Damaged)
-		return nil
-	}))
+	all := list(t, store, "transaction")
+	require.Len(t, all.Keys, 1)
+	require.Zero(t, all.Damaged)
 	still := func() error {
 		return transact(ctx, client, addsOne(appTable, item{"PK": s("user#1"), "SK": s(profile)}, "logins"), store.StillHeld("transaction", lease.Fence))
 	}
@@ -223,11 +221,9 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 					require.False(t, asks.IsStale(err, lease.Fence), what)
 					require.Equal(t, before, service.Row(table, key), what)
 				}
-				require.NoError(t, asks.List(t.Context(), "", func(p lockstore.Page) error {
-					require.Equal(t, 1, p.Damaged)
-					require.Empty(t, p.Keys)
-					return nil
-				}))
+				all := list(t, asks, "")
+				require.Equal(t, 1, all.Damaged)
+				require.Empty(t, all.Keys)
 			})
 		}
 	}

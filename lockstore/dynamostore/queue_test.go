@@ -323,15 +323,18 @@ func TestNameOfAnAddress(t *testing.T) {
 func TestAddressWhoseReplyIsLost(t *testing.T) {
 	bubble(t, "F23", func(t *testing.T) {
 		service := fakedynamo.New(table)
-		service.Fault = on(fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}, 1, 3)
-		p := newStore(t, service, 0, dynamostore.Options{}).Driver().(driver.Parker)
+		service.Fault = on(fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}, 1, 4)
+		s := newStore(t, service, 0, dynamostore.Options{})
+		p := s.Driver().(driver.Parker)
 		require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.Secret("token"), time.Hour))
+		require.Zero(t, list(t, s, ""), "the row of an address is neither a lock nor damaged")
 		_, err := p.TakeAddress(t.Context(), key, "a")
 		require.True(t, isUnknown(err), "%v", err)
 		require.NotContains(t, err.Error(), "token")
 		address, err := p.TakeAddress(t.Context(), key, "a")
 		require.NoError(t, err)
 		require.Empty(t, address)
+		require.Zero(t, list(t, s, ""), "nor is it when the address is taken")
 	})
 }
 
