@@ -206,6 +206,20 @@ func TestRefusedSignature(t *testing.T) {
 	}
 }
 
+// The store never corrects a clock that is right, however slow the replies are.
+func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+			return fakedynamo.Fault{In: time.Duration(r.N%7) * 300 * time.Millisecond, Out: time.Duration(r.N%5) * 450 * time.Millisecond}
+		}
+		for range 50 {
+			require.NoError(t, s.Release(t.Context(), held(t, s)))
+			require.Zero(t, s.Correction())
+		}
+	})
+}
+
 // TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ (F16 F73). They count their
 // trust from before their requests (F29 M20), and the time of the service has whole seconds (M03). The network is
 // slow, loses requests and replies, and delivers late duplicates. No two clients may

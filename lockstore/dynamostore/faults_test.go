@@ -67,10 +67,35 @@ func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo
 	}
 }
 
-// The SDK sends an acquire again, inside one call, when the reply was lost. The row then shows that the first request
-// was applied, and the clock is far ahead.
+// The SDK sends a request again, inside one call, when replies were lost. The row then shows that the first request was
+// applied.
 func TestLostReplyInsideOneCall(t *testing.T) {
-	bubble(t, "F23 F15", func(t *testing.T) {
+	bubble(t, "F23 F24 F25 each request", func(t *testing.T) {
+		service, s := newFake(t)
+		lost := func(err error) { // and so are the next two replies
+			t.Helper()
+			require.NoError(t, err)
+			service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, service.Requests()+1, service.Requests()+2)
+		}
+		lost(nil)
+		lease, err := s.Acquire(t.Context(), request(time.Second))
+		lost(err)
+		require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"), "one fence step")
+		_, err = s.Renew(t.Context(), lease, time.Second)
+		lost(err)
+		lost(s.MarkStarted(t.Context(), lease))
+		_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
+		lost(err)
+		pass(time.Minute)
+		lost(s.ResolveNoEffect(t.Context(), key, lease.Fence))
+		lease, err = s.Acquire(t.Context(), request(time.Minute))
+		lost(err)
+		lost(s.Release(t.Context(), lease))
+		lease, err = s.Acquire(t.Context(), request(time.Minute))
+		lost(err)
+		lost(s.Complete(t.Context(), lease, []byte("result"), time.Minute))
+	})
+	bubble(t, "F23 F15 an acquire with a clock far ahead", func(t *testing.T) {
 		service := fakedynamo.New(table)
 		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
 		lease := held(t, newStore(t, service, 10*time.Minute, dynamostore.Options{}))
@@ -78,6 +103,41 @@ func TestLostReplyInsideOneCall(t *testing.T) {
 		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
 		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(), "the old fence is not known, and no smaller fence is safe")
 	})
+}
+
+// The reply to the end of a lease is lost, and another owner has had the key when the SDK sends the request again. The
+// row remembers that owner. ErrLost would say that the lease was lost before the request.
+func TestEndWhoseReplyIsLost(t *testing.T) {
+	for _, method := range []string{"Release", "Complete", "ResolveEffect", "ResolveNoEffect"} {
+		bubble(t, "F25 "+method, func(t *testing.T) {
+			service, s := newFake(t)
+			lease := held(t, s)
+			if strings.HasPrefix(method, "Resolve") {
+				require.NoError(t, s.MarkStarted(t.Context(), lease))
+				pass(2 * time.Minute)
+			}
+			writes := 0
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if r.Action != "UpdateItem" {
+					return f
+				}
+				switch writes++; writes {
+				case 1:
+					f.LoseReply = errReset
+				case 2:
+					service.Fault = nil
+					pass(time.Minute) // a result is over
+					other := newStore(t, service, 0, dynamostore.Options{})
+					require.NoError(t, other.Release(t.Context(), held(t, other)))
+				}
+				return f
+			}
+			err := methods(s, lease)[method](t.Context())
+			require.True(t, isUnknown(err), "%v", err)
+			require.Nil(t, service.Fault)
+			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost, "in this call no reply was lost")
+		})
+	}
 }
 
 // The first attempt revokes one of several leases, and its reply is lost. Before the second attempt arrives,
