@@ -113,20 +113,22 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 	}
 }
 
-// Before the last write of a request a request of another process changes the queue. The reader that is the first then
+// Before a write of a request a request of another process changes the queue. The reader that is the first then
 // has the key, or its next read hands it the key.
 func TestQueueChangesDuringARequest(t *testing.T) {
 	for _, c := range []struct {
 		holders         int
 		asks, meanwhile string
+		write           int // before which of its writes
 	}{
-		{1, "release", "leave"},
-		{2, "release", "leave"},
-		{3, "leave", "join"},
-		{3, "abandon", "join"},
-		{lockstore.MaxHolders, "join", "leave"},
+		{1, "release", "leave", 1},
+		{1, "release", "leave", 2}, // the first one shows that somebody waits
+		{2, "release", "leave", 1},
+		{3, "leave", "join", 1},
+		{3, "abandon", "join", 1},
+		{lockstore.MaxHolders, "join", "leave", 1},
 	} {
-		bubble(t, fmt.Sprintf("F57 %s, meanwhile %s, of a key for %d", c.asks, c.meanwhile, c.holders), func(t *testing.T) {
+		bubble(t, fmt.Sprintf("F57 %s, before its write %d %s, of a key for %d", c.asks, c.write, c.meanwhile, c.holders), func(t *testing.T) {
 			service, s := newFake(t)
 			other := newStore(t, service, 0, dynamostore.Options{})
 			reader := request(time.Minute)
@@ -151,10 +153,14 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 				},
 			}
 			if c.asks == "release" {
+				reader.MaxHolders = 1
 				require.NoError(t, ask["join"](other))
 			}
 			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.Action == "UpdateItem" {
+				if r.Action != "UpdateItem" {
+					return f
+				}
+				if c.write--; c.write == 0 {
 					service.Fault = nil
 					require.NoError(t, ask[c.meanwhile](other))
 				}
