@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,10 +41,11 @@ type rows interface {
 	put(t testing.TB, key string, row item) // nil deletes
 }
 
-// wire is the transport between a store and DynamoDB. It counts requests and can lose
+// wire is the transport between a store and DynamoDB. It counts requests, looks at each of them and can lose
 // replies.
 type wire struct {
 	t        testing.TB
+	opt      dynamostore.Options
 	next     http.RoundTripper
 	requests atomic.Int64
 	lost     atomic.Bool
@@ -58,10 +60,18 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if n == 0 {
 		w.inside()
 	}
-	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
-		if body := bodyOf(w.t, r); !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
-			w.t.Errorf("F50 a write that does not require the time to live: %s", body)
-		}
+	body := bodyOf(w.t, r)
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") && !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
+		w.t.Errorf("F50 a write that does not require the time to live: %s", body)
+	}
+	var in struct {
+		Key map[string]struct{ S string }
+	}
+	if err := json.Unmarshal(body, &in); err != nil {
+		w.t.Errorf("%v: %s", err, body)
+	}
+	if name := in.Key[cmp.Or(w.opt.Key, "key")].S; in.Key != nil && !strings.HasPrefix(name, w.opt.Prefix) {
+		w.t.Errorf("a permission with dynamodb:LeadingKeys would refuse the key %q", name)
 	}
 	resp, err := w.next.RoundTrip(r)
 	if err == nil && (w.lost.Load() || n == 1 && w.cut) {
@@ -112,7 +122,7 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 }
 
 func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, table string, opt dynamostore.Options) storetest.Harness {
-	w := &wire{t: t, next: next}
+	w := &wire{t: t, opt: opt, next: next}
 	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
@@ -190,8 +200,8 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	}
 }
 
-// list is what all pages of a listing show.
-func list(t testing.TB, s *dynamostore.Store, prefix string) (all lockstore.Page) {
+// listed is what all pages of a listing show.
+func listed(t testing.TB, s *dynamostore.Store, prefix string) (all lockstore.Page) {
 	t.Helper()
 	require.NoError(t, s.List(t.Context(), prefix, func(p lockstore.Page) error {
 		all.Keys = append(all.Keys, p.Keys...)
