@@ -73,7 +73,7 @@ func (c ownSender) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...
 // whatever the last error is.
 func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 	for _, takes := range []bool{false, true} {
-		bubble(t, fmt.Sprint("F22 F25 F77 takes options ", takes), func(t *testing.T) {
+		bubble(t, fmt.Sprint("F22 F77 takes options ", takes), func(t *testing.T) {
 			service := fakedynamo.New(table)
 			s := newStoreOver(t, ownSender{dynamostore.ClientOver(service, fakeEndpoint, 0), takes}, 0, dynamostore.Options{})
 			service.Fault = afterALostReply(throttled)
@@ -119,7 +119,12 @@ func (h hangsOnSecondRead) DescribeTable(context.Context, *dynamodb.DescribeTabl
 // nothing was sent only if that is true.
 func TestCallsEndWithTheirContext(t *testing.T) {
 	const within = 50 * time.Millisecond
-	for name, unsent := range map[string]bool{"a transport that hangs": false, "a client whose attempts are not counted": false, "a second read that hangs": false, "before the request is sent": true} {
+	for name, unsent := range map[string]bool{
+		"a transport that hangs":                  false,
+		"a client whose attempts are not counted": false,
+		"a second read that hangs":                false,
+		"before the request is sent":              true,
+	} {
 		bubble(t, "F28 "+name, func(t *testing.T) {
 			n := &hangs{until: make(chan struct{})}
 			sdk := dynamostore.ClientOver(n, fakeEndpoint, 0)

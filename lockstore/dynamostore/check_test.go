@@ -105,7 +105,7 @@ func TestCheckErrors(t *testing.T) {
 	require.ErrorIs(t, err, errors.ErrUnsupported)
 
 	service, s := newFake(t)
-	service.Fault = from(0, refused("AccessDeniedException", ""))
+	service.Fault = always(refused("AccessDeniedException", ""))
 	_, err = s.Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "Check needs dynamodb:DescribeTable")

@@ -100,14 +100,23 @@ func TestCompleteWithAWrongClock(t *testing.T) {
 		offset, d time.Duration
 		requests  int
 	}{
-		{-time.Hour, time.Minute, 2}, {-3 * time.Second, time.Minute, 2}, {0, time.Minute, 1}, {3 * time.Second, time.Minute, 2}, {time.Hour, time.Minute, 2},
-		{-500 * time.Millisecond, 2 * time.Second, 1}, {-501 * time.Millisecond, 2 * time.Second, 2},
+		{-time.Hour, time.Minute, 2},
+		{-3 * time.Second, time.Minute, 2},
+		{0, time.Minute, 1},
+		{3 * time.Second, time.Minute, 2},
+		{time.Hour, time.Minute, 2},
+		{-500 * time.Millisecond, 2 * time.Second, 1},
+		{-501 * time.Millisecond, 2 * time.Second, 2},
 	} {
 		for _, lost := range []bool{false, true} {
 			if lost && c.d < time.Minute {
 				continue // when the second reply comes, the first request may have been sent at any time
 			}
-			bubble(t, fmt.Sprintf("F25 %v for %v, the reply is lost %v", c.offset, c.d, lost), func(t *testing.T) {
+			name := fmt.Sprintf("%v for %v", c.offset, c.d)
+			if lost {
+				name += ", F25 the reply is lost"
+			}
+			bubble(t, name, func(t *testing.T) {
 				service, right := newFake(t)
 				lease := held(t, right)
 				require.NoError(t, newStore(t, service, c.offset, dynamostore.Options{}).MarkStarted(t.Context(), lease))
@@ -188,7 +197,7 @@ func TestListReadsNoResult(t *testing.T) {
 	}), fakeEndpoint, 0), 0, dynamostore.Options{})
 	require.NoError(t, store.Complete(t.Context(), held(t, store), []byte("result"), time.Minute))
 	service.SetRow(table, "damaged", fakedynamo.Item{"fence": {"N": "-1"}})
-	all := list(t, store, "")
+	all := listed(t, store, "")
 	require.Equal(t, 1, all.Damaged)
 	require.Equal(t, []string{"damaged"}, all.DamagedNames)
 	require.Len(t, all.Keys, 1)

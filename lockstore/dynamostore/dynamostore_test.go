@@ -31,7 +31,7 @@ func TestStoreOnTheFake(t *testing.T) {
 	storetest.Run(t, onTheFake, synctest.Test)
 }
 
-// TestRuleBook compares the store with the rule book by more random requests than the suite (F09 F27 M02 M15).
+// TestRuleBook compares the store with the rule book by more random requests than the suite (F09 F27).
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
 // replays one seed.

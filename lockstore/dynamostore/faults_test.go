@@ -57,6 +57,9 @@ func from(first int, fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo
 	}
 }
 
+// always plans the fault for all requests.
+func always(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault { return from(0, fault) }
+
 // afterALostReply loses the reply to the first request, and plans the fault for all later ones.
 func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
 	return func(r fakedynamo.Request) fakedynamo.Fault {
@@ -179,15 +182,18 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 				case before + 3:
 					service.Fault = nil
 					switch c.meanwhile {
+					case "":
 					case "expire":
 						pass(2 * time.Minute)
 					case "abandon":
 						_ = s.Release(t.Context(), lockstore.Lease{Key: key, Owner: leases[0].Owner})
-					case "release", "release both":
+					case "release":
 						_ = s.Release(t.Context(), leases[0])
-					}
-					if c.meanwhile == "release both" {
+					case "release both":
+						_ = s.Release(t.Context(), leases[0])
 						_ = s.Release(t.Context(), leases[1])
+					default:
+						t.Error(c.meanwhile)
 					}
 				}
 				return f
@@ -201,6 +207,8 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 				require.ErrorIs(t, err, lockstore.ErrLost)
 			case unknown:
 				require.True(t, isUnknown(err), "%v", err)
+			default:
+				t.Fatal(c.want)
 			}
 		})
 	}
@@ -320,7 +328,7 @@ func TestErrors(t *testing.T) {
 			require.True(t, isUnknown(err), "%v", err)
 			service.Fault = nil
 			lease := acquired(t, s, req)
-			service.Fault = from(0, tc.fault)
+			service.Fault = always(tc.fault)
 			for method, call := range methods(s, lease) {
 				before := service.Requests()
 				err := call(t.Context())
@@ -387,7 +395,7 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 func TestContextEndsBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
-		service.Fault = from(0, throttled)
+		service.Fault = always(throttled)
 		// Replies take no virtual time, so it ends in a pause between attempts.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 		defer cancel()

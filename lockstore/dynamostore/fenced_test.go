@@ -50,13 +50,13 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	require.Equal(t, int64(old.Fence), number(t, data.get(t, "7"), dynamostore.FenceAttribute))
 
 	require.NoError(t, store.Release(ctx, old))
-	held := lock()
-	require.NoError(t, deposit(ctx, client, "7", "1", held.Fence))
+	lease := lock()
+	require.NoError(t, deposit(ctx, client, "7", "1", lease.Fence))
 
 	t.Run("F12 F07 a stale fence is refused", func(t *testing.T) {
 		err := deposit(ctx, client, "7", "1000", old.Fence)
 		require.True(t, dynamostore.IsStale(err, old.Fence), "%v", err)
-		require.False(t, dynamostore.IsStale(err, held.Fence))
+		require.False(t, dynamostore.IsStale(err, lease.Fence))
 		require.Equal(t, int64(16), number(t, data.get(t, "7"), "balance"))
 	})
 
@@ -91,13 +91,13 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 				require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), fence), "%v", err)
 			}
 		}
-		require.NoError(t, both("fenced/7", held.Fence, holds))
-		err := both("fenced/7", held.Fence, fails)
+		require.NoError(t, both("fenced/7", lease.Fence, holds))
+		err := both("fenced/7", lease.Fence, fails)
 		require.Error(t, err)
-		require.False(t, store.IsStale(err, held.Fence), "the caller's own condition: %v", err)
+		require.False(t, store.IsStale(err, lease.Fence), "the caller's own condition: %v", err)
 		stale(old.Fence)
-		require.NoError(t, store.Release(ctx, held))
-		stale(held.Fence)
+		require.NoError(t, store.Release(ctx, lease))
+		stale(lease.Fence)
 		revoked := lock()
 		for _, now := range []bool{false, true} {
 			_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: "fenced/7", Fence: revoked.Fence, OpenAtOnce: now})
@@ -109,11 +109,11 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		stale(completed.Fence)
 		require.Equal(t, int64(1), number(t, data.get(t, "8"), "balance"))
 
-		err = both("fenced/never", held.Fence, holds)
+		err = both("fenced/never", lease.Fence, holds)
 		var cancelled *types.TransactionCanceledException
 		require.ErrorAs(t, err, &cancelled)
 		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
-		require.False(t, store.IsStale(err, held.Fence), "a key without a row: the error does not say whose condition failed")
+		require.False(t, store.IsStale(err, lease.Fence), "a key without a row: the error does not say whose condition failed")
 	})
 	t.Run("the caller's own condition is not stale", func(t *testing.T) {
 		_, err := client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
@@ -121,10 +121,10 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 			UpdateExpression: aws.String("SET closed = :one"), ExpressionAttributeValues: item{":one": n("1")},
 		})
 		require.NoError(t, err)
-		err = deposit(ctx, client, "7", "1", held.Fence)
+		err = deposit(ctx, client, "7", "1", lease.Fence)
 		var refusal *types.ConditionalCheckFailedException
 		require.ErrorAs(t, err, &refusal)
-		require.False(t, dynamostore.IsStale(err, held.Fence))
+		require.False(t, dynamostore.IsStale(err, lease.Fence))
 	})
 }
 

@@ -25,7 +25,7 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 			req := join(t, s)
 			require.NoError(t, s.Release(t.Context(), lease))
 			pass(time.Second) // a part of the turn is over
-			service.Fault = from(0, fakedynamo.Fault{Out: slow})
+			service.Fault = always(fakedynamo.Fault{Out: slow})
 			began := time.Now()
 			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
 			require.NoError(t, err)
@@ -233,7 +233,7 @@ func TestAwaitTurnThatCannotRead(t *testing.T) {
 		service, s := newFake(t)
 		held(t, s)
 		req := join(t, s)
-		service.Fault = from(0, refused("AccessDeniedException", ""))
+		service.Fault = always(refused("AccessDeniedException", ""))
 		for range 10 {
 			began := time.Now()
 			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})

@@ -119,7 +119,9 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 // How often a waiting owner reads the row, with the shortest pauses and with the longest.
 func TestPausesOfAwaitTurn(t *testing.T) {
 	for place, first := range map[int]time.Duration{ // the longest pause at first; after a minute it is half a Turn
-		1: 5 * time.Millisecond, 3: 55 * time.Millisecond, 21: 505 * time.Millisecond,
+		1:  5 * time.Millisecond,
+		3:  55 * time.Millisecond,
+		21: 505 * time.Millisecond,
 	} {
 		for _, longest := range []bool{false, true} {
 			bubble(t, fmt.Sprint("place ", place, " longest ", longest), func(t *testing.T) {
@@ -180,47 +182,66 @@ func TestPlaceByAWriteOfItsOwn(t *testing.T) {
 	for n := range 65 {
 		full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
 	}
-	const queueFull, granted, abandoned, slow, hangs = "F57 the queue is full", "F26 a copy of the acquire was granted the key", "F26 the acquire was abandoned", "F31 it is throttled", "F28 it hangs"
-	for name, fault := range map[string]fakedynamo.Fault{queueFull: {}, granted: {}, abandoned: {}, slow: throttled, hangs: {In: time.Hour}} {
+	type value = fakedynamo.Value
+	stillHeld := func(t *testing.T, _ lockstore.Lease, err error) {
+		answer, ok := errors.AsType[*lockstore.Refused](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, lockstore.Held, answer.State)
+		require.Zero(t, answer.QueuePosition)
+	}
+	for name, c := range map[string]struct {
+		change   func(row fakedynamo.Item, me value)
+		fault    fakedynamo.Fault
+		requests int // 0 is not known
+		check    func(t *testing.T, lease lockstore.Lease, err error)
+	}{
+		"F57 the queue is full": {
+			change:   func(row fakedynamo.Item, _ value) { row["queue"] = value{"L": full} },
+			requests: 2, check: stillHeld,
+		},
+		"F26 a copy of the acquire was granted the key": {
+			change:   func(row fakedynamo.Item, me value) { row["owner"], row["fence"] = me, value{"N": "7"} },
+			requests: 3,
+			check: func(t *testing.T, lease lockstore.Lease, err error) {
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Fence(7), lease.Fence)
+			},
+		},
+		"F26 the acquire was abandoned": {
+			change:   func(row fakedynamo.Item, me value) { row["released"] = me },
+			requests: 2,
+			check:    func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) },
+		},
+		"F31 it is throttled": {fault: throttled, check: stillHeld},
+		"F28 it hangs": {fault: fakedynamo.Fault{In: time.Hour}, check: func(t *testing.T, _ lockstore.Lease, err error) {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.True(t, isUnknown(err), "%v", err)
+		}},
+	} {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
 			require.NoError(t, s.MarkStarted(t.Context(), held(t, s)))
 			req := request(time.Minute)
 			req.JoinQueue = true
-			me := fakedynamo.Value{"S": string(req.Owner)}
 			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
 				if r.N < 4 {
 					return f
 				}
-				row := service.Row(table, key)
-				switch name {
-				case queueFull:
-					row["queue"] = fakedynamo.Value{"L": full}
-				case granted:
-					row["owner"], row["fence"] = me, fakedynamo.Value{"N": "7"}
-				case abandoned:
-					row["released"] = me
+				if c.change != nil {
+					row := service.Row(table, key)
+					c.change(row, value{"S": string(req.Owner)})
+					service.SetRow(table, key, row)
 				}
-				service.SetRow(table, key, row)
-				return fault
+				return c.fault
 			}
+			before := service.Requests()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			lease, err := s.Acquire(ctx, req)
 			service.Wait()
-			switch name {
-			case granted:
-				require.NoError(t, err)
-				require.Equal(t, lockstore.Fence(7), lease.Fence)
-			case abandoned:
-				require.ErrorIs(t, err, lockstore.ErrLost)
-			case hangs:
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.True(t, isUnknown(err), "%v", err)
-			default:
-				refused, ok := errors.AsType[*lockstore.Refused](err)
-				require.True(t, ok, "%v", err)
-				require.Zero(t, refused.QueuePosition)
+			c.check(t, lease, err)
+			if c.requests > 0 {
+				require.Equal(t, c.requests, service.Requests()-before)
 			}
 		})
 	}
@@ -327,14 +348,14 @@ func TestAddressWhoseReplyIsLost(t *testing.T) {
 		s := newStore(t, service, 0, dynamostore.Options{})
 		p := s.Driver().(driver.Parker)
 		require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.Secret("token"), time.Hour))
-		require.Zero(t, list(t, s, ""), "the row of an address is neither a lock nor damaged")
+		require.Zero(t, listed(t, s, ""), "the row of an address is neither a lock nor damaged")
 		_, err := p.TakeAddress(t.Context(), key, "a")
 		require.True(t, isUnknown(err), "%v", err)
 		require.NotContains(t, err.Error(), "token")
 		address, err := p.TakeAddress(t.Context(), key, "a")
 		require.NoError(t, err)
 		require.Empty(t, address)
-		require.Zero(t, list(t, s, ""), "nor is it when the address is taken")
+		require.Zero(t, listed(t, s, ""), "nor is it when the address is taken")
 	})
 }
 
