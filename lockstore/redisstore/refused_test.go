@@ -379,9 +379,11 @@ func TestErrorOfAForeignValue(t *testing.T) {
 	s := openStore(t, "redis://"+testservers.Redis(t))
 	require.NoError(t, driverOf(s).client.RPush(t.Context(), DefaultPrefix+"list", "a").Err())
 	require.NoError(t, driverOf(s).client.Set(t.Context(), DefaultPrefix+"text", "a", 0).Err())
+	require.NoError(t, driverOf(s).client.Set(t.Context(), DefaultPrefix+"empty", "", 0).Err())
 	for key, says := range map[string]string{
-		"list": "the value is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
-		"text": "the value is not a lock of this store, or it is damaged: lock entry is foreign or corrupt",
+		"list":  "the value is not a lock: lock entry is foreign or corrupt: WRONGTYPE Operation against a key holding the wrong kind of value",
+		"text":  "the value is not a lock of this store, or it is damaged: lock entry is foreign or corrupt",
+		"empty": "the value is not a lock of this store, or it is damaged: lock entry is foreign or corrupt",
 	} {
 		_, err := s.Inspect(t.Context(), key)
 		require.ErrorContains(t, err, `redisstore: key "`+key+`": `+says, "F53")
