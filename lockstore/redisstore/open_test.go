@@ -39,6 +39,23 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, []string{"lambdalock:account/7"}, keys(3))
 }
 
+// Two locks are the same if prefix + key is the same text.
+func TestPrefixAndKey(t *testing.T) {
+	_, client, _ := fuzzStore(t)
+	store := func(prefix string) *lockstore.Store {
+		s, err := New(client, Options{Prefix: prefix})
+		require.NoError(t, err)
+		return s
+	}
+	acquire(t, store("shop:"), "eu:7")
+	requireHeld(t, store("shop:eu:"), "7")
+	acquire(t, store("shop-eu:"), "7")
+	acquire(t, store("shop:"), "7")
+	acquire(t, store(""), "7")
+	requireHeld(t, store(DefaultPrefix), "7")
+	require.ElementsMatch(t, []string{DefaultPrefix + "7", "shop-eu:7", "shop:7", "shop:eu:7"}, client.Keys(t.Context(), "*").Val(), "M29")
+}
+
 // Open makes no network call: a function's start must not depend on the cache.
 func TestOpenDoesNotConnect(t *testing.T) {
 	for _, url := range []string{"redis://192.0.2.1?plaintext=true", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
