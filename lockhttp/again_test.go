@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
@@ -53,6 +54,27 @@ func TestRepeatedAcquire(t *testing.T) {
 		<-time.After(30 * time.Second)
 		require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, `{"ttl": 30, "wait": 20}`, idem, "8").StatusCode, "expired")
 		require.Equal(t, http.StatusOK, ask(t, s, "PUT", key, thirty).StatusCode)
+	})
+}
+
+// Of many clients that ask for one key at once, one gets it.
+func TestManyClients(t *testing.T) {
+	t.Run("F57 a thousand ask at once", func(t *testing.T) {
+		s, gate, statuses := newWorld(t).Service, make(chan struct{}), make(chan int, 1000)
+		for range cap(statuses) {
+			go func() {
+				<-gate
+				answer, err := s.Handle(t.Context(), request(cron, "PUT", key, thirty))
+				assert.NoError(t, err)
+				statuses <- answer.StatusCode
+			}()
+		}
+		close(gate)
+		count := map[int]int{}
+		for range cap(statuses) {
+			count[<-statuses]++
+		}
+		require.Equal(t, map[int]int{http.StatusOK: 1, http.StatusConflict: cap(statuses) - 1}, count)
 	})
 }
 
