@@ -276,9 +276,20 @@ func (f failing) SendTaskSuccess(context.Context, *sfn.SendTaskSuccessInput, ...
 	return nil, f.err
 }
 
-// A store without parked places answers LockBusy, as one without a free place does. It fails the state: its Retry asks again.
+// A store without parked places, or whose places are taken, answers LockBusy. It fails the state: its Retry asks again.
 func TestWaitsWithoutAPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, "no place left", func(t *testing.T) {
+		h := testHandler(t, memstore.New(nil))
+		_, err := caller{handle: h, name: "holder"}.acquire(t)
+		require.NoError(t, err)
+		for i := range 64 {
+			_, err = caller{handle: h, name: fmt.Sprint(i)}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+			require.NoError(t, err, "place %d", i)
+		}
+		_, err = caller{handle: h, name: "late"}.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+		require.IsType(t, &guard.LockBusy{}, err)
+	})
+	bubble(t, "no parked places", func(t *testing.T) {
 		store := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} })
 		h := testHandler(t, store)
 		_, err := caller{handle: h, name: "one"}.acquire(t)
