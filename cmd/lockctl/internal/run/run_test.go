@@ -165,6 +165,19 @@ func TestBusy(t *testing.T) {
 	assert.Equal(t, 0, next.status(t))
 }
 
+// The command under a lease that an operator revokes is ended, and --wait waits until the key is free.
+func TestRevokeEndsACommand(t *testing.T) {
+	t.Parallel()
+	addr := testservers.Redis(t)
+	p, file := begun(t, addr, `trap 'echo told >> "$1"; exit 1' TERM; echo begun > "$1"; while :; do sleep 0.05; done`, "--ttl", "3", "k")
+	revoke := start(t, addr, "revoke", "--wait", "--fence", strconv.FormatInt(int64(inspect(t, addr, "k").Fence), 10), "k")
+	assert.Equal(t, 0, revoke.status(t), revoke.err.String())
+	assert.Equal(t, exit.No, start(t, addr, "show", "-q", "k").status(t), "--wait has waited")
+	assert.Equal(t, exit.Lost, p.status(t))
+	assert.Contains(t, p.err.String(), "was lost")
+	assert.Equal(t, []string{"begun", "told"}, lines(t, file, 2), "SIGTERM came first")
+}
+
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
