@@ -53,7 +53,7 @@ var mutants = []mutant{
 	{id: "M47", file: "numbers-dynamodb", what: "rows are deleted after half a day", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:01"},
 	{id: "M48", what: "an abandoned acquire leaves a fence ahead of the time", suite: store, testRun: dynamoTest("TestAbandonWithAClockAhead"), says: "one request each"},
 	{id: "M49", file: "numbers-dynamodb", what: "a short renewal that ends too early", suite: store, testRun: dynamoTest("TestEdgeOfARenewal"), says: "requests of a renewal"},
-	{id: "M50", what: "an entry is kept for half an hour after its lease", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_free$"}, says: "kept for 31m0.001s after acquire"},
+	{id: "M50", what: "an entry is kept for half an hour after its lease", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_never_used$"}, says: "kept for 31m0.001s after acquire"},
 	{id: "M51", file: "retention-redis", what: "an entry is kept for half an hour after its cooldown", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_closed$"}, says: "kept for 1h30m0s after abandon"},
 	{id: "M52", file: "retention-redis-2", what: "the mark of an abandoned owner shortens what is kept for another's lease", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_held$"}, says: "kept for 1h0m0s after abandon"},
 	{id: "M53", file: "numbers-redis", what: "a clock that is set back by less than half a second makes a lease longer", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F19_the_clock_is_back_by_1µs$"}, says: "1h0m0.000001s"},
