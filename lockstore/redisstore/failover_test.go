@@ -25,18 +25,19 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		loadScripts(t, s)
 		require.NoError(t, admin.RPush(ctx, DefaultPrefix+"list", "a").Err())
-		keys, before := map[string]string{"list": "of another type", "gone": ""}, map[string]string{}
+		entryOf := map[string]string{"list": "is no entry", "gone": ""}
 		for i, entry := range entries(time.Now()) {
 			key := fmt.Sprint(i)
-			keys[key] = entry
+			entryOf[key] = entry
 			require.NoError(t, admin.Set(ctx, DefaultPrefix+key, entry, time.Hour).Err())
 		}
-		for key := range keys {
+		before := map[string]string{} // as the server stores them
+		for key := range entryOf {
 			before[key] = admin.Dump(ctx, DefaultPrefix+key).Val()
 		}
 
 		require.NoError(t, admin.Do(ctx, nowhere...).Err())
-		for key, entry := range keys {
+		for key, entry := range entryOf {
 			for _, r := range requestsOn(decode(entry)) {
 				_, err := driverOf(s).Do(ctx, key, r)
 				require.ErrorIs(t, err, lockstore.ErrUnavailable, "%+v of %q", r, entry)
@@ -49,7 +50,7 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 		require.NoError(t, storetest.AwaitTurn(ctx, s, "0", lockstore.NewOwner()), "a waiter asks again, and learns it then")
 
 		require.NoError(t, admin.Do(ctx, "REPLICAOF", "NO", "ONE").Err())
-		for key := range keys {
+		for key := range entryOf {
 			_, _ = s.Inspect(ctx, key) // and the proof changes nothing on a primary
 			require.Equal(t, before[key], admin.Dump(ctx, DefaultPrefix+key).Val(), key)
 		}
