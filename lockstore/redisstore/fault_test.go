@@ -98,18 +98,20 @@ func TestServerIsDownForAWhile(t *testing.T) {
 	lines := &printed{}
 	redis.SetLogger(lines)
 	defer logging.Enable()
-	failures := func(s *lockstore.Store) { // F21
-		for range 25 { // more than the client has connections
-			_, err := s.Acquire(t.Context(), newRequest("k"))
-			requireUnavailable(t, err, "connection refused")
-		}
+	failures := func(name string, s *lockstore.Store) {
+		t.Run("F21 "+name, func(t *testing.T) {
+			for range 25 { // more than the client has connections
+				_, err := s.Acquire(t.Context(), newRequest("k"))
+				requireUnavailable(t, err, "connection refused")
+			}
+		})
 	}
 	server := testservers.Start(t, testservers.RedisServer)
 	s := openStore(t, "redis://"+server.Addr)
 	lockUnlock(t, s)
 	server.Kill()
-	failures(s)
-	failures(openStore(t, "redis://"+closedPort+"?cluster=true"))
+	failures("down", s)
+	failures("down, cluster", openStore(t, "redis://"+closedPort+"?cluster=true"))
 	server.Restart()
 	acquire(t, s, "k")
 	require.Empty(t, lines.all)
