@@ -22,23 +22,25 @@ func made(key string, start, end int) section {
 
 func TestMarkOverlaps(t *testing.T) {
 	for name, c := range map[string]struct {
-		holders, most int
-		spans         [][2]int // milliseconds, sorted by start
-		marked        []bool
+		holders int      // who may be at work at once
+		spans   [][2]int // milliseconds, sorted by start
+		most    int      // at once
+		marked  []bool
 	}{
-		"none":                   {1, 0, nil, nil},
-		"one":                    {1, 1, [][2]int{{0, 10}}, []bool{false}},
-		"one after another":      {1, 1, [][2]int{{0, 10}, {10, 20}, {25, 30}}, []bool{false, false, false}},
-		"two at once":            {1, 2, [][2]int{{0, 10}, {9, 20}, {20, 30}}, []bool{true, true, false}},
-		"a chain":                {1, 2, [][2]int{{0, 10}, {5, 15}, {12, 20}}, []bool{true, true, true}},
-		"inside a long one":      {1, 2, [][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, []bool{true, true, true, false}},
-		"the same start":         {1, 2, [][2]int{{0, 10}, {0, 10}}, []bool{true, true}},
-		"a long one ends last":   {1, 2, [][2]int{{0, 50}, {10, 20}, {45, 60}}, []bool{true, true, true}},
-		"nothing of a long past": {1, 2, [][2]int{{0, 50}, {10, 20}, {60, 70}}, []bool{true, true, false}},
-		"two of two":             {2, 2, [][2]int{{0, 10}, {5, 15}, {10, 20}}, []bool{false, false, false}},
-		"three":                  {2, 3, [][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, []bool{true, true, true, false}},
-		"the first is no more":   {2, 3, [][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, []bool{false, true, true, true}},
-		"three, one in another":  {2, 3, [][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, []bool{true, true, true, false}},
+		"none":                   {holders: 1},
+		"one":                    {holders: 1, spans: [][2]int{{0, 10}}, most: 1, marked: []bool{false}},
+		"one after another":      {holders: 1, spans: [][2]int{{0, 10}, {10, 20}, {25, 30}}, most: 1, marked: []bool{false, false, false}},
+		"two at once":            {holders: 1, spans: [][2]int{{0, 10}, {9, 20}, {20, 30}}, most: 2, marked: []bool{true, true, false}},
+		"a chain":                {holders: 1, spans: [][2]int{{0, 10}, {5, 15}, {12, 20}}, most: 2, marked: []bool{true, true, true}},
+		"inside a long one":      {holders: 1, spans: [][2]int{{0, 100}, {10, 20}, {30, 40}, {100, 110}}, most: 2, marked: []bool{true, true, true, false}},
+		"the same start":         {holders: 1, spans: [][2]int{{0, 10}, {0, 10}}, most: 2, marked: []bool{true, true}},
+		"a long one ends last":   {holders: 1, spans: [][2]int{{0, 50}, {10, 20}, {45, 60}}, most: 2, marked: []bool{true, true, true}},
+		"nothing of a long past": {holders: 1, spans: [][2]int{{0, 50}, {10, 20}, {60, 70}}, most: 2, marked: []bool{true, true, false}},
+		"none of two":            {holders: 2},
+		"two of two":             {holders: 2, spans: [][2]int{{0, 10}, {5, 15}, {10, 20}}, most: 2, marked: []bool{false, false, false}},
+		"three":                  {holders: 2, spans: [][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, most: 3, marked: []bool{true, true, true, false}},
+		"the first is no more":   {holders: 2, spans: [][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, most: 3, marked: []bool{false, true, true, true}},
+		"three, one in another":  {holders: 2, spans: [][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, most: 3, marked: []bool{true, true, true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []section

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,32 @@ func TestTimeline(t *testing.T) {
 	assert.Contains(t, svg, "prefers-color-scheme: dark")
 	assert.Equal(t, 1, strings.Count(svg, "http"), "the namespace is its only address: nothing is loaded")
 	assert.NotContains(t, svg, "NaN")
+}
+
+// A picture has a bar for each section, and no more of them at once than the sections were.
+func TestTimelineOfSeveral(t *testing.T) {
+	p := madeUp("with the lock", [2]int{0, 40}, [2]int{10, 50}, [2]int{20, 60}, [2]int{40, 80}, [2]int{50, 90})
+	p.maxHolders = 3
+	p.finish()
+	bars := regexp.MustCompile(`<rect class="good" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`).FindAllStringSubmatch(timeline("slow", []phase{p}), -1)
+	require.Len(t, bars, 5)
+	number := func(text string) float64 {
+		n, err := strconv.ParseFloat(text, 64)
+		require.NoError(t, err)
+		return n
+	}
+	most := 0
+	for _, at := range bars {
+		now, start := 0, number(at[1])
+		for _, b := range bars {
+			if x := number(b[1]); x <= start && start < x+number(b[2])-0.15 { // both are rounded to 0.1
+				now++
+			}
+		}
+		most = max(most, now)
+	}
+	assert.Equal(t, p.most, most)
+	assert.Equal(t, 3, most)
 }
 
 func TestTimelineShowsFaults(t *testing.T) {
