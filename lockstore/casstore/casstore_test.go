@@ -556,6 +556,28 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 	}
 }
 
+// Two operators revoke a lease. When the second one comes, the lease is over, and a waiter is granted
+// the key before the store knows the time.
+func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &hooked{KV: castest.NewMemory(time.Millisecond)}
+		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
+		require.NoError(t, err)
+		revoke := lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence}
+		_, err = open(t, r).Revoke(t.Context(), revoke)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		r.before = func() error {
+			r.before = nil
+			_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
+			return err
+		}
+		_, err = open(t, r).Revoke(t.Context(), revoke)
+		require.ErrorIs(t, err, lockstore.ErrLost)
+		require.Nil(t, r.before, "somebody wrote meanwhile")
+	})
+}
+
 // The client sends the first write twice, which is a conflict, and a plain read is older than it. The caller would be
 // told that another has the key, and nobody would end its lease.
 func TestOldReadAfterARepeatedWrite(t *testing.T) {
