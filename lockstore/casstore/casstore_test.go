@@ -556,6 +556,24 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 	}
 }
 
+// The first copy of a Revoke opened the key, and another has it. The answer is that of the first copy, with the
+// state of now.
+func TestRepeatedRevokeAndOneOwnerSince(t *testing.T) {
+	m := castest.NewMemory(time.Millisecond)
+	lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	var next lockstore.Lease
+	status, err := open(t, &hooked{KV: m, after: func(casstore.Entry) (casstore.Entry, error) {
+		next, err = open(t, m).Acquire(t.Context(), request(time.Minute))
+		require.NoError(t, err)
+		return casstore.Entry{}, casstore.ErrConflict
+	}}).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: true})
+	require.NoError(t, err)
+	require.Equal(t, lockstore.Held, status.State)
+	require.Len(t, status.Holders, 1)
+	require.Equal(t, next.Fence, status.Holders[0].Fence)
+}
+
 // Two operators revoke a lease. When the second one comes, the lease is over, and a waiter is granted
 // the key before the store knows the time.
 func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
