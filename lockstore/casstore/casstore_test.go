@@ -37,7 +37,6 @@ var kvs = map[string]func(*testing.T) storetest.Harness{
 	"clocks of 1s that differ by 0.2s": onClock(time.Second, time.Second/5),
 	"a service that drops writes":      onDropping,
 	"wake-ups":                         onWaking,
-	"old reads":                        onSession,
 }
 
 func onClock(step, skew time.Duration) func(*testing.T) storetest.Harness {
@@ -450,9 +449,35 @@ func (s *session) Write(ctx context.Context, key string, value []byte, ifVersion
 	return e, err
 }
 
-func onSession(t *testing.T) storetest.Harness {
-	m := castest.NewMemory(time.Millisecond)
-	return castest.Harness(t, &session{Memory: m, seen: map[string]casstore.Entry{}}, casstore.Options{}, m)
+// Only a refusal may rest on an old read. A holder would be told that its lease is lost, and a lease would look free.
+func TestOldReads(t *testing.T) {
+	m := &session{Memory: castest.NewMemory(time.Millisecond), seen: map[string]casstore.Entry{}}
+	reads := func(old casstore.Entry) *lockstore.Store {
+		s := open(t, m)
+		_, err := s.Inspect(t.Context(), "other") // the first read of a process is fresh, for the time
+		require.NoError(t, err)
+		m.seen["k"] = old
+		return s
+	}
+	lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
+	held := m.seen["k"]
+	_, err = reads(casstore.Entry{}).Renew(t.Context(), lease, time.Minute)
+	require.NoError(t, err)
+	status, err := reads(casstore.Entry{}).Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, lockstore.Held, status.State)
+	req := request(time.Minute)
+	req.JoinQueue = true
+	_, err = open(t, m).Acquire(t.Context(), req)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	require.NoError(t, reads(held).Leave(t.Context(), "k", req.Owner))
+	status, err = open(t, m).Inspect(t.Context(), "k")
+	require.NoError(t, err)
+	require.Zero(t, status.Waiting)
+	require.NoError(t, reads(casstore.Entry{}).Release(t.Context(), lease))
+	_, err = open(t, m).Acquire(t.Context(), request(time.Minute))
+	require.NoError(t, err)
 }
 
 // The holder and the first in line do not pause after a conflict.

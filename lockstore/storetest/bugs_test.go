@@ -177,7 +177,8 @@ var plantedBugs = map[string][]string{
 
 	"contention/one of many wins F01 F64": {"M02 never expires", "M19 check then set", "fence is the time alone"},
 
-	"corrupt/a damaged entry, or one of another program, is refused and left alone F53 F54": {"F53 corrupt row is free", "F53 error without the key", "F54 a refused entry is cleared"},
+	"corrupt/a damaged entry is refused and left alone F53":            {"F53 corrupt row is free", "F53 error without the key"},
+	"corrupt/a value of another program is refused and left alone F54": {"F54 a refused entry is cleared"},
 
 	"errors/a call ends with its context F28 F75":                {"F28 call outlives its context", "F28 call that was cut off is unavailable", "F28 call that was cut off is held", "F28 call that was cut off hides its context's error"},
 	"errors/a lost reply is unknown F23 F24 F25 F26 M15 M16 M17": {"M16 unknown as held", "M17 unknown as unavailable", "abandon does nothing", "F25 release again is lost", "M16 unknown as held, by renew", "M17 unknown as unavailable, by renew", "M16 unknown as held, by release", "M17 unknown as unavailable, by release"},

@@ -18,6 +18,21 @@ var contentionCases = []testCase{
 			_, dead := c.take(short)
 			c.expire(short)
 			c.oneWinner(dead)
+
+			_, lease := c.take(long) // requests for a place and a Complete meet
+			errs := make([]error, 6)
+			atOnce(7, func(i int) {
+				if i < 6 {
+					_, errs[i] = c.tryAcquire(queued(lease.Key))
+					return
+				}
+				c.complete(lease, []byte("result"), long)
+			})
+			for _, err := range errs {
+				c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
+			}
+			c.completed(lease.Key, []byte("result"))
+			c.waiting(lease.Key, 0)
 		},
 	},
 }

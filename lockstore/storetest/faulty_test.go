@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,8 +67,20 @@ func TestFaultyPassesTheSuite(t *testing.T) {
 		"F29 slow requests and replies":          {Before: 30 * time.Millisecond, After: 40 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault { return always })
-			storetest.Run(t, func(*testing.T) storetest.Harness { return storetest.Harness{Store: store.Store} }, synctest.Test)
+			storetest.Run(t, func(*testing.T) storetest.Harness {
+				var hangs atomic.Bool
+				store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
+					fault := always
+					if hangs.Load() {
+						fault.After = time.Hour
+					}
+					return fault
+				})
+				return storetest.Harness{Store: store.Store, Hang: func(*testing.T) func() {
+					hangs.Store(true)
+					return func() { hangs.Store(false) }
+				}}
+			}, synctest.Test)
 		})
 	}
 }

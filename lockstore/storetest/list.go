@@ -65,6 +65,16 @@ var listCases = []testCase{
 					c.Errorf("%q is listed with fence %d and %d holders of %d; Inspect says fence %d and %d holders of %d",
 						name, status.Fence, len(status.Holders), status.MaxHolders(), look.Fence, len(look.Holders), look.MaxHolders())
 				}
+				for i, h := range status.Holders[:min(len(status.Holders), len(look.Holders))] {
+					l := look.Holders[i]
+					c.sameHolder(h.HolderInfo, l.HolderInfo)
+					if h.State != l.State || h.Fence != l.Fence || h.Seat != l.Seat || h.MaxHolders != l.MaxHolders || (h.Remaining-l.Remaining).Abs() > time.Minute {
+						c.Errorf("%q is listed with the holder %+v; Inspect says %+v", name, h, l)
+					}
+				}
+				if name == "several" && len(status.Holders) != 3 {
+					c.Errorf("%q is listed with %d holders; want 3", name, len(status.Holders))
+				}
 			}
 			for name, state := range states {
 				if state != lockstore.Free && !seen[name] {

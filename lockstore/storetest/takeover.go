@@ -58,8 +58,8 @@ var takeoverCases = []testCase{
 				}
 				return taken{key: req.Key, until: start + lease.TTL}
 			})
+			c.ShiftClock(c.t, 0)
 			for _, shift := range []time.Duration{-time.Hour, time.Hour, -time.Hour} {
-				c.ShiftClock(c.t, 0)
 				c.ends(1, func(int) taken {
 					_, lease := c.take(long)
 					c.ShiftClock(c.t, shift) // the first request of the wrong clock is the Complete

@@ -252,6 +252,7 @@ func TestUnreachable(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, quiet.Close()) })
 	for what, url := range map[string]string{
+		"F21 refused":                        "zookeeper://" + closedPort,
 		"F21 another kind of server":         "zookeeper://" + answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n"),
 		"F21 no such host":                   "zookeeper://no-such-host.invalid?tls=false",
 		"F21 TLS at a server that is silent": "zookeeper://" + quiet.Addr().String() + "?tls=true",
