@@ -304,8 +304,8 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	if errors.Is(got.err, lockstore.ErrUnavailable) { // nothing was applied
 		orders = orders[len(orders)-1:]
 	}
-	withoutHolders(s, &got.answer)
-	withoutHolders(inside, &other.answer)
+	withoutHolder(s, &got.answer)
+	withoutHolder(inside, &other.answer)
 	before := m.beliefs
 	m.beliefs = nil
 	for _, loose := range []bool{false, true} {
@@ -324,8 +324,8 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 						m.renumber(&d.fences, inside, &wantOther.answer)
 					}
 					m.renumber(&d.fences, s, &want.answer)
-					withoutHolders(s, &want.answer)
-					withoutHolders(inside, &wantOther.answer)
+					withoutHolder(s, &want.answer)
+					withoutHolder(inside, &wantOther.answer)
 					if got.err != nil {
 						want.answer = driver.Answer{}
 					}
@@ -348,14 +348,14 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	return difference, false
 }
 
-// withoutHolders leaves out what a refusal says of the holder, and what a Revoke that was sent again says of the
-// holders: another request may have changed it meanwhile.
-func withoutHolders(s step, a *driver.Answer) {
+// withoutHolder leaves out what a refusal says of the holder, and what a Revoke that was sent again says of the
+// key: another request may have changed it meanwhile.
+func withoutHolder(s step, a *driver.Answer) {
 	switch {
 	case a.Outcome == driver.Refused:
 		a.Status.Holder, a.Status.Remaining = "", 0
 	case s.kind == driver.Revoke && s.again:
-		a.Status.Holder, a.Status.Remaining, a.Status.Holders = "", 0, nil
+		a.Status = driver.Status{}
 	}
 }
 
