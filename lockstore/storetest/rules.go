@@ -266,8 +266,8 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 }
 
 // takeBoth sends a request, and another owner's within the store's call. The answers must be those of the rule
-// book to the one after the other, or the other way round. An acquire may be refused without a place, and a call
-// may end with an unknown outcome.
+// book to the one after the other, or the other way round. An acquire may be refused without a place, and each
+// of the two may end with an unknown outcome.
 func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	for _, owner := range []int{s.owner, inside.owner} { // if a first write has a wrong time, only its reply corrects it
 		if _, err := m.client(owner).Driver().Do(m.t.Context(), m.key, driver.Request{Kind: driver.Inspect}); err != nil {
@@ -284,8 +284,10 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	})
 	got := m.send(s, true)
 	m.slow = max(m.slow, m.elapsed()-m.asked)
-	if err := cmp.Or(other.err, got.err); err != nil && (err == other.err || errors.Is(err, lockstore.ErrRefused) || errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt)) {
-		return err.Error(), false
+	for _, err := range []error{other.err, got.err} {
+		if err != nil && (errors.Is(err, lockstore.ErrRefused) || errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt)) {
+			return err.Error(), false
+		}
 	}
 	orders := [][]step{steps, {inside, s}}
 	if len(steps) == 1 {
@@ -297,6 +299,9 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	}
 	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted) {
 		orders = append(orders, []step{steps[0], inside, steps[0]}) // the answer is that of the repeat
+	}
+	if other.err != nil {
+		orders = append(orders, []step{s})
 	}
 	if got.err != nil {
 		orders = append(orders, steps[1:])
@@ -329,6 +334,9 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 					if got.err != nil {
 						want.answer = driver.Answer{}
 					}
+					if other.err != nil {
+						wantOther.answer = driver.Answer{}
+					}
 					if s.again && len(got.answer.Wake) == 0 {
 						want.answer.Wake = nil // the repeat does not know whom the first one was to wake
 					}
@@ -348,11 +356,11 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	return difference, false
 }
 
-// withoutHolder leaves out what a refusal says of the holder, and what a Revoke that was sent again says of the
-// key: another request may have changed it meanwhile.
+// withoutHolder leaves out what a refusal and a Revoke say of the holder, and what a Revoke that was sent again says
+// of the key: another request may have changed it meanwhile, such as another Revoke of the same lease.
 func withoutHolder(s step, a *driver.Answer) {
 	switch {
-	case a.Outcome == driver.Refused:
+	case a.Outcome == driver.Refused, s.kind == driver.Revoke && !s.again:
 		a.Status.Holder, a.Status.Remaining = "", 0
 	case s.kind == driver.Revoke && s.again:
 		a.Status = driver.Status{}

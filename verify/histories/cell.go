@@ -109,7 +109,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 		last := c.sys.open(r.seed)
 		leaving.Go(func() {
 			<-healed.Done()
-			left := r.lockAgain(last, longTTL+s.limits.Late+time.Second+lockstore.MaxTurns*lockstore.Turn)
+			left := r.lockAgain(last, longTTL+s.limits.Late+time.Second+(lockstore.MaxTurns+1)*lockstore.Turn)
 			mu.Lock()
 			defer mu.Unlock()
 			stuck = append(stuck, left...)
