@@ -284,8 +284,11 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	})
 	got := m.send(s, true)
 	m.slow = max(m.slow, m.elapsed()-m.asked)
+	if errors.Is(other.err, lockstore.ErrUnavailable) {
+		return other.err.Error(), false
+	}
 	for _, err := range []error{other.err, got.err} {
-		if err != nil && (errors.Is(err, lockstore.ErrRefused) || errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt)) {
+		if errors.Is(err, lockstore.ErrRefused) || errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt) {
 			return err.Error(), false
 		}
 	}
@@ -309,8 +312,11 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	if errors.Is(got.err, lockstore.ErrUnavailable) { // nothing was applied
 		orders = orders[len(orders)-1:]
 	}
-	withoutHolder(s, &got.answer)
-	withoutHolder(inside, &other.answer)
+	// A repeat finds another state. Of two Revokes of a lease the store may know of one only.
+	changed := s.again || inside.kind == driver.Revoke
+	otherChanged := inside.again || s.kind == driver.Revoke
+	withoutHolder(s, changed, &got.answer)
+	withoutHolder(inside, otherChanged, &other.answer)
 	before := m.beliefs
 	m.beliefs = nil
 	for _, loose := range []bool{false, true} {
@@ -329,16 +335,13 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 						m.renumber(&d.fences, inside, &wantOther.answer)
 					}
 					m.renumber(&d.fences, s, &want.answer)
-					withoutHolder(s, &want.answer)
-					withoutHolder(inside, &wantOther.answer)
+					withoutHolder(s, changed, &want.answer)
+					withoutHolder(inside, otherChanged, &wantOther.answer)
 					if got.err != nil {
 						want.answer = driver.Answer{}
 					}
 					if other.err != nil {
 						wantOther.answer = driver.Answer{}
-					}
-					if s.again && got.answer.Position == 0 {
-						want.answer.Position = 0 // the first one's place may be there, and is not told
 					}
 					if s.again && len(got.answer.Wake) == 0 {
 						want.answer.Wake = nil // the repeat does not know whom the first one was to wake
@@ -359,13 +362,13 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	return difference, false
 }
 
-// withoutHolder leaves out what a refusal says of the holder, and what a Revoke says of the key: another request may
-// have changed it meanwhile, such as another Revoke of the same lease.
-func withoutHolder(s step, a *driver.Answer) {
+// withoutHolder leaves out what a refusal says of the holder, and what a Revoke says of the key if that may have
+// changed since its first write.
+func withoutHolder(s step, changed bool, a *driver.Answer) {
 	switch {
 	case a.Outcome == driver.Refused:
 		a.Status.Holder, a.Status.Remaining = "", 0
-	case s.kind == driver.Revoke:
+	case s.kind == driver.Revoke && changed:
 		a.Status = driver.Status{}
 	}
 }

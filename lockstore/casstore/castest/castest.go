@@ -131,8 +131,8 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 		LoseReplies: func(*testing.T) func() { return switched(&f.loses) },
 		Hang:        func(*testing.T) func() { return switched(&f.hangs) },
 		Inside: func(n int, lost bool, do func()) {
-			f.until.Store(int32(n))
-			f.inside, f.echoes = do, lost
+			f.left.Store(int32(n))
+			f.inside, f.twice = do, lost
 		},
 	}
 }
@@ -171,19 +171,19 @@ type faulty struct {
 	t            *testing.T
 	requests     atomic.Int32
 	loses, hangs atomic.Bool
-	until        atomic.Int32 // which request from now on is the one before which inside is called
+	left         atomic.Int32 // requests until inside is called, which is just before the last of them; below 1 never
 	inside       func()
-	echoes       bool // that request is the one before it, which the client sends again
+	twice        bool // if the request before that one is a write, the client sends it twice
 }
 
-// arrives counts a request. The next one may be its repeat.
-func (f *faulty) arrives() (repeated bool) {
+// arrives counts a request, and says if the client sends it again.
+func (f *faulty) arrives() (again bool) {
 	f.requests.Add(1)
-	n := f.until.Add(-1)
+	n := f.left.Add(-1)
 	if n == 0 {
 		f.inside()
 	}
-	return n == 1 && f.echoes
+	return n == 1 && f.twice
 }
 
 // withOptional is the faulty KV with what the KV can do besides, without faults.
@@ -221,12 +221,12 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	repeated := f.arrives()
+	again := f.arrives()
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
 	e, err := f.KV.Write(ctx, key, value, ifVersion)
-	if err == nil && repeated {
+	if err == nil && again {
 		f.arrives()
 		e, err = f.KV.Write(ctx, key, value, ifVersion)
 	}
