@@ -69,6 +69,17 @@ func acquired(t testing.TB, s *dynamostore.Store, req lockstore.Request) locksto
 	return lease
 }
 
+// sharing returns the leases of n owners who hold the key at once.
+func sharing(t testing.TB, s *dynamostore.Store, n int) (leases []lockstore.Lease) {
+	t.Helper()
+	for range n {
+		req := request(time.Minute)
+		req.MaxHolders = n
+		leases = append(leases, acquired(t, s, req))
+	}
+	return leases
+}
+
 func isRefused(t testing.TB, s *dynamostore.Store, req lockstore.Request) {
 	t.Helper()
 	_, err := s.Acquire(t.Context(), req)

@@ -164,13 +164,7 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 	} {
 		bubble(t, "F23 "+name, func(t *testing.T) {
 			service, s := newFake(t)
-			var leases []lockstore.Lease
-			for range 2 {
-				req := request(time.Minute)
-				req.MaxHolders = 2
-				lease := acquired(t, s, req)
-				leases = append(leases, lease)
-			}
+			leases := sharing(t, s, 2)
 			before := service.Requests()
 			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
 				switch r.N {

@@ -182,13 +182,7 @@ func TestStillHeldOfSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
 		client := dynamostore.ClientOver(service, fakeEndpoint, 0)
-		var leases []lockstore.Lease
-		for range 3 {
-			req := request(time.Minute)
-			req.MaxHolders = 3
-			lease := acquired(t, s, req)
-			leases = append(leases, lease)
-		}
+		leases := sharing(t, s, 3)
 		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), leases[2]))
