@@ -474,6 +474,13 @@ mark-started a 5 lost 25 60 30
 acquire b 0 in-doubt 45 46 30
 acquire c 6 ok 70 72 30`,
 			limits{{LateRenewals: true}}, nil, limits{strict}},
+		{"a shorter renewal makes the lease as long again, then it is broken, and the repeat is lost", `
+acquire a 5 ok 0 2 30
+renew a 5 ok 10 11 3000
+renew a 5 lost 2900 2910 30
+revoke a 5 ok 2905 2906 0
+acquire b 0 busy 5800 5801 30`,
+			limits{repeats}, nil, limits{strict}},
 		{"a renewal is applied, then the lease is broken, and its repeat is lost", `
 acquire a 5 ok 0 2 30
 renew a 5 lost 10 20 30

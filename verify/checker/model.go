@@ -50,6 +50,7 @@ type request struct {
 	again bool          // its lease may have been ended before, by itself or by an operator
 	asked bool          // its owner may have been in the queue before, also by an earlier try of this request
 	freed bool          // its lease may have been released or resolved as work without effect
+	was   time.Duration // of a renewal: the longest TTL of its lease before; the lease is as long again
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
 }
@@ -401,13 +402,13 @@ func unknown(s state, op request, l Limits) []state {
 	return next
 }
 
-// longest is for how long a granted request may hold the key. An owner that may have asked before may have been
-// handed the key, and what extends a hand-over makes no lease shorter than a turn.
+// longest is for how long the request may hold the key, if it is applied. An owner that may have asked before
+// may have been handed the key, and what extends a hand-over makes no lease shorter than a turn.
 func (r request) longest() time.Duration {
 	if r.Kind == Acquire && r.asked {
 		return max(r.TTL, lockstore.Turn)
 	}
-	return r.TTL
+	return max(r.TTL, r.was)
 }
 
 // lasting sets by when the key is free again after a request of unknown outcome.
@@ -481,6 +482,12 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			return o.Call < op.Return && mayHave(o) && (o.Kind == Release || o.Kind == Abandon || o.Kind == ResolveNoEffect)
 		}
 		r.freed = slices.ContainsFunc(before, frees) || slices.ContainsFunc(after, frees)
+		for i, o := range before {
+			if op.Kind == Renew && (o.Kind == Acquire || o.Kind == Renew) && mayHave(o) {
+				asked := i > 0 || l.Repeats > 0
+				r.was = max(r.was, request{Op: o, asked: asked}.longest())
+			}
+		}
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})
 		}
@@ -513,11 +520,6 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		if op.Outcome == Unknown {
 			if op.Kind != Acquire && !slices.ContainsFunc(own, func(o Op) bool { return o.Kind == Acquire }) {
 				continue // not the holder's: if it did anything, the others' answers show it
-			}
-			if l.LateRenewals && op.Kind == Renew {
-				for _, o := range before { // such a store makes a lease that was longer as long again
-					r.TTL = max(r.TTL, o.TTL)
-				}
 			}
 			asks := func(o Op) bool { return o.Kind == Acquire }
 			r.asked = r.asked || slices.ContainsFunc(after, asks) // it may arrive after its repeat got a place
