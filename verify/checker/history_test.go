@@ -487,6 +487,35 @@ renew a 5 lost 10 20 30
 revoke a 5 ok 14 15 0
 acquire b 0 busy 40 42 30`,
 			limits{repeats}, nil, limits{strict}},
+		{"a lease is broken, its owner releases it, and the repeat of the revocation is lost", `
+acquire a 5 ok 0 2 100
+revoke a 5 lost 10 40 0
+release a 5 lost 15 16 0
+acquire b 6 ok 20 21 100`,
+			limits{repeats}, nil, limits{strict}},
+		{"a result is stored and ends, another gets the key, and the repeat of the settlement is refused", `
+acquire a 5 ok 0 2 30
+mark-started a 5 ok 3 4 0
+resolve-effect a 5 busy 50 120 20 x
+acquire b 0 completed 60 61 100 x
+acquire b 6 ok 90 91 100`,
+			limits{repeats}, nil, limits{strict}},
+		{"a settlement arrives after the owner of a broken lease was told that it is lost", `
+acquire a 5 ok 0 2 30
+mark-started a 5 ok 3 4 0
+revoke a 5 ok 5 6 0
+resolve-no-effect a 5 unknown 50 51 0
+complete a 5 lost 52 53 100 y
+acquire b 0 in-doubt 54 55 100
+acquire b 6 ok 60 61 100`,
+			limits{strict}, nil, nil},
+		{"the work had an effect, its result has ended, and another has the key", `
+acquire a 5 ok 0 2 30
+mark-started a 5 ok 3 4 0
+complete a 5 ok 5 6 20 x
+acquire b 6 ok 40 41 100
+resolve-no-effect a 5 ok 42 43 0`,
+			limits{strict}, nil, nil},
 		{"nothing to break, and the row says broken all the same", `
 acquire a 5 ok 0 2 30
 mark-started a 5 ok 3 4 0

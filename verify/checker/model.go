@@ -49,7 +49,7 @@ type request struct {
 	first time.Duration // when the owner asked for the first time
 	again bool          // its lease may have been ended before, by itself or by an operator
 	asked bool          // its owner may have been in the queue before, also by an earlier try of this request
-	freed bool          // its lease may have been released or resolved as work without effect
+	freed bool          // its lease may have been released, resolved as work without effect, or have ended with a result
 	was   time.Duration // of a renewal: the longest TTL of its lease before; the lease is as long again
 	end   time.Duration // of unknown outcome: by when it was applied, if it was
 	over  bool          // what it made was over by then
@@ -479,7 +479,7 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		ended := func(o Op) bool { return o.Call < op.Return && (ends(o) || revokesOver(o, l)) }
 		r.again = slices.ContainsFunc(before, ended) || slices.ContainsFunc(after, ended)
 		frees := func(o Op) bool {
-			return o.Call < op.Return && mayHave(o) && (o.Kind == Release || o.Kind == Abandon || o.Kind == ResolveNoEffect)
+			return o.Call < op.Return && mayHave(o) && (o.Kind == Release || o.Kind == Abandon || o.Kind == ResolveNoEffect || keeps(o.Kind))
 		}
 		r.freed = slices.ContainsFunc(before, frees) || slices.ContainsFunc(after, frees)
 		for i, o := range before {
@@ -507,9 +507,14 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 		}
 		broke := func(o Op) bool { return o.Kind == Revoke && mayHave(o) && o.Call < op.Return && o.Return > op.Call }
 		if op.Outcome == Lost && (op.Kind == MarkStarted && (l.Repeats > 0 || l.LateRenewals) ||
-			op.Kind == Renew && l.Repeats > 0 && slices.ContainsFunc(own, broke)) {
+			op.Kind == Revoke && l.Repeats > 0 || op.Kind == Renew && l.Repeats > 0 && slices.ContainsFunc(own, broke)) {
 			// The first try was applied. The lease was broken, or it ended, before the repeat. Or
 			// the request came too late, and was undone.
+			try := r
+			try.Outcome = Unknown
+			add(try)
+		}
+		if triedBefore(op, l) { // and others had the key before the repeat
 			try := r
 			try.Outcome = Unknown
 			add(try)
@@ -552,8 +557,15 @@ func (o Op) settledBy(later Op) bool {
 		return ended || lost && !operators(later.Kind) || later.Outcome == OK && later.Kind != Write && later.Kind != Effect
 	case Renew, Release:
 		return ended || lost && !operators(later.Kind)
+	case ResolveEffect, ResolveNoEffect: // the owner of a lease that was broken is told that it is lost
+		return ended
 	}
 	return ended || lost && later.Kind == Complete
+}
+
+// triedBefore reports whether a settlement was refused that may have been applied by an earlier try of its call.
+func triedBefore(op Op, l Limits) bool {
+	return resolves(op.Kind) && (refused(op.Outcome) || op.Outcome == Lost) && l.Repeats > 0 && op.Return-op.Call >= l.Repeats
 }
 
 // operators reports whether the request is an operator's.

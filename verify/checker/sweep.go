@@ -304,11 +304,11 @@ type interval struct {
 
 // shut are the times in which an answer is kept, and the times in which work has begun and
 // did not end.
-func shut(ops []Op) (all map[string][]interval) {
+func shut(ops []Op, l Limits) (all map[string][]interval) {
 	all = map[string][]interval{}
 	own := map[grantOf][]Op{}
 	for _, op := range ops {
-		if op.Kind == MarkStarted || ends(op) {
+		if op.Kind == MarkStarted || ends(op) || triedBefore(op, l) {
 			id := grantOf{op.Key, op.Owner}
 			own[id] = append(own[id], op)
 		}
@@ -337,7 +337,7 @@ func shut(ops []Op) (all map[string][]interval) {
 
 // entered are grants and effects of others in such a time.
 func entered(ops []Op, losses map[string][]Op, l Limits) (violations []string) {
-	all := shut(ops)
+	all := shut(ops, l)
 	for _, op := range ops {
 		if op.Kind != Effect && (op.Kind != Acquire || op.Outcome != OK) {
 			continue
