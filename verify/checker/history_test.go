@@ -516,6 +516,16 @@ complete a 5 ok 5 6 20 x
 acquire b 6 ok 40 41 100
 resolve-no-effect a 5 ok 42 43 0`,
 			limits{strict}, nil, nil},
+		{"a hand-over is on the replica that takes over, and its owner was told after the cut-off", `
+acquire a 5 ok 0 2 100
+acquire b 0 busy 3 4 100
+release a 5 ok 5 6 0
+cutoff - 0 ok 7 8 0
+acquire b 6 ok 9 10 100
+promote - 0 ok 12 13 0
+acquire c 0 reserved 14 15 100
+renew b 6 ok 20 21 100`,
+			limits{strict}, nil, nil},
 		{"nothing to break, and the row says broken all the same", `
 acquire a 5 ok 0 2 30
 mark-started a 5 ok 3 4 0

@@ -38,6 +38,8 @@ const (
 type state struct {
 	entry
 	replica entry         // as of the last CutOff
+	free    bool          // since the last CutOff the key was free, or handed over to an owner that was not told yet
+	handed  entry         // the lease of the first that was told after it: the replica may have its hand-over
 	last    int64         // the largest fence that anybody was told
 	at      time.Duration // what comes next was not over before
 	now     time.Duration // it is not earlier than the latest call so far
@@ -95,11 +97,17 @@ func step(s state, op request, l Limits) []state {
 		}
 		return []state{s}
 	case CutOff:
-		s.replica = s.entry
+		s.replica, s.free, s.handed = s.entry, s.owner == "", entry{}
 		return []state{s}
 	case Promote:
+		handed := s.handed
 		s.entry = s.replica
-		return []state{s}
+		next := []state{s}
+		if handed.owner != "" {
+			s.owner, s.fence, s.hi = handed.owner, handed.fence, handed.hi
+			next = append(next, s)
+		}
+		return next
 	}
 
 	mine := s.owner == op.Owner
@@ -287,7 +295,17 @@ func granted(s state, op request, mayBeOver bool, l Limits) []state {
 	}
 	s.owner, s.fence, s.last, s.data = op.Owner, op.Fence, op.Fence, ""
 	s.lo, s.hi = op.Call+op.Trust, op.Return+op.longest()
-	return []state{s}
+	return []state{told(s, op)}
+}
+
+// told remembers who was the first to be granted a key that was free at the last CutOff. An owner that had a
+// place may have been handed the key before, for a turn.
+func told(s state, op request) state {
+	if s.free && op.asked {
+		s.handed = entry{owner: op.Owner, fence: op.Fence, hi: op.Return + lockstore.Turn}
+	}
+	s.free = false
+	return s
 }
 
 // ended is the state after its owner was told that its lease is lost. It may
@@ -348,7 +366,7 @@ func unknown(s state, op request, l Limits) []state {
 			// The fence is told by a later answer to this owner, or never.
 			taken.owner, taken.fence = op.Owner, 0
 			taken.lo, taken.hi, taken.open, taken.openEnd, taken.data = applied+op.TTL, 0, 0, 0, ""
-			next = append(next, lasting(taken, op, l))
+			next = append(next, lasting(told(taken, op), op, l))
 		}
 	case Renew:
 		alive := max(s.hi, s.openEnd+s.open)

@@ -84,9 +84,9 @@ func (n *network) send(key string, r driver.Request) <-chan reply {
 		}
 	}
 	go func() {
-		time.Sleep(there)
+		<-time.After(there)
 		a, err := n.Driver.Do(context.Background(), key, r)
-		time.Sleep(back)
+		<-time.After(back)
 		if lost {
 			broken()
 		}
@@ -133,7 +133,7 @@ func TestSimulated(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					played, stuck := play(t, f, s, []uint64{seed}, size{})
 					require.Empty(t, stuck)
-					time.Sleep(ttl * 10) // for the last requests to arrive
+					<-time.After(10 * ttl) // for the last requests to arrive
 					ops = played.runs[0].Ops()
 				})
 				takeovers += checker.Count(ops).Takeovers
