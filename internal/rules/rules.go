@@ -39,7 +39,8 @@
 // Whatever makes room also makes the first in the queue the holder, in the same write, for one
 // turn. The end of a lease by time is no request, so it hands over to nobody. The waiter starts
 // at once, and its next Acquire or Renew makes the lease as long as it asks. If neither comes
-// within the turn, the lease is over and the owner is not: it may ask again, like any other. A place
+// within the turn, the lease is over and the owner is not: it may ask again, like any other. If it is the
+// holder still by another clock, its place ends when its turn comes, and it gets no second lease. A place
 // behind the first that goes makes no room, so nobody is handed the key: otherwise runs that come
 // and go would hand it to all the dead before them, one turn each.
 //

@@ -378,6 +378,35 @@ func TestWaitAfterALapsedHandOver(t *testing.T) {
 	k.granted(between(6, 6), acquire("b"))
 }
 
+// A holder that has a place is not handed the key again: a clock that was ahead saw its hand-over lapse, and it has asked
+// again. It learns that it is the holder, and the next is one beside it.
+func TestHolderIsNotHandedTheKeyAgain(t *testing.T) {
+	for _, parked := range []time.Duration{0, driver.MaxParked} {
+		k := newKey(t)
+		k.Places = 16
+		shares := func(o driver.Owner, parked time.Duration) driver.Request {
+			r := acquire(o)
+			r.MaxHolders, r.Parked = 2, parked
+			return r
+		}
+		a := k.granted(between(0, 0), acquire("a"))
+		k.wants(driver.Refused, between(0, 0), shares("b", parked))
+		k.wants(driver.Refused, between(0, 0), acquire("w"))
+		k.wants(driver.Done, between(1, 1), by(driver.Release, "a", a.Fence))
+		b := k.Holders[0]
+		end := b.End().Sub(now).Seconds()
+		assert.Equal(t, 2, k.wants(driver.Refused, between(end, end), shares("b", parked)).Position)
+		assert.Equal(t, 3, k.wants(driver.Refused, between(end, end), shares("c", 0)).Position)
+		answer := k.wants(driver.Done, between(end-1, end-1), by(driver.Leave, "w", 0))
+		assert.Equal(t, []driver.Owner{"b", "c"}, append(answer.Wake, answer.HandedOver...))
+		assert.Equal(t, rules.OnStamp, k.basis)
+		require.Len(t, k.Holders, 2)
+		assert.Equal(t, b, k.Holders[0])
+		assert.Equal(t, rules.Holder{Owner: "c", Fence: k.LastFence, Seat: 1, MaxHolders: 2, Since: sec(end - 1), TTL: driver.Turn, HandedOver: true}, k.Holders[1])
+		assert.Empty(t, k.Queue)
+	}
+}
+
 // Several may hold the key: a request counts with the smallest number among all who hold it.
 func TestSeveralHolders(t *testing.T) {
 	k := newKey(t)

@@ -165,7 +165,8 @@ func (d *decision) grant(h Holder) Holder {
 	return h
 }
 
-// handOver makes the first in the queue a holder for one turn, as long as there is room.
+// handOver makes the first in the queue a holder for one turn, as long as there is room. One that is a holder
+// already, see setLive, gets no second lease.
 func (d *decision) handOver() {
 	for len(d.Queue) > 0 && !d.inDoubt() {
 		first := d.Queue[0]
@@ -173,7 +174,12 @@ func (d *decision) handOver() {
 			return
 		}
 		d.restOnTime(first.MaxHolders, nil)
-		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+		if i := d.holder(first.Owner); i >= 0 && d.live(d.Holders[i]) {
+			d.rest(OnStamp)
+			d.Queue = d.Queue[1:]
+		} else {
+			d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+		}
 		if first.Parked > 0 {
 			d.wake = append(d.wake, first.Owner)
 		} else {

@@ -380,21 +380,26 @@ BEGIN
 		ELSE
 			EXIT WHEN cardinality(l.holders) > 0 AND (lambdalock_locks_wait(l.holders, opens, l.queue_most[1], '{}', '{}', now))[1] > 0;
 			g := ROW(l.queue[1], 0, 0, l.queue_most[1], now, greatest(l.queue_turn[1], 2000000), '', true, false, false);
+			FOREACH o IN ARRAY l.holders LOOP -- the clock was set back: who has a lease gets no second one
+				IF o.owner = g.owner AND now < o.since + o.ttl THEN g := o; END IF;
+			END LOOP;
 			at := 1;
 		END IF;
-		FOR n IN REVERSE cardinality(l.holders) .. 1 LOOP -- who is over goes
-			o := l.holders[n];
-			CONTINUE WHEN now < o.since + o.ttl;
-			IF o.revoked OR NOT o.handed THEN
-				l.ended := l.ended || o.owner;
-				l.ended_as := l.ended_as || (CASE WHEN o.revoked THEN 'revoked ' ELSE 'expired ' END || o.fence);
-			END IF;
-			l.holders := l.holders[:n - 1] || l.holders[n + 1:];
-		END LOOP;
-		WHILE cardinality(l.holders) > 0 AND EXISTS (SELECT FROM unnest(l.holders) x WHERE x.seat = g.seat) LOOP g.seat := g.seat + 1; END LOOP;
-		l.fence := greatest(l.fence + 1, now);
-		g.fence := l.fence;
-		l.holders := l.holders || g;
+		IF g.fence = 0 THEN
+			FOR n IN REVERSE cardinality(l.holders) .. 1 LOOP -- who is over goes
+				o := l.holders[n];
+				CONTINUE WHEN now < o.since + o.ttl;
+				IF o.revoked OR NOT o.handed THEN
+					l.ended := l.ended || o.owner;
+					l.ended_as := l.ended_as || (CASE WHEN o.revoked THEN 'revoked ' ELSE 'expired ' END || o.fence);
+				END IF;
+				l.holders := l.holders[:n - 1] || l.holders[n + 1:];
+			END LOOP;
+			WHILE cardinality(l.holders) > 0 AND EXISTS (SELECT FROM unnest(l.holders) x WHERE x.seat = g.seat) LOOP g.seat := g.seat + 1; END LOOP;
+			l.fence := greatest(l.fence + 1, now);
+			g.fence := l.fence;
+			l.holders := l.holders || g;
+		END IF;
 		IF grants THEN
 			h := g; grants := false;
 		ELSIF l.queue_turn[1] > 0 THEN

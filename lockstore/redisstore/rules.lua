@@ -163,13 +163,19 @@ local function grant(h)
 	return h
 end
 
--- handOver makes the first in the queue a holder for one turn, as long as there is room.
+-- handOver makes the first in the queue a holder for one turn, as long as there is room. One that is a holder
+-- already, see leaveQueue, gets no second lease.
 local function handOver()
 	while places > 0 and not isClosed() and not inDoubt() do
 		local owner, most, turn = first()
 		if owner == '' or wait(most, 0) > 0 then return end
-		local h = grant({owner = owner, most = most, ttl = turn and math.min(turn, 30000000) or 2000000, handed = true, text = ''})
-		if not h then return end
+		local h = holders[holder(owner)]
+		if h and live(h) then
+			leaveQueue(owner)
+		else
+			h = grant({owner = owner, most = most, ttl = turn and math.min(turn, 30000000) or 2000000, handed = true, text = ''})
+			if not h then return end
+		end
 		if turn then woken[#woken + 1] = owner else handed[#handed + 1] = h end
 	end
 end
