@@ -400,6 +400,11 @@ var several = []Mistake{
 			c.Queue[i].MaxHolders = lockstore.MaxHolders
 		}
 	}),
+	after("several: a holder that has a place is handed the key again", driver.Leave, func(c *call) {
+		for _, h := range c.was.Holders {
+			when(place(c.was, h.Owner) >= 0 && len(c.Holders) > len(c.was.Holders), func() { c.Holders[len(c.Holders)-1].Owner = h.Owner })
+		}
+	}),
 	after("several: a seat is given twice", driver.Acquire, func(c *call) {
 		if n := len(c.Holders) - 1; c.granted() {
 			c.Holders[n].Seat, c.answer.Seat = n, n // how many there are is no free seat

@@ -199,6 +199,7 @@ var plantedBugs = map[string][]string{
 	"parked/half of the places are for those who wait":          {"parked: all places may be parked"},
 
 	"queue/AwaitTurn ends with the turn, with the place, or with its context F28 F57": {"queue: AwaitTurn sleeps through a release", "M30 a release before the wait is not seen", "queue: AwaitTurn goes on without a place", "queue: AwaitTurn outlives its context"},
+	"queue/a holder is not handed the key again, when the clock falls back":           {"several: a holder that has a place is handed the key again"},
 	"queue/a damaged one is none": {"queue: damaged is corrupt"},
 	"queue/a full one F02":        {"queue: every place is a turn", "queue: no end", "M96 M98 a queue of dead owners closes a key for three turns"},
 

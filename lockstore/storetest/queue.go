@@ -111,6 +111,29 @@ var queueCases = []testCase{
 			}
 		},
 	},
+	{
+		"queue/a holder is not handed the key again, when the clock falls back",
+		"Its turn had lapsed, and it has asked again. By the clock that fell back it is the holder still: a second lease would keep out another owner.",
+		func(c *check) {
+			c.need("ShiftClock", c.ShiftClock != nil)
+			_, lease := c.take(long)
+			first, last := queued(lease.Key), queued(lease.Key)
+			first.MaxHolders, last.MaxHolders = 2, 2
+			c.heldPlace(first, 1)
+			second, third := c.join(lease.Key, 2), c.join(lease.Key, 3)
+			c.release(lease)
+			c.sleep(lockstore.Turn + c.TakeoverDelay)
+			for _, req := range []lockstore.Request{first, last} {
+				_, err := c.tryAcquire(req)
+				c.wantErr("Acquire before the turn", err, lockstore.ErrRefused)
+			}
+			c.ShiftClock(c.t, -lockstore.Turn/2-c.TakeoverDelay)
+			c.leave(third)
+			c.leave(second) // hands over to the first and the last
+			c.acquire(first)
+			c.acquire(last)
+		},
+	},
 }
 
 // queued is a request that asks for a place.
