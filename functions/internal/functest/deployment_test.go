@@ -1,6 +1,7 @@
 package functest
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
@@ -13,13 +14,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/proto"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -186,7 +188,8 @@ func (u *usage) redis(t *testing.T, l net.Listener, addr string) {
 	t.Cleanup(func() { assert.NoError(t, l.Close()); all.Wait() })
 }
 
-// connection ends when one of its sides does.
+// connection ends when one of its sides does. A request goes on when it is noted. That takes little
+// time: it counts as the server's.
 func (u *usage) connection(client net.Conn, addr string) {
 	defer client.Close()
 	server, err := net.Dial("tcp", addr)
@@ -198,34 +201,38 @@ func (u *usage) connection(client net.Conn, addr string) {
 		_, _ = io.Copy(client, server)
 		client.Close()
 	}()
-	_, _ = io.Copy(server, io.TeeReader(client, &requests{u: u}))
+	for in := bufio.NewReader(client); ; {
+		request, err := proto.Read(in)
+		if err != nil {
+			return
+		}
+		words, err := proto.ReadStrings(request)
+		if err != nil {
+			return
+		}
+		u.request(words)
+		if _, err := io.WriteString(server, request); err != nil {
+			return
+		}
+	}
 }
 
-var (
-	token  = regexp.MustCompile(`([\w-]+)/\?(Action=connect&\S+)`)
-	script = regexp.MustCompile(`(?is)\r\neval(?:sha)?\r\n\$\d+\r\n.*?\r\n\$1\r\n1\r\n\$\d+\r\n[^\r]*\r\n\$\d+\r\n([^\r]*)\r\n`)
-)
-
-// requests reads from what a client sends who the client is, which it says first and
-// in one piece, and who is named in scripts: the argument behind the key.
-type requests struct {
-	u    *usage
-	rest []byte
-}
-
-func (r *requests) Write(b []byte) (int, error) {
-	r.rest = append(r.rest, b...)
-	if found := token.FindSubmatch(r.rest); found != nil {
-		r.u.note(r.u.hidden, string(found[0]))
-		query, _ := url.ParseQuery(string(found[2])) // what is not there is noted as ""
-		r.u.note(r.u.done, connect(strings.ToLower(query.Get("ResourceType")), string(found[1])))
-		r.u.note(r.u.done, connect("user", query.Get("User")))
+// request notes who a client says it is, and who is named in a script: the argument behind the keys.
+func (u *usage) request(words []string) {
+	switch strings.ToLower(words[0]) {
+	case "hello", "auth":
+		token := words[len(words)-1]
+		if cache, text, found := strings.Cut(token, "/?"); found {
+			u.note(u.hidden, token)
+			query, _ := url.ParseQuery(text) // what is not there is noted as ""
+			u.note(u.done, connect(strings.ToLower(query.Get("ResourceType")), cache))
+			u.note(u.done, connect("user", query.Get("User")))
+		}
+	case "eval", "evalsha":
+		if keys, err := strconv.Atoi(words[2]); err == nil && len(words) > 3+keys {
+			u.owner(words[3+keys])
+		}
 	}
-	for found := script.FindSubmatchIndex(r.rest); found != nil; found = script.FindSubmatchIndex(r.rest) {
-		r.u.owner(string(r.rest[found[2]:found[3]]))
-		r.rest = r.rest[found[1]:]
-	}
-	return len(b), nil
 }
 
 // onTable has all tables in DynamoDB Local; events have their own.
