@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	ttl     = 2 * time.Second
+	long    = "LOCK_TTL=30s" // of a run that shall end well, on a busy machine too
+	short   = "LOCK_TTL=5s"  // of one whose lease others wait for
 	patient = "LOCK_WAIT=10s"
 )
 
@@ -58,7 +59,7 @@ type stop struct {
 	reached chan struct{} // closed when the request stops
 	open    chan struct{} // closed to let it go on
 	left    chan struct{} // closed when the first request goes on, or its client is gone
-	every   bool          // stops every request until then: an SDK sends again
+	every   bool          // stops every request: an SDK sends again
 	used    bool
 }
 
@@ -201,7 +202,6 @@ type world struct {
 	effects  *effects
 	database *database // nil on Redis
 	env      []string
-	late     time.Duration // how long after a lease a takeover may come
 	store    *lockstore.Store
 	charged  func(t *testing.T, order string) int // of the row; nil on Redis
 }
@@ -211,7 +211,7 @@ func newWorld(t *testing.T, kind string) *world {
 	w := &world{effects: newEffects()}
 	provider := httptest.NewServer(w.effects)
 	t.Cleanup(provider.Close)
-	w.env = []string{"PROVIDER_URL=" + provider.URL, "LOCK_TTL=" + ttl.String()}
+	w.env = []string{"PROVIDER_URL=" + provider.URL, long}
 	getenv := func(string) string { return "local" }
 	open := func(opener lockstore.Opener, raw string) *url.URL {
 		u, err := url.Parse(raw)
@@ -232,7 +232,6 @@ func newWorld(t *testing.T, kind string) *world {
 	t.Cleanup(proxy.Close)
 	locks, charges := testservers.Table(t, endpoint, "locks", "key"), testservers.Table(t, endpoint, "charges", "order")
 	open(dynamostore.Opener, locks)
-	w.late = 4 * time.Second
 	w.env = append(w.env, "LOCK_URL="+strings.Replace(locks, endpoint, proxy.URL, 1), "CHARGES_URL="+strings.Replace(charges, endpoint, proxy.URL, 1))
 	u, err := url.Parse(charges)
 	require.NoError(t, err)
@@ -300,7 +299,7 @@ func (o *one) stop(after bool, status int) *stop {
 			status = http.StatusBadRequest // which an SDK takes for the last word
 		}
 		s := o.database.stopAt(o.order, after, status)
-		s.every = status == 0
+		s.every = true
 		return s
 	}
 	return o.effects.stopAt(o.order, after, status)
@@ -352,12 +351,14 @@ var faults = map[string]struct {
 		return nil
 	}},
 	"F64 twice at once": {run: func(o *one) func() {
-		stop := o.stop(false, 0)
-		first := o.sending(o.start(lambdatest.Config{}, "LOCK_TTL=30s")) // nobody dies here, and a busy machine may be late
+		stop, e := o.stop(false, 0), o.start(lambdatest.Config{})
+		first := o.sending(e)
 		o.reached(stop)
+		require.NoError(o.t, e.Freeze()) // or its SDK gives up while the others start
 		second := o.sending(o.start(lambdatest.Config{}, patient))
 		third := o.send(o.start(lambdatest.Config{}))
 		require.Equal(o.t, "LockBusy", third.ErrorType)
+		require.NoError(o.t, e.Thaw())
 		close(stop.open)
 		require.Empty(o.t, first().ErrorType)
 		require.Empty(o.t, second().ErrorType, "it has waited, and gets the result")
@@ -375,14 +376,14 @@ var faults = map[string]struct {
 	}},
 	"F05 failed after the charge": {started: true, run: func(o *one) func() {
 		close(o.stop(true, http.StatusBadGateway).open)
-		require.NotEmpty(o.t, o.send(o.start(lambdatest.Config{})).ErrorType)
+		require.NotEmpty(o.t, o.send(o.start(lambdatest.Config{}, short)).ErrorType)
 		return nil
 	}},
 	"F07 F12 frozen before the charge": {started: true, run: func(o *one) func() { return frozen(o, false) }},
 	"F07 frozen after the charge":      {started: true, run: func(o *one) func() { return frozen(o, true) }},
 	"F25 the result cannot be stored": {started: true, table: true, run: func(o *one) func() {
 		o.database.loseResults(o.order, true)
-		r := o.send(o.start(lambdatest.Config{Timeout: 8 * time.Second}, "LOCK_TTL=6s")) // a busy machine may be late
+		r := o.send(o.start(lambdatest.Config{}, short, "LOCK_MAX_HOLD=5s")) // for which it tries to store the result
 		require.Empty(o.t, r.ErrorType, "the result stands: %s", r.ErrorMessage)
 		o.database.loseResults(o.order, false)
 		return nil
@@ -391,7 +392,7 @@ var faults = map[string]struct {
 
 // killed kills a run whose charge is under way, or done.
 func killed(o *one, after bool) func() {
-	stop, e := o.stop(after, 0), o.start(lambdatest.Config{})
+	stop, e := o.stop(after, 0), o.start(lambdatest.Config{}, short)
 	done := o.sending(e)
 	o.reached(stop)
 	require.NoError(o.t, e.Kill())
@@ -403,16 +404,14 @@ func killed(o *one, after bool) func() {
 	return nil
 }
 
-// frozen stops a run whose charge is under way, or done, for longer than its lease.
+// frozen stops a run whose charge is under way, or done, until another run has its answer. That one waits for
+// the end of the lease, unless the result is there.
 func frozen(o *one, after bool) func() {
-	stop, e := o.stop(after, 0), o.start(lambdatest.Config{})
+	stop, e := o.stop(after, 0), o.start(lambdatest.Config{}, short)
+	stop.every = false // the other one charges meanwhile
 	done := o.sending(e)
 	o.reached(stop)
 	require.NoError(o.t, e.Freeze())
-	select {
-	case <-time.After(ttl + o.late + time.Second):
-	case <-o.ctx.Done():
-	}
 	return func() {
 		close(stop.open)
 		require.NoError(o.t, e.Thaw())
