@@ -11,9 +11,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// holderTime is for how long a fault looks for the holder of a lock, before it
-// takes any environment with an event under way.
-const holderTime = 200 * time.Millisecond
+// mostLooks is how often a fault looks for the holder of a lock, before it takes any
+// environment with an event under way.
+const mostLooks = 100
 
 // faults freezes and kills environments while events are under way.
 type faults struct {
@@ -54,46 +54,61 @@ func (f *faults) wait() []fault {
 	return f.made
 }
 
+// one makes a fault, unless the run ends before.
 func (f *faults) one(ctx context.Context, kind faultKind) {
-	i := f.victim(ctx)
-	if i < 0 {
-		return // the run has ended
+	for looks := 0; ctx.Err() == nil; looks++ {
+		anybody := looks >= mostLooks
+		if i := f.victim(ctx, anybody); i >= 0 && f.hit(ctx, i, kind, anybody) {
+			return
+		}
+		_ = pause.For(ctx, time.Millisecond)
 	}
+}
+
+// hit makes the fault of an environment. It returns false if that had released its lock before it was frozen.
+func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) bool {
 	e := f.all[i]
 	made := fault{kind: kind, environment: i, from: time.Now()}
 	var err error
+	missed := false
 	if kind == kill {
 		err = e.Kill()
 	} else if err = e.Freeze(); err == nil {
-		_ = pause.For(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
-		_ = e.Thaw()                              // an error: its timeout has ended it meanwhile
+		missed = !anybody && !e.runs(f.holders(ctx))
+		if !missed {
+			_ = pause.For(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
+		}
+		_ = e.Thaw() // an error: its timeout has ended it meanwhile
 	}
 	made.to = time.Now()
 	e.mu.Lock()
 	e.faulty = false
 	e.mu.Unlock()
-	if err != nil {
-		return // there was no process any more
+	if err == nil && !missed { // an error: there was no process any more
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.made = append(f.made, made)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.made = append(f.made, made)
+	return !missed
 }
 
-// victim chooses an environment with an event under way, if there is one that holds
-// a lock then such a one. It returns -1 when the context has ended.
-func (f *faults) victim(ctx context.Context) int {
-	for began := time.Now(); ctx.Err() == nil; {
-		holders := f.holders(ctx)
-		anybody := time.Since(began) > holderTime
-		for _, i := range mathrand.Perm(len(f.all)) {
-			if f.all[i].take(func(id string) bool { return anybody || slices.Contains(holders, id) }) {
-				return i
-			}
+// victim chooses an environment with an event under way that holds a lock, or anybody's. It
+// returns -1 if there is none.
+func (f *faults) victim(ctx context.Context, anybody bool) int {
+	holders := f.holders(ctx)
+	for _, i := range mathrand.Perm(len(f.all)) {
+		if f.all[i].take(func(id string) bool { return anybody || slices.Contains(holders, id) }) {
+			return i
 		}
-		_ = pause.For(ctx, time.Millisecond)
 	}
 	return -1
+}
+
+// runs reports whether one of the requests is under way.
+func (e *environment) runs(requestIDs []string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(requestIDs, e.running)
 }
 
 // take marks the environment for a fault if it has an event under way that fits.

@@ -149,13 +149,60 @@ func TestFaults(t *testing.T) {
 	assert.Equal(t, 2, p.done(kill))
 	assert.Zero(t, p.overlapping())
 	assert.Positive(t, p.sentAgain)
-	assert.Positive(t, p.lost, "a frozen holder was told")
 	for _, f := range p.faults {
 		if f.kind == freeze {
 			assert.Greater(t, f.to.Sub(f.from), faultTTL, "longer than the lease lasts")
 		}
 	}
 	t.Logf("%d lost, %d of them worked on beside another, %d sent again, in %v", p.lost, p.beside, p.sentAgain, p.took)
+}
+
+// TestFrozenHolderIsTold: it is frozen in its work for longer than its lease lasts, and its event is sent again.
+func TestFrozenHolderIsTold(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	var calls atomic.Int64
+	working := make(chan struct{})
+	resource := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			close(working)
+			<-r.Context().Done()
+		}
+	}))
+	defer resource.Close()
+	s := echo(t, `{}`)
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
+	s.env = []string{"PROVIDER_URL=" + resource.URL}
+	s.environments, s.events, s.freeze, s.timeout = 1, 1, 1, 30*time.Second
+	require.NoError(t, s.validate())
+	event, err := readEvent(s.event, s.stdin)
+	require.NoError(t, err)
+	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
+	require.NoError(t, err)
+	defer target.close()
+	d := driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+	all, err := d.start(ctx, "slow", s.function)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, all.close()) }()
+	var a attempt
+	var sent sync.WaitGroup
+	sent.Go(func() { a, err = d.one(ctx, all[0], event.event(1, "run")) })
+	select {
+	case <-working:
+	case <-ctx.Done():
+		require.Fail(t, "the work did not begin")
+	}
+	newFaults(&d, all).one(ctx, freeze)
+	sent.Wait()
+	require.NoError(t, err)
+	require.NoError(t, all.close()) // then everything that was written is read
+	assert.Empty(t, a.failed, a.detail)
+	assert.Equal(t, 1, a.sentAgain)
+	var outcomes []string
+	for _, section := range all[0].reports.sections {
+		outcomes = append(outcomes, section.outcome)
+	}
+	assert.Equal(t, []string{"lost", "ok"}, outcomes)
 }
 
 // provider is a slow server that counts how many calls it serves at once.
