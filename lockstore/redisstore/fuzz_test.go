@@ -28,17 +28,26 @@ func fuzzStore(t testing.TB) (*lockstore.Store, redis.UniversalClient, time.Time
 	m := miniredis.RunT(t)
 	now := time.UnixMicro(1_790_942_400_123_456)
 	m.SetTime(now)
-	opt, err := options(config(t, "redis://127.0.0.1"))
-	require.NoError(t, err)
-	opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-	opt.ReadTimeout = time.Minute // on a busy machine
-	client := newClient(opt)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	client := openDialer(t, "redis://127.0.0.1", patient(func(string, string) (net.Conn, error) { return m.Dial() }))
 	s, err := New(client, Options{})
 	require.NoError(t, err)
 	loadScripts(t, s)
 	return s, client, now
 }
+
+// patient dials for tests of what is answered, not of when. No wait on its connections ends before the answer, however busy
+// the machine is.
+func patient(dial func(network, addr string) (net.Conn, error)) dialFunc {
+	return func(_ context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(network, addr)
+		return patientConn{conn}, err
+	}
+}
+
+type patientConn struct{ net.Conn }
+
+func (patientConn) SetReadDeadline(time.Time) error  { return nil }
+func (patientConn) SetWriteDeadline(time.Time) error { return nil }
 
 // FuzzEntry writes any value to a lock's key. Each request either refuses the value and
 // does not change it, or reads it correctly.
@@ -50,7 +59,7 @@ func FuzzEntry(f *testing.F) {
 			f.Add(entry)
 		}
 	}
-	f.Fuzz(func(t *testing.T, entry string) { checkEntry(t, s, client, now, entry) })
+	f.Fuzz(func(t *testing.T, entry string) { checkEntry(t, s, client, entry) })
 }
 
 // Times are exact to the microsecond. An entry is kept until an hour after the end of its lease, result or cooldown, and
@@ -58,7 +67,7 @@ func FuzzEntry(f *testing.F) {
 func TestEdges(t *testing.T) {
 	s, client, now := fuzzStore(t)
 	for name, entry := range edges(now) {
-		t.Run(name, func(t *testing.T) { checkEntry(t, s, client, now, entry) })
+		t.Run(name, func(t *testing.T) { checkEntry(t, s, client, entry) })
 	}
 }
 
@@ -102,11 +111,11 @@ func TestEntriesOnRealServers(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, ...string) string{"Redis": testservers.Redis, "Valkey": testservers.Valkey} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := openStore(t, "redis://"+start(t))
+			client := openDialer(t, "redis://"+start(t), patient(net.Dial))
+			s, err := New(client, Options{})
+			require.NoError(t, err)
 			for _, entry := range entries(time.Now()) {
-				now, err := driverOf(s).client.Time(t.Context()).Result()
-				require.NoError(t, err)
-				checkEntry(t, s, driverOf(s).client, now, entry)
+				checkEntry(t, s, client, entry)
 			}
 		})
 	}
@@ -222,13 +231,14 @@ func requestsOn(entry rules.State, sound bool) (all []driver.Request) {
 
 // checkEntry sends requests to a key with this value; "" is a key without one. A value that is no entry is refused, and
 // stays. For an entry, the answer, the entry after it, and how long that is kept, are those of the rule book.
-func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, now time.Time, entry string) {
+func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, entry string) {
 	t.Helper()
 	ctx, key := t.Context(), "k"
 	name := DefaultPrefix + key
 	before, sound := decode(entry)
 	d := driverOf(s)
 	for _, r := range requestsOn(before, sound) {
+		now := client.Time(ctx).Val()
 		require.NoError(t, client.Set(ctx, name, entry, keptFor(before, now)).Err())
 		if entry == "" {
 			require.NoError(t, client.Del(ctx, name).Err())
@@ -256,7 +266,7 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 			continue
 		}
 		require.NoError(t, err, "%+v of %q", r, entry)
-		if m := d.client.Time(ctx).Val(); !m.Equal(now) { // a server whose clock goes on
+		if m := client.Time(ctx).Val(); !m.Equal(now) { // a server whose clock goes on
 			_, _, want, _ := book.Decide(before, rules.At(now), r)
 			if _, _, later, _ := book.Decide(before, rules.At(m), r); got.Outcome != want.Outcome || got.Status.State != want.Status.State {
 				want = later // a lease has ended meanwhile
