@@ -96,7 +96,10 @@ func serve(t *testing.T) string {
 }
 
 const (
-	ttl = 15 * time.Second // of the programs' leases, LOCKS_TTL
+	// ttl is of the leases that a situation renews or lets end, which begin asks for with short. A program has to run
+	// at least that often, also on a machine that is busy with other tests.
+	ttl   = 30 * time.Second
+	short = "LOCKS_TTL=30"
 	// late is how long after its TTL the lock of a dead holder may still be held, on a
 	// machine that is busy with other tests.
 	late = 10 * time.Second

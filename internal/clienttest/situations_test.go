@@ -13,7 +13,7 @@ var situations = []struct {
 	run        func(*harness)
 }{
 	{"renews while the job runs, then releases", "", func(h *harness) {
-		p, fence := h.begin()
+		p, fence := h.begin(short)
 		granted := time.Now()
 		state := h.state()
 		require.True(h, state.State == "held" && state.Fence == fence, "the key is another one: %s", state.text)
@@ -34,7 +34,7 @@ var situations = []struct {
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)
-		second := h.start("LOCKS_WAIT=60")
+		second := h.start("LOCKS_WAIT=900")
 		h.until("refusals", func() bool { return len(h.proxy.seen("PUT", 409)) >= 4 })
 		refusals := h.proxy.seen("PUT", 409)[1:] // the first is of the program that did not wait
 		for i, e := range refusals[1:] {
@@ -77,7 +77,7 @@ var situations = []struct {
 		h.ends(p, 0, fence)
 	}},
 	{"F01 killed", "", func(h *harness) {
-		p, fence := h.begin()
+		p, fence := h.begin(short)
 		require.Equal(h, 409, h.put().status, "the lock is held")
 		require.NoError(h, p.Cancel())
 		h.takeOver(time.Now(), fence)
@@ -93,7 +93,7 @@ var situations = []struct {
 		h.free(fence)
 	}},
 	{"F07 stopped for longer than the lease", "", func(h *harness) {
-		p, fence := h.begin()
+		p, fence := h.begin(short)
 		p.signalAll(h, "STOP")
 		next := h.takeOver(time.Now(), fence)
 		taken := time.Now()
@@ -107,7 +107,7 @@ var situations = []struct {
 		h.release(next)
 	}},
 	{"F32 cut off", "", func(h *harness) {
-		p, fence := h.begin()
+		p, fence := h.begin(short)
 		h.proxy.plan("", cut)
 		since := time.Now()
 		h.takeOver(since, fence)
@@ -117,14 +117,14 @@ var situations = []struct {
 	}},
 	{"F35 the lease is gone", "", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
-		p, fence := h.begin()
+		p, fence := h.begin(short)
 		h.exits(p, 79)
 		require.Len(h, h.proxy.seen("PATCH", 0), 1, "requests for a lease that was lost")
 		h.free(fence)
 	}},
 	{"F35 the lease is gone, told by the signal", "lock.mjs", func(h *harness) {
 		h.proxy.plan("PATCH", ended)
-		p, _ := h.begin("JOB_WAITS=1")
+		p, _ := h.begin(short, "JOB_WAITS=1")
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
