@@ -64,7 +64,7 @@ func TestStore(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 6250, kvs)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 7150, kvs)
 }
 
 // dropping is a KV whose service does not write what changes nothing. An entry counts its writes, so each
