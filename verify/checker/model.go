@@ -214,7 +214,7 @@ func step(s state, op request, l Limits) []state {
 	return []state{s}
 }
 
-// breaksOver reports whether the lease may be broken by a Break that was told that it is lost:
+// revokesOver reports whether the lease may be revoked by a Revoke that was told that it is lost:
 // it was over, and the row says broken all the same; or the first try broke it, and the
 // repeat came after its end.
 func revokesOver(op Op, l Limits) bool {
@@ -524,15 +524,10 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			}
 		}
 		broke := func(o Op) bool { return o.Kind == Revoke && mayHave(o) && o.Call < op.Return && o.Return > op.Call }
-		if op.Outcome == Lost && (op.Kind == MarkStarted && (l.Repeats > 0 || l.LateRenewals) ||
+		if triedBefore(op, l) || op.Outcome == Lost && (op.Kind == MarkStarted && (l.Repeats > 0 || l.LateRenewals) ||
 			op.Kind == Revoke && l.Repeats > 0 || op.Kind == Renew && l.Repeats > 0 && slices.ContainsFunc(own, broke)) {
-			// The first try was applied. The lease was broken, or it ended, before the repeat. Or
-			// the request came too late, and was undone.
-			try := r
-			try.Outcome = Unknown
-			add(try)
-		}
-		if triedBefore(op, l) { // and others had the key before the repeat
+			// The first try was applied. The lease was broken, or it ended, or others had the key, before the
+			// repeat. Or the request came too late, and was undone.
 			try := r
 			try.Outcome = Unknown
 			add(try)

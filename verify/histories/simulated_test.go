@@ -51,7 +51,7 @@ func (n *network) takes() time.Duration {
 // Do implements driver.Driver.
 func (n *network) Do(ctx context.Context, key string, r driver.Request) (a driver.Answer, err error) {
 	for range 4 {
-		again := make(<-chan time.Time)
+		var again <-chan time.Time
 		if n.repeats {
 			again = time.After(repeats + 50*time.Millisecond)
 		}
