@@ -238,7 +238,8 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 	before, sound := decode(entry)
 	d := driverOf(s)
 	for _, r := range requestsOn(before, sound) {
-		now := client.Time(ctx).Val()
+		now, err := client.Time(ctx).Result()
+		require.NoError(t, err)
 		require.NoError(t, client.Set(ctx, name, entry, keptFor(before, now)).Err())
 		if entry == "" {
 			require.NoError(t, client.Del(ctx, name).Err())

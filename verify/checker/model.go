@@ -480,7 +480,8 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 	for _, op := range ops {
 		owners[op.Owner] = append(owners[op.Owner], op)
 	}
-	done := map[string]int{} // how many operations of an owner came before
+	done := map[string]int{}              // how many operations of an owner came before
+	longest := map[string]time.Duration{} // the longest TTL of its lease so far
 	for _, op := range ops {
 		own := owners[op.Owner]
 		before, after := own[:done[op.Owner]], own[done[op.Owner]+1:]
@@ -500,11 +501,11 @@ func requests(ops []Op, l Limits, lateDuplicates bool) (all []porcupine.Operatio
 			return o.Call < op.Return && mayHave(o) && (o.Kind == Release || o.Kind == Abandon || o.Kind == ResolveNoEffect || keeps(o.Kind))
 		}
 		r.freed = slices.ContainsFunc(before, frees) || slices.ContainsFunc(after, frees)
-		for i, o := range before {
-			if op.Kind == Renew && (o.Kind == Acquire || o.Kind == Renew) && mayHave(o) {
-				asked := i > 0 || l.Repeats > 0
-				r.was = max(r.was, request{Op: o, asked: asked}.longest())
-			}
+		if op.Kind == Renew {
+			r.was = longest[op.Owner]
+		}
+		if (op.Kind == Acquire || op.Kind == Renew) && mayHave(op) {
+			longest[op.Owner] = max(longest[op.Owner], r.longest())
 		}
 		add := func(r request) {
 			all = append(all, porcupine.Operation{ClientId: op.Client, Input: r, Call: int64(op.Call), Return: int64(r.end)})

@@ -116,7 +116,7 @@ func TestSimulated(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			takeovers := 0
 			for seed := first; seed < first+uint64(count); seed++ {
-				f := &fault{name: c.name, mix: mixes[seed%4], late: c.late, several: c.several, effect: unknowns}
+				f := &fault{name: c.name, mix: mixes[seed%uint64(len(mixes))], late: c.late, several: c.several, effect: unknowns}
 				if c.several {
 					f.mix = mix{crash: 0.08, freeze: 0.08, revoke: 0.1}
 				}

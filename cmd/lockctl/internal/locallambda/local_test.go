@@ -174,19 +174,13 @@ func TestFrozenHolderIsTold(t *testing.T) {
 	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
 	s.env = []string{"PROVIDER_URL=" + resource.URL}
 	s.environments, s.events, s.freeze, s.timeout = 1, 1, 1, 30*time.Second
-	require.NoError(t, s.validate())
-	event, err := readEvent(s.event, s.stdin)
-	require.NoError(t, err)
-	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
-	require.NoError(t, err)
-	defer target.close()
-	d := driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+	d := driverOf(t, ctx, s)
 	all, err := d.start(ctx, "slow", s.function)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, all.close()) }()
 	var a attempt
 	var sent sync.WaitGroup
-	sent.Go(func() { a, err = d.one(ctx, all[0], event.event(1, "run")) })
+	sent.Go(func() { a, err = d.one(ctx, all[0], d.event.event(1, "run")) })
 	select {
 	case <-working:
 	case <-ctx.Done():
@@ -265,17 +259,23 @@ func TestParked(t *testing.T) {
 	assert.Equal(t, 1+p.parked, strings.Count(timeline("parked", []phase{p}), `<line class="parked"`), "with the legend")
 }
 
-// phaseOf runs the phase with the lock.
-func phaseOf(t *testing.T, s settings) phase {
+// driverOf sends the events of s to its store's functions.
+func driverOf(t *testing.T, ctx context.Context, s settings) driver {
 	t.Helper()
-	ctx := testContext(t)
 	require.NoError(t, s.validate())
 	event, err := readEvent(s.event, s.stdin)
 	require.NoError(t, err)
 	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
 	require.NoError(t, err)
-	defer target.close()
-	d := driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+	t.Cleanup(target.close)
+	return driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+}
+
+// phaseOf runs the phase with the lock.
+func phaseOf(t *testing.T, s settings) phase {
+	t.Helper()
+	ctx := testContext(t)
+	d := driverOf(t, ctx, s)
 	p, err := d.phase(ctx, "with the lock", "withdraw", s.function)
 	require.NoError(t, err)
 	return p
