@@ -101,9 +101,8 @@ func TestTrace(t *testing.T) {
 		b, f := open(t, Options{TTL: time.Second})
 		b.store.renew = fails(errCut)
 		require.IsType(t, &LockLost{}, b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() }))
-		phases := f.phases()
-		require.Equal(t, PhaseLost, phases[len(phases)-1])
-		require.Equal(t, 1, len(slices.DeleteFunc(slices.Clone(phases), func(s Phase) bool { return s != PhaseLost })))
+		// A renewal may fail at the same moment, and be told after the loss.
+		require.Len(t, slices.DeleteFunc(f.phases(), func(s Phase) bool { return s != PhaseLost }), 1)
 	})
 	bubble("each key of a DoAll, and its own values for its report", t, func(t *testing.T) {
 		values := map[string]int{}

@@ -162,6 +162,8 @@ func (r *lineReader) close() {
 	r.drain()
 	_ = r.file.Close() // it was open for reading
 	<-r.followed
+	r.mu.Lock() // a drain of Send may still run
+	defer r.mu.Unlock()
 	if len(r.rest) > 0 {
 		r.log.add(slices.Clone(r.rest))
 	}
