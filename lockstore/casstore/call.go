@@ -150,7 +150,7 @@ func (c *call) yields(v view) bool {
 // change writes the state that a decision has made.
 func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Basis) (driver.Answer, error) {
 	c.tried = a
-	written, err := c.write(v, next)
+	written, err := c.write(v, next, a.HandedOver...)
 	if err == nil && basis == rules.OnItsWrite {
 		v.own, v.written = true, written.written
 		if _, _, then, _ := c.decide(v, c.Request); then.Outcome != a.Outcome {
@@ -164,7 +164,6 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if c.Kind == driver.Revoke { // a lease that this write has handed over has an end only now
 		a.Status.Holders = c.status(written).Holders
 	}
-	c.wake(a.HandedOver)
 	return a, nil
 }
 
@@ -195,24 +194,6 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 		return a, nil
 	}
 	return a, nil
-}
-
-// wakeTime bounds the wake-ups of a call.
-const wakeTime = 100 * time.Millisecond
-
-// wake wakes the owners that were handed the key. The write is done: a wake-up that fails costs the
-// waiter the time until it looks for itself. One that hangs delays the caller until it returns:
-// its context ends after wakeTime.
-func (c *call) wake(owners []driver.Owner) {
-	w, ok := c.store.kv.(Waker)
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(c.ctx, wakeTime)
-	defer cancel()
-	for _, owner := range owners {
-		_ = w.Wake(ctx, c.key, string(owner))
-	}
 }
 
 // decide asks the rule book, at the time of the entry if the call has written it, else at a
@@ -261,15 +242,15 @@ func (c *call) read(fresh bool) (view, error) {
 	return v, err
 }
 
-// write replaces an entry that nobody has changed.
-func (c *call) write(v view, next rules.State) (view, error) {
+// write replaces an entry that nobody has changed. It wakes the owners that it hands the key over to.
+func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view, error) {
 	s := c.store
 	if err := c.ctx.Err(); err != nil {
 		return v, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
 	replacing := s.replacing(v, next)
 	value, began := encode(replacing), time.Now()
-	e, err := s.kv.Write(c.ctx, c.key, value, v.version)
+	e, err := s.send(c.ctx, c.key, value, v.version, handedOver)
 	if err != nil {
 		s.forget(c.key)
 	}
@@ -295,6 +276,19 @@ func (c *call) write(v view, next rules.State) (view, error) {
 	s.remember(c.key, written)
 	written.own, written.fresh = true, true
 	return written, nil
+}
+
+// send writes. If the KV is no Waker or the wake-up gets lost, a waiter looks for itself.
+func (s *store) send(ctx context.Context, key string, value []byte, ifVersion string, handedOver []driver.Owner) (Entry, error) {
+	w, ok := s.kv.(Waker)
+	if !ok || len(handedOver) == 0 {
+		return s.kv.Write(ctx, key, value, ifVersion)
+	}
+	owners := make([]string, len(handedOver))
+	for i, owner := range handedOver {
+		owners[i] = string(owner)
+	}
+	return w.WriteAndWake(ctx, key, value, ifVersion, owners)
 }
 
 // failed is the error of a call that has got no answer from the KV: when a write was sent, its outcome is unknown.

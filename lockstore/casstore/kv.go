@@ -59,15 +59,16 @@ type KV interface {
 
 // Waker is implemented by a KV that can wake a waiter up. If the KV is no Waker, the store reads
 // the entry much more often while a run waits. Wake-ups may get lost. A Listen that takes
-// long delays the first read by at most 250 ms. A Wake that takes long delays a release until it
-// returns: its context ends after 100 ms.
+// long delays the first read by at most 250 ms.
 type Waker interface {
-	// Listen begins to listen for wake-ups of an owner. woken is closed by the first Wake after Listen has
-	// returned. It may be closed before that, too, and without a Wake. The store calls stop once.
+	// Listen begins to listen for wake-ups of an owner. woken is closed by the first wake-up after Listen
+	// has returned. It may be closed before that, too, and without a wake-up. The store calls stop once.
 	Listen(ctx context.Context, key, owner string) (woken <-chan struct{}, stop func(), err error)
 
-	// Wake wakes the owner if it listens, in this process or in another one.
-	Wake(ctx context.Context, key, owner string) error
+	// WriteAndWake is Write. If it has written, it wakes the owners that listen, in this process or in
+	// another one. What it returns is only about the write. If the wake-ups are requests of
+	// their own, they come after the write, and take 100 ms at most: a release waits for them.
+	WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (Entry, error)
 }
 
 // Lister is implemented by a KV that can list its entries. The store can then list its keys.

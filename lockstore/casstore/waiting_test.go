@@ -45,14 +45,23 @@ func (w *waking) Listen(_ context.Context, key, owner string) (<-chan struct{}, 
 	}, nil
 }
 
-func (w *waking) Wake(_ context.Context, key, owner string) error {
+func (w *waking) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+	e, err := w.Write(ctx, key, value, ifVersion)
+	if err == nil {
+		w.wake(key, owners)
+	}
+	return e, err
+}
+
+func (w *waking) wake(key string, owners []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if woken := w.waiters[key+owner]; woken != nil {
-		close(woken)
-		delete(w.waiters, key+owner)
+	for _, owner := range owners {
+		if woken := w.waiters[key+owner]; woken != nil {
+			close(woken)
+			delete(w.waiters, key+owner)
+		}
 	}
-	return nil
 }
 
 func onWaking(t *testing.T) storetest.Harness {
@@ -91,14 +100,18 @@ func (r *remote) Listen(ctx context.Context, key, owner string) (<-chan struct{}
 	return r.waking.Listen(ctx, key, owner)
 }
 
-func (r *remote) Wake(ctx context.Context, key, owner string) error {
+func (r *remote) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
 	r.half()
 	defer r.half()
-	go func() {
-		r.half()
-		_ = r.waking.Wake(ctx, key, owner)
-	}()
-	return nil
+	r.requests.Add(1)
+	e, err := r.Memory.Write(ctx, key, value, ifVersion)
+	if err == nil {
+		go func() {
+			r.half()
+			r.wake(key, owners)
+		}()
+	}
+	return e, err
 }
 
 // Processes that want the same key again and again wait equally long, though each of
@@ -192,11 +205,10 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 	})
 }
 
-// hanging is a KV whose wake-ups hang until their context ends. Its Listen may come late instead.
+// hanging is a KV whose Listen hangs until its context ends, or comes late.
 type hanging struct {
 	*waking
 	listen time.Duration // how late; 0 is never
-	wake   bool          // Wake hangs, too
 }
 
 func (h *hanging) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
@@ -206,14 +218,6 @@ func (h *hanging) Listen(ctx context.Context, key, owner string) (<-chan struct{
 	}
 	<-time.After(h.listen)
 	return h.waking.Listen(ctx, key, owner)
-}
-
-func (h *hanging) Wake(ctx context.Context, key, owner string) error {
-	if !h.wake {
-		return h.waking.Wake(ctx, key, owner)
-	}
-	<-ctx.Done()
-	return ctx.Err()
 }
 
 // waits is the waiter of a key, and its holder.
@@ -275,20 +279,4 @@ func TestListenIsStopped(t *testing.T) {
 			require.Empty(t, h.waiters)
 		})
 	}
-}
-
-// A wake-up that hangs takes 0.1 s of the caller's time, and costs the waiter the time until its
-// next read.
-func TestWakeThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Millisecond, wake: true})
-		woken := make(chan error)
-		go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, req.Key, req.Owner) }()
-		<-time.After(time.Second)
-		began := time.Now()
-		require.NoError(t, holder.Release(t.Context(), lease))
-		require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
-		require.NoError(t, <-woken)
-		require.LessOrEqual(t, time.Since(began), time.Second)
-	})
 }

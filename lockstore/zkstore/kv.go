@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -19,6 +20,9 @@ type kv struct {
 	*client
 	paths
 	acl []zk.ACL
+
+	watching sync.Mutex
+	watches  map[string]chan struct{} // the watches of wake-up nodes, by path
 }
 
 var (
@@ -99,8 +103,11 @@ func (k *kv) now(conn *zk.Conn) (time.Time, error) {
 	return stamp(stat), nil
 }
 
-func (k *kv) createParents(conn *zk.Conn) error {
-	for _, path := range k.above() {
+func (k *kv) createParents(conn *zk.Conn) error { return k.create(conn, k.above()) }
+
+// create makes the nodes of these names that do not exist.
+func (k *kv) create(conn *zk.Conn, all []string) error {
+	for _, path := range all {
 		_, err := conn.Create(path, nil, 0, k.acl)
 		if errors.Is(err, zk.ErrNoAuth) {
 			// The server looks at the rights on the parent before it looks for the node.
@@ -109,7 +116,7 @@ func (k *kv) createParents(conn *zk.Conn) error {
 			}
 		}
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return fmt.Errorf("the parents of the locks' nodes: %w", err)
+			return fmt.Errorf("the node %s: %w", path, err)
 		}
 	}
 	return nil
@@ -119,10 +126,16 @@ func (k *kv) createParents(conn *zk.Conn) error {
 // deleted, so each node has a child that is named after its birth. A write also checks
 // that child.
 func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	return k.WriteAndWake(ctx, key, value, ifVersion, nil)
+}
+
+// WriteAndWake implements casstore.Waker. The write of a lock's node and those of the wake-up nodes are one
+// transaction.
+func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
 	path := k.lock(key)
-	if ifVersion == "" {
+	if ifVersion == "" { // nobody waits
 		v := version{newBirth(), 1}
-		return k.multi(ctx, v, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		return k.multi(ctx, v, 2, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 			create := func() ([]zk.MultiResponse, error) {
 				return conn.Multi(
 					&zk.CreateRequest{Path: path, Acl: k.acl},
@@ -145,10 +158,24 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 		return casstore.Entry{}, err
 	}
 	next := version{v.birth, v.count + 1}
-	return k.multi(ctx, next, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
-		done, err := conn.Multi(
-			&zk.CheckVersionRequest{Path: birthNode(path, v), Version: 0},
-			&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: v.count})
+	wakeUps := k.wakeUps(key, owners)
+	ops := []any{
+		&zk.CheckVersionRequest{Path: birthNode(path, v), Version: 0},
+		&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: v.count},
+	}
+	for _, node := range wakeUps {
+		ops = append(ops, &zk.SetDataRequest{Path: node, Version: anyVersion})
+	}
+	return k.multi(ctx, next, 1, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		done, err := conn.Multi(ops...)
+		if len(wakeUps) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
+			// Mostly a node for wake-ups that nobody has used yet. If the user may not make or change it, the key
+			// is handed over without a wake-up.
+			if errors.Is(err, zk.ErrNoAuth) || k.create(conn, wakeUps) != nil {
+				ops = ops[:2]
+			}
+			done, err = conn.Multi(ops...)
+		}
 		if errors.Is(err, zk.ErrNoNode) {
 			if e, _, err := conn.Get(path); err == nil && string(e[:min(len(e), birthLength)]) == v.birth {
 				return nil, fmt.Errorf("the node has lost its child %s: delete the node while nobody holds the lock: %w", v.birth, lockstore.ErrCorrupt)
@@ -160,8 +187,8 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 
 func birthNode(path string, v version) string { return path + "/" + v.birth }
 
-// multi writes, and reads the time from the reply to the last of the operations.
-func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.MultiResponse, error)) (casstore.Entry, error) {
+// multi writes, and reads the time from the reply to one of the operations.
+func (k *kv) multi(ctx context.Context, v version, timed int, write func(*zk.Conn) ([]zk.MultiResponse, error)) (casstore.Entry, error) {
 	done, err := call(ctx, k.client, write)
 	switch {
 	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode):
@@ -169,7 +196,7 @@ func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.Mu
 	case err != nil:
 		return casstore.Entry{}, explain(err)
 	}
-	stat := done[len(done)-1].Stat
+	stat := done[timed].Stat
 	if stat == nil || stat.Version != v.count {
 		return casstore.Entry{}, errors.New("the reply to a write has no version or a wrong one")
 	}
@@ -188,68 +215,40 @@ func explain(err error) error {
 	return err
 }
 
-// Listen implements casstore.Waker. An owner that waits has a node, and whoever deletes
-// the node wakes the owner. The node is ephemeral, so that it ends with its process.
+// Listen implements casstore.Waker. Waiters of one process that have the same wake-up node share a watch, since
+// ZooKeeper's client keeps a watch until the node changes.
 func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
-	path := k.waiter(key, owner)
-	woken, stopped := make(chan struct{}), make(chan struct{})
-	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
-		events, err := k.watch(conn, path)
-		// This comes also after the end of ctx, and after an error: the node may be there.
-		go func() {
-			select {
-			case <-events:
-				close(woken)
-			case <-stopped:
-				_ = k.delete(context.Background(), path) // it ends with the session, too
-			}
-		}()
-		return struct{}{}, err
-	})
-	if err != nil {
-		close(stopped)
-		return nil, nil, err
-	}
-	return woken, func() { close(stopped) }, nil
-}
-
-// watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which
-// never tells, with an error.
-func (k *kv) watch(conn *zk.Conn, path string) (<-chan zk.Event, error) {
-	_, err := conn.Create(path, nil, zk.FlagEphemeral, k.acl)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := k.createParents(conn); err != nil {
-			return nil, err
+	path := k.wakeUp(key, owner)
+	k.watching.Lock()
+	woken := k.watches[path]
+	k.watching.Unlock()
+	if woken == nil {
+		var err error
+		if woken, err = call(ctx, k.client, func(conn *zk.Conn) (chan struct{}, error) { return k.watch(conn, path) }); err != nil {
+			return nil, nil, err
 		}
-		_, err = conn.Create(path, nil, zk.FlagEphemeral, k.acl)
 	}
-	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return nil, err
-	}
-	_, _, events, err := conn.GetW(path)
-	if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it meanwhile
-		closed := make(chan zk.Event)
-		close(closed)
-		return closed, nil
-	}
+	return woken, func() {}, nil
+}
+
+// watch returns what is closed when a wake-up node changes or is made, and when the session ends.
+func (k *kv) watch(conn *zk.Conn, path string) (chan struct{}, error) {
+	_, _, events, err := conn.ExistsW(path)
 	if err != nil {
 		return nil, err
 	}
-	return events, nil
-}
-
-// Wake implements casstore.Waker.
-func (k *kv) Wake(ctx context.Context, key, owner string) error {
-	return k.delete(ctx, k.waiter(key, owner))
-}
-
-// delete deletes a node of a waiter, which has no version.
-func (k *kv) delete(ctx context.Context, path string) error {
-	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
-		return struct{}{}, conn.Delete(path, anyVersion)
-	})
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	return err
+	woken := make(chan struct{})
+	k.watching.Lock()
+	k.watches[path] = woken
+	k.watching.Unlock()
+	go func() {
+		<-events
+		k.watching.Lock()
+		if k.watches[path] == woken {
+			delete(k.watches, path)
+		}
+		k.watching.Unlock()
+		close(woken)
+	}()
+	return woken, nil
 }

@@ -193,15 +193,11 @@ func (f *faulty) withOptional() casstore.KV {
 	switch {
 	case wakes && lists:
 		return struct {
-			*faulty
-			casstore.Waker
+			*faultyWaker
 			casstore.Lister
-		}{f, w, l}
+		}{&faultyWaker{f, w}, l}
 	case wakes:
-		return struct {
-			*faulty
-			casstore.Waker
-		}{f, w}
+		return &faultyWaker{f, w}
 	case lists:
 		return struct {
 			*faulty
@@ -221,14 +217,18 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	return f.write(ctx, value, func() (casstore.Entry, error) { return f.KV.Write(ctx, key, value, ifVersion) })
+}
+
+func (f *faulty) write(ctx context.Context, value []byte, send func() (casstore.Entry, error)) (casstore.Entry, error) {
 	again := f.arrives()
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
-	e, err := f.KV.Write(ctx, key, value, ifVersion)
+	e, err := send()
 	if err == nil && again {
 		f.arrives()
-		e, err = f.KV.Write(ctx, key, value, ifVersion)
+		e, err = send()
 	}
 	if f.hangs.Load() {
 		<-ctx.Done()
@@ -238,6 +238,18 @@ func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion 
 		return casstore.Entry{}, errors.New("the connection ended before the reply")
 	}
 	return e, err
+}
+
+// faultyWaker is a faulty KV that wakes waiters.
+type faultyWaker struct {
+	*faulty
+	casstore.Waker
+}
+
+func (f *faultyWaker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+	return f.write(ctx, value, func() (casstore.Entry, error) {
+		return f.Waker.WriteAndWake(ctx, key, value, ifVersion, owners)
+	})
 }
 
 // unreachable is a KV whose server refuses connections.

@@ -266,34 +266,37 @@ var cases = []testCase{
 			if !ok {
 				c.SkipNow()
 			}
-			if err := w.Wake(c.Context(), c.key, "nobody"); err != nil {
-				c.Errorf("Wake of an owner that does not listen: %v; want nil", err)
+			version := c.write("a", "").Version
+			write := func(value, owner string) (casstore.Entry, error) {
+				return w.WriteAndWake(c.Context(), c.key, []byte(value), version, []string{owner})
 			}
-			listen := func(owner string) (<-chan struct{}, func()) {
-				woken, stop, err := w.Listen(c.Context(), c.key, owner)
-				if err != nil {
-					c.Fatalf("Listen: %v", err)
-				}
-				return woken, stop
+			e, err := write("b", "nobody")
+			if err != nil {
+				c.Fatalf("WriteAndWake of an owner that does not listen: %v; want nil", err)
 			}
-			mine, stop := listen("me")
-			others, stopOther := listen("other")
-			if err := w.Wake(c.Context(), c.key, "me"); err != nil {
-				c.Fatalf("Wake: %v", err)
+			if _, err := write("c", "nobody"); !errors.Is(err, casstore.ErrConflict) {
+				c.Errorf("WriteAndWake at an old version: %v; want ErrConflict", err)
+			}
+			version = e.Version
+			woken, stop, err := w.Listen(c.Context(), c.key, "me")
+			if err != nil {
+				c.Fatalf("Listen: %v", err)
+			}
+			if e, err = write("d", "me"); err != nil {
+				c.Fatalf("WriteAndWake: %v", err)
+			}
+			if now, _ := c.read(true); string(now.Value) != "d" || now.Version != e.Version {
+				c.Errorf("after WriteAndWake the entry is %q at %q; want d at %q", now.Value, now.Version, e.Version)
 			}
 			select {
-			case <-mine:
+			case <-woken:
 			case <-time.After(10 * time.Second):
 				c.Error("a wake-up does not arrive")
 			}
-			select {
-			case <-others:
-				c.Error("the wake-up of another owner arrived")
-			default:
-			}
 			stop()
-			stopOther()
-			_, stop = listen("me") // again
+			if _, stop, err = w.Listen(c.Context(), c.key, "me"); err != nil { // again
+				c.Fatalf("Listen: %v", err)
+			}
 			stop()
 		},
 	},
