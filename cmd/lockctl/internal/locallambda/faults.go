@@ -65,7 +65,8 @@ func (f *faults) one(ctx context.Context, kind faultKind) {
 	}
 }
 
-// hit makes the fault of an environment. It returns false if that had released its lock before it was frozen.
+// hit makes the fault of an environment. It returns false if that had released its lock before it was frozen, or
+// had no process any more.
 func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) bool {
 	e := f.all[i]
 	made := fault{kind: kind, environment: i, from: time.Now()}
@@ -84,12 +85,13 @@ func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) b
 	e.mu.Lock()
 	e.faulty = false
 	e.mu.Unlock()
-	if err == nil && !missed { // an error: there was no process any more
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.made = append(f.made, made)
+	if err != nil || missed {
+		return false
 	}
-	return !missed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.made = append(f.made, made)
+	return true
 }
 
 // victim chooses an environment with an event under way that holds a lock, or anybody's. It

@@ -223,7 +223,7 @@ func TestMaxHolders(t *testing.T) {
 			s := echo(t, `{}`)
 			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
 			s.env = []string{"PROVIDER_URL=" + resource.URL}
-			s.environments, s.events, s.maxHolders, s.wait, s.timeout = 8, 24, 3, 10*time.Second, 30*time.Second
+			s.environments, s.events, s.maxHolders, s.wait, s.timeout = 8, 24+24*faults, 3, 10*time.Second, 30*time.Second
 			s.freeze, s.kill = faults, faults
 			p := phaseOf(t, s)
 			require.NoError(t, p.verdict())
