@@ -162,7 +162,7 @@ func (r *lineReader) close() {
 	r.drain()
 	_ = r.file.Close() // it was open for reading
 	<-r.followed
-	r.mu.Lock() // a drain of Send may still run
+	r.mu.Lock() // for the race detector: a drain of Send has ended, but Close does not show it that
 	defer r.mu.Unlock()
 	if len(r.rest) > 0 {
 		r.log.add(slices.Clone(r.rest))

@@ -67,7 +67,7 @@ type Waker interface {
 
 	// WriteAndWake is Write. If it has written, it wakes the owners that listen, in this process or in
 	// another one. What it returns is only about the write. If the wake-ups are requests of
-	// their own, they come after the write, and take 100 ms at most: a release waits for them.
+	// their own, they come after the write, on a goroutine of their own: a release must not wait for them.
 	WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (Entry, error)
 }
 

@@ -28,7 +28,7 @@
 //	/lambdalock/locks/KEY            a lock; KEY is the key, percent-encoded
 //	/lambdalock/locks/KEY/BIRTH      a child that is made with the lock's node
 //	/lambdalock/clock                is written to read the servers' time
-//	/lambdalock/wakes/NUMBER         is written to wake owners that wait: at most 1,024 nodes
+//	/lambdalock/waiters/HASH         ephemeral, for each owner that waits for its turn
 //
 // The user needs create, read, write and delete on these nodes, also for Revoke. If nodes above the
 // prefix do not exist, the store makes them too. List needs less, if the nodes exist: read on
@@ -54,7 +54,7 @@
 //	Renew, Release              1 write; 1 read more if another process has acquired it
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
-//	a wait for a turn           2 reads, and 1 read after the wake-up, which is part of the release
+//	a wait for a turn           1 write (of the owner's node), 3 reads; the wake-up is part of the release
 //	Revoke                      1 read, 2 writes; with OpenAtOnce also 1 write if somebody waits
 //	ResolveEffect,              1 read, 3 writes; ResolveNoEffect also 1 write if somebody waits
 //	ResolveNoEffect
@@ -113,13 +113,11 @@
 //
 // # Waiting
 //
-// An owner that waits for its turn watches one of 1,024 nodes, which its key and its name choose. The release makes the
-// first in the queue the holder, for one lockstore.Turn, and writes the node that this owner watches, in one
-// transaction. The owner wakes up and reads the lock's node. It writes the TTL of its lease if its work is long. Sometimes a
-// wake-up reaches an owner that watches the same node by chance; it reads, and waits on. The queue itself is in the lock's
-// node. An owner that died while it waited costs the others one turn, not the timeout of its session. A waiter also
-// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second. If the user may not
-// write the nodes below /lambdalock/wakes, every wake-up is lost.
+// An owner that waits for its turn has an ephemeral node. The write of a release makes the
+// first in the queue the holder, for one lockstore.Turn, and deletes the node of this owner, in one transaction. Only this
+// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. An owner that died
+// while it waited costs the others one turn, not the timeout of its session. A waiter also
+// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.
 //
 // # What was tried
 //

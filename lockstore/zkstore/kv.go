@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -20,9 +19,6 @@ type kv struct {
 	*client
 	paths
 	acl []zk.ACL
-
-	watching sync.Mutex
-	watches  map[string]chan struct{} // the watches of wake-up nodes, by path
 }
 
 var (
@@ -103,11 +99,8 @@ func (k *kv) now(conn *zk.Conn) (time.Time, error) {
 	return stamp(stat), nil
 }
 
-func (k *kv) createParents(conn *zk.Conn) error { return k.create(conn, k.above()) }
-
-// create makes the nodes of these names that do not exist.
-func (k *kv) create(conn *zk.Conn, all []string) error {
-	for _, path := range all {
+func (k *kv) createParents(conn *zk.Conn) error {
+	for _, path := range k.above() {
 		_, err := conn.Create(path, nil, 0, k.acl)
 		if errors.Is(err, zk.ErrNoAuth) {
 			// The server looks at the rights on the parent before it looks for the node.
@@ -116,7 +109,7 @@ func (k *kv) create(conn *zk.Conn, all []string) error {
 			}
 		}
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return fmt.Errorf("the node %s: %w", path, err)
+			return fmt.Errorf("the parents of the locks' nodes: %w", err)
 		}
 	}
 	return nil
@@ -129,8 +122,7 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 	return k.WriteAndWake(ctx, key, value, ifVersion, nil)
 }
 
-// WriteAndWake implements casstore.Waker. The write of a lock's node and those of the wake-up nodes are one
-// transaction.
+// WriteAndWake implements casstore.Waker. One transaction writes the lock's node and deletes those of the owners.
 func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
 	path := k.lock(key)
 	if ifVersion == "" { // nobody waits
@@ -158,23 +150,24 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 		return casstore.Entry{}, err
 	}
 	next := version{v.birth, v.count + 1}
-	wakeUps := k.wakeUps(key, owners)
 	ops := []any{
 		&zk.CheckVersionRequest{Path: birthNode(path, v), Version: 0},
 		&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: v.count},
 	}
-	for _, node := range wakeUps {
-		ops = append(ops, &zk.SetDataRequest{Path: node, Version: anyVersion})
+	for _, owner := range owners {
+		ops = append(ops, &zk.DeleteRequest{Path: k.waiter(key, owner), Version: anyVersion})
 	}
 	return k.multi(ctx, next, 1, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		done, err := conn.Multi(ops...)
-		if len(wakeUps) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
-			// Mostly a node for wake-ups that nobody has used yet. If the user may not make or change it, the key
-			// is handed over without a wake-up.
-			if errors.Is(err, zk.ErrNoAuth) || k.create(conn, wakeUps) != nil {
-				ops = ops[:2]
+		if len(owners) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
+			// Probably an owner does not listen, or its node may not be deleted. The others are woken after the write.
+			if done, err = conn.Multi(ops[:2]...); err == nil {
+				go func() {
+					for _, owner := range owners {
+						k.delete(k.waiter(key, owner))
+					}
+				}()
 			}
-			done, err = conn.Multi(ops...)
 		}
 		if errors.Is(err, zk.ErrNoNode) {
 			if e, _, err := conn.Get(path); err == nil && string(e[:min(len(e), birthLength)]) == v.birth {
@@ -215,40 +208,60 @@ func explain(err error) error {
 	return err
 }
 
-// Listen implements casstore.Waker. Waiters of one process that have the same wake-up node share a watch, since
-// ZooKeeper's client keeps a watch until the node changes.
+// Listen implements casstore.Waker. An owner that waits has a node, and whoever deletes
+// the node wakes the owner. The node is ephemeral, so that it ends with its process.
 func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
-	path := k.wakeUp(key, owner)
-	k.watching.Lock()
-	woken := k.watches[path]
-	k.watching.Unlock()
-	if woken == nil {
-		var err error
-		if woken, err = call(ctx, k.client, func(conn *zk.Conn) (chan struct{}, error) { return k.watch(conn, path) }); err != nil {
-			return nil, nil, err
-		}
+	path := k.waiter(key, owner)
+	woken, stopped := make(chan struct{}), make(chan struct{})
+	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
+		events, err := k.watch(conn, path)
+		// This comes also after the end of ctx, and after an error: the node may be there.
+		go func() {
+			select {
+			case <-events:
+				close(woken)
+			case <-stopped:
+				k.delete(path)
+			}
+		}()
+		return struct{}{}, err
+	})
+	if err != nil {
+		close(stopped)
+		return nil, nil, err
 	}
-	return woken, func() {}, nil
+	return woken, func() { close(stopped) }, nil
 }
 
-// watch returns what is closed when a wake-up node changes or is made, and when the session ends.
-func (k *kv) watch(conn *zk.Conn, path string) (chan struct{}, error) {
-	_, _, events, err := conn.ExistsW(path)
+// watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which
+// never tells, with an error.
+func (k *kv) watch(conn *zk.Conn, path string) (<-chan zk.Event, error) {
+	_, err := conn.Create(path, nil, zk.FlagEphemeral, k.acl)
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := k.createParents(conn); err != nil {
+			return nil, err
+		}
+		_, err = conn.Create(path, nil, zk.FlagEphemeral, k.acl)
+	}
+	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		return nil, err
+	}
+	_, _, events, err := conn.GetW(path)
+	if errors.Is(err, zk.ErrNoNode) { // somebody has deleted it meanwhile
+		closed := make(chan zk.Event)
+		close(closed)
+		return closed, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	woken := make(chan struct{})
-	k.watching.Lock()
-	k.watches[path] = woken
-	k.watching.Unlock()
-	go func() {
-		<-events
-		k.watching.Lock()
-		if k.watches[path] == woken {
-			delete(k.watches, path)
-		}
-		k.watching.Unlock()
-		close(woken)
-	}()
-	return woken, nil
+	return events, nil
+}
+
+// delete deletes a node of a waiter, which has no version. After an error the waiter looks for itself, and the node
+// ends with its session.
+func (k *kv) delete(path string) {
+	_, _ = call(context.Background(), k.client, func(conn *zk.Conn) (struct{}, error) {
+		return struct{}{}, conn.Delete(path, anyVersion)
+	})
 }

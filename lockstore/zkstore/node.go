@@ -3,10 +3,9 @@ package zkstore
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,9 +19,9 @@ import (
 // paths are the names of the store's nodes.
 type paths struct{ prefix string }
 
-func (p paths) locks() string { return p.prefix + "/locks" }
-func (p paths) clock() string { return p.prefix + "/clock" }
-func (p paths) wakes() string { return p.prefix + "/wakes" }
+func (p paths) locks() string   { return p.prefix + "/locks" }
+func (p paths) clock() string   { return p.prefix + "/clock" }
+func (p paths) waiters() string { return p.prefix + "/waiters" }
 
 // lock is the node of a key. No two keys have the same one.
 func (p paths) lock(key string) string {
@@ -33,21 +32,11 @@ func (p paths) lock(key string) string {
 	return p.locks() + "/" + name
 }
 
-// wakeUp is the node that wakes an owner when it is written. There are 1,024 of them, so a wake-up may be that of
-// another owner, too. An owner is a secret, and of its hash the name has only a few bits.
-func (p paths) wakeUp(key, owner string) string {
+// waiter is the node of an owner that waits. ZooKeeper's log shows names of nodes, and an
+// owner is a secret.
+func (p paths) waiter(key, owner string) string {
 	sum := sha256.Sum256([]byte(key + "\n" + owner))
-	return fmt.Sprintf("%s/%d", p.wakes(), binary.BigEndian.Uint16(sum[:])%1024)
-}
-
-// wakeUps are the nodes that wake these owners, each one once.
-func (p paths) wakeUps(key string, owners []string) []string {
-	all := make([]string, len(owners))
-	for i, owner := range owners {
-		all[i] = p.wakeUp(key, owner)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return p.waiters() + "/" + hex.EncodeToString(sum[:16])
 }
 
 // above are the parents of the nodes, the highest first.
@@ -57,7 +46,7 @@ func (p paths) above() (all []string) {
 			all = append(all, p.prefix[:i])
 		}
 	}
-	return append(all, p.prefix, p.locks(), p.wakes(), p.clock())
+	return append(all, p.prefix, p.locks(), p.waiters(), p.clock())
 }
 
 // version is that of a lock's node: the birth, which no two nodes of a name share, and

@@ -23,11 +23,10 @@ func TestNames(t *testing.T) {
 		seen[name] = key
 	}
 	require.Equal(t, "/p/locks/account%2F7", p.lock("account/7"))
-	require.Regexp(t, `^/[^/]+(/[^/]+)*/wakes/[0-9]{1,4}$`, p.wakeUp("key", "OWNER"), "names of nodes are in the server's log")
-	require.NotEqual(t, p.wakeUp("key", "a"), p.wakeUp("key", "b"))
-	require.NotEqual(t, p.wakeUp("key", "a"), p.wakeUp("kez", "a"), "an owner waits for several keys")
-	require.Equal(t, []string{p.wakeUp("key", "a")}, p.wakeUps("key", []string{"a", "a"}), "a transaction writes each node once")
-	require.Equal(t, []string{"/a", "/a/b", "/a/b/locks", "/a/b/wakes", "/a/b/clock"}, paths{"/a/b"}.above())
+	require.NotContains(t, p.waiter("key", "OWNER"), "OWNER", "names of nodes are in the server's log")
+	require.NotEqual(t, p.waiter("key", "a"), p.waiter("key", "b"))
+	require.NotEqual(t, p.waiter("key", "a"), p.waiter("kez", "a"), "an owner waits for several keys")
+	require.Equal(t, []string{"/a", "/a/b", "/a/b/locks", "/a/b/waiters", "/a/b/clock"}, paths{"/a/b"}.above())
 }
 
 func TestVersions(t *testing.T) {

@@ -1,10 +1,12 @@
 package zkstore
 
 import (
+	"context"
+	"net"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -13,69 +15,55 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// watch is a process's watch on the node, or nil.
-func (s opened) watch(node string) chan struct{} {
-	s.kv.watching.Lock()
-	defer s.kv.watching.Unlock()
-	return s.kv.watches[node]
-}
-
-// queued is the request of an owner that has a place and listens at this node, unless node is "".
-func queued(t *testing.T, s opened, key, node string) (req lockstore.Request, at string, done <-chan error) {
-	for req = newRequest(key); node != "" && s.kv.wakeUp(key, string(req.Owner)) != node; {
-		req.Owner = lockstore.NewOwner()
-	}
-	req.JoinQueue = true
-	_, err := s.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
-	ended := make(chan error, 1)
-	go func() { ended <- storetest.AwaitTurn(t.Context(), s.Store, req.Key, req.Owner) }()
-	at = s.kv.wakeUp(key, string(req.Owner))
-	require.Eventually(t, func() bool { return s.watch(at) != nil }, 10*time.Second, time.Millisecond)
-	return req, at, ended
-}
-
-// The write of a release also writes the node at which the first in the queue listens.
+// Whoever releases deletes the node of the first in the queue, and of nobody else.
 func testWakeUp(t *testing.T, addr string) {
+	nodes := openTable(t, addr)
+	waits := func(key string) (opened, lockstore.Request, <-chan error) {
+		s := openStore(t, "zookeeper://"+addr)
+		req := newRequest(key)
+		req.JoinQueue = true
+		_, err := s.Acquire(t.Context(), req)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		done := make(chan error, 1)
+		go func() { done <- storetest.AwaitTurn(t.Context(), s.Store, req.Key, req.Owner) }()
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		return s, req, done
+	}
 	holder := openStore(t, "zookeeper://"+addr)
 
-	for _, what := range []string{"new", "old"} { // it is made by the first wake-up
-		t.Run("F59 a release wakes the first in the queue only, at a node that is "+what, func(t *testing.T) {
-			_, lease := acquire(t, holder, "woken/"+what)
-			s, last := openStore(t, "zookeeper://"+addr), openStore(t, "zookeeper://"+addr)
-			first, _, woken := queued(t, s, lease.Key, holder.kv.wakes()+"/7")
-			_, node, _ := queued(t, last, lease.Key, holder.kv.wakes()+"/8")
-			require.NoError(t, holder.Release(t.Context(), lease))
-			require.NoError(t, <-woken)
-			_, err := s.Acquire(t.Context(), first)
-			require.NoError(t, err)
-			require.NotNil(t, last.watch(node))
-		})
-	}
-	t.Run("waiters of a process share a watch", func(t *testing.T) {
-		s := openStore(t, "zookeeper://"+addr)
-		_, lease := acquire(t, holder, "shared")
-		first, node, woken := queued(t, s, lease.Key, "")
-		shared := s.watch(node)
-		acquire(t, holder, "another")
-		other, _, _ := queued(t, s, "another", node)
-		require.Equal(t, shared, s.watch(node))
+	t.Run("F59 a release wakes the first in the queue only", func(t *testing.T) {
+		_, lease := acquire(t, holder, "woken")
+		s, first, woken := waits("woken")
+		_, second, _ := waits("woken")
 		require.NoError(t, holder.Release(t.Context(), lease))
+		require.False(t, exists(t, nodes, first))
+		require.True(t, exists(t, nodes, second))
 		require.NoError(t, <-woken)
 		_, err := s.Acquire(t.Context(), first)
 		require.NoError(t, err)
-		again, _, err := s.kv.Listen(t.Context(), other.Key, string(other.Owner))
+	})
+	t.Run("F60 of two owners that are handed the key one does not listen", func(t *testing.T) {
+		_, lease := acquire(t, holder, "two")
+		e, _, err := holder.kv.Read(t.Context(), lease.Key, true)
+		require.NoError(t, err)
+		s := openStore(t, "zookeeper://"+addr)
+		woken, stop, err := s.kv.Listen(t.Context(), lease.Key, "listens")
+		require.NoError(t, err)
+		defer stop()
+		e, err = holder.kv.WriteAndWake(t.Context(), lease.Key, append(e.Value, ' '), e.Version, []string{"nobody", "listens"})
 		require.NoError(t, err)
 		select {
-		case <-again:
-			t.Fatal("it has been woken before it listened again")
-		default:
+		case <-woken:
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is not woken")
 		}
+		now, _, err := holder.kv.Read(t.Context(), lease.Key, true)
+		require.NoError(t, err)
+		require.Equal(t, e.Version, now.Version)
 	})
 	t.Run("F60 a wake-up is lost", func(t *testing.T) {
 		_, lease := acquire(t, holder, "lost")
-		s := openStore(t, "zookeeper://"+addr)
-		req, _, done := queued(t, s, lease.Key, "")
+		s, req, done := waits("lost")
 		// This KV wakes nobody.
 		mute, err := casstore.New(struct{ casstore.KV }{holder.kv}, casstore.Options{})
 		require.NoError(t, err)
@@ -85,46 +73,73 @@ func testWakeUp(t *testing.T, addr string) {
 		t.Logf("the waiter looked after %v", time.Since(began).Round(time.Millisecond))
 		_, err = s.Acquire(t.Context(), req)
 		require.NoError(t, err)
-	})
-	t.Run("F60 the user may not change the node of the wake-up", func(t *testing.T) {
-		_, lease := acquire(t, holder, "denied")
-		s := openStore(t, "zookeeper://"+addr)
-		req, node, done := queued(t, s, lease.Key, holder.kv.wakes()+"/9")
-		conn := openTable(t, addr)
-		_, err := conn.Create(node, nil, 0, zk.WorldACL(zk.PermRead))
-		require.NoError(t, err)
-		require.NoError(t, <-done, "the new node wakes it")
-		require.NoError(t, holder.Release(t.Context(), lease))
-		_, err = s.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
 	})
 }
 
-// A watch outlasts a connection. When the session ends, the owner that listens looks for itself.
-func testSessionOfAListener(t *testing.T, addr string) {
-	holder := openStore(t, "zookeeper://"+addr)
-	open := func(t *testing.T, key string) (opened, *testservers.CutProxy, lockstore.Lease, <-chan struct{}) {
-		p := testservers.Proxy(t, addr)
-		s := openStore(t, "zookeeper://"+p.Addr)
-		s.kv.timeout = time.Second
-		_, lease := acquire(t, holder, key)
-		req := newRequest(key)
-		req.JoinQueue = true
-		_, err := s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		woken, _, err := s.kv.Listen(t.Context(), key, string(req.Owner))
+// A call that listens ends early, and its request makes the node of a waiter nevertheless.
+func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
+	nodes := openTable(t, addr)
+	acquire(t, openStore(t, "zookeeper://"+addr), "parents")
+	open := func(t *testing.T, via string) (opened, *sync.Mutex) {
+		s, hold := openStore(t, "zookeeper://"+via), &sync.Mutex{}
+		dial := s.kv.dial
+		s.kv.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return holdable{conn, hold}, err
+		}
+		_, err := s.Inspect(t.Context(), "k") // makes the session
 		require.NoError(t, err)
-		return s, p, lease, woken
+		return s, hold
 	}
+	gone := func(t *testing.T, s opened, req lockstore.Request, session int64) {
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
+		require.Equal(t, session, s.kv.session.conn.SessionID(), "the end of the session deletes it, too")
+	}
+	t.Run("F46 the context ends", func(t *testing.T) {
+		s, hold := open(t, addr)
+		session, req := s.kv.session.conn.SessionID(), newRequest("k")
+		ctx, cancel := context.WithCancel(t.Context())
+		hold.Lock()
+		ended := make(chan error, 1)
+		go func() {
+			_, _, err := s.kv.Listen(ctx, req.Key, string(req.Owner))
+			ended <- err
+		}()
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		hold.Unlock()
+		gone(t, s, req, session)
+	})
 	t.Run("F46 the connection ends", func(t *testing.T) {
-		_, p, lease, woken := open(t, "listens/flaps")
-		p.Disconnect()
-		require.NoError(t, holder.Release(t.Context(), lease))
-		<-woken
+		p := testservers.Proxy(t, addr)
+		s, _ := open(t, p.Addr)
+		session, req := s.kv.session.conn.SessionID(), newRequest("k")
+		p.CutReplies(s.kv.waiter(req.Key, string(req.Owner)))
+		_, _, err := s.kv.Listen(t.Context(), req.Key, string(req.Owner))
+		p.Forward()
+		require.Error(t, err)
+		gone(t, s, req, session)
 	})
-	t.Run("F46 the session ends", func(t *testing.T) {
-		s, _, _, woken := open(t, "listens/expires")
-		s.kv.client.close()
-		<-woken
-	})
+}
+
+// holdable is a connection that delivers nothing while hold is locked.
+type holdable struct {
+	net.Conn
+	hold *sync.Mutex
+}
+
+func (c holdable) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.hold.Lock()
+	defer c.hold.Unlock()
+	return n, err
+}
+
+func exists(t *testing.T, nodes table, req lockstore.Request) bool {
+	t.Helper()
+	ok, _, err := nodes.Exists(nodes.waiter(req.Key, string(req.Owner)))
+	require.NoError(t, err)
+	return ok
 }

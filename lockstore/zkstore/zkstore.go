@@ -82,10 +82,9 @@ func newKV(opt Options) (*kv, error) {
 		return nil, lockstore.Invalidf("zkstore: Prefix is not a path of letters, digits, '_', '-' and '.', such as %s", DefaultPrefix)
 	}
 	k := &kv{
-		client:  &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, timeout: sessionTimeout},
-		paths:   paths{opt.Prefix},
-		acl:     zk.WorldACL(zk.PermAll),
-		watches: map[string]chan struct{}{},
+		client: &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, timeout: sessionTimeout},
+		paths:  paths{opt.Prefix},
+		acl:    zk.WorldACL(zk.PermAll),
 	}
 	if opt.Credentials != nil {
 		user, password := opt.Credentials()
