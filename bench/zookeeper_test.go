@@ -72,7 +72,7 @@ func testZooKeeper(t *testing.T) {
 	contest(1, 400, contestants...) // the server's compiler is busy at first
 	judge(t, func() [][]time.Duration { return contest(rounds, 40, contestants...) },
 		figure{"zkstore : its two writes by hand", 1.5, "x", compare(0, 1)},
-		figure{"  : go-zookeeper's lock", 1, "x", compare(0, 2)},
+		figure{"  : go-zookeeper's lock", 1.05, "x", compare(0, 2)},
 	)
 }
 
@@ -102,7 +102,7 @@ func testWaitingZooKeeper(t *testing.T) {
 		return last
 	},
 		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.4, "x", compare(0, 1)},
-		us.fair(1.5),
+		us.fair(2),
 	)
 	report(last, us, them)
 }
