@@ -51,12 +51,12 @@
 //	Acquire of an expired lease 1 read, 2 writes
 //	Acquire of a free key that  1 read, 2 writes
 //	was reserved for others
-//	Renew, Release              1 write; 1 read more if another process has acquired it
+//	Renew, Release              1 write; 1 read more if another process has acquired it, or somebody waits
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wait for a turn           1 write (of the owner's node), 3 reads; the wake-up is part of the release
-//	Revoke                      1 read, 2 writes; with OpenAtOnce also 1 write if somebody waits
-//	ResolveEffect,              1 read, 3 writes; ResolveNoEffect also 1 write if somebody waits
+//	Revoke                      1 read, 2 writes
+//	ResolveEffect,              1 read, 3 writes
 //	ResolveNoEffect
 //	List                        1 read of all names, 1 read for each key with the prefix, and
 //	                            1 write for the names and for each 100 keys
