@@ -338,7 +338,7 @@ func testCrowdedRedis(t *testing.T) {
 	fatal(rewrite.Load(ctx, client).Err())
 	alone := func(c *crowd) { fatal(rewrite.EvalSha(ctx, client, []string{"rewrite:" + c.key}).Err()) }
 	steps := []struct {
-		name  string // "" is not measured
+		name  string // "" has no figure; the others are compared with the last
 		limit float64
 		do    func(*crowd)
 	}{

@@ -78,7 +78,7 @@ func testZooKeeper(t *testing.T) {
 
 // testWaitingZooKeeper compares the wait for a busy key with that of the client library's
 // lock, where each waiter watches the one before it. A release of the library deletes a node. One of ours replaces
-// the lock's node, and reads it before, because the queue in it may have changed: that read is the difference.
+// the lock's node, and reads it before, because the queue in it may have changed: that read is most of the difference.
 func testWaitingZooKeeper(t *testing.T) {
 	const n, times = 16, 21
 	addr := testservers.ZooKeeper(t).Addr

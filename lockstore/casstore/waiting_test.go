@@ -88,10 +88,7 @@ func (r *remote) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (r *remote) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	r.half()
-	defer r.half()
-	r.requests.Add(1)
-	return r.Memory.Write(ctx, key, value, ifVersion)
+	return r.WriteAndWake(ctx, key, value, ifVersion, nil)
 }
 
 func (r *remote) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
@@ -105,7 +102,7 @@ func (r *remote) WriteAndWake(ctx context.Context, key string, value []byte, ifV
 	defer r.half()
 	r.requests.Add(1)
 	e, err := r.Memory.Write(ctx, key, value, ifVersion)
-	if err == nil {
+	if err == nil && len(owners) > 0 {
 		go func() {
 			r.half()
 			r.wake(key, owners)

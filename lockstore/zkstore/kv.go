@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -127,7 +128,7 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 	path := k.lock(key)
 	if ifVersion == "" { // nobody waits
 		v := version{newBirth(), 1}
-		return k.multi(ctx, v, 2, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		return k.multi(ctx, v, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 			create := func() ([]zk.MultiResponse, error) {
 				return conn.Multi(
 					&zk.CreateRequest{Path: path, Acl: k.acl},
@@ -157,7 +158,7 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 	for _, owner := range owners {
 		ops = append(ops, &zk.DeleteRequest{Path: k.waiter(key, owner), Version: anyVersion})
 	}
-	return k.multi(ctx, next, 1, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+	return k.multi(ctx, next, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		done, err := conn.Multi(ops...)
 		if len(owners) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
 			// Probably an owner does not listen, or its node may not be deleted. The others are woken after the write.
@@ -180,8 +181,8 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 
 func birthNode(path string, v version) string { return path + "/" + v.birth }
 
-// multi writes, and reads the time from the reply to one of the operations.
-func (k *kv) multi(ctx context.Context, v version, timed int, write func(*zk.Conn) ([]zk.MultiResponse, error)) (casstore.Entry, error) {
+// multi writes, and reads the time from the reply to the only operation that sets data.
+func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.MultiResponse, error)) (casstore.Entry, error) {
 	done, err := call(ctx, k.client, write)
 	switch {
 	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode):
@@ -189,11 +190,11 @@ func (k *kv) multi(ctx context.Context, v version, timed int, write func(*zk.Con
 	case err != nil:
 		return casstore.Entry{}, explain(err)
 	}
-	stat := done[timed].Stat
-	if stat == nil || stat.Version != v.count {
+	i := slices.IndexFunc(done, func(r zk.MultiResponse) bool { return r.Stat != nil })
+	if i < 0 || done[i].Stat.Version != v.count {
 		return casstore.Entry{}, errors.New("the reply to a write has no version or a wrong one")
 	}
-	return casstore.Entry{Version: v.String(), WrittenAt: stamp(stat)}, nil
+	return casstore.Entry{Version: v.String(), WrittenAt: stamp(done[i].Stat)}, nil
 }
 
 // explain marks an error after which it is certain that nothing was applied. After all

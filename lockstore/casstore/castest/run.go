@@ -278,10 +278,15 @@ var cases = []testCase{
 				c.Errorf("WriteAndWake at an old version: %v; want ErrConflict", err)
 			}
 			version = e.Version
-			woken, stop, err := w.Listen(c.Context(), c.key, "me")
-			if err != nil {
-				c.Fatalf("Listen: %v", err)
+			listen := func(owner string) (<-chan struct{}, func()) {
+				woken, stop, err := w.Listen(c.Context(), c.key, owner)
+				if err != nil {
+					c.Fatalf("Listen: %v", err)
+				}
+				return woken, stop
 			}
+			mine, stop := listen("me")
+			others, stopOther := listen("other")
 			if e, err = write("d", "me"); err != nil {
 				c.Fatalf("WriteAndWake: %v", err)
 			}
@@ -289,14 +294,18 @@ var cases = []testCase{
 				c.Errorf("after WriteAndWake the entry is %q at %q; want d at %q", now.Value, now.Version, e.Version)
 			}
 			select {
-			case <-woken:
+			case <-mine:
 			case <-time.After(10 * time.Second):
 				c.Error("a wake-up does not arrive")
 			}
-			stop()
-			if _, stop, err = w.Listen(c.Context(), c.key, "me"); err != nil { // again
-				c.Fatalf("Listen: %v", err)
+			select {
+			case <-others:
+				c.Error("the wake-up of another owner arrived")
+			default:
 			}
+			stop()
+			stopOther()
+			_, stop = listen("me") // again
 			stop()
 		},
 	},
