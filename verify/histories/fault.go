@@ -180,8 +180,12 @@ var kinds = []*fault{
 			for ctx.Err() == nil {
 				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
 				from := time.Now()
+				length := c.between(400, 2200)
+				if c.random.IntN(2) == 0 {
+					length = callTime + c.between(100, 300) // so that some calls end without an answer
+				}
 				server.Pause()
-				sleep(ctx, c.between(400, 2200))
+				sleep(ctx, length)
 				server.Resume()
 				c.injectedBetween(from, time.Now())
 				sleep(ctx, c.between(900, 1500))

@@ -132,7 +132,7 @@ const drift = 2 * time.Millisecond
 const answer = callTime + 1500*time.Millisecond
 
 // lateDuplicates is a little longer than the faults delay a request.
-const lateDuplicates = 2500 * time.Millisecond
+const lateDuplicates = 2600 * time.Millisecond
 
 // repeats is a little less than the time after which a client sends a request again: the client
 // of a cluster after 800 ms, that of DynamoDB after 900 ms or more. database/sql sends it again when the connection has
