@@ -342,7 +342,7 @@ func testCrowdedRedis(t *testing.T) {
 		limit float64
 		do    func(*crowd)
 	}{
-		{"leave", 2.2, leave}, {"refused, with a place", 1.6, join}, {"renew", 2.4, renew},
+		{"leave", 2.2, leave}, {"refused, with a place", 1.6, join}, {"renew", 1.6, renew},
 		{"release and hand over", 2.7, release}, {"extend what was handed over", 2.4, extend}, {"", 0, join},
 		{"revoke at once and hand over", 6.5, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
 	}
