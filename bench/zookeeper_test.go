@@ -77,8 +77,7 @@ func testZooKeeper(t *testing.T) {
 }
 
 // testWaitingZooKeeper compares the wait for a busy key with that of the client library's
-// lock, where each waiter watches the one before it. A release of the library deletes a node. One of ours replaces
-// the lock's node, and reads it before, because the queue in it may have changed: that read is most of the difference.
+// lock, where each waiter watches the one before it. Our p99 is that of the first runs of each round, which all join at once.
 func testWaitingZooKeeper(t *testing.T) {
 	const n, times = 16, 21
 	addr := testservers.ZooKeeper(t).Addr
@@ -101,7 +100,7 @@ func testWaitingZooKeeper(t *testing.T) {
 		last = race(t, times, us, them)
 		return last
 	},
-		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.35, "x", compare(0, 1)},
+		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.4, "x", compare(0, 1)},
 		us.fair(2.5),
 	)
 	report(last, us, them)

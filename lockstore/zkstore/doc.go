@@ -51,8 +51,7 @@
 //	Acquire of an expired lease 1 read, 2 writes
 //	Acquire of a free key that  1 read, 2 writes
 //	was reserved for others
-//	Renew, Release              1 write; 1 read more if another process has acquired it, or somebody waits,
-//	                            but see the section Waiting
+//	Renew, Release              1 write; 1 read more if another process has acquired it, or somebody waits
 //	Inspect                     1 write (of the clock), 1 read
 //	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wait for a turn           1 write (of the owner's node), 3 reads; the wake-up is part of the release
@@ -116,8 +115,7 @@
 //
 // An owner that waits for its turn has an ephemeral node. The write of a release makes the
 // first in the queue the holder, for one lockstore.Turn, and deletes the node of this owner, in one transaction. Only this
-// owner wakes up. It reads the lock's node, and writes the TTL of its lease. For two seconds, or until it writes, it reads
-// the node again whenever that has changed. So its release knows who has joined the queue, and need not read first. The queue itself is in the lock's node. An owner that died
+// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. An owner that died
 // while it waited costs the others one turn, not the timeout of its session. A waiter also
 // reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.
 //

@@ -26,7 +26,7 @@ func TestOneServer(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, addr string){
 		"session": testSession, "lost reply": testLostReply, "closed store": testClosedStore,
 		"credentials": testCredentials, "node without its child": testNodeWithoutItsChild, "list": testList,
-		"wake-up": testWakeUp, "copy of a holder": testCopyOfAHolder, "no node of a waiter is left over": testNoNodeOfAWaiterIsLeftOver,
+		"wake-up": testWakeUp, "no node of a waiter is left over": testNoNodeOfAWaiterIsLeftOver,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,8 +19,7 @@ import (
 type kv struct {
 	*client
 	paths
-	acl    []zk.ACL
-	copies copies
+	acl []zk.ACL
 }
 
 var (
@@ -34,11 +33,8 @@ var (
 // ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Millisecond }
 
-// Read implements casstore.KV. A fresh read writes the clock node first. One that is not fresh may return a copy.
+// Read implements casstore.KV. A fresh read writes the clock node first.
 func (k *kv) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
-	if e, ok := k.copies.of(key); ok && !fresh {
-		return e, time.Time{}, nil
-	}
 	type answer struct {
 		entry casstore.Entry
 		now   time.Time
@@ -129,7 +125,6 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 
 // WriteAndWake implements casstore.Waker. One transaction writes the lock's node and deletes those of the owners.
 func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
-	k.copies.replace(key, nil)
 	path := k.lock(key)
 	if ifVersion == "" { // nobody waits
 		v := version{newBirth(), 1}
@@ -225,7 +220,7 @@ func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, fu
 		go func() {
 			select {
 			case <-events:
-				k.follow(conn, key, woken)
+				close(woken)
 			case <-stopped:
 				k.delete(path)
 			}

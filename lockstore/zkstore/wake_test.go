@@ -77,117 +77,27 @@ func testWakeUp(t *testing.T, addr string) {
 	})
 }
 
-// An owner that was handed the key has a copy of the entry while it works.
-func testCopyOfAHolder(t *testing.T, addr string) {
-	// handOver hands the key over to an owner of a store of its own, and then another owner joins the queue.
-	handOver := func(key string) (s opened, hold *sync.Mutex, lease lockstore.Lease, next lockstore.Request) {
-		holder := openStore(t, "zookeeper://"+addr)
-		_, old := acquire(t, holder, key)
-		s, hold = openHoldable(t, addr)
-		join := func(s opened) lockstore.Request {
-			req := newRequest(key)
-			req.JoinQueue = true
-			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
-			return req
-		}
-		req := join(s)
-		woken, stop, err := s.kv.Listen(t.Context(), key, string(req.Owner))
-		require.NoError(t, err)
-		defer stop()
-		require.NoError(t, holder.Release(t.Context(), old))
-		<-woken
-		e, ok := s.kv.copies.of(key)
-		require.True(t, ok, "the owner that woke up has a copy")
-		next = join(holder)
-		require.Eventually(t, func() bool {
-			now, ok := s.kv.copies.of(key)
-			return ok && now.Version != e.Version
-		}, 10*time.Second, time.Millisecond, "the copy has the owner that joined")
-		status, err := holder.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		return s, hold, lockstore.Lease{Key: key, Owner: req.Owner, Fence: status.Holders[0].Fence}, next
-	}
-	handed := func(s opened, next lockstore.Request) {
-		status, err := s.Inspect(t.Context(), next.Key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Reserved, status.State)
-		_, err = s.Acquire(t.Context(), next)
-		require.NoError(t, err)
-	}
-
-	t.Run("a read needs no request", func(t *testing.T) {
-		s, hold, lease, next := handOver("copy-read")
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		hold.Lock()
-		_, _, err := s.kv.Read(ctx, lease.Key, false)
-		hold.Unlock()
-		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context(), lease))
-		_, ok := s.kv.copies.of(lease.Key)
-		require.False(t, ok, "this process has written the entry")
-		handed(s, next)
-	})
-	t.Run("F60 an old copy", func(t *testing.T) {
-		s, _, lease, next := handOver("copy-old")
-		old, ok := s.kv.copies.of(lease.Key)
-		require.True(t, ok)
-		other := openStore(t, "zookeeper://"+addr)
-		require.NoError(t, other.Leave(t.Context(), next.Key, next.Owner))
-		require.Eventually(t, func() bool {
-			now, ok := s.kv.copies.of(lease.Key)
-			return ok && now.Version != old.Version
-		}, 10*time.Second, time.Millisecond)
-		s.kv.copies.mu.Lock()
-		s.kv.copies.all[lease.Key].entry = old
-		s.kv.copies.mu.Unlock()
-		require.NoError(t, s.Release(t.Context(), lease))
-		status, err := other.Inspect(t.Context(), next.Key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Free, status.State, "the owner that had left was handed the key")
-	})
-	t.Run("F08 it is too old when the process goes on after a freeze", func(t *testing.T) {
-		s, _, lease, _ := handOver("copy-frozen")
-		s.kv.copies.mu.Lock()
-		s.kv.copies.all[lease.Key].until = time.Now().Round(0).Add(-time.Nanosecond)
-		s.kv.copies.mu.Unlock()
-		_, ok := s.kv.copies.of(lease.Key)
-		require.False(t, ok)
-		require.NoError(t, s.Release(t.Context(), lease))
-	})
-	t.Run("it ends after a turn", func(t *testing.T) {
-		s, _, lease, _ := handOver("copy-ends")
-		require.Eventually(t, func() bool {
-			_, ok := s.kv.copies.of(lease.Key)
-			return !ok
-		}, 10*lockstore.Turn, time.Millisecond)
-	})
-}
-
-// openHoldable opens a store whose connection delivers nothing while hold is locked.
-func openHoldable(t *testing.T, addr string) (opened, *sync.Mutex) {
-	s, hold := openStore(t, "zookeeper://"+addr), &sync.Mutex{}
-	dial := s.kv.dial
-	s.kv.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return holdable{conn, hold}, err
-	}
-	_, err := s.Inspect(t.Context(), "k") // makes the session
-	require.NoError(t, err)
-	return s, hold
-}
-
 // A call that listens ends early, and its request makes the node of a waiter nevertheless.
 func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 	nodes := openTable(t, addr)
 	acquire(t, openStore(t, "zookeeper://"+addr), "parents")
+	open := func(t *testing.T, via string) (opened, *sync.Mutex) {
+		s, hold := openStore(t, "zookeeper://"+via), &sync.Mutex{}
+		dial := s.kv.dial
+		s.kv.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return holdable{conn, hold}, err
+		}
+		_, err := s.Inspect(t.Context(), "k") // makes the session
+		require.NoError(t, err)
+		return s, hold
+	}
 	gone := func(t *testing.T, s opened, req lockstore.Request, session int64) {
 		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
 		require.Equal(t, session, s.kv.session.conn.SessionID(), "the end of the session deletes it, too")
 	}
 	t.Run("F46 the context ends", func(t *testing.T) {
-		s, hold := openHoldable(t, addr)
+		s, hold := open(t, addr)
 		session, req := s.kv.session.conn.SessionID(), newRequest("k")
 		ctx, cancel := context.WithCancel(t.Context())
 		hold.Lock()
@@ -204,7 +114,7 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 	})
 	t.Run("F46 the connection ends", func(t *testing.T) {
 		p := testservers.Proxy(t, addr)
-		s, _ := openHoldable(t, p.Addr)
+		s, _ := open(t, p.Addr)
 		session, req := s.kv.session.conn.SessionID(), newRequest("k")
 		p.CutReplies(s.kv.waiter(req.Key, string(req.Owner)))
 		_, _, err := s.kv.Listen(t.Context(), req.Key, string(req.Owner))
