@@ -177,11 +177,11 @@ var kinds = []*fault{
 		name: "server paused", mix: few, late: true, ambiguous: true, hidden: "redis cluster",
 		effect: slow,
 		inject: func(ctx context.Context, c *cell) {
-			for ctx.Err() == nil {
+			for i := 0; ctx.Err() == nil; i++ {
 				server := c.sys.servers[c.random.IntN(len(c.sys.servers))]
 				from := time.Now()
 				length := c.between(400, 2200)
-				if c.random.IntN(2) == 0 {
+				if i%2 == 0 {
 					length = callTime + c.between(100, 300) // so that some calls end without an answer
 				}
 				server.Pause()
