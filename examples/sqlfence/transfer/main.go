@@ -58,6 +58,10 @@ func move(ctx context.Context, db *sql.DB, t Transfer) (Receipt, error) {
 		return Receipt{}, err
 	}
 	defer tx.Rollback()
+	// Transfers in both directions lock their two rows in the same order. Otherwise PostgreSQL ends one of them as a deadlock.
+	if _, err := tx.ExecContext(ctx, "SELECT id FROM accounts WHERE id IN ($1, $2) ORDER BY id FOR UPDATE", t.From, t.To); err != nil {
+		return Receipt{}, err
+	}
 	receipt := Receipt{ID: t.ID}
 	err = tx.QueryRowContext(ctx, "UPDATE accounts SET cents = cents - $2 WHERE id = $1 RETURNING cents", t.From, t.Cents).Scan(&receipt.Left)
 	if err != nil {

@@ -3,9 +3,12 @@ package main
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -31,24 +34,42 @@ func TestMove(t *testing.T) {
 	require.NoError(t, err)
 	store, err := pgstore.New(direct, pgstore.Options{})
 	require.NoError(t, err)
-	g, err := guard.New(store, guard.Options{TTL: time.Second, Wait: 20 * time.Second})
-	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{})
-	require.NoError(t, err)
-	handler := idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) { return move(ctx, db, t) })
+	handle := func(ttl time.Duration, db *sql.DB, event Transfer) (Receipt, error) {
+		g, err := guard.New(store, guard.Options{TTL: ttl, Wait: 20 * time.Second})
+		require.NoError(t, err)
+		once, err := idempotency.New(g, idempotency.Options{})
+		require.NoError(t, err)
+		handler := idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) { return move(ctx, db, t) })
+		return handler.Handle(t.Context(), event)
+	}
 
 	event := Transfer{ID: "t1", From: "ann", To: "bob", Cents: 500}
 	network.CutReplies("COMMIT")
-	_, err = handler.Handle(t.Context(), event)
+	_, err = handle(time.Second, db, event)
 	require.Error(t, err)
 	require.Positive(t, network.Cuts())
 	network.Forward()
 	for range 2 {
-		receipt, err := handler.Handle(t.Context(), event)
+		receipt, err := handle(time.Second, db, event)
 		require.NoError(t, err)
 		require.Equal(t, Receipt{ID: "t1", Left: 500}, receipt)
 	}
 	var cents int64
 	require.NoError(t, direct.QueryRowContext(t.Context(), "SELECT cents FROM accounts WHERE id = 'bob'").Scan(&cents))
 	require.EqualValues(t, 500, cents)
+
+	t.Run("F61 transfers in both directions at once", func(t *testing.T) {
+		var all sync.WaitGroup
+		for i := range 20 {
+			e := Transfer{ID: fmt.Sprint("both", i), From: "ann", To: "bob", Cents: 1}
+			if i%2 == 1 {
+				e.From, e.To = e.To, e.From
+			}
+			all.Go(func() {
+				_, err := handle(30*time.Second, direct, e)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+	})
 }
