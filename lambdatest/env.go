@@ -236,11 +236,13 @@ func (e *Environment) ready(ctx context.Context) (*process, error) {
 	return p, nil
 }
 
+var errNoProcess = errors.New("lambdatest: no process is running")
+
 func (e *Environment) current() (*process, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.process == nil || e.process.hasEnded() {
-		return nil, errors.New("lambdatest: no process is running")
+		return nil, errNoProcess
 	}
 	return e.process, nil
 }
@@ -290,7 +292,7 @@ func (e *Environment) Freeze() error {
 		}
 		select {
 		case <-p.ended:
-			return nil
+			return errNoProcess
 		case <-time.After(time.Millisecond):
 		}
 	}
