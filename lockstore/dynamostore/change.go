@@ -31,7 +31,7 @@ const (
 	// refused first write, and more if other owners change the row meanwhile.
 	changeWrites = 4
 	// endWrites is more, for requests that an owner has to get through. Many may leave a queue at
-	// the same time, and those who share a key release and renew at the same time.
+	// the same time, and those who share a key acquire, release and renew at the same time.
 	endWrites = 16
 	endPause  = 20 * time.Millisecond
 
@@ -98,6 +98,10 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		most = endWrites
 	case driver.Renew: // its lease ends meanwhile
 		most, atOnce = 2*endWrites, endWrites
+	case driver.Acquire:
+		if q.MaxHolders > 1 { // that others are granted the key does not mean that there is no room
+			most = endWrites
+		}
 	}
 	for n := 0; ; n++ {
 		next, changed, a := t.decide(seen, r, q)

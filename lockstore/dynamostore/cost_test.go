@@ -130,6 +130,29 @@ func TestCostOfSeveralHolders(t *testing.T) {
 	})
 }
 
+// As many as may hold a key ask for it at the same time, and none of them waits. All get it, within the time that the
+// guard allows a call.
+func TestManyAcquireASharedKeyAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := fakedynamo.New(table)
+		service.Fault = rtt
+		var all sync.WaitGroup
+		for range lockstore.MaxHolders {
+			s := newStore(t, service, 0, dynamostore.Options{})
+			all.Go(func() {
+				req := request(time.Minute)
+				req.MaxHolders = lockstore.MaxHolders
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				defer cancel()
+				_, err := s.Acquire(ctx, req)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		t.Log(service.Actions())
+	})
+}
+
 // 20 holders renew their leases of a key, and each second 100 others come for 10 ms. A renewal is due after
 // a third of the lease, and none is later than by another third. The row takes no more writes than it
 // can: with 5 ms to the service not all of the others are served.
