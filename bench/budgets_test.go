@@ -504,7 +504,7 @@ func testDynamoDB(t *testing.T) {
 	}
 	contest(1, 400, contestants...) // the server's compiler is busy at first
 	judge(t, func() [][]time.Duration { return contest(rounds, 100, contestants...) },
-		figure{"dynamostore : its two updates by hand", 1.08, "x", compare(0, 1)},
+		figure{"dynamostore : its two updates by hand", 1.1, "x", compare(0, 1)},
 		figure{"  : a minimal lock of two updates", 0, "x", compare(0, 2)},
 		figure{"  : cirello.io/dynamolock", 1.05, "x", compare(0, 3)},
 	)

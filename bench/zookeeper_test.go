@@ -100,7 +100,7 @@ func testWaitingZooKeeper(t *testing.T) {
 		last = race(t, times, us, them)
 		return last
 	},
-		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.4, "x", compare(0, 1)},
+		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.5, "x", compare(0, 1)},
 		us.fair(2.5),
 	)
 	report(last, us, them)
