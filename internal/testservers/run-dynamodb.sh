@@ -13,10 +13,8 @@ fail() {
 	exit 1
 }
 
-case $port in
-'' | 0* | *[!0-9]* | ??????*) fail "PORT is $port; want 1 to 65535, as in make dynamodb PORT=8001" ;;
-esac
-[ "$port" -le 65535 ] || fail "PORT is $port; want 1 to 65535, as in make dynamodb PORT=8001"
+. "$here/port.sh"
+check_port "$port" "make dynamodb PORT=8001"
 
 # ask ACTION BODY sets answer, which ends with the HTTP status. DynamoDB Local accepts every
 # signature.

@@ -12,10 +12,8 @@ fail() {
 	exit 1
 }
 
-case $port in
-'' | 0* | *[!0-9]* | ??????*) fail "PORT is $port; want 1 to 65535, as in make postgres PORT=5434" ;;
-esac
-[ "$port" -le 65535 ] || fail "PORT is $port; want 1 to 65535, as in make postgres PORT=5434"
+. "$here/port.sh"
+check_port "$port" "make postgres PORT=5434"
 
 sh "$here/install-postgres.sh"
 for program in /usr/lib/postgresql/*/bin/initdb; do # Debian keeps the server's programs out of the PATH
