@@ -34,23 +34,23 @@ func TestMove(t *testing.T) {
 	require.NoError(t, err)
 	store, err := pgstore.New(direct, pgstore.Options{})
 	require.NoError(t, err)
-	handle := func(ttl time.Duration, db *sql.DB, event Transfer) (Receipt, error) {
+	handler := func(ttl time.Duration, db *sql.DB) guard.Wrapped[Transfer, Receipt] {
 		g, err := guard.New(store, guard.Options{TTL: ttl, Wait: 20 * time.Second})
 		require.NoError(t, err)
 		once, err := idempotency.New(g, idempotency.Options{})
 		require.NoError(t, err)
-		handler := idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) { return move(ctx, db, t) })
-		return handler.Handle(t.Context(), event)
+		return idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) { return move(ctx, db, t) })
 	}
 
+	cut := handler(time.Second, db)
 	event := Transfer{ID: "t1", From: "ann", To: "bob", Cents: 500}
 	network.CutReplies("COMMIT")
-	_, err = handle(time.Second, db, event)
+	_, err = cut.Handle(t.Context(), event)
 	require.Error(t, err)
 	require.Positive(t, network.Cuts())
 	network.Forward()
 	for range 2 {
-		receipt, err := handle(time.Second, db, event)
+		receipt, err := cut.Handle(t.Context(), event)
 		require.NoError(t, err)
 		require.Equal(t, Receipt{ID: "t1", Left: 500}, receipt)
 	}
@@ -59,6 +59,7 @@ func TestMove(t *testing.T) {
 	require.EqualValues(t, 500, cents)
 
 	t.Run("F61 transfers in both directions at once", func(t *testing.T) {
+		whole := handler(30*time.Second, direct)
 		var all sync.WaitGroup
 		for i := range 20 {
 			e := Transfer{ID: fmt.Sprint("both", i), From: "ann", To: "bob", Cents: 1}
@@ -66,7 +67,7 @@ func TestMove(t *testing.T) {
 				e.From, e.To = e.To, e.From
 			}
 			all.Go(func() {
-				_, err := handle(30*time.Second, direct, e)
+				_, err := whole.Handle(t.Context(), e)
 				assert.NoError(t, err)
 			})
 		}
