@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ import (
 // of the service, so a client's clock may be wrong by any amount.
 type entry = fields[kept[holder], queue, kept[ended], kept[closed]]
 
-// plain is an entry without fields of a later version, as nearly all are. To read and write it as this type takes a
-// fifth of the time.
+// plain is an entry without fields of a later version, as nearly all are. To write it as this type takes a fifth of
+// the time.
 type plain = fields[holder, []waiter, ended, closed]
 
 type fields[H, Q, E, C any] struct {
@@ -112,14 +113,6 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 		k.other = all[i].other
 	}
 	return k
-}
-
-// keeping wraps each element. None has unknown fields.
-func keeping[T any](all []T) (kepts []kept[T]) {
-	for _, it := range all {
-		kepts = append(kepts, kept[T]{it: it})
-	}
-	return kepts
 }
 
 // alone unwraps each element; *none becomes false if one had unknown fields.
@@ -267,8 +260,9 @@ func decode(value []byte) (kept[entry], error) {
 	if want := fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)); string(sum) != want {
 		return kept[entry]{}, fmt.Errorf("the value has the checksum %.8q; want %s", sum, want)
 	}
-	e, ok := decodePlain(text)
+	e, ok := decodePlain(string(text))
 	if !ok {
+		e = kept[entry]{}
 		if err := json.Unmarshal(text, &e); err != nil {
 			return kept[entry]{}, err
 		}
@@ -286,19 +280,84 @@ func decode(value []byte) (kept[entry], error) {
 	return e, nil
 }
 
-// decodePlain decodes an entry that has no unknown field and no damaged queue.
-func decodePlain(text []byte) (e kept[entry], ok bool) {
-	var p plain
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if d.Decode(&p) != nil || d.InputOffset() != int64(len(text)) || slices.ContainsFunc(p.Queue, waiter.damaged) {
-		return kept[entry]{}, false
+// scanner reads the JSON of a plain entry, field by field as encode writes it. It takes a fifth of the time that
+// encoding/json takes, and a run that waits reads four entries. Whatever it does not expect is for encoding/json.
+type scanner struct {
+	rest string
+	bad  bool
+}
+
+// next reads a text, if it comes next.
+func (s *scanner) next(text string) (ok bool) {
+	s.rest, ok = strings.CutPrefix(s.rest, text)
+	return ok
+}
+
+func (s *scanner) want(text string) { s.bad = !s.next(text) || s.bad }
+
+// number reads a number behind the name of its field, if that comes next.
+func (s *scanner) number(field string) int64 {
+	if !s.next(field) {
+		return 0
 	}
-	e.it = entry{p.N, p.Fence, keeping(p.Holders), keeping(p.Queue), keeping(p.Ended), nil}
-	if p.Closed != nil {
-		e.it.Closed = &kept[closed]{it: *p.Closed}
+	digits := s.rest[:len(s.rest)-len(strings.TrimLeft(s.rest, "0123456789"))]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	s.bad = s.bad || err != nil || digits[0] == '0'
+	s.rest = s.rest[len(digits):]
+	return n
+}
+
+// text reads a text behind the name of its field, if that comes next.
+func (s *scanner) text(field string) string {
+	if !s.next(field) {
+		return ""
 	}
-	return e, true
+	s.want(`"`)
+	text, rest, ok := strings.Cut(s.rest, `"`)
+	for i := range len(text) {
+		ok = ok && ' ' <= text[i] && text[i] <= '~' && text[i] != '\\'
+	}
+	s.rest, s.bad = rest, s.bad || !ok
+	return text
+}
+
+// list reads a list of objects, if it comes next. object reads one from its owner on.
+func (s *scanner) list(field string, object func()) {
+	if !s.next(field) {
+		return
+	}
+	s.want("[")
+	for more := true; more && !s.bad; more = s.next(",") {
+		s.want(`{"owner":`)
+		object()
+		s.want("}")
+	}
+	s.want("]")
+}
+
+// decodePlain decodes an entry that has no unknown field, no result and no damaged queue.
+func decodePlain(text string) (e kept[entry], ok bool) {
+	s := scanner{rest: text}
+	it := &e.it
+	s.want(`{"n":`)
+	it.N, it.Fence = uint64(s.number("")), lockstore.Fence(s.number(`,"fence":`))
+	s.list(`,"holders":`, func() {
+		it.Holders = append(it.Holders, kept[holder]{it: holder{
+			Owner: s.text(""), Fence: lockstore.Fence(s.number(`,"fence":`)), Seat: int(s.number(`,"seat":`)),
+			Others: int(s.number(`,"others":`)), Begin: s.number(`,"begin":`), TTL: time.Duration(s.number(`,"ttl":`)),
+			Text: s.text(`,"text":`), HandedOver: s.next(`,"handed":true`), Revoked: s.next(`,"revoked":true`), Started: s.next(`,"started":true`),
+		}})
+	})
+	s.list(`,"queue":`, func() {
+		w := waiter{s.text(""), int(s.number(`,"others":`)), time.Duration(s.number(`,"parked":`))}
+		it.Queue, s.bad = append(it.Queue, kept[waiter]{it: w}), s.bad || w.damaged()
+	})
+	s.list(`,"ended":`, func() {
+		m := ended{s.text(""), lockstore.Fence(s.number(`,"fence":`)), rules.How(s.number(`,"how":`))}
+		it.Ended = append(it.Ended, kept[ended]{it: m})
+	})
+	s.want("}")
+	return e, !s.bad && s.rest == ""
 }
 
 // longest is the longest time in an entry.

@@ -188,6 +188,13 @@ func FuzzDecode(f *testing.F) {
 		r := &single{}
 		r.put(text)
 		s := r.driver(t)
+		if fast, ok := decodePlain(text); ok {
+			var slow plain
+			require.NoError(t, json.Unmarshal([]byte(text), &slow))
+			again, err := json.Marshal(slow)
+			require.NoError(t, err)
+			require.Equal(t, string(again), string(encode(fast)[len(mark)+9:]))
+		}
 		v, err := s.view("k", r.entry)
 		if err != nil {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt)
