@@ -227,7 +227,7 @@ func testWaitingRedis(t *testing.T) {
 		count.requests.Store(0)
 		handOver, waits := crowd(t, times, lasting(work), ours...)
 		for _, w := range waits {
-			looks += float64(w/(700*time.Millisecond)) / float64(len(waits)) // a wait at the server lasts for 0.75 s, and Redis may end it a little earlier
+			looks += float64(w/(900*time.Millisecond)) / float64(len(waits)) // a wait at the server lasts for 0.95 s, and Redis may end it a little earlier
 		}
 		return handOver, float64(count.requests.Load()) / float64(len(waits)), looks
 	}

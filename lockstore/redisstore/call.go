@@ -136,7 +136,7 @@ func (s *server) send(ctx context.Context, name scriptName, key, first, second s
 		words = append(words, a.text)
 	}
 	if s.ends {
-		stop := c.context.begin(ctx)
+		stop := c.context.begin(ctx, maxWait)
 		defer c.context.forget()
 		defer stop()
 		c.send(&c.context, s.client, words, sc.source)

@@ -29,6 +29,7 @@ type callContext struct {
 	context.Context
 	conn      atomic.Pointer[conn] // the connection that the call used last
 	over      atomic.Bool          // the context has ended
+	most      time.Duration        // of each wait; less than the client's own timeout, or the client would set its own deadline
 	returned  bool                 // the call; calls guards it
 	deadlines []int64              // of this call, in nanoseconds since 1970
 	first     [4]int64             // memory for deadlines; most calls need one
@@ -40,14 +41,13 @@ var calls = struct {
 	by map[int64]*callContext
 }{by: map[int64]*callContext{}}
 
-// maxWait bounds each wait for the server. It is shorter than the client's own timeout,
-// or the client would set its own deadline on the connection.
+// maxWait bounds each wait for an answer.
 const maxWait = answerTimeout - 100*time.Millisecond
 
 // Deadline returns a deadline that no other call has: the context's, or a little earlier.
 // It is for the connection. Done does not close at it, see callersContext.
 func (c *callContext) Deadline() (time.Time, bool) {
-	end := time.Now().Add(maxWait)
+	end := time.Now().Add(c.most)
 	if own, ok := c.Context.Deadline(); ok && own.Before(end) {
 		end = own
 	}
@@ -67,9 +67,9 @@ func (c *callContext) Deadline() (time.Time, bool) {
 	return time.Unix(0, deadline), true
 }
 
-// begin starts a call: when ctx ends, the call's connection stops waiting. stop ends this.
-func (c *callContext) begin(ctx context.Context) (stop func() bool) {
-	c.Context, c.deadlines = ctx, c.first[:0]
+// begin starts a call: when ctx ends, the call's connection stops waiting. stop ends this. most bounds each of its waits.
+func (c *callContext) begin(ctx context.Context, most time.Duration) (stop func() bool) {
+	c.Context, c.most, c.deadlines = ctx, most, c.first[:0]
 	return context.AfterFunc(ctx, c.end)
 }
 

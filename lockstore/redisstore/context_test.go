@@ -154,7 +154,7 @@ func TestAPanicReachesTheCaller(t *testing.T) {
 // A call that has returned does not change the connection of the next call.
 func TestAReturnedCallHasNoConnection(t *testing.T) {
 	var without, first, next callContext
-	stop := without.begin(t.Context())
+	stop := without.begin(t.Context(), maxWait)
 	without.forget()
 	require.True(t, stop())
 

@@ -184,7 +184,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true,
 		DialTimeout:           dialTimeout,
-		ReadTimeout:           answerTimeout,
+		ReadTimeout:           readTimeout,
 		WriteTimeout:          answerTimeout,
 
 		PoolSize:        connections,
@@ -234,6 +234,7 @@ func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
 const (
 	dialTimeout   = 900 * time.Millisecond
 	answerTimeout = 900 * time.Millisecond
+	readTimeout   = 4 * (maxBlock + silence) / 3 // a wait for an element takes longer than an answer
 )
 
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {

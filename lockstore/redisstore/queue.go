@@ -38,14 +38,15 @@ type wakeUps struct {
 	oneKey atomic.Bool // the server does not let this user name a list in the script of a key
 }
 
-// A wait at the server lasts minBlock at least: 0 would be for ever. It ends blockSlack
-// before the deadline of its context. A server that hangs gets silence more time, and the
+// A wait at the server lasts minBlock at least, because 0 would be for ever, and maxBlock at most, because a lost element
+// must cost less than a second. It ends blockSlack before the deadline of its context. A server that hangs gets silence more time, and the
 // client of a cluster does not ask it again. A second request to wake others takes wakeTime
 // at most: it may go to another node of a cluster, and the release is done.
 const (
 	minBlock   = 10 * time.Millisecond
 	blockSlack = 20 * time.Millisecond
 	silence    = 100 * time.Millisecond
+	maxBlock   = 950 * time.Millisecond
 	wakeTime   = 250 * time.Millisecond
 )
 
@@ -74,7 +75,7 @@ func newWakeUps(client redis.UniversalClient) *wakeUps {
 	case *redis.ClusterClient:
 		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
 	}
-	w.block, w.slots = min(time.Second, timeout)*3/4, make(chan struct{}, size/2)
+	w.block, w.slots = min(maxBlock, timeout*3/4), make(chan struct{}, size/2)
 	return w
 }
 
@@ -168,7 +169,7 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 	if s.ends {
 		defer s.endWait()
 		var c callContext
-		stop := c.begin(ctx)
+		stop := c.begin(ctx, maxBlock+silence)
 		defer c.forget()
 		defer stop()
 		cmd = redis.NewStringSliceCmd(&c, words...)
