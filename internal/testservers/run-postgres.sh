@@ -40,7 +40,8 @@ until psql -X -q -c '' "$url" 2>/dev/null; do
 	kill -0 "$server" 2>/dev/null || { tail -n 3 "$dir/log" >&2; fail "PostgreSQL did not start; the lines above say why"; }
 	sleep 0.2
 done
-build/lockctl schema | psql -X -q -v ON_ERROR_STOP=1 -f - "$url" >/dev/null
+build/lockctl schema >"$dir/schema.sql"
+psql -X -q -v ON_ERROR_STOP=1 -f "$dir/schema.sql" "$url" >/dev/null
 cat <<END
 
 PostgreSQL is at 127.0.0.1:$port, with an empty lock table. Ctrl-C ends it. In another terminal:
