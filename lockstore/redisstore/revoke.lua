@@ -9,11 +9,12 @@ if atOnce and h.started then return told(0) end
 local left = h.since + h.ttl - now
 if not h.revoked then
 	h.revoked, h.handed, h.text, changed = true, false, ARGV[3], true
-	leaveQueue(h.owner)
 end
 if atOnce then
 	over(i, 'V')
 	handOver()
+else
+	leaveQueue(h.owner)
 end
 local letter, _, _, started = status()
 return 'D' .. answer(letter, left, waiting(), h.text, started) .. listed()
