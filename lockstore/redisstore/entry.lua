@@ -12,7 +12,8 @@
 --   C  as K, without a result
 --   X  without an owner: in front of the queue there is a line for each holder, and an empty line
 -- places, of three digits, is how many places the queue has. fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds
--- on the server's clock. holder is a text for people.
+-- on the server's clock. holder is a text for people. The byte 1 ends it: what is behind that fills the line, so that
+-- the queue of an entry H or O need not move.
 -- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The oldest
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
@@ -51,7 +52,7 @@ end
 
 if entry then
 	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
-	text, behind, since, ttl = sub(entry, text, behind - 1), behind + 1, tonumber(since, 10), tonumber(ttl, 10)
+	text, behind, since, ttl = sub(entry, text, stop - 1), behind + 1, tonumber(since, 10), tonumber(ttl, 10)
 	if state == 'F' then
 		remember('F', last, owner)
 		behind, changed = nil, false

@@ -221,6 +221,9 @@ func TestOutOfMemory(t *testing.T) {
 		addr := testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		lease, cooldown, unknown := acquire(t, s, "k"), acquire(t, s, "cooldown"), acquire(t, s, "unknown")
+		crowded := acquire(t, s, "crowd")
+		queued(t, s, "crowd")
+		queued(t, s, "crowd")
 		putAddress := func() error {
 			return driverOf(s).PutAddress(t.Context(), "k", lease.Owner, driver.Secret("token"), time.Hour)
 		}
@@ -239,6 +242,7 @@ func TestOutOfMemory(t *testing.T) {
 			require.NoError(t, err, "a lease can be renewed")
 		}
 		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
+		require.NoError(t, s.Release(t.Context(), crowded), "and handed over")
 		require.NoError(t, s.Complete(t.Context(), cooldown, nil, time.Minute))
 		requireHeld(t, s, "cooldown")
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and abandoned")

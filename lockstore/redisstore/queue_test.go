@@ -275,6 +275,9 @@ func TestOneWakeUpForARelease(t *testing.T) {
 				for range waiters {
 					waiting = append(waiting, queued(t, s, "k"))
 				}
+				before, _ := decode(driverOf(s).client.Get(t.Context(), DefaultPrefix+"k").Val())
+				queue := before.Queue
+				require.Len(t, queue, waiters)
 				for _, req := range waiting {
 					require.NoError(t, s.Release(t.Context(), lease))
 					lists := driverOf(s).client.Keys(t.Context(), "*\n*").Val()
@@ -285,6 +288,13 @@ func TestOneWakeUpForARelease(t *testing.T) {
 					news := await(t, s, req)
 					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
 					lease = news.Lease
+					entry := driverOf(s).client.Get(t.Context(), DefaultPrefix+"k").Val()
+					after, ok := decode(entry)
+					require.True(t, ok)
+					queue = queue[1:]
+					require.True(t, slices.Equal(queue, after.Queue), entry)
+					_, fill, _ := strings.Cut(entry[:lastLine(entry)], "\x01")
+					require.LessOrEqual(t, len(fill), min(len(queue), 1)*251, "spaces do not pile up")
 				}
 			})
 		})
