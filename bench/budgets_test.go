@@ -342,9 +342,9 @@ func testCrowdedRedis(t *testing.T) {
 		limit float64
 		do    func(*crowd)
 	}{
-		{"leave", 2.2, leave}, {"refused, with a place", 1.6, join}, {"renew", 1.6, renew},
-		{"release and hand over", 2.7, release}, {"extend what was handed over", 2.4, extend}, {"", 0, join},
-		{"revoke at once and hand over", 6.5, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
+		{"leave", 1.6, leave}, {"refused, with a place", 1.6, join}, {"renew", 1.6, renew},
+		{"release and hand over", 2.1, release}, {"extend what was handed over", 1.8, extend}, {"", 0, join},
+		{"revoke at once and hand over", 5.2, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
 	}
 	var figures []figure
 	for i, s := range steps {
