@@ -7,7 +7,8 @@ if (ARGV[4] == '1' or ARGV[4] == '1+') and type(entry) ~= 'table' then
 		local to = head == 33 and not find(entry, me, 34, true) and find(entry, ' ', 34, true)
 		local line = to and find(entry, '\n', 34, true) or nil
 		local since, ttl = match(entry, '^%d+() %d+() ', line and line + 1)
-		if since and to > 34 and to < line and since - line == 17 and ttl - since < 15 and find(entry, '\n', ttl, true) then
+		if line and since and to > 34 and to < line and since - line == 17 and ttl - since < 15 and
+			find(entry, '\n', ttl, true) then
 			local from = to + 2
 			number = sub(entry, to + 1, to + 1)
 			if number == '8' then

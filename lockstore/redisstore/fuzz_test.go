@@ -168,7 +168,7 @@ func entries(now time.Time) []string {
 		"lambdalock1 H OWNER 7 " + at(0) + hour + "  holder", strings.Replace(live, "OWNEROWNER", "OW\x00NER\xff", 1), strings.Replace(live, "OWNEROWNER", "OW\vNER", 1),
 		strings.Replace(live, "OWNEROWNER", "OW\u00a0NER\u2003", 1), strings.Replace(live, "H17", "H٧7", 1), strings.Replace(live, "H1790942400000000", "H0x1790942400000", 1),
 		strings.Replace(live, "H1", "h1", 1), strings.Replace(live, "H1", "H-", 1), strings.Replace(live, "F0000000000000006", "F6", 1),
-		"", " ", "0", "42", "hello", "lambdalock2", "{}", "\x00", strings.Repeat("lambdalock2 ", 50),
+		"", " ", "0", "42", "0 0 0", "hello", "lambdalock2", "{}", "\x00", strings.Repeat("lambdalock2 ", 50),
 	}
 	for cut := 0; cut < len(live); cut += 29 {
 		all = append(all, live[:cut], live[cut:], live[:cut]+"\x00"+live[cut:], live[:cut]+" "+live[cut:])
