@@ -7,7 +7,7 @@ if left > 0 and not find(entry, me, at, true) then
 	end
 	local lasts = match(ARGV[2], '^%d+')
 	if owner == me and state == 'O' and (ARGV[4] == '1+' or ARGV[4] == '1 ' .. last) and lasts - ttl >= 0 then
-		if not write(12, 'H' .. sub(entry, 14, line) .. clock .. ' ' .. ARGV[2], behind + 1, ARGV[3]).err then
+		if not write('12', 'H' .. sub(entry, 14, line) .. clock .. ' ' .. ARGV[2], behind + 1, ARGV[3]).err then
 			return 'G' .. last .. ' ' .. lasts .. ' 0 ' .. (match(entry, '^ ([^ \1\2]+)', behind + 1) or '')
 		end
 	end
