@@ -343,7 +343,7 @@ func testCrowdedRedis(t *testing.T) {
 		do    func(*crowd)
 	}{
 		{"leave", 1.6, leave}, {"refused, with a place", 1.6, join}, {"renew", 1.6, renew},
-		{"release and hand over", 2.1, release}, {"extend what was handed over", 1.8, extend}, {"", 0, join},
+		{"release and hand over", 2.0, release}, {"extend what was handed over", 1.8, extend}, {"", 0, join},
 		{"revoke at once and hand over", 5.2, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
 	}
 	var figures []figure
