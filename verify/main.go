@@ -59,7 +59,7 @@ var parts = []part{
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, atLeast: map[string]int64{sequences: 50_000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
 	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, atLeast: map[string]int64{sequences: 300}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 2 * 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestRuleBookOnDynamoDBLocal", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/zkstore", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Comparison, dir: "../lockstore/pgstore", pkg: ".", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},

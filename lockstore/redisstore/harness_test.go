@@ -40,14 +40,16 @@ func TestRuleBook(t *testing.T) {
 }
 
 func TestRuleBookOnServers(t *testing.T) {
-	on := func(start func(testing.TB, ...string) string) func(*testing.T) storetest.Harness {
+	on := func(start func(testing.TB, ...string) string, rights ...any) func(*testing.T) storetest.Harness {
 		return func(t *testing.T) storetest.Harness {
 			url := "redis://" + start(t)
+			require.NoError(t, openClient(t, url).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err())
 			return harness(t, openClient(t, url), openClient(t, url))
 		}
 	}
 	leasesim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"Redis": on(testservers.Redis), "Valkey": on(testservers.Valkey),
+		"Redis, where no script may write in place": on(testservers.Redis, "-setrange"),
 	})
 }
 
