@@ -91,7 +91,8 @@ type Op struct {
 	Outcome Outcome
 	Call    time.Duration
 	Return  time.Duration
-	Cause   string // the error, for people
+	Stood   time.Duration // for how much of the time between them the machine gave this process no time
+	Cause   string        // the error, for people
 }
 
 func (o Op) String() string {
@@ -109,6 +110,9 @@ func (o Op) String() string {
 		s += fmt.Sprintf(", answer %q", o.Data)
 	}
 	s += fmt.Sprintf("  [%v, %v]", o.Call.Round(time.Microsecond), o.Return.Round(time.Microsecond))
+	if o.Stood > 0 {
+		s += fmt.Sprintf(", %v of it without processor time", o.Stood.Round(time.Millisecond))
+	}
 	if o.Cause != "" {
 		s += "  " + o.Cause
 	}
@@ -122,7 +126,7 @@ type Limits struct {
 	Early time.Duration
 	// Late is how long after the end of a TTL the key may still be busy.
 	Late time.Duration
-	// Answer bounds how long an operation may take; 0 is no bound.
+	// Answer bounds how long an operation may take beyond its Stood; 0 is no bound.
 	Answer time.Duration
 	// Stamped says that clients stamp their requests, as dynamostore does. Three
 	// things are different then, and documented there: a lease counts from the stamp,

@@ -599,3 +599,11 @@ func TestOutcomeOf(t *testing.T) {
 	require.Equal(t, Invalid, OutcomeOf(fmt.Errorf("x: %w", lockstore.ErrCorrupt)))
 	require.Equal(t, Invalid, OutcomeOf(lockstore.ErrInvalid))
 }
+
+func TestALateAnswer(t *testing.T) {
+	op := Op{Kind: Acquire, Owner: "a", Key: "k", Outcome: NotApplied, Call: 10 * time.Millisecond, Return: 70 * time.Millisecond}
+	limits := Limits{Answer: 50 * time.Millisecond}
+	require.Len(t, Sweep([]Op{op}, limits), 1)
+	op.Stood = 10 * time.Millisecond
+	require.Empty(t, Sweep([]Op{op}, limits), "the machine stood still meanwhile")
+}

@@ -50,7 +50,7 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 		switch {
 		case op.Outcome == Invalid:
 			violations = append(violations, fmt.Sprintf("an answer that no request may get:\n  %v", op))
-		case l.Answer > 0 && op.Return-op.Call > l.Answer && op.Kind != Forget && op.Kind != CutOff && op.Kind != Promote:
+		case l.Answer > 0 && op.Return-op.Call-op.Stood > l.Answer && op.Kind != Forget && op.Kind != CutOff && op.Kind != Promote:
 			violations = append(violations, fmt.Sprintf("an answer took longer than %v:\n  %v", l.Answer, op))
 		}
 	}

@@ -97,6 +97,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 				}
 			}
 		})
+		playing.Go(func() { r.watch(done) })
 		processes := cmp.Or(f.processes, clients)
 		var stores []opened
 		for i := range processes {
@@ -236,7 +237,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 		}
 		var empty, noEnd []uint64
 		for _, r := range c.runs {
-			ops := r.Ops()
+			ops := r.played()
 			v := judge(ops, limits, checkTime)
 			inTransactions, wrong := r.counted(ops, c.sys.effects)
 			v.violations = append(v.violations, wrong...)

@@ -56,6 +56,7 @@ type run struct {
 	results int                          // so far: each call that stores a result has another
 	atOnce  map[string]lockstore.Lease   // the results that were stored in a transaction, with an effect
 	slow    []interval                   // faults that slow calls down
+	stood   []interval                   // when the machine gave this process no time
 	asked   map[string]int               // operations on each key
 	highest map[resource]int64           // what each resource has seen
 	freed   map[string]chan struct{}     // closed at the next release of the key
@@ -82,6 +83,31 @@ func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 		r.freed[key] = make(chan struct{})
 	}
 	return r
+}
+
+// watch notes when this process got no time from the machine. Then an answer is late, too.
+func (r *run) watch(done context.Context) {
+	const most = 200 * time.Millisecond
+	for before := r.Now(); sleep(done, most/10); {
+		now := r.Now()
+		if now-before > most {
+			r.mu.Lock()
+			r.stood = append(r.stood, interval{before, now})
+			r.mu.Unlock()
+		}
+		before = now
+	}
+}
+
+// played are the operations of a history that is over.
+func (r *run) played() []checker.Op {
+	ops := r.Ops()
+	for i := range ops {
+		for _, s := range r.stood {
+			ops[i].Stood += max(0, min(s.to, ops[i].Return)-max(s.from, ops[i].Call))
+		}
+	}
+	return ops
 }
 
 // client is one run of a function. It has a store of its own, or shares one with the other
