@@ -307,6 +307,13 @@ func (s *scanner) number(field string) int64 {
 	return n
 }
 
+// small reads a number of the type int, which may have 32 bits.
+func (s *scanner) small(field string) int {
+	n := s.number(field)
+	s.bad = s.bad || n != int64(int32(n))
+	return int(n)
+}
+
 // text reads a text behind the name of its field, if that comes next.
 func (s *scanner) text(field string) string {
 	if !s.next(field) {
@@ -343,17 +350,17 @@ func decodePlain(text string) (e kept[entry], ok bool) {
 	it.N, it.Fence = uint64(s.number("")), lockstore.Fence(s.number(`,"fence":`))
 	s.list(`,"holders":`, func() {
 		it.Holders = append(it.Holders, kept[holder]{it: holder{
-			Owner: s.text(""), Fence: lockstore.Fence(s.number(`,"fence":`)), Seat: int(s.number(`,"seat":`)),
-			Others: int(s.number(`,"others":`)), Begin: s.number(`,"begin":`), TTL: time.Duration(s.number(`,"ttl":`)),
+			Owner: s.text(""), Fence: lockstore.Fence(s.number(`,"fence":`)), Seat: s.small(`,"seat":`),
+			Others: s.small(`,"others":`), Begin: s.number(`,"begin":`), TTL: time.Duration(s.number(`,"ttl":`)),
 			Text: s.text(`,"text":`), HandedOver: s.next(`,"handed":true`), Revoked: s.next(`,"revoked":true`), Started: s.next(`,"started":true`),
 		}})
 	})
 	s.list(`,"queue":`, func() {
-		w := waiter{s.text(""), int(s.number(`,"others":`)), time.Duration(s.number(`,"parked":`))}
+		w := waiter{s.text(""), s.small(`,"others":`), time.Duration(s.number(`,"parked":`))}
 		it.Queue, s.bad = append(it.Queue, kept[waiter]{it: w}), s.bad || w.damaged()
 	})
 	s.list(`,"ended":`, func() {
-		m := ended{s.text(""), lockstore.Fence(s.number(`,"fence":`)), rules.How(s.number(`,"how":`))}
+		m := ended{s.text(""), lockstore.Fence(s.number(`,"fence":`)), rules.How(s.small(`,"how":`))}
 		it.Ended = append(it.Ended, kept[ended]{it: m})
 	})
 	s.want("}")
