@@ -136,7 +136,7 @@ func (s *server) send(ctx context.Context, name scriptName, key, first, second s
 		words = append(words, a.text)
 	}
 	if s.ends {
-		stop := c.context.begin(ctx, maxWait)
+		stop := c.context.begin(ctx, answerTimeout)
 		defer c.context.forget()
 		defer stop()
 		c.send(&c.context, s.client, words, sc.source)
@@ -304,7 +304,7 @@ func (s *server) withAdvice(err error) error {
 
 // refused reports whether err is an answer with which a server refuses a command before it
 // does anything. The same holds for a command inside a script: no script returns an error after its
-// first write. Other errors, and errors of proxies, do not show the outcome.
+// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome.
 func refused(err error) bool {
 	text := serverText(err)
 	switch word(text) {

@@ -41,9 +41,6 @@ var calls = struct {
 	by map[int64]*callContext
 }{by: map[int64]*callContext{}}
 
-// maxWait bounds each wait for an answer.
-const maxWait = answerTimeout - 100*time.Millisecond
-
 // Deadline returns a deadline that no other call has: the context's, or a little earlier.
 // It is for the connection. Done does not close at it, see callersContext.
 func (c *callContext) Deadline() (time.Time, bool) {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // silentServer answers a greeting after a time, and never answers a request.
@@ -124,6 +126,42 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
+// A server that reads nothing any more: also a command that is not written yet ends with its call.
+func TestCallsEndWhileTheyWrite(t *testing.T) {
+	for what, request := range map[string]func(context.Context, *lockstore.Store) error{
+		"Acquire": requests["Acquire"],
+		"AwaitTurn": func(ctx context.Context, s *lockstore.Store) error {
+			return storetest.AwaitTurn(ctx, s, "k", lockstore.NewOwner())
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := dialerClient(t, "redis://"+silentAddr, func(context.Context, string, string) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					go func() {
+						for all := bufio.NewScanner(theirs); all.Scan() && all.Text() != "ping"; {
+							if all.Text() == "hello" {
+								_, _ = theirs.Write([]byte("-ERR unknown command 'hello'\r\n"))
+							}
+						}
+						_, _ = theirs.Write([]byte("+PONG\r\n"))
+					}()
+					return ours, nil
+				})
+				defer c.Close()
+				require.NoError(t, c.Ping(t.Context()).Err())
+				s, err := New(c, Options{})
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(200*time.Millisecond, cancel).Stop()
+				start := time.Now()
+				require.Error(t, request(ctx, s))
+				require.Equal(t, 200*time.Millisecond, time.Since(start))
+			})
+		})
+	}
+}
+
 // If the answer is there when the context ends, the answer counts.
 func TestAnAnswerBeforeTheEndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +192,7 @@ func TestAPanicReachesTheCaller(t *testing.T) {
 // A call that has returned does not change the connection of the next call.
 func TestAReturnedCallHasNoConnection(t *testing.T) {
 	var without, first, next callContext
-	stop := without.begin(t.Context(), maxWait)
+	stop := without.begin(t.Context(), answerTimeout)
 	without.forget()
 	require.True(t, stop())
 

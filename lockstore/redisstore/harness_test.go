@@ -43,7 +43,9 @@ func TestRuleBookOnServers(t *testing.T) {
 	on := func(start func(testing.TB, ...string) string, rights ...any) func(*testing.T) storetest.Harness {
 		return func(t *testing.T) storetest.Harness {
 			url := "redis://" + start(t)
-			require.NoError(t, openClient(t, url).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err())
+			if len(rights) > 0 {
+				require.NoError(t, openClient(t, url).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err())
+			}
 			return harness(t, openClient(t, url), openClient(t, url))
 		}
 	}

@@ -184,8 +184,8 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		DialerRetries:         1,
 		ContextTimeoutEnabled: true,
 		DialTimeout:           dialTimeout,
-		ReadTimeout:           readTimeout,
-		WriteTimeout:          answerTimeout,
+		ReadTimeout:           waitTimeout,
+		WriteTimeout:          waitTimeout,
 
 		PoolSize:        connections,
 		ConnMaxIdleTime: 30 * time.Second,
@@ -233,8 +233,9 @@ func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
 
 const (
 	dialTimeout   = 900 * time.Millisecond
-	answerTimeout = 900 * time.Millisecond
-	readTimeout   = 4 * (maxBlock + silence) / 3 // a wait for an element takes longer than an answer
+	answerTimeout = 800 * time.Millisecond
+	// waitTimeout is for a wait for an element, which takes longer, and for commands that only list or check.
+	waitTimeout = 4 * (maxBlock + silence) / 3
 )
 
 func dial(ctx context.Context, network, addr string) (net.Conn, error) {

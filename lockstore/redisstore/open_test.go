@@ -160,9 +160,11 @@ func TestClientSettings(t *testing.T) {
 	require.True(t, opt.ContextTimeoutEnabled)
 	require.Zero(t, opt.MinIdleConns)
 	require.LessOrEqual(t, opt.ConnMaxIdleTime, time.Minute)
-	for _, d := range []time.Duration{opt.DialTimeout, opt.ReadTimeout, opt.WriteTimeout} {
-		require.Positive(t, d)
-		require.LessOrEqual(t, d, 1400*time.Millisecond)
+	require.Positive(t, opt.DialTimeout)
+	require.Less(t, opt.DialTimeout, time.Second)
+	for _, d := range []time.Duration{opt.ReadTimeout, opt.WriteTimeout} {
+		require.Greater(t, d, maxBlock+silence, "a call ends its own waits")
+		require.Less(t, d, 1500*time.Millisecond)
 	}
 	cluster := openClient(t, "rediss://host?cluster=true").(*redis.ClusterClient).Options()
 	require.Equal(t, []string{"host:6379"}, cluster.Addrs)

@@ -39,14 +39,14 @@ type wakeUps struct {
 }
 
 // A wait at the server lasts minBlock at least, because 0 would be for ever, and maxBlock at most, because a lost element
-// must cost less than a second. It ends blockSlack before the deadline of its context. A server that hangs gets silence more time, and the
-// client of a cluster does not ask it again. A second request to wake others takes wakeTime
-// at most: it may go to another node of a cluster, and the release is done.
+// must cost less than a second, and Redis ends a wait up to 0.1 s late. It ends blockSlack before the deadline of its
+// context. A server that hangs gets silence more time, and the client of a cluster does not ask it again. A second
+// request to wake others takes wakeTime at most: it may go to another node of a cluster, and the release is done.
 const (
 	minBlock   = 10 * time.Millisecond
 	blockSlack = 20 * time.Millisecond
-	silence    = 100 * time.Millisecond
-	maxBlock   = 950 * time.Millisecond
+	silence    = 150 * time.Millisecond
+	maxBlock   = 800 * time.Millisecond
 	wakeTime   = 250 * time.Millisecond
 )
 

@@ -101,7 +101,7 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 		block time.Duration
 		slots int
 	}{
-		"half of the connections":                     {redis.Options{PoolSize: 10, ReadTimeout: 3 * time.Second}, 950 * time.Millisecond, 5},
+		"half of the connections":                     {redis.Options{PoolSize: 10, ReadTimeout: 3 * time.Second}, 800 * time.Millisecond, 5},
 		"of a client with a short timeout":            {redis.Options{PoolSize: 10, ReadTimeout: 400 * time.Millisecond}, 300 * time.Millisecond, 5},
 		"of a client that may not use its whole pool": {redis.Options{PoolSize: 10, MaxActiveConns: 4, ReadTimeout: time.Second}, 750 * time.Millisecond, 2},
 	} {
