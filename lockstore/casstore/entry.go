@@ -262,7 +262,6 @@ func decode(value []byte) (kept[entry], error) {
 	}
 	e, ok := decodePlain(string(text))
 	if !ok {
-		e = kept[entry]{}
 		if err := json.Unmarshal(text, &e); err != nil {
 			return kept[entry]{}, err
 		}
@@ -364,7 +363,10 @@ func decodePlain(text string) (e kept[entry], ok bool) {
 		it.Ended = append(it.Ended, kept[ended]{it: m})
 	})
 	s.want("}")
-	return e, !s.bad && s.rest == ""
+	if s.bad || s.rest != "" {
+		return kept[entry]{}, false
+	}
+	return e, true
 }
 
 // longest is the longest time in an entry.
