@@ -10,17 +10,12 @@ TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build/lockctl ## 200 withdrawals in 8 environments, without and with the lock; LOCK_URL=an embedded Redis
-	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o build/accountstool ./functions/internal/accountstool
-	@sed 's|accounts/7/|accounts/demo-{{run}}/|; s|"id": "7"|"id": "demo-{{run}}"|; s|w-1|w-{{n}}|' events/withdraw.json | \
-	build/lockctl local --event - --env 'ACCOUNTS_URL=$(ACCOUNTS_URL)' \
-		--before 'build/accountstool open demo-$$LOCKCTL_RUN 200000' \
-		--after 'build/accountstool report demo-$$LOCKCTL_RUN 200000 500' \
-		--compare functions/withdraw/without functions/withdraw
-
-# In DynamoDB the accounts are in a table of their own, whose name is made of the lock table's.
-# With locks in ZooKeeper they are in an embedded Redis.
-ACCOUNTS_URL = $(or $(shell echo '$(LOCK_URL)' | sed 's|^dynamodb://[^?]*|&-accounts|; s|^zookeeper://.*|{{redis}}|'),{{store}})
+run: build/lockctl ## the program of README.md in 8 environments, without and with the lock; LOCK_URL=an embedded Redis
+	@mkdir -p build/invoices
+	@build/lockctl local --event examples/invoice/event.json --env 'ROWS_URL={{redis}}' --env 'FOLDER=$(CURDIR)/build/invoices' --think 5ms \
+		--before 'rm -f "$$FOLDER"/*' \
+		--after 'n=$$(ls "$$FOLDER" | wc -l); echo "invoices stored: $$n"; [ $$n = $$LOCKCTL_SUCCEEDED ]' \
+		--compare examples/invoice/without examples/invoice
 
 serve: build/lockctl ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
 	@exec build/lockctl serve $(PORT)

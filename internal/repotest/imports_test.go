@@ -78,7 +78,7 @@ var sdks = map[string][]string{
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
-var mayUseLambda = []string{"boot", "guard/*", "functions/...", "lambdatest", "internal/...", "cmd/...", "verify/..."}
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "examples/*/without", "lambdatest", "internal/...", "cmd/...", "verify/..."}
 
 const lambdaModule = "github.com/aws/aws-lambda-go"
 

@@ -40,7 +40,7 @@ func goBlocks(markdown string) (blocks []string) {
 	}
 }
 
-// The program of README.md is one that its own test compiles and runs.
+// The program of README.md and its test are files that are compiled and run.
 func TestReadmeShowsCompiledCode(t *testing.T) {
 	read := func(name string) string {
 		b, err := fs.ReadFile(repository, name)
@@ -48,8 +48,18 @@ func TestReadmeShowsCompiledCode(t *testing.T) {
 		return string(b)
 	}
 	readme := goBlocks(read("README.md"))
-	require.Len(t, readme, 1)
-	assert.Equal(t, read("examples/deposit/main.go"), readme[0], "README.md and examples/deposit/main.go; make them the same")
+	require.Len(t, readme, 2)
+	assert.Equal(t, read("examples/invoice/main.go"), readme[0], "README.md and examples/invoice/main.go; make them the same")
+	assert.Contains(t, read("examples/invoice/main_test.go"), "\n"+readme[1], "README.md and examples/invoice/main_test.go; make them the same")
+
+	_, program, _ := strings.Cut(readme[0], "\n)\n") // what stands behind the imports
+	n := 1                                           // the line of the package
+	for line := range strings.Lines(program) {
+		if strings.TrimSpace(line) != "" {
+			n++
+		}
+	}
+	assert.LessOrEqual(t, n, 20, "the first program is one that a stranger reads whole")
 }
 
 // uncompiled finds Go code of a page that stands in none of the Go files. A line "// ..." of the page

@@ -1,5 +1,5 @@
 // Command without is the withdraw function without a lock, and so without fences.
-// make run and the tests compare the withdraw function with it. It is never deployed.
+// The tests of lockctl local compare the withdraw function with it. It is never deployed.
 package main
 
 import (

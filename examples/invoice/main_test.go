@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,18 +17,14 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-func TestHandle(t *testing.T) {
-	accounts := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+func TestInvoice(t *testing.T) {
+	t.Setenv("FOLDER", t.TempDir())
+	rows = redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	require.NoError(t, err)
-	handler := guard.Wrap(g, key, handle(accounts))
-	for _, want := range []int{500, 1000} {
-		balance, err := handler.Handle(t.Context(), Deposit{"7", 500})
-		require.NoError(t, err)
-		require.Equal(t, want, balance)
-	}
-	_, err = handle(accounts)(t.Context(), guard.Lock{Key: "account/7", Fence: 1}, Deposit{"7", 500})
-	require.ErrorIs(t, err, lockstore.ErrLost, "the fence of an earlier lease")
+	number, err := guard.Wrap(g, key, guard.Unfenced(invoice)).Handle(t.Context(), Order{"acme", "one desk"})
+	require.NoError(t, err)
+	require.Equal(t, 1, number)
 }
 
 // The binary that is deployed, and what its caller sees when the lock is busy.
@@ -38,25 +33,25 @@ func TestBusy(t *testing.T) {
 	require.NoError(t, err)
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), ".", binary))
-	url := "redis://" + miniredis.RunT(t).Addr()
-	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 10 * time.Second, Env: []string{"LOCK_URL=" + url, "ACCOUNTS_URL=" + url}})
+	url, folder := "redis://"+miniredis.RunT(t).Addr(), t.TempDir()
+	e, err := lambdatest.Start(t.Context(), lambdatest.Config{Binary: binary, Timeout: 10 * time.Second,
+		Env: []string{"LOCK_URL=" + url, "ROWS_URL=" + url, "FOLDER=" + folder}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, e.Close()) }()
 	store, err := lockstore.Open(t.Context(), url, os.Getenv, redisstore.Opener)
 	require.NoError(t, err)
 
-	lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "deposit", ID: "4f1c"}})
+	lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "invoices/acme", Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "invoice", ID: "4f1c"}})
 	require.NoError(t, err)
 	r, err := e.Invoke(t.Context(), event)
 	require.NoError(t, err)
 	require.Equal(t, "LockBusy", r.ErrorType)
-	require.Regexp(t, `^lock "account/7" is busy: held by deposit \(4f1c\)`, r.ErrorMessage)
+	require.Regexp(t, `^lock "invoices/acme" is busy: held by invoice \(4f1c\)`, r.ErrorMessage)
 
 	require.NoError(t, store.Release(t.Context(), lease))
 	r, err = e.Invoke(t.Context(), event)
 	require.NoError(t, err)
 	require.Empty(t, r.ErrorType, r.ErrorMessage)
-	var balance int
-	require.NoError(t, json.Unmarshal(r.Payload, &balance))
-	require.Equal(t, 500, balance)
+	require.Equal(t, "1", string(r.Payload))
+	require.FileExists(t, filepath.Join(folder, "acme-1.txt"))
 }
