@@ -69,6 +69,7 @@ test-others:
 	tests examples/otherstores ./...; \
 	tests examples/own-function ./...; \
 	tests examples/webserver ./...; \
+	tests examples/queue ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, etcd, a state machine interpreter

@@ -52,7 +52,7 @@ var layers = []struct {
 	// Samples that are in no template.
 	{"examples/otherstores/internal/*", []string{"lockstore"}},
 	{"examples/otherstores/...", []string{"examples/otherstores", "examples/otherstores/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
-	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "lockstore", "lockstore/*store"}},
+	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "guard/sqsbatch", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
 	{"verify/...", []string{"boot", "guard/...", "lockstore/...", "internal/...", "verify/..."}},
@@ -78,7 +78,7 @@ var sdks = map[string][]string{
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
-var mayUseLambda = []string{"boot", "guard/*", "functions/...", "examples/*/without", "lambdatest", "internal/...", "cmd/...", "verify/..."}
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "examples/*/without", "examples/queue", "lambdatest", "internal/...", "cmd/...", "verify/..."}
 
 const lambdaModule = "github.com/aws/aws-lambda-go"
 
