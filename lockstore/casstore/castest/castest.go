@@ -51,7 +51,9 @@ type Table interface {
 
 // Wire is implemented by a Table that can break the network between the KV and its
 // server. Then Run checks what the KV's errors say: a KV that says unknown of every failure, or not
-// applied of every failure, passes without it.
+// applied of every failure, passes without it. A KV over a file has no wire. Leave Wire out then, and test by
+// hand what the KV says of a write that fails in the middle: only a write that surely changed nothing is
+// lockstore.ErrUnavailable.
 type Wire interface {
 	// LoseReplies lets the server apply requests, and loses its replies, until restore.
 	LoseReplies(t *testing.T) (restore func())
