@@ -1,0 +1,102 @@
+// Package eventsource says which source an event of Lambda looks like one of, so that an adapter does not take
+// the event of another source for an empty one of its own.
+package eventsource
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// The batches that the adapters take, as Name says them.
+const (
+	SQS      = "a batch of SQS"
+	Kinesis  = "a batch of a Kinesis stream"
+	DynamoDB = "a batch of a DynamoDB stream"
+)
+
+// names are the values of eventSource, in a record or at the top.
+var names = map[string]string{
+	"aws:sqs":          SQS,
+	"aws:kinesis":      Kinesis,
+	"aws:dynamodb":     DynamoDB,
+	"aws:kafka":        "a batch of MSK",
+	"SelfManagedKafka": "a batch of Kafka",
+	"aws:mq":           "a batch of Amazon MQ (ActiveMQ)",
+	"aws:rmq":          "a batch of Amazon MQ (RabbitMQ)",
+	"aws:docdb":        "a batch of DocumentDB",
+	"aws:s3":           "an event of S3",
+	"aws:sns":          "an event of SNS",
+	"aws:ses":          "an event of SES",
+	"aws:codecommit":   "an event of CodeCommit",
+}
+
+// Name says what the event looks like, for an error: one of the constants, or another text such as "an event of
+// S3". It reads no more than it needs: an event that it names may still be a bad one.
+func Name(event json.RawMessage) string {
+	var e *struct {
+		EventSource         string // of a batch of Kafka or MQ
+		Records             []struct{ EventSource string }
+		Source              string
+		DetailType          string `json:"detail-type"`
+		Event               string // of a test event of S3
+		AWSLogs             any
+		MethodArn, RouteArn string
+		RawPath             string `json:"raw_path"`
+		RequestContext      struct {
+			ELB, HTTP, Identity             any
+			ConnectionID, ServiceNetworkArn string
+		}
+	}
+	err := json.Unmarshal(event, &e)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); e == nil || err != nil && (!ok || wrong.Field == "") {
+		return "no JSON object"
+	}
+	switch context := e.RequestContext; {
+	case e.Records != nil:
+		return batch(e.Records)
+	case e.EventSource != "":
+		return named(e.EventSource)
+	case e.DetailType != "":
+		return fmt.Sprintf("an event of EventBridge (%.80q)", e.Source)
+	case e.Event == "s3:TestEvent":
+		return "a test event of S3"
+	case e.AWSLogs != nil:
+		return "an event of CloudWatch Logs"
+	case e.MethodArn != "" || e.RouteArn != "":
+		return "a request to an authorizer of API Gateway"
+	case context.ConnectionID != "":
+		return "an event of a WebSocket API"
+	case context.ELB != nil:
+		return "a request of a load balancer"
+	case context.ServiceNetworkArn != "" || e.RawPath != "":
+		return "a request of VPC Lattice"
+	case context.HTTP != nil:
+		return "a request of an HTTP API or a function URL (payload format 2.0)"
+	case context.Identity != nil:
+		return "a request of API Gateway (payload format 1.0)"
+	}
+	return "an event of no known source, such as a direct call"
+}
+
+func batch(records []struct{ EventSource string }) string {
+	if len(records) == 0 {
+		return "a batch without records"
+	}
+	for _, r := range records[1:] {
+		if r != records[0] {
+			return fmt.Sprintf("%s and %s in one", named(records[0].EventSource), named(r.EventSource))
+		}
+	}
+	return named(records[0].EventSource)
+}
+
+func named(source string) string {
+	switch name, known := names[source]; {
+	case known:
+		return name
+	case source == "":
+		return "a batch whose records name no eventSource"
+	}
+	return fmt.Sprintf("a batch of %.80q", source)
+}
