@@ -38,10 +38,10 @@ type HTTPAPI struct {
 	// The first route that fits counts. Another path gets the status 404.
 	Routes []string
 
-	// Invoke runs the function: [Env.InvokeHTTP], or the handler itself. Its context
+	// Invoke runs the function with an event: [Environment.InvokeHTTP], or that of a lambda.Handler. Its context
 	// ends when the client has gone, and after 30 seconds. When it returns an
 	// error, the client gets the status 500 and slog's default logger the error.
-	Invoke func(context.Context, events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error)
+	Invoke func(ctx context.Context, event []byte) (answer []byte, err error)
 }
 
 // ServeHTTP answers with what the function answers.
@@ -66,7 +66,7 @@ func (a HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), httpTimeout)
 	defer cancel()
-	answer, err := a.Invoke(ctx, httpEvent(r, route, params, body))
+	answer, err := a.ask(ctx, httpEvent(r, route, params, body))
 	text := []byte(answer.Body)
 	if err == nil && answer.IsBase64Encoded {
 		text, err = base64.StdEncoding.DecodeString(answer.Body)
@@ -84,6 +84,19 @@ func (a HTTPAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(answer.StatusCode)
 	_, _ = w.Write(text) // an error means that the client has gone
+}
+
+// ask runs the function.
+func (a HTTPAPI) ask(ctx context.Context, r events.APIGatewayV2HTTPRequest) (answer events.APIGatewayV2HTTPResponse, err error) {
+	event, err := json.Marshal(r)
+	if err != nil {
+		return answer, err
+	}
+	text, err := a.Invoke(ctx, event)
+	if err != nil {
+		return answer, err
+	}
+	return answer, json.Unmarshal(text, &answer)
 }
 
 // route finds the first route that fits, and its path parameters.
@@ -175,17 +188,13 @@ func refuse(w http.ResponseWriter, status int) {
 
 // InvokeHTTP runs one invocation with the event of an HTTP request. A function's
 // failure is an error.
-func (e *Environment) InvokeHTTP(ctx context.Context, r events.APIGatewayV2HTTPRequest) (answer events.APIGatewayV2HTTPResponse, err error) {
-	payload, err := json.Marshal(r)
+func (e *Environment) InvokeHTTP(ctx context.Context, event []byte) (answer []byte, err error) {
+	result, err := e.Invoke(ctx, event)
 	if err != nil {
-		return answer, err
-	}
-	result, err := e.Invoke(ctx, payload)
-	if err != nil {
-		return answer, err
+		return nil, err
 	}
 	if result.ErrorType != "" {
-		return answer, fmt.Errorf("lambdatest: %s: %s", result.ErrorType, result.ErrorMessage)
+		return nil, fmt.Errorf("lambdatest: %s: %s", result.ErrorType, result.ErrorMessage)
 	}
-	return answer, json.Unmarshal(result.Payload, &answer)
+	return result.Payload, nil
 }

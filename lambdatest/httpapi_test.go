@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -27,7 +28,7 @@ var lockRoutes = []string{"ANY /locks/{key+}", "ANY /openapi.json"}
 // would mend the path first.
 func send(t *testing.T, f httpFunction, request string) (*http.Response, string) {
 	t.Helper()
-	server := httptest.NewServer(HTTPAPI{Routes: lockRoutes, Invoke: f})
+	server := httptest.NewServer(HTTPAPI{Routes: lockRoutes, Invoke: lambda.NewHandler(f).Invoke})
 	t.Cleanup(server.Close)
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
@@ -219,12 +220,12 @@ func TestRefusalsOfTheGateway(t *testing.T) {
 
 func TestContextEndsWhenTheClientHasGone(t *testing.T) {
 	asked, ended := make(chan bool), make(chan error, 1)
-	server := httptest.NewServer(HTTPAPI{Routes: lockRoutes, Invoke: func(ctx context.Context, _ events.APIGatewayV2HTTPRequest) (events.APIGatewayV2HTTPResponse, error) {
+	server := httptest.NewServer(HTTPAPI{Routes: lockRoutes, Invoke: func(ctx context.Context, _ []byte) ([]byte, error) {
 		_, bounded := ctx.Deadline()
 		asked <- bounded
 		<-ctx.Done()
 		ended <- ctx.Err()
-		return events.APIGatewayV2HTTPResponse{}, ctx.Err()
+		return nil, ctx.Err()
 	}})
 	defer server.Close()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())

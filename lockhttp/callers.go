@@ -1,10 +1,12 @@
 package lockhttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -19,30 +21,11 @@ const (
 	everybody = "*"
 )
 
-// caller is who the gateway says has sent the request: the ARN of IAM, without
-// the session of an assumed role, or issuer and subject of a JWT.
-func caller(r httpapi.Request) string {
-	a := r.RequestContext.Authorizer
-	switch {
-	case a == nil:
-		return Anonymous
-	case a.IAM != nil && a.IAM.UserARN != "":
-		return withoutSession(a.IAM.UserARN)
-	case a.JWT != nil && a.JWT.Claims["sub"] != "":
-		return a.JWT.Claims["iss"] + "#" + a.JWT.Claims["sub"]
-	}
-	return Anonymous
-}
+// caller is who has sent the request, as the gateway has authenticated it.
+func caller(r httpapi.Request) string { return cmp.Or(r.Caller, Anonymous) }
 
-// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME, of an assumed role. The
-// path of a user may look like one.
-func withoutSession(arn string) string {
-	parts := strings.SplitN(arn, "/", 3)
-	if len(parts) < 2 || strings.Count(parts[0], ":") != 5 || !strings.HasSuffix(parts[0], ":assumed-role") {
-		return arn
-	}
-	return parts[0] + "/" + parts[1]
-}
+// ofSession are the ARNs of a role's sessions. httpapi.Request.Caller has no session.
+var ofSession = regexp.MustCompile("^[^/]*:assumed-role/[^/]*/")
 
 // callers says which keys each caller may use: those that begin with one of its
 // prefixes, or with one of everybody's.
@@ -72,7 +55,7 @@ func parseCallers(text string) (callers, error) {
 			return nil, fmt.Errorf("the caller %q stands twice", name)
 		case len(prefixes) == 0:
 			return nil, fmt.Errorf("the caller %q has no key prefix; leave it out to refuse it", name)
-		case strings.Contains(name, ":role/"), name != withoutSession(name):
+		case strings.Contains(name, ":role/"), ofSession.MatchString(name):
 			return nil, fmt.Errorf("the caller %q: want a role as arn:aws:sts::ACCOUNT:assumed-role/NAME, without path and session", name)
 		}
 		for _, p := range prefixes {

@@ -1,7 +1,6 @@
 package lockhttp
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,30 +10,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-func TestCaller(t *testing.T) {
-	for authorizer, want := range map[string]string{
-		`null`:                     "anonymous",
-		`{}`:                       "anonymous",
-		`{"iam": {"userArn": ""}}`: "anonymous",
-		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/team/jo"}}`:                                      "arn:aws:iam::123456789012:user/team/jo",
-		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron/host-4"}}`:                          "arn:aws:sts::123456789012:assumed-role/cron",
-		`{"iam": {"userArn": "arn:aws-cn:sts::123456789012:assumed-role/cron/jo@example.com"}}`:               "arn:aws-cn:sts::123456789012:assumed-role/cron",
-		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron/a/b"}}`:                             "arn:aws:sts::123456789012:assumed-role/cron",
-		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron"}}`:                                 "arn:aws:sts::123456789012:assumed-role/cron",
-		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/x:assumed-role/cron/jo"}}`:                       "arn:aws:iam::123456789012:user/x:assumed-role/cron/jo", // a path may have colons
-		`{"iam": {"userArn": "arn:aws:iam::123456789012:root"}}`:                                              "arn:aws:iam::123456789012:root",
-		`{"jwt": {"claims": {"iss": "https://id.example.com", "sub": "7"}, "scopes": null}}`:                  "https://id.example.com#7",
-		`{"jwt": {"claims": {"iss": "https://id.example.com"}}}`:                                              "anonymous",
-		`{"jwt": {"claims": {"sub": "anonymous"}}}`:                                                           "#anonymous",
-		`{"lambda": {"user": "jo"}}`:                                                                          "anonymous",
-		`{"iam": {"userArn": "arn:aws:iam::1:user/jo"}, "jwt": {"claims": {"iss": "x", "sub": "arn:other"}}}`: "arn:aws:iam::1:user/jo",
-	} {
-		var r httpapi.Request
-		require.NoError(t, json.Unmarshal([]byte(`{"requestContext": {"authorizer": `+authorizer+`}}`), &r))
-		require.Equal(t, want, caller(r), authorizer)
-	}
-}
 
 func TestPolicy(t *testing.T) {
 	c, err := parseCallers(`{

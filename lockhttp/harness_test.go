@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -112,15 +111,11 @@ func (a answer) token() string { return a.said["token"].(string) }
 
 // request is one of a caller; headers are pairs of name and value.
 func request(as, method, key, body string, headers ...string) httpapi.Request {
-	r := httpapi.Request{Body: body, PathParameters: map[string]string{"key": key}, Headers: map[string]string{}}
-	r.RequestContext.HTTP.Method = method
-	if as != "" {
-		r.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
-			IAM: &events.APIGatewayV2HTTPRequestContextAuthorizerIAMDescription{UserARN: as + "/session"},
-		}
-	}
+	r := httpapi.Request{Method: method, Caller: as, Body: []byte(body), PathParameters: map[string]string{"key": key}, Header: http.Header{}}
 	for i := 0; i < len(headers); i += 2 {
-		r.Headers[headers[i]] = headers[i+1]
+		if headers[i] != "" {
+			r.Header.Set(headers[i], headers[i+1])
+		}
 	}
 	return r
 }
@@ -137,8 +132,8 @@ func send(t testing.TB, ctx context.Context, s *Service, r httpapi.Request) answ
 	require.NoError(t, err)
 	require.NoError(t, described.check(r, response), "%+v", response)
 	a := answer{Response: response}
-	if response.Body != "" {
-		require.NoError(t, json.Unmarshal([]byte(response.Body), &a.said))
+	if len(response.Body) > 0 {
+		require.NoError(t, json.Unmarshal(response.Body, &a.said))
 	}
 	return a
 }
@@ -147,7 +142,7 @@ func send(t testing.TB, ctx context.Context, s *Service, r httpapi.Request) answ
 func acquire(t testing.TB, s *Service, key, body string, headers ...string) answer {
 	t.Helper()
 	a := ask(t, s, http.MethodPut, key, body, headers...)
-	require.Equal(t, http.StatusOK, a.StatusCode, a.Body)
+	require.Equal(t, http.StatusOK, a.StatusCode, "%s", a.Body)
 	return a
 }
 

@@ -42,10 +42,10 @@ func describe(text string) (description, error) {
 // operation is the described one, nil if there is none.
 func (d description) operation(r httpapi.Request) object {
 	path := "/locks/{key}"
-	if _, ok := r.PathParameters["key"]; !ok {
+	if _, ok := lockKey(r); !ok {
 		path = "/openapi.json"
 	}
-	method := r.RequestContext.HTTP.Method
+	method := r.Method
 	if method != strings.ToUpper(method) {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (d description) check(r httpapi.Request, answer httpapi.Response) error {
 		response = d.At("components", "responses", "MethodNotAllowed").(object)
 	}
 	if err := d.Check(response, answer); err != nil {
-		return fmt.Errorf("%s: %w", r.RequestContext.HTTP.Method, err)
+		return fmt.Errorf("%s: %w", r.Method, err)
 	}
 	return nil
 }

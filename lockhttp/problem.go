@@ -49,7 +49,7 @@ func notAllowed(allow string) *problem {
 func guarded(err error, code, detail string) *problem {
 	answer, _ := httpapi.Problem(err)
 	p := newProblem(answer.StatusCode, code, detail)
-	p.RetryAfter, _ = strconv.Atoi(answer.Headers["Retry-After"]) // 0 without the header
+	p.RetryAfter, _ = strconv.Atoi(answer.Header.Get("Retry-After")) // 0 without the header
 	return p
 }
 
@@ -115,10 +115,10 @@ func (p *problem) response() httpapi.Response {
 	}
 	answer := httpapi.NewProblem(p.Status, p.Detail, extra)
 	if p.RetryAfter > 0 {
-		answer.Headers["Retry-After"] = strconv.Itoa(p.RetryAfter)
+		answer.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	if p.allow != "" {
-		answer.Headers["Allow"] = p.allow
+		answer.Header.Set("Allow", p.allow)
 	}
 	return answer
 }
@@ -128,5 +128,5 @@ func respond(body any) httpapi.Response {
 	if err != nil {
 		panic(err) // texts, numbers and times of this age always have a JSON form
 	}
-	return httpapi.Response{StatusCode: http.StatusOK, Headers: map[string]string{"Content-Type": "application/json"}, Body: string(text)}
+	return httpapi.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
 }

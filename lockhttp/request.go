@@ -1,7 +1,6 @@
 package lockhttp
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"mime"
@@ -60,11 +59,10 @@ func parseTerms(r httpapi.Request, fields ...string) (t terms, err error) {
 			return t, errMediaType
 		}
 	}
-	text, err := body(r)
-	if err != nil {
-		return t, err
+	if len(r.Body) > maxBodyBytes {
+		return t, newProblem(http.StatusRequestEntityTooLarge, "too-large", strictjson.TooLong(maxBodyBytes).Error())
 	}
-	values, err := strictjson.Object(text, maxBodyBytes, fields...)
+	values, err := strictjson.Object(string(r.Body), maxBodyBytes, fields...)
 	if err != nil {
 		return t, invalid(err.Error())
 	}
@@ -86,21 +84,6 @@ func parseTerms(r httpapi.Request, fields ...string) (t terms, err error) {
 	t.ttl, t.wait, t.maxHolders = time.Duration(ttl)*time.Second, time.Duration(wait)*time.Second, int(max(1, most))
 	t.holder, err = holder(values)
 	return t, err
-}
-
-func body(r httpapi.Request) (string, error) {
-	text := r.Body
-	if r.IsBase64Encoded && len(text) <= base64.StdEncoding.EncodedLen(maxBodyBytes) {
-		b, err := base64.StdEncoding.DecodeString(text)
-		if err != nil {
-			return "", invalid("body: is not valid base64")
-		}
-		text = string(b)
-	}
-	if len(text) > maxBodyBytes {
-		return "", newProblem(http.StatusRequestEntityTooLarge, "too-large", strictjson.TooLong(maxBodyBytes).Error())
-	}
-	return text, nil
 }
 
 // whole is 0 where the field is left out.
@@ -131,15 +114,10 @@ func holder(values map[string]json.Token) (string, error) {
 	return text, nil
 }
 
-// header finds a header, whatever way its name is spelt: HTTP APIs write small
-// letters, other gateways do not.
-func header(r httpapi.Request, name string) (string, bool) {
-	for k, v := range r.Headers {
-		if strings.EqualFold(k, name) {
-			return v, true
-		}
-	}
-	return "", false
+// header is a header's values, as one.
+func header(r httpapi.Request, name string) (value string, ok bool) {
+	all := r.Header.Values(name)
+	return strings.Join(all, ","), len(all) > 0
 }
 
 func parseIdempotencyKey(r httpapi.Request) (string, error) {

@@ -1,7 +1,6 @@
 package lockhttp
 
 import (
-	"encoding/base64"
 	"net/http"
 	"strings"
 	"testing"
@@ -97,11 +96,11 @@ func TestBadRequests(t *testing.T) {
 	for _, method := range []string{"POST", "HEAD", "OPTIONS", "put", ""} {
 		a = ask(t, w.Service, method, "shared/k", "")
 		require.Equal(t, http.StatusMethodNotAllowed, a.StatusCode)
-		require.Equal(t, "DELETE, GET, PATCH, PUT", a.Headers["Allow"])
+		require.Equal(t, "DELETE, GET, PATCH, PUT", a.Header.Get("Allow"))
 	}
 	r := request(cron, "PUT", "", "")
 	r.PathParameters = nil
-	require.Equal(t, "GET", send(t, t.Context(), w.Service, r).Headers["Allow"], "the description is for reading")
+	require.Equal(t, "GET", send(t, t.Context(), w.Service, r).Header.Get("Allow"), "the description is for reading")
 }
 
 // TestGoodRequests are at the bounds.
@@ -138,21 +137,5 @@ func TestGoodRequests(t *testing.T) {
 		token := acquire(t, w.Service, c.key, c.body, c.headers...).token()
 		require.Equal(t, lockstore.Held, w.store.state(t, c.key))
 		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", c.key, "", "Lock-Token", token).StatusCode)
-	}
-}
-
-// A body may come in base64, by the gateway's choice.
-func TestBase64(t *testing.T) {
-	for body, status := range map[string]int{
-		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-11))):           200,
-		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-10))):           413,
-		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", 6<<20))):                     413,
-		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30}` + strings.Repeat(" ", 6<<20)))[:6<<20] + "no end!": 413,
-		base64.StdEncoding.EncodeToString([]byte(`{"ttl": 30`)):                                                   400,
-		`{"ttl": 30}`: 400,
-	} {
-		r := request(cron, "PUT", "shared/k", body)
-		r.IsBase64Encoded = true
-		require.Equal(t, status, send(t, t.Context(), newWorld(t).Service, r).StatusCode, "%.20s", body)
 	}
 }

@@ -1,7 +1,7 @@
 // Package lockhttp is the server of locks over HTTP, for programs in any language; folder clients has
 // clients. Its handler,
-// [Service.Handle], is behind an HTTP API of API Gateway, or behind a plain server that
-// makes the same events.
+// [Service.Handle], is behind an HTTP API of API Gateway, behind any other source of package httpapi that leaves
+// these paths as they are, or behind a plain server that makes the same events.
 //
 //	PUT    /locks/{key}  {"ttl": 30, "wait": 5, "holder": "cron on host 4"}   acquires
 //	PATCH  /locks/{key}  {"ttl": 30}   Lock-Token: the token                  renews
@@ -31,6 +31,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -103,28 +104,27 @@ type seated struct {
 func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 	answer, err := s.route(ctx, r)
 	if err != nil {
-		p := refusal(r.RequestContext.HTTP.Method, err)
+		p := refusal(r.Method, err)
 		if p.Status >= http.StatusInternalServerError {
 			// What went wrong is for the log alone.
 			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.HolderInfo(ctx).ID, "code", p.Code, "error", err.Error())
 		}
 		answer = p.response()
 	}
-	answer.Headers["Cache-Control"] = "no-store"
-	return answer, nil
+	answer.Header.Set("Cache-Control", "no-store")
+	return answer.For(r), nil
 }
 
 func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
-	method := r.RequestContext.HTTP.Method
-	key, isLock := r.PathParameters["key"]
+	key, isLock := lockKey(r)
 	if !isLock {
-		if method != http.MethodGet {
+		if r.Method != http.MethodGet {
 			return httpapi.Response{}, notAllowed("GET")
 		}
-		return httpapi.Response{StatusCode: http.StatusOK, Body: openAPI, Headers: map[string]string{"Content-Type": "application/json"}}, nil
+		return httpapi.Response{StatusCode: http.StatusOK, Body: []byte(openAPI), Header: http.Header{"Content-Type": {"application/json"}}}, nil
 	}
 	var handle func(context.Context, httpapi.Request, string) (httpapi.Response, error)
-	switch method {
+	switch r.Method {
 	case http.MethodPut:
 		handle = s.put
 	case http.MethodPatch:
@@ -145,6 +145,14 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 		return httpapi.Response{}, errForbidden
 	}
 	return handle(ctx, r, key)
+}
+
+// lockKey is the key in the path. ok is false in another path.
+func lockKey(r httpapi.Request) (key string, ok bool) {
+	if key, ok = r.PathParameters["key"]; ok {
+		return key, true
+	}
+	return strings.CutPrefix(r.URL.Path, "/locks/") // the source has no routes
 }
 
 func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
@@ -204,7 +212,7 @@ func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (ht
 	if err := s.guard.Release(ctx, lease); err != nil {
 		return httpapi.Response{}, err
 	}
-	return httpapi.Response{StatusCode: http.StatusNoContent, Headers: map[string]string{}}, nil
+	return httpapi.Response{StatusCode: http.StatusNoContent, Header: http.Header{}}, nil
 }
 
 func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpapi.Response, error) {

@@ -90,7 +90,7 @@ func TestStates(t *testing.T) {
 			require.Equal(t, http.StatusConflict, put.StatusCode, put.Body)
 			require.Equal(t, "busy", put.said["code"])
 			require.Equal(t, c.detail, put.said["detail"])
-			require.Equal(t, c.after, put.Headers["Retry-After"])
+			require.Equal(t, c.after, put.Header.Get("Retry-After"))
 			require.Equal(t, look.said["holder"], put.said["holder"])
 			require.NotContains(t, put.Body, "result")
 		})

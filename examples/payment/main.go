@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
@@ -32,15 +32,7 @@ func main() {
 // operator looks the charge up.
 func handler(g *guard.Guard, provider *url.URL) guard.Wrapped[httpapi.Request, httpapi.Response] {
 	once := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce}))
-	return httpapi.Once(once, httpapi.OnceOptions{Caller: subject}, pay(provider))
-}
-
-// subject is the user whose token the authorizer has checked: two users may choose the same key.
-func subject(_ context.Context, r httpapi.Request) (string, error) {
-	if a := r.RequestContext.Authorizer; a != nil && a.JWT != nil && a.JWT.Claims["sub"] != "" {
-		return a.JWT.Claims["sub"], nil
-	}
-	return "", errors.New("the token names no user")
+	return httpapi.Once(once, httpapi.OnceOptions{}, pay(provider)) // two users may choose the same key
 }
 
 // reference is the key that the provider gets: the same for each run of this request. An operator
@@ -52,10 +44,10 @@ func reference(key string) string {
 
 func pay(provider *url.URL) guard.Handler[httpapi.Request, httpapi.Response] {
 	return func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
-		if !json.Valid([]byte(r.Body)) {
+		if !json.Valid(r.Body) {
 			return httpapi.NewProblem(http.StatusBadRequest, "The body is not JSON.", nil), nil
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.JoinPath("charges").String(), strings.NewReader(r.Body))
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.JoinPath("charges").String(), bytes.NewReader(r.Body))
 		if err != nil {
 			return httpapi.Response{}, idempotency.NoEffect(err)
 		}
@@ -76,6 +68,6 @@ func pay(provider *url.URL) guard.Handler[httpapi.Request, httpapi.Response] {
 		if response.StatusCode >= 500 {
 			return httpapi.Response{}, fmt.Errorf("the provider answered %s", response.Status)
 		}
-		return httpapi.Response{StatusCode: response.StatusCode, Headers: map[string]string{"content-type": "application/json"}, Body: string(body)}, nil
+		return httpapi.Response{StatusCode: response.StatusCode, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -38,12 +37,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func request(user, key string) httpapi.Request {
 	return httpapi.Request{
-		RouteKey: "POST /payments", RawPath: "/payments", Body: `{"cents": 500}`, Headers: map[string]string{"idempotency-key": key},
-		RequestContext: events.APIGatewayV2HTTPRequestContext{
-			APIID:      "a1",
-			HTTP:       events.APIGatewayV2HTTPRequestContextHTTPDescription{Method: http.MethodPost},
-			Authorizer: &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": user}}},
-		},
+		Method: http.MethodPost, API: "a1", Route: "POST /payments", URL: url.URL{Path: "/payments"}, Caller: user,
+		Body: []byte(`{"cents": 500}`), Header: http.Header{"Idempotency-Key": {key}},
 	}
 }
 
@@ -64,7 +59,7 @@ func TestPayment(t *testing.T) {
 
 	first, err := send(h, "ann", "k1")
 	require.NoError(t, err)
-	require.Equal(t, http.StatusCreated, first.StatusCode, first.Body)
+	require.Equal(t, http.StatusCreated, first.StatusCode, "%s", first.Body)
 	again, err := send(h, "ann", "k1")
 	require.NoError(t, err)
 	require.Equal(t, first.Body, again.Body)

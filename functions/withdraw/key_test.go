@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
-	"maps"
-	"strings"
+	"net/http"
+	"net/url"
 	"testing"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,24 +29,23 @@ func newAPI(t *testing.T) *api {
 	return a
 }
 
-// session is a session of the role shop.
-const session = "AROASHOPSHOPSHOPSHOP:session-1"
+// shop is a role.
+const shop = "arn:aws:sts::123456789012:assumed-role/shop"
 
-// keyedRequest is a request of the session, with an Idempotency-Key unless it is "".
+// keyedRequest is a request of the role, with an Idempotency-Key unless it is "".
 func keyedRequest(key, account, body string) httpapi.Request {
-	r := httpapi.Request{PathParameters: map[string]string{"id": account}, Body: body, Headers: map[string]string{}}
-	r.RawPath = "/accounts/" + account + "/withdrawals"
-	r.RequestContext.HTTP.Method = "POST"
-	if key != "" {
-		r.Headers["idempotency-key"] = key
+	r := httpapi.Request{
+		Method: "POST", URL: url.URL{Path: "/accounts/" + account + "/withdrawals"}, PathParameters: map[string]string{"id": account},
+		Body: []byte(body), Header: http.Header{}, Caller: shop,
 	}
-	return by(r, session)
+	if key != "" {
+		r.Header.Set(httpapi.IdempotencyKey, key)
+	}
+	return r
 }
 
-func by(r httpapi.Request, callerID string) httpapi.Request {
-	r.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
-		IAM: &events.APIGatewayV2HTTPRequestContextAuthorizerIAMDescription{CallerID: callerID},
-	}
+func by(r httpapi.Request, caller string) httpapi.Request {
+	r.Caller = caller
 	return r
 }
 
@@ -64,8 +62,8 @@ func (a *api) send(r httpapi.Request) httpapi.Response {
 func isReplay(t *testing.T, first, got httpapi.Response) {
 	t.Helper()
 	want := first
-	want.Headers = maps.Clone(first.Headers)
-	want.Headers["Idempotent-Replayed"] = "true"
+	want.Header = first.Header.Clone()
+	want.Header.Set("Idempotent-Replayed", "true")
 	require.Equal(t, want, got)
 }
 
@@ -75,24 +73,17 @@ func TestKeysAreTheCallersOwn(t *testing.T) {
 	a := newAPI(t)
 	mine := keyedRequest("k-1", "7", five)
 	first := a.send(mine)
-	isReplay(t, first, a.send(by(mine, strings.Replace(session, "session-1", "session-2", 1))))
-	anonymous := mine
-	anonymous.RequestContext.Authorizer = nil
-	for name, r := range map[string]httpapi.Request{
-		"another role": by(mine, "AROAMAILMAILMAILMAIL:session-1"), "a user": by(mine, "AIDASHOPSHOPSHOPSHOP"), "no authorizer": anonymous,
-	} {
+	isReplay(t, first, a.send(mine))
+	for name, r := range map[string]httpapi.Request{"another role": by(mine, shop+"-2"), "a user": by(mine, "https://id.example.com#ann"), "no authorizer": by(mine, "")} {
 		answer := a.send(r)
 		assert.Equal(t, first, answer, "%s: by the ledger's id", name)
 		isReplay(t, first, a.send(r))
 	}
-	unknown := mine
-	unknown.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{Lambda: map[string]any{"user": "ann"}}
-	for name, r := range map[string]httpapi.Request{"another authorizer": unknown, "no id": by(mine, "")} {
-		answer := a.send(r)
-		assert.Equal(t, 400, answer.StatusCode, name)
-		assert.Contains(t, answer.Body, "the caller", name)
-		delete(r.Headers, "idempotency-key")
-		assert.Equal(t, 200, a.send(r).StatusCode, name)
-		r.Headers["idempotency-key"] = "k-1"
-	}
+	unknown := by(mine, "")
+	unknown.Authorizer = map[string]any{"lambda": map[string]any{"user": "ann"}}
+	answer := a.send(unknown)
+	assert.Equal(t, 400, answer.StatusCode)
+	assert.Contains(t, string(answer.Body), "the caller is not known")
+	unknown.Header = nil
+	assert.Equal(t, 200, a.send(unknown).StatusCode)
 }

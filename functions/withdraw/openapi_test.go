@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,7 +58,8 @@ func (d description) request(r httpapi.Request) error {
 		parameter := d.Resolve(p.(object))
 		value, sent := r.PathParameters["id"], true
 		if parameter["in"] == "header" {
-			value, sent = r.Headers[strings.ToLower(parameter["name"].(string))]
+			name := parameter["name"].(string)
+			value, sent = r.Header.Get(name), r.Header[name] != nil
 		}
 		if !sent && parameter["required"] == false {
 			continue
@@ -66,7 +68,7 @@ func (d description) request(r httpapi.Request) error {
 			return err
 		}
 	}
-	body, err := jsonschema.UnmarshalJSON(strings.NewReader(r.Body))
+	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.Body))
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func TestDescription(t *testing.T) {
 	made := map[string]bool{}
 	note := func(answer httpapi.Response) {
 		name := fmt.Sprint(answer.StatusCode)
-		if answer.Headers["Idempotent-Replayed"] != "" {
+		if answer.Header.Get("Idempotent-Replayed") != "" {
 			name += " replayed"
 		}
 		made[name] = true
@@ -169,9 +171,7 @@ func TestEventsAreDescribed(t *testing.T) {
 		require.NoError(t, json.Unmarshal(f.Event, &r), f.Name)
 		require.NoError(t, json.Unmarshal(f.Want, &answer), f.Name)
 		assert.NoError(t, described.check(answer), f.Name)
-		if !r.IsBase64Encoded {
-			assert.Equal(t, answer.StatusCode == 400, described.request(r) != nil, f.Name)
-		}
+		assert.Equal(t, answer.StatusCode == 400, described.request(r) != nil, f.Name)
 	}
 }
 

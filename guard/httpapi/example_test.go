@@ -2,10 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
@@ -24,7 +23,7 @@ func newGuard() *guard.Guard {
 
 func deposit(_ context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
 	// Write lock.Fence with the balance, and let the database refuse a smaller one.
-	fmt.Println("deposit", r.Body)
+	fmt.Println("deposit", string(r.Body))
 	return httpapi.Response{StatusCode: 201, Body: r.Body}, nil
 }
 
@@ -36,13 +35,13 @@ func ExampleWrap() {
 		return lockstore.Key("account", r.PathParameters["account"]), nil
 	}
 	handler := httpapi.Wrap(g, key, deposit) // for boot.Start
-	request := httpapi.Request{PathParameters: map[string]string{"account": "7"}, Body: "30"}
+	request := httpapi.Request{PathParameters: map[string]string{"account": "7"}, Body: []byte("30")}
 
 	response, err := handler.Handle(context.Background(), request)
 	fmt.Println(response.StatusCode, err)
 	err = g.Do(context.Background(), "account/7", func(ctx context.Context, _ guard.Lock) error {
 		response, err := handler.Handle(context.Background(), request)
-		fmt.Println(response.StatusCode, response.Headers["Retry-After"] != "", err)
+		fmt.Println(response.StatusCode, response.Header.Get("Retry-After") != "", err)
 		return nil
 	})
 	fmt.Println(err)
@@ -59,20 +58,26 @@ func ExampleOnce() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	caller := func(_ context.Context, r httpapi.Request) (string, error) {
-		return r.RequestContext.Authorizer.JWT.Claims["sub"], nil
+	handler := httpapi.Once(once, httpapi.OnceOptions{}, deposit) // for boot.Start
+	var request httpapi.Request                                   // as an HTTP API with a JWT authorizer sends it
+	err = json.Unmarshal([]byte(`{
+		"version": "2.0", "routeKey": "POST /deposits", "rawPath": "/deposits", "body": "30",
+		"headers": {"idempotency-key": "k1"},
+		"requestContext": {
+			"apiId": "a1", "http": {"method": "POST"},
+			"authorizer": {"jwt": {"claims": {"iss": "https://id.example.com", "sub": "ada"}}}
+		}
+	}`), &request)
+	if err != nil {
+		log.Fatal(err)
 	}
-	handler := httpapi.Once(once, httpapi.OnceOptions{Caller: caller}, deposit) // for boot.Start
-	request := httpapi.Request{Headers: map[string]string{"idempotency-key": "k1"}, Body: "30", RawPath: "/deposits"}
-	request.RequestContext.HTTP.Method = "POST"
-	request.RequestContext.Authorizer = &events.APIGatewayV2HTTPRequestContextAuthorizerDescription{
-		JWT: &events.APIGatewayV2HTTPRequestContextAuthorizerJWTDescription{Claims: map[string]string{"sub": "ada"}},
-	}
+	fmt.Println(request.Caller)
 	for range 2 {
 		response, err := handler.Handle(context.Background(), request)
-		fmt.Println(response.StatusCode, response.Body, err)
+		fmt.Println(response.StatusCode, string(response.Body), err)
 	}
 	// Output:
+	// https://id.example.com#ada
 	// deposit 30
 	// 201 30 <nil>
 	// 201 30 <nil>
@@ -84,11 +89,11 @@ func ExampleProblem() {
 	handler := guard.TakesOwnLocks(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 		err := g.Do(ctx, "", func(context.Context, guard.Lock) error { return nil })
 		if response, ok := httpapi.Problem(err); ok {
-			return response, nil
+			return response.For(r), nil
 		}
-		return httpapi.Response{StatusCode: 200}, err
+		return httpapi.Response{StatusCode: 200}.For(r), err
 	})
 	response, err := handler.Handle(context.Background(), httpapi.Request{})
-	fmt.Println(response.StatusCode, response.Headers["Content-Type"], err)
+	fmt.Println(response.StatusCode, response.Header.Get("Content-Type"), err)
 	// Output: 400 application/problem+json <nil>
 }

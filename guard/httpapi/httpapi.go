@@ -1,5 +1,19 @@
-// Package httpapi guards functions behind an API Gateway HTTP API (payload format 2.0)
-// or a Lambda function URL.
+// Package httpapi guards functions behind every HTTP source of Lambda. Each becomes the same [Request], and gets its answer
+// in its own form:
+//
+//	HTTP API, payload format 1.0 and 2.0
+//	REST API with proxy integration
+//	function URL
+//	Application Load Balancer, with and without multi-value headers
+//	VPC Lattice, event version 1 and 2
+//
+// An event of anything else, such as a batch of SQS, is an error, and nothing runs: an answer of status 400 would be a
+// success for SQS, and the messages would be lost.
+//
+// Who sends a request is known only as far as the source has authenticated it, see Request.Caller. A load balancer that
+// authenticates users adds the header X-Amzn-Oidc-Identity, but without such a rule it hands on a header of that name
+// that a client has written. So Caller is empty behind a load balancer. A function that wants the user checks the signature
+// and the signer of X-Amzn-Oidc-Data.
 //
 // If the handler does not run, or loses its lock, the caller gets:
 //
@@ -22,19 +36,11 @@ package httpapi
 
 import (
 	"context"
+	"net/http"
 	"strconv"
-
-	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
-)
-
-// Request and Response are those of an HTTP API and of a function URL, which
-// has the same format.
-type (
-	Request  = events.APIGatewayV2HTTPRequest
-	Response = events.APIGatewayV2HTTPResponse
 )
 
 // Wrap returns a Lambda handler that starts next only when it has the lock of key(request). Otherwise it answers with a problem. For mistakes in the program see package
@@ -54,12 +60,12 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
 		out, err := guarded.Handle(ctx, in)
 		if own, ok := err.(*workError); ok {
-			return out, own.error
+			return out.For(in), own.error
 		}
 		if answer, ok := Problem(err); ok {
-			return answer, nil
+			return answer.For(in), nil
 		}
-		return out, err
+		return out.For(in), err
 	})
 }
 
@@ -81,7 +87,7 @@ func Problem(err error) (Response, bool) {
 func response(p httpanswer.Problem) Response {
 	answer := NewProblem(p.Status, p.Detail, nil)
 	if p.RetryAfter > 0 {
-		answer.Headers["Retry-After"] = strconv.Itoa(p.RetryAfter)
+		answer.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
 	return answer
 }
@@ -92,5 +98,5 @@ func response(p httpanswer.Problem) Response {
 // has no JSON form panics.
 func NewProblem(status int, detail string, extra map[string]any) Response {
 	body := httpanswer.Body(status, detail, extra)
-	return Response{StatusCode: status, Headers: map[string]string{"Content-Type": httpanswer.ContentType}, Body: string(body)}
+	return Response{StatusCode: status, Header: http.Header{"Content-Type": {httpanswer.ContentType}}, Body: body}
 }

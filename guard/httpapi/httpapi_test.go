@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -34,7 +35,7 @@ func (f failing) plan(c storetest.Call) storetest.Fault {
 	return storetest.Fault{}
 }
 
-func byPath(_ context.Context, r Request) (string, error) { return r.RawPath, nil }
+func byPath(_ context.Context, r Request) (string, error) { return r.URL.Path, nil }
 
 func created(context.Context, guard.Lock, Request) (Response, error) {
 	return Response{StatusCode: http.StatusCreated}, nil
@@ -44,7 +45,7 @@ func call(t *testing.T, store *lockstore.Store, key func(context.Context, Reques
 	t.Helper()
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
-	return Wrap(g, key, next).Handle(context.Background(), Request{RawPath: "/accounts/7"})
+	return Wrap(g, key, next).Handle(context.Background(), Request{URL: url.URL{Path: "/accounts/7"}})
 }
 
 func TestWrap(t *testing.T) {
@@ -73,18 +74,18 @@ func TestWrap(t *testing.T) {
 				out, err := call(t, storetest.NewFaulty(memstore.New(nil), c.store.plan).Store, key, created)
 				require.NoError(t, err)
 				require.Equal(t, c.status, out.StatusCode)
-				require.Equal(t, c.retryAfter, out.Headers["Retry-After"] != "")
+				require.Equal(t, c.retryAfter, out.Header.Get("Retry-After") != "")
 				if c.status == 201 {
 					return
 				}
-				require.Equal(t, "application/problem+json", out.Headers["Content-Type"])
+				require.Equal(t, "application/problem+json", out.Header.Get("Content-Type"))
 				var body map[string]any
-				require.NoError(t, json.Unmarshal([]byte(out.Body), &body))
+				require.NoError(t, json.Unmarshal(out.Body, &body))
 				require.EqualValues(t, c.status, body["status"])
 				require.Equal(t, http.StatusText(c.status), body["title"])
 				require.NotEmpty(t, body["detail"])
-				require.NotContains(t, out.Body, "somebody", "the holder is not named to a caller")
-				require.NotContains(t, out.Body, "req-9")
+				require.NotContains(t, string(out.Body), "somebody", "the holder is not named to a caller")
+				require.NotContains(t, string(out.Body), "req-9")
 			})
 		})
 	}
@@ -94,7 +95,7 @@ func TestKeyErrorIsTheCallers(t *testing.T) {
 	out, err := call(t, memstore.New(nil), func(context.Context, Request) (string, error) { return "", errors.New(`"amount" is missing`) }, created)
 	require.NoError(t, err)
 	require.Equal(t, 400, out.StatusCode)
-	require.Contains(t, out.Body, `\"amount\" is missing`, "F56")
+	require.Contains(t, string(out.Body), `\"amount\" is missing`, "F56")
 }
 
 func TestTooLate(t *testing.T) {
@@ -102,7 +103,7 @@ func TestTooLate(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	out, err := Wrap(g, byPath, created).Handle(ctx, Request{RawPath: "/x"})
+	out, err := Wrap(g, byPath, created).Handle(ctx, Request{URL: url.URL{Path: "/x"}})
 	require.NoError(t, err)
 	require.Equal(t, 503, out.StatusCode, "F65")
 }
@@ -144,7 +145,7 @@ func TestMistakesInTheProgramAreNotTheCallers(t *testing.T) {
 	})
 	t.Run("F51 no guard", func(t *testing.T) {
 		for want, g := range map[string]*guard.Guard{"guard is nil": nil, "not made by New": new(guard.Guard)} {
-			_, err := Wrap(g, byPath, created).Handle(t.Context(), Request{RawPath: "/x"})
+			_, err := Wrap(g, byPath, created).Handle(t.Context(), Request{URL: url.URL{Path: "/x"}})
 			require.ErrorContains(t, err, want)
 		}
 	})
@@ -159,7 +160,7 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 			for range 1000 {
 				out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, Remaining: time.Hour})
 				require.True(t, ok)
-				seen[out.Headers["Retry-After"]] = true
+				seen[out.Header.Get("Retry-After")] = true
 			}
 			want := map[string]bool{}
 			for seconds := range longest {
@@ -168,7 +169,7 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 			require.Equal(t, want, seen, "held for %v", held)
 		}
 		out, _ := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held})
-		require.Equal(t, "1", out.Headers["Retry-After"])
+		require.Equal(t, "1", out.Header.Get("Retry-After"))
 	})
 }
 
@@ -176,24 +177,24 @@ func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
 	out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Reserved, Remaining: 10 * time.Second})
 	require.True(t, ok)
 	require.Equal(t, 409, out.StatusCode)
-	require.Equal(t, "1", out.Headers["Retry-After"])
-	require.Contains(t, out.Body, "have waited longer")
-	require.NotContains(t, out.Body, "is working")
+	require.Equal(t, "1", out.Header.Get("Retry-After"))
+	require.Contains(t, string(out.Body), "have waited longer")
+	require.NotContains(t, string(out.Body), "is working")
 }
 
 func TestProblemOfAClosedKey(t *testing.T) {
 	inDoubt, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.InDoubt})
 	require.True(t, ok)
 	require.Equal(t, 409, inDoubt.StatusCode)
-	require.NotContains(t, inDoubt.Headers, "Retry-After", "it does not become free by itself")
-	require.Contains(t, inDoubt.Body, "Nobody knows")
+	require.NotContains(t, inDoubt.Header, "Retry-After", "it does not become free by itself")
+	require.Contains(t, string(inDoubt.Body), "Nobody knows")
 	for left, seconds := range map[time.Duration]string{0: "1", 89*time.Second + 1: "90"} {
 		for _, state := range []lockstore.State{lockstore.Completed, lockstore.Cooldown} {
 			done, ok := Problem(&guard.LockBusy{Key: "k", State: state, Remaining: left})
 			require.True(t, ok)
 			require.Equal(t, 409, done.StatusCode)
-			require.Equal(t, seconds, done.Headers["Retry-After"])
-			require.Contains(t, done.Body, "stays closed")
+			require.Equal(t, seconds, done.Header.Get("Retry-After"))
+			require.Contains(t, string(done.Body), "stays closed")
 		}
 	}
 }
@@ -201,8 +202,8 @@ func TestProblemOfAClosedKey(t *testing.T) {
 func TestNewProblem(t *testing.T) {
 	answer := NewProblem(404, `no "x"`, map[string]any{"code": "missing", "tries": 2})
 	require.Equal(t, 404, answer.StatusCode)
-	require.Equal(t, map[string]string{"Content-Type": "application/problem+json"}, answer.Headers)
-	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "no \"x\"", "code": "missing", "tries": 2}`, answer.Body)
+	require.Equal(t, http.Header{"Content-Type": {"application/problem+json"}}, answer.Header)
+	require.JSONEq(t, `{"type": "about:blank", "title": "Not Found", "status": 404, "detail": "no \"x\"", "code": "missing", "tries": 2}`, string(answer.Body))
 	require.Panics(t, func() { NewProblem(404, "", map[string]any{"f": func() {}}) })
 }
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"strings"
 
@@ -17,7 +18,8 @@ const IdempotencyKey = httpanswer.Header
 // OnceOptions are the settings of Once.
 type OnceOptions struct {
 	// Caller says who sends the request, as authentication knows it and not as the
-	// request claims: two callers may choose the same key. It must be given. If every
+	// request claims: two callers may choose the same key. nil is Request.Caller: then a request
+	// whose caller the source does not know is a 400. If every
 	// caller may have the answers to every other caller, it is AnyCaller. An error is a 400.
 	Caller func(context.Context, Request) (string, error)
 
@@ -42,12 +44,13 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 // Once returns a Lambda handler that runs next once for each Idempotency-Key, as
 // draft-ietf-httpapi-idempotency-key-header describes it. The result of the work is the answer
 // of next: a repeat gets its status, its headers and its body, without cookies, and the header
-// Idempotent-Replayed: true. The key of the result is made of the API, its route, the caller
-// and the header.
+// Idempotent-Replayed: true. A repeat from another Origin does not get the headers of CORS. The key of the result is
+// made of the API and its stage, the route, the caller and the header.
 //
 //	no header, two of them, or a key of more than 255 bytes   400
 //	the first request with this key still runs                409  Retry-After
 //	the stored answer is of another request on this route     422
+//	the request does not accept the answer's Content-Encoding 406
 //	the first answer is not there, or nobody knows it         500
 //	everything else                                           as Wrap
 //
@@ -62,15 +65,16 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 	if opt.Fingerprint == nil {
 		opt.Fingerprint = queryAndBody
 	}
+	if opt.Caller == nil {
+		opt.Caller = authenticated
+	}
 	once := &httpanswer.Once[Request, Response]{
 		Package: "httpapi", Once: o, Next: next,
 		Caller: opt.Caller, Optional: opt.Optional, Lock: opt.Lock, LockKey: opt.Key,
-		Key: func(in Request) (string, error) { return idempotencyKey(in.Headers) },
-		Scope: func(in Request) (api, route string) {
-			return cmp.Or(in.RequestContext.APIID, "none"), cmp.Or(in.RouteKey, "none")
-		},
+		Key:   func(in Request) (string, error) { return httpanswer.Key(in.Header.Values(IdempotencyKey)) },
+		Scope: func(in Request) (api, route string) { return cmp.Or(in.API, "none"), cmp.Or(in.Route, "none") },
 		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
-			return []any{in.RequestContext.HTTP.Method, in.RawPath, opt.Fingerprint(in)}, nil
+			return []any{in.Method, in.URL.Path, in.URL.RawPath, opt.Fingerprint(in)}, nil
 		},
 		Answer:         response,
 		Status:         func(answer Response) int { return answer.StatusCode },
@@ -82,40 +86,33 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		if mistake != nil {
 			return Response{}, mistake
 		}
-		return once.Handle(ctx, in)
+		answer, err := once.Handle(ctx, in)
+		return answer.For(in), err
 	})
 }
 
-// withoutCookies is an answer without what belongs to one session.
+func authenticated(_ context.Context, in Request) (string, error) {
+	if in.Caller == "" {
+		return "", errors.New("the caller is not known, so the request cannot have the header " + IdempotencyKey)
+	}
+	return in.Caller, nil
+}
+
+// withoutCookies is an answer without what belongs to one session, in the form in which it is stored.
 func withoutCookies(answer Response) Response {
-	answer.Cookies = nil
-	isCookie := func(name string) bool { return strings.EqualFold(name, "Set-Cookie") }
-	answer.Headers = maps.Clone(answer.Headers)
-	maps.DeleteFunc(answer.Headers, func(name, _ string) bool { return isCookie(name) })
-	answer.MultiValueHeaders = maps.Clone(answer.MultiValueHeaders)
-	maps.DeleteFunc(answer.MultiValueHeaders, func(name string, _ []string) bool { return isCookie(name) })
+	answer.source, answer.Header = unknown, maps.Clone(answer.Header)
+	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return strings.EqualFold(name, setCookie) })
 	return answer
 }
 
-// replayed marks the answer of an earlier request.
-func replayed(answer Response) Response {
-	if answer.Headers == nil {
-		answer.Headers = map[string]string{}
+// replayed is the answer of an earlier request.
+func replayed(in Request, answer Response) Response {
+	if p := httpanswer.Replay(in.Header, answer.Header); p != nil {
+		return response(*p)
 	}
-	answer.Headers["Idempotent-Replayed"] = "true"
 	return answer
 }
 
-// queryAndBody is OnceOptions.Fingerprint where it is nil.
-func queryAndBody(in Request) any { return []string{in.RawQueryString, in.Body} }
-
-// idempotencyKey reads the header, in whatever case its name is.
-func idempotencyKey(headers map[string]string) (string, error) {
-	var values []string
-	for name, value := range headers {
-		if strings.EqualFold(name, IdempotencyKey) {
-			values = append(values, value)
-		}
-	}
-	return httpanswer.Key(values)
-}
+// queryAndBody is OnceOptions.Fingerprint where it is nil. As bytes, because JSON would make one text of several that are
+// not UTF-8.
+func queryAndBody(in Request) any { return [][]byte{[]byte(in.URL.RawQuery), in.Body} }

@@ -2,10 +2,10 @@ package httpapi
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -57,9 +58,9 @@ func newOnceAPI(t *testing.T, inDoubt idempotency.Doubt, opt OnceOptions) *onceA
 }
 
 func post(key, body string) Request {
-	in := Request{RouteKey: "POST /payments", RawPath: "/payments", Body: body, Headers: map[string]string{}}
+	in := Request{Method: "POST", Route: "POST /payments", URL: url.URL{Path: "/payments"}, Body: []byte(body), Header: http.Header{}}
 	if key != "" {
-		in.Headers["idempotency-key"] = key
+		in.Header.Set(IdempotencyKey, key)
 	}
 	return in
 }
@@ -86,15 +87,13 @@ func (a *onceAPI) resolve(in Request, answer []byte) (before, after Response) {
 
 func TestOnceReplays(t *testing.T) {
 	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{})
-	a.answer = Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "set-cookie": "session=secret"}, Cookies: []string{"a=b"},
-		MultiValueHeaders: map[string][]string{"Warning": {"1", "2"}, "Set-Cookie": {"c=d"}},
-		Body:              base64.StdEncoding.EncodeToString([]byte{0, 255, '\n'}), IsBase64Encoded: true}
+	a.answer = Response{StatusCode: 201, Header: http.Header{"Location": {"/payments/1"}, "set-cookie": {"session=secret"}, "Set-Cookie": {"c=d"}, "Warning": {"1", "2"}},
+		Body: []byte{0, 255, '\n'}}
 	first := a.send(post("k1", `{"amount":7}`))
 	require.Equal(t, a.answer, first, "the first answer is the handler's, with its cookies")
 	for range 2 {
 		again := a.send(post(`"k1"`, `{"amount":7}`))
-		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Location": "/payments/1", "Idempotent-Replayed": "true"},
-			MultiValueHeaders: map[string][]string{"Warning": {"1", "2"}}, Body: first.Body, IsBase64Encoded: true}, again)
+		require.Equal(t, Response{StatusCode: 201, Header: http.Header{"Location": {"/payments/1"}, "Idempotent-Replayed": {"true"}, "Warning": {"1", "2"}}, Body: first.Body}, again)
 	}
 	require.Equal(t, 1, a.runs)
 	require.Equal(t, guard.OutcomeReplayed, a.report.Outcome)
@@ -106,17 +105,17 @@ func TestOnceReplays(t *testing.T) {
 	require.NotContains(t, string(refused.Result), "session=secret", "the store has no cookies")
 
 	for name, in := range map[string]func(*Request){
-		"body":   func(in *Request) { in.Body = `{"amount":8}` },
-		"path":   func(in *Request) { in.RawPath = "/payments/2" },
-		"query":  func(in *Request) { in.RawQueryString = "a=b" },
-		"method": func(in *Request) { in.RequestContext.HTTP.Method = "PUT" },
+		"body":   func(in *Request) { in.Body = []byte(`{"amount":8}`) },
+		"path":   func(in *Request) { in.URL.Path = "/payments/2" },
+		"query":  func(in *Request) { in.URL.RawQuery = "a=b" },
+		"method": func(in *Request) { in.Method = "PUT" },
 	} {
 		other := post("k1", `{"amount":7}`)
 		in(&other)
 		require.Equal(t, http.StatusUnprocessableEntity, a.send(other).StatusCode, name)
 	}
 	require.Equal(t, 1, a.runs)
-	for _, in := range []Request{post("k2", `{"amount":7}`), {RouteKey: "POST /refunds", RawPath: "/payments", Body: `{"amount":7}`, Headers: post("k1", "").Headers}} {
+	for _, in := range []Request{post("k2", `{"amount":7}`), {Method: "POST", Route: "POST /refunds", URL: url.URL{Path: "/payments"}, Body: []byte(`{"amount":7}`), Header: post("k1", "").Header}} {
 		a.send(in)
 	}
 	require.Equal(t, 3, a.runs, "another key, and another route")
@@ -127,19 +126,36 @@ func TestOnceReplaysNoCookies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, after := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{}).resolve(post("k", ""),
 			[]byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`))
-		require.Equal(t, Response{StatusCode: 201, Headers: map[string]string{"Idempotent-Replayed": "true"}, MultiValueHeaders: map[string][]string{}}, after)
+		require.Equal(t, Response{StatusCode: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte{}}, after)
 	})
+}
+
+// A replay is for whoever sends the repeat.
+func TestOnceReplaysForTheRepeat(t *testing.T) {
+	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{})
+	a.answer.Header = http.Header{"Content-Encoding": {"gzip"}, "Access-Control-Allow-Origin": {"https://a.example"}}
+	send := func(origin, accept string) Response {
+		in := post("k", "")
+		in.Header.Set("Origin", origin)
+		in.Header.Set("Accept-Encoding", accept)
+		return a.send(in)
+	}
+	require.Equal(t, a.answer, send("https://a.example", "gzip"))
+	require.Equal(t, "https://a.example", send("https://a.example", "gzip").Header.Get("Access-Control-Allow-Origin"))
+	require.Equal(t, http.Header{"Content-Encoding": {"gzip"}, "Idempotent-Replayed": {"true"}}, send("https://b.example", "br, gzip").Header)
+	require.Equal(t, http.StatusNotAcceptable, send("https://a.example", "br").StatusCode)
+	require.Equal(t, 1, a.runs)
 }
 
 // The method and the path count beside a Fingerprint of the program's own.
 func TestOnceWithAMatch(t *testing.T) {
 	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{Fingerprint: func(in Request) any { return in.Body }})
 	in := post("k", "7")
-	in.RouteKey = "$default"
+	in.Route = "$default"
 	require.Equal(t, 201, a.send(in).StatusCode)
-	in.RawQueryString = "a=b"
-	require.Equal(t, "true", a.send(in).Headers["Idempotent-Replayed"])
-	in.RawPath = "/refunds"
+	in.URL.RawQuery = "a=b"
+	require.Equal(t, "true", a.send(in).Header.Get("Idempotent-Replayed"))
+	in.URL.Path = "/refunds"
 	require.Equal(t, http.StatusUnprocessableEntity, a.send(in).StatusCode)
 	require.Equal(t, 1, a.runs)
 }
@@ -147,14 +163,14 @@ func TestOnceWithAMatch(t *testing.T) {
 func TestOnceCallers(t *testing.T) {
 	own := errors.New("no token")
 	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{Caller: func(_ context.Context, in Request) (string, error) {
-		if in.Headers["user"] == "nobody" {
+		if in.Header.Get("user") == "nobody" {
 			return "", own
 		}
-		return in.Headers["user"], nil
+		return in.Header.Get("user"), nil
 	}})
 	by := func(user string) Request {
 		in := post("k", "")
-		in.Headers["user"] = user
+		in.Header.Set("user", user)
 		return in
 	}
 	a.send(by("ann"))
@@ -164,7 +180,7 @@ func TestOnceCallers(t *testing.T) {
 	for _, user := range []string{"", "nobody"} {
 		refused := a.send(by(user))
 		require.Equal(t, http.StatusBadRequest, refused.StatusCode)
-		require.Contains(t, refused.Body, map[string]string{"": "the caller has no name", "nobody": "no token"}[user])
+		require.Contains(t, string(refused.Body), map[string]string{"": "the caller has no name", "nobody": "no token"}[user])
 	}
 	require.Equal(t, 2, a.runs)
 }
@@ -179,13 +195,13 @@ func TestOnceHeader(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answer := a.send(post(value, ""))
 			require.Equal(t, http.StatusBadRequest, answer.StatusCode)
-			require.Contains(t, answer.Body, IdempotencyKey)
+			require.Contains(t, string(answer.Body), IdempotencyKey)
 			require.Less(t, len(answer.Body), 500)
 		})
 	}
-	t.Run("F52 two spellings of the header", func(t *testing.T) {
+	t.Run("F52 two headers", func(t *testing.T) {
 		in := post("a", "")
-		in.Headers["Idempotency-Key"] = "b"
+		in.Header.Add(IdempotencyKey, "b")
 		require.Equal(t, http.StatusBadRequest, a.send(in).StatusCode)
 	})
 	require.Zero(t, a.runs)
@@ -193,7 +209,7 @@ func TestOnceHeader(t *testing.T) {
 		"8e03978e-40d5-43dd-bc93-6894a57f9324": "8e03978e-40d5-43dd-bc93-6894a57f9324", ` "a, b" `: "a, b", `"\"\\"`: `"\`, "a/b": "a/b",
 		strings.Repeat("k", 255): strings.Repeat("k", 255), `"` + strings.Repeat(`\\`, 255) + `"`: strings.Repeat(`\`, 255),
 	} {
-		key, err := idempotencyKey(map[string]string{"IDEMPOTENCY-KEY": value})
+		key, err := httpanswer.Key([]string{value})
 		require.NoError(t, err, value)
 		require.Equal(t, want, key)
 	}
@@ -203,17 +219,17 @@ func TestOnceHeader(t *testing.T) {
 func TestOnceStatuses(t *testing.T) {
 	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 		for status, stored := range map[int]bool{
-			0: true, 200: true, 201: true, 301: true, 400: true, 404: true, 408: false, 409: false, 410: true, 422: true, 425: false, 429: false, 499: true,
+			200: true, 201: true, 301: true, 400: true, 404: true, 408: false, 409: false, 410: true, 422: true, 425: false, 429: false, 499: true,
 			500: inDoubt == idempotency.AtMostOnce, 502: inDoubt == idempotency.AtMostOnce, 503: inDoubt == idempotency.AtMostOnce,
 		} {
 			t.Run(fmt.Sprint(status, inDoubt), func(t *testing.T) {
 				a := newOnceAPI(t, inDoubt, OnceOptions{})
-				a.answer = Response{StatusCode: status, Body: "first"}
+				a.answer = Response{StatusCode: status, Body: []byte("first")}
 				require.Equal(t, a.answer, a.send(post("k", "")))
 				second := a.send(post("k", ""))
 				require.Equal(t, status, second.StatusCode)
-				require.Equal(t, "first", second.Body)
-				require.Equal(t, stored, second.Headers["Idempotent-Replayed"] == "true")
+				require.Equal(t, "first", string(second.Body))
+				require.Equal(t, stored, second.Header.Get("Idempotent-Replayed") == "true")
 				require.Equal(t, map[bool]int{true: 1, false: 2}[stored], a.runs)
 			})
 		}
@@ -260,7 +276,7 @@ func TestOnceResolved(t *testing.T) {
 		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
 		before, after := a.resolve(post("k", ""), found[1])
 		require.Equal(t, http.StatusInternalServerError, before.StatusCode)
-		want := Response{StatusCode: 201, Headers: map[string]string{"content-type": "application/json", "Idempotent-Replayed": "true"}, Body: `{"id": 7}`}
+		want := Response{StatusCode: 201, Header: http.Header{"Content-Type": {"application/json"}, "Idempotent-Replayed": {"true"}}, Body: []byte(`{"id": 7}`)}
 		require.Equal(t, want, after)
 		require.Equal(t, 1, a.runs)
 	})
@@ -270,22 +286,22 @@ func TestOnceResolved(t *testing.T) {
 func TestOnceWithALock(t *testing.T) {
 	ctx := context.Background()
 	account := func(_ context.Context, in Request) (string, error) {
-		if in.Body == "nobody's" {
+		if string(in.Body) == "nobody's" {
 			return "", errors.New("no account")
 		}
-		return lockstore.Key("account", in.Body), nil
+		return lockstore.Key("account", string(in.Body)), nil
 	}
 	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 		a := newOnceAPI(t, inDoubt, OnceOptions{Key: account, Optional: true})
 		require.Equal(t, 201, a.send(post("k", "7")).StatusCode)
 		require.Equal(t, "account/7", a.lock.Key)
-		require.Equal(t, "true", a.send(post("k", "7")).Headers["Idempotent-Replayed"])
+		require.Equal(t, "true", a.send(post("k", "7")).Header.Get("Idempotent-Replayed"))
 		require.Equal(t, 1, a.runs)
 		for _, key := range []string{"k2", ""} {
 			require.NoError(t, a.guard.Do(ctx, "account/8", func(context.Context, guard.Lock) error {
 				answer := a.send(post(key, "8"))
 				require.Equal(t, http.StatusConflict, answer.StatusCode)
-				require.Contains(t, answer.Body, "the same resource")
+				require.Contains(t, string(answer.Body), "the same resource")
 				return nil
 			}))
 			require.Equal(t, 201, a.send(post(key, "8")).StatusCode, "the key is free again")
@@ -333,7 +349,6 @@ func TestOnceMistakes(t *testing.T) {
 		"the Once is nil":    Once(nil, good, created),
 		"the Once is nil or": notMade,
 		"the handler is nil": Once(o, good, nil),
-		"Caller is nil":      Once(o, OnceOptions{}, created),
 		"only one":           Once(o, OnceOptions{Caller: AnyCaller, Key: byPath}, created),
 		"not made by New":    Once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}, created),
 	} {

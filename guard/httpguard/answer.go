@@ -109,11 +109,13 @@ func (a answer) withoutCookies() answer {
 	return a
 }
 
-func (a answer) replayed() answer {
+func replayed(in *request, a answer) answer {
 	if a.header == nil {
 		a.header = http.Header{}
 	}
-	a.header.Set("Idempotent-Replayed", "true")
+	if p := httpanswer.Replay(in.r.Header, a.header); p != nil {
+		return problem(*p)
+	}
 	return a
 }
 

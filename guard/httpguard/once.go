@@ -79,7 +79,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 		Answer:         problem,
 		Status:         func(a answer) int { return a.status },
 		WithoutCookies: answer.withoutCookies,
-		Replayed:       answer.replayed,
+		Replayed:       replayed,
 	}
 	if opt.Caller != nil {
 		once.Caller = func(_ context.Context, in *request) (string, error) { return ask(in.r, "no caller", opt.Caller) }

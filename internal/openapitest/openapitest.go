@@ -2,6 +2,7 @@
 package openapitest
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -121,31 +122,31 @@ func (d Document) Check(response Object, answer httpapi.Response) error {
 	for name, h := range headers {
 		described[name] = true
 		header := d.Resolve(h.(Object))
-		value, sent := answer.Headers[name]
+		values, sent := answer.Header[name]
 		if !sent && header["required"] != true {
 			continue
 		}
-		if err := d.Validate(header["schema"], value); err != nil {
+		if err := d.Validate(header["schema"], strings.Join(values, ", ")); err != nil {
 			return fmt.Errorf("the header %s: %w", name, err)
 		}
 	}
 	content, _ := response["content"].(Object)
-	for name := range answer.Headers {
+	for name := range answer.Header {
 		if !described[name] && !(name == "Content-Type" && content != nil) {
 			return fmt.Errorf("the header %s is not described", name)
 		}
 	}
 	if content == nil {
-		if answer.Body != "" {
+		if len(answer.Body) > 0 {
 			return fmt.Errorf("a body is not described: %s", answer.Body)
 		}
 		return nil
 	}
-	media, ok := content[answer.Headers["Content-Type"]].(Object)
+	media, ok := content[answer.Header.Get("Content-Type")].(Object)
 	if !ok {
-		return fmt.Errorf("the media type %q is not described", answer.Headers["Content-Type"])
+		return fmt.Errorf("the media type %q is not described", answer.Header.Get("Content-Type"))
 	}
-	body, err := jsonschema.UnmarshalJSON(strings.NewReader(answer.Body))
+	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(answer.Body))
 	if err != nil {
 		return err
 	}

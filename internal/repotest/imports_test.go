@@ -126,7 +126,7 @@ var forbidden = map[string]map[string]string{
 	"functions/sfnlock":  badDeps,
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
-	"guard/httpapi":      with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/httpapi":      with(badDeps, lambdaModule+"/...", "the events of all sources are one type of its own", module+"/lockstore/*store", "main names the stores"),
 	"guard/httpguard":    with(badDeps, lambdaModule+"/...", "a server runs anywhere", module+"/lockstore/*store", "main names the stores"),
 	"guard/otelguard":    with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
 	"guard/idempotency":  with(badDeps, lambdaModule+"/...", "an event of any kind may come again", module+"/lockstore/*store", "main names the stores"),

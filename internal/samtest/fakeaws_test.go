@@ -24,7 +24,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
@@ -227,20 +226,16 @@ func (f *fakeAWS) run(id string, event []byte) lambdatest.Result {
 func (f *fakeAWS) api(w http.ResponseWriter, r *http.Request) {
 	lambdatest.HTTPAPI{
 		Routes: []string{"POST /accounts/{id}/withdrawals", "ANY /locks/{key+}", "GET /openapi.json"},
-		Invoke: func(_ context.Context, event httpapi.Request) (answer httpapi.Response, err error) {
+		Invoke: func(_ context.Context, event []byte) ([]byte, error) {
 			id := "LocksFunction"
-			if strings.HasSuffix(event.RouteKey, "/withdrawals") {
+			if bytes.Contains(event, []byte(`{id}/withdrawals"`)) {
 				id = "WithdrawFunction"
 			}
-			text, err := json.Marshal(event)
-			if err != nil {
-				return answer, err
-			}
-			result := f.run(id, text)
+			result := f.run(id, event)
 			if result.ErrorType != "" {
-				return answer, errors.New(result.ErrorMessage)
+				return nil, errors.New(result.ErrorMessage)
 			}
-			return answer, json.Unmarshal(result.Payload, &answer)
+			return result.Payload, nil
 		},
 	}.ServeHTTP(w, r)
 }

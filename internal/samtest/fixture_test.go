@@ -107,8 +107,10 @@ func (f fixture) unused() fixture {
 		name := execution[strings.LastIndexByte(execution, ':')+1:]
 		f.Event = bytes.ReplaceAll(f.Event, []byte(name), []byte(rand.Text()))
 	}
-	if key := e.Headers["idempotency-key"]; key != "" {
-		f.Event = bytes.ReplaceAll(f.Event, []byte(key), []byte(rand.Text()+key))
+	for name, key := range e.Headers {
+		if key != "" && strings.EqualFold(name, "Idempotency-Key") {
+			f.Event = bytes.ReplaceAll(f.Event, []byte(key), []byte(rand.Text()+key))
+		}
 	}
 	return f
 }

@@ -149,7 +149,7 @@ var mutants = []mutant{
 	{id: "M143", what: "the result of another version is read", suite: unit, testRun: onceTest(once, "Programs", "F52_the_result_of_another_version"), says: "Object expected to be of type *idempotency.RepeatNoAnswer"},
 	{id: "M144", what: "two callers share the keys of the header", suite: unit, testRun: onceTest("./guard/httpapi", "OnceCallers", ""), says: "each caller has keys of its own"},
 	{id: "M145", what: "work whose lease has ended stores no result, though nobody was granted the key", suite: unit, testRun: onceTest("./guard", "DoOnce", "F07"), says: "the lease can no longer be trusted"},
-	{id: "M146", what: "a repeat gets the cookies of the first caller", suite: unit, testRun: onceTest("./guard/httpapi", "OnceReplays", ""), says: "Cookies"},
+	{id: "M146", what: "a repeat gets the cookies of the first caller", suite: unit, testRun: onceTest("./guard/httpapi", "OnceReplays", ""), says: "Set-Cookie"},
 	{id: "M147", what: "the error of a message is stored as done", suite: unit, testRun: onceTest("./guard/sqsbatch", "Once", ""), says: "m2"},
 	{id: "M148", what: "a lost lease frees a key whose work has started", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
 	{id: "M149", what: "a Complete that was refused as lost counts as completed", suite: simulation, testRun: repeatSimulation, says: "returned its result as stored, and the store was not told"},

@@ -64,9 +64,6 @@ func Parse(text string, fields ...string) (Withdrawal, error) {
 	return w, nil
 }
 
-// ErrTooLong is what Parse says about a longer text.
-var ErrTooLong = strictjson.TooLong(MaxTextBytes)
-
 func (w *Withdrawal) set(name string, value json.Token) error {
 	if name == "amount" {
 		n, ok := value.(json.Number)

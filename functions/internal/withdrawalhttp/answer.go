@@ -14,7 +14,7 @@ func Answer(r accounts.Receipt, err error) (httpapi.Response, error) {
 	switch {
 	case err == nil:
 		body, err := json.Marshal(made{r.Account, r.ID, r.Amount, r.Balance})
-		return httpapi.Response{StatusCode: http.StatusOK, Headers: map[string]string{"Content-Type": "application/json"}, Body: string(body)}, err
+		return httpapi.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, err
 	case errors.Is(err, accounts.ErrNotFound):
 		return httpapi.NewProblem(http.StatusNotFound, "There is no such account.", nil), nil
 	case errors.Is(err, accounts.ErrInsufficient):
@@ -23,7 +23,7 @@ func Answer(r accounts.Receipt, err error) (httpapi.Response, error) {
 		return httpapi.NewProblem(http.StatusUnprocessableEntity, "id: was used before, with another amount.", nil), nil
 	case errors.Is(err, accounts.ErrStaleFence):
 		answer := httpapi.NewProblem(http.StatusConflict, "Another request went ahead on the account, and nothing was withdrawn. Try again.", nil)
-		answer.Headers["Retry-After"] = "1"
+		answer.Header.Set("Retry-After", "1")
 		return answer, nil
 	}
 	return httpapi.Response{}, err

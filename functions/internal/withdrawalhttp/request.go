@@ -19,37 +19,16 @@
 package withdrawalhttp
 
 import (
-	"encoding/base64"
-	"errors"
-
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 )
 
 // Parse reads a request. Its error is for the caller to see.
 func Parse(r httpapi.Request) (accounts.Withdrawal, error) {
-	body, err := requestBody(r)
-	if err != nil {
-		return accounts.Withdrawal{}, err
-	}
-	w, err := accounts.Parse(body, "id", "amount")
+	w, err := accounts.Parse(string(r.Body), "id", "amount")
 	if err != nil {
 		return w, err
 	}
 	w.Account = r.PathParameters["id"]
 	return w, w.Validate()
-}
-
-func requestBody(r httpapi.Request) (string, error) {
-	if len(r.Body) > 2*accounts.MaxTextBytes { // base64 takes a third more
-		return "", accounts.ErrTooLong
-	}
-	if !r.IsBase64Encoded {
-		return r.Body, nil
-	}
-	b, err := base64.StdEncoding.DecodeString(r.Body)
-	if err != nil {
-		return "", errors.New("body: is not valid base64")
-	}
-	return string(b), nil
 }

@@ -50,5 +50,6 @@ func (f function) handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 		report.HolderInfo.ID = lc.AwsRequestID
 	}
 	f.report(ctx, report)
-	return withdrawalhttp.Answer(receipt, err)
+	answer, err := withdrawalhttp.Answer(receipt, err)
+	return answer.For(r), err
 }

@@ -29,8 +29,8 @@ type Once[In, Out any] struct {
 
 	Answer         func(Problem) Out
 	Status         func(Out) int
-	WithoutCookies func(Out) Out // a copy without what belongs to one session
-	Replayed       func(Out) Out // marks the answer of an earlier request
+	WithoutCookies func(Out) Out     // a copy without what belongs to one session
+	Replayed       func(In, Out) Out // the answer of an earlier request, see Replay
 }
 
 // Check finds mistakes in the program.
@@ -88,7 +88,7 @@ func (o *Once[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 	})
 	if replay != nil {
 		// What Prepare or an operator has stored may have cookies.
-		return o.Replayed(o.WithoutCookies(result)), nil
+		return o.Replayed(in, o.WithoutCookies(result)), nil
 	}
 	return r.answered(err)
 }

@@ -187,10 +187,18 @@ func openService(store *lockstore.Store) (*lockhttp.Service, error) {
 func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, error)) http.Handler {
 	return lambdatest.HTTPAPI{
 		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
-		Invoke: func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+		Invoke: func(ctx context.Context, event []byte) ([]byte, error) {
 			ctx, cancel := context.WithTimeout(ctx, functionTime)
 			defer cancel()
-			return function(ctx, r)
+			var r httpapi.Request
+			if err := json.Unmarshal(event, &r); err != nil {
+				return nil, err
+			}
+			answer, err := function(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(answer)
 		},
 	}
 }

@@ -1,0 +1,351 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
+)
+
+// Request is an HTTP request. It is read from the event of any source in the package's documentation; every other
+// event is an error, and nothing runs.
+type Request struct {
+	Method string
+
+	// URL has a path and a query. The path is decoded once, and has no name of a stage in front. RawPath is
+	// the path as the client sent it, where the source tells it. URL.Query reads the query; where the source gives
+	// a parameter only once, that is the last one.
+	URL url.URL
+
+	Header http.Header // with canonical names. Of a repeated header a source may give only the last one, or all of them in one value
+	Body   []byte      // decoded, where the source sends base64
+
+	API            string            // the API's id and stage, or the ARN of the target group or of the service; "" if unknown
+	Route          string            // such as "POST /accounts/{id}"; "" where the source has no routes
+	PathParameters map[string]string // of the route, decoded once
+
+	// Caller is who sends the request, as the source has authenticated it. It is "" where the source has
+	// authenticated nobody, or does not say whom.
+	//
+	//	IAM                 the ARN; of a role without its session; "#" and the identity, if Cognito knows one
+	//	a JWT that the gateway or Cognito has checked   the claims iss and sub: ISS#SUB
+	//	a Lambda authorizer   lambda# and the principalId that it returned, which has to be the user's own; in payload format 2.0 the one in its context
+	//	a load balancer, VPC Lattice with event version 1   ""
+	Caller string
+
+	Authorizer map[string]any  // requestContext.authorizer of the event: claims, scopes, context; nil without an authorizer
+	Event      json.RawMessage // the whole event, for what is not in the other fields
+
+	source source
+}
+
+// source says in which form a request is answered.
+type source int
+
+const (
+	unknown  source = iota // a request that no event was read for
+	format2                // payload format 2.0
+	format1                // payload format 1.0
+	balancer               // a load balancer, or VPC Lattice
+	multi                  // a load balancer with multi-value headers
+)
+
+// event has the fields of all sources.
+type event struct {
+	Version                                                string
+	HTTPMethod, Method                                     string // of format 1.0 and a load balancer; of VPC Lattice
+	RawPath, Path                                          string
+	LatticePath                                            string `json:"raw_path"`
+	RawQueryString                                         string
+	QueryStringParameters, MultiValueQueryStringParameters values
+	LatticeQuery                                           values `json:"query_string_parameters"`
+	Headers, MultiValueHeaders                             values
+	Cookies                                                []string
+	RouteKey, Resource                                     string
+	PathParameters                                         map[string]string
+	Body                                                   string
+	IsBase64Encoded                                        bool
+	LatticeBase64                                          bool `json:"is_base64_encoded"`
+	RequestContext                                         *requestContext
+
+	// Of events that are no HTTP requests.
+	Records             any
+	MethodArn, RouteArn string
+}
+
+type requestContext struct {
+	APIID, Stage, DomainName string
+	HTTP                     *struct{ Method string }
+	ELB                      *struct{ TargetGroupArn string }
+	ServiceArn               string
+	Authorizer               map[string]any
+	Identity                 struct{ UserArn, CognitoIdentityID, Principal, Type string }
+	ConnectionID             string
+}
+
+// UnmarshalJSON reads the event of any source.
+func (r *Request) UnmarshalJSON(text []byte) error {
+	var e event
+	if err := json.Unmarshal(text, &e); err != nil {
+		return fmt.Errorf("httpapi: this is %s, and cannot be read: %w", eventsource.Name(text), err)
+	}
+	in, err := e.request()
+	if err != nil {
+		return fmt.Errorf("httpapi: this is %s: %w", eventsource.Name(text), err)
+	}
+	in.Event = slices.Clone(text)
+	*r = in
+	return nil
+}
+
+var errNotHTTP = errors.New("want an HTTP request of API Gateway, a function URL, a load balancer or VPC Lattice, with a method and a path")
+
+func (e *event) request() (in Request, err error) {
+	context := e.RequestContext
+	if context == nil {
+		context = &requestContext{}
+	}
+	var forms []string // by a field that only one has
+	for _, f := range []struct {
+		field string
+		ok    bool
+	}{{"requestContext.http", context.HTTP != nil}, {"httpMethod", e.HTTPMethod != ""}, {"method", e.Method != ""}} {
+		if f.ok {
+			forms = append(forms, f.field)
+		}
+	}
+	switch {
+	case len(forms) == 0, e.Records != nil, e.MethodArn+e.RouteArn+context.ConnectionID != "":
+		return in, errNotHTTP
+	case len(forms) > 1:
+		return in, fmt.Errorf("it has %s; want one of them", strings.Join(forms, " and "))
+	}
+	in = Request{PathParameters: e.PathParameters, Authorizer: context.Authorizer, Caller: context.caller()}
+	switch {
+	case context.HTTP != nil:
+		err = e.readFormat2(&in, context)
+	case e.Method != "":
+		err = e.readLattice(&in, context)
+	case context.ELB != nil:
+		e.readBalancer(&in, context)
+	default:
+		err = e.readFormat1(&in, context)
+	}
+	if err != nil {
+		return in, err
+	}
+	if in.Method == "" || in.URL.Path == "" {
+		return in, errNotHTTP
+	}
+	in.Body = []byte(e.Body)
+	if e.IsBase64Encoded || e.LatticeBase64 {
+		if in.Body, err = base64.StdEncoding.DecodeString(e.Body); err != nil {
+			return in, fmt.Errorf("body: %w", err)
+		}
+	}
+	return in, nil
+}
+
+// readFormat2 reads what an HTTP API or a function URL sends. A function URL leaves the path as the client sent it.
+func (e *event) readFormat2(in *Request, context *requestContext) error {
+	if e.Version != "2.0" {
+		return fmt.Errorf(`version: is %.20q; want "2.0"`, e.Version)
+	}
+	in.source, in.Method, in.Route, in.API = format2, context.HTTP.Method, e.RouteKey, context.api()
+	in.URL = url.URL{Path: context.withoutStage(e.RawPath), RawQuery: e.RawQueryString}
+	if strings.Contains(context.DomainName, ".lambda-url.") {
+		in.encodedPath(e.RawPath)
+	}
+	in.Header = e.Headers.header()
+	if len(e.Cookies) > 0 {
+		in.Header.Set("Cookie", strings.Join(e.Cookies, "; "))
+	}
+	return nil
+}
+
+// readFormat1 reads what a REST API sends, or an HTTP API, which alone writes a version, and decodes the path.
+func (e *event) readFormat1(in *Request, context *requestContext) error {
+	if e.RequestContext == nil {
+		return errors.New("requestContext: is missing")
+	}
+	in.source, in.Method, in.API = format1, e.HTTPMethod, context.api()
+	if e.Resource != "" {
+		in.Route = e.HTTPMethod + " " + e.Resource
+	}
+	switch e.Version {
+	case "":
+		in.encodedPath(e.Path)
+		in.PathParameters = maps.Clone(in.PathParameters)
+		for name, value := range in.PathParameters {
+			in.PathParameters[name] = unescaped(value)
+		}
+	case "1.0":
+		in.URL.Path = context.withoutStage(e.Path)
+	default:
+		return fmt.Errorf(`version: is %.20q; want "1.0", or none`, e.Version)
+	}
+	in.URL.RawQuery = e.MultiValueQueryStringParameters.or(e.QueryStringParameters).query().Encode()
+	in.Header = e.MultiValueHeaders.or(e.Headers).header()
+	return nil
+}
+
+// readBalancer reads what a load balancer sends, which decodes nothing.
+func (e *event) readBalancer(in *Request, context *requestContext) {
+	in.source, in.Method, in.API = balancer, e.HTTPMethod, context.ELB.TargetGroupArn
+	if e.MultiValueHeaders != nil {
+		in.source = multi
+	}
+	in.encodedPath(e.Path)
+	parameters := e.MultiValueQueryStringParameters.or(e.QueryStringParameters)
+	var pairs []string
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		for _, value := range parameters[name] {
+			pairs = append(pairs, name+"="+value)
+		}
+	}
+	in.URL.RawQuery = strings.Join(pairs, "&")
+	in.Header = e.MultiValueHeaders.or(e.Headers).header()
+}
+
+// readLattice reads both event versions of VPC Lattice. Version 1 has no requestContext.
+func (e *event) readLattice(in *Request, context *requestContext) error {
+	path := e.LatticePath
+	if path == "" {
+		if e.Version != "2.0" || context.ServiceArn == "" {
+			return errors.New(`want raw_path (event version 1), or version "2.0" and requestContext.serviceArn`)
+		}
+		path = e.Path
+	}
+	in.source, in.Method, in.API = balancer, e.Method, context.ServiceArn
+	path, _, _ = strings.Cut(path, "?")
+	in.encodedPath(path)
+	in.URL.RawQuery = e.QueryStringParameters.or(e.LatticeQuery).query().Encode()
+	in.Header = e.Headers.header()
+	return nil
+}
+
+// encodedPath sets a path that the source has not decoded.
+func (r *Request) encodedPath(raw string) {
+	r.URL.Path, r.URL.RawPath = unescaped(raw), raw
+}
+
+// unescaped is the text itself where it has wrong escapes.
+func unescaped(text string) string {
+	if plain, err := url.PathUnescape(text); err == nil {
+		return plain
+	}
+	return text
+}
+
+func (c *requestContext) api() string {
+	if c.Stage == "" || c.Stage == "$default" {
+		return c.APIID
+	}
+	return c.APIID + "/" + c.Stage
+}
+
+// withoutStage cuts off the stage, with which the paths of an HTTP API's own domain begin.
+func (c *requestContext) withoutStage(path string) string {
+	if !strings.Contains(c.DomainName, ".execute-api.") {
+		return path
+	}
+	switch rest, ok := strings.CutPrefix(path, "/"+c.Stage); {
+	case ok && rest == "":
+		return "/"
+	case ok && rest[0] == '/':
+		return rest
+	}
+	return path
+}
+
+// caller is Request.Caller.
+func (c *requestContext) caller() string {
+	a := c.Authorizer // of format 1.0, or with the one field that names its kind
+	iam, lambda := object(a["iam"]), object(a["lambda"])
+	arn, cognito := c.Identity.UserArn, c.Identity.CognitoIdentityID
+	claims, principal := object(a["claims"]), a["principalId"]
+	if c.HTTP != nil {
+		arn, cognito = text(iam["userArn"]), text(object(iam["cognitoIdentity"])["identityId"])
+		claims, principal = object(object(a["jwt"])["claims"]), lambda["principalId"]
+	}
+	if c.Identity.Type == "AWS_IAM" { // of VPC Lattice
+		arn = c.Identity.Principal
+	}
+	switch {
+	case arn != "" && cognito != "": // all users of an identity pool have one role
+		return withoutSession(arn) + "#" + cognito
+	case arn != "":
+		return withoutSession(arn)
+	case text(claims["sub"]) != "":
+		return text(claims["iss"]) + "#" + text(claims["sub"])
+	case text(principal) != "":
+		return "lambda#" + text(principal)
+	}
+	return ""
+}
+
+func object(v any) map[string]any {
+	o, _ := v.(map[string]any)
+	return o
+}
+
+func text(v any) string {
+	t, _ := v.(string)
+	return t
+}
+
+// withoutSession is arn:aws:sts::ACCOUNT:assumed-role/NAME, of an assumed role: a repeat may come in a later session.
+// The path of a user may look like one.
+func withoutSession(arn string) string {
+	parts := strings.SplitN(arn, "/", 3)
+	if len(parts) < 2 || strings.Count(parts[0], ":") != 5 || !strings.HasSuffix(parts[0], ":assumed-role") {
+		return arn
+	}
+	return parts[0] + "/" + parts[1]
+}
+
+// values are headers or parameters: each one text, or several.
+type values map[string]texts
+
+type texts []string
+
+// UnmarshalJSON takes a text, or a list of texts.
+func (t *texts) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		*t = texts{""}
+		return json.Unmarshal(b, &(*t)[0])
+	}
+	return json.Unmarshal(b, (*[]string)(t))
+}
+
+func (v values) or(other values) values {
+	if v != nil {
+		return v
+	}
+	return other
+}
+
+func (v values) header() http.Header {
+	h := http.Header{}
+	for _, name := range slices.Sorted(maps.Keys(v)) { // two names may differ in case alone
+		for _, value := range v[name] {
+			h.Add(name, value)
+		}
+	}
+	return h
+}
+
+func (v values) query() url.Values {
+	q := url.Values{}
+	for name, all := range v {
+		q[name] = all
+	}
+	return q
+}

@@ -1,0 +1,49 @@
+package httpanswer
+
+import (
+	"maps"
+	"net/http"
+	"strings"
+)
+
+// Replay makes the headers of a stored answer those of the answer to a repeat, and marks them. If the repeat cannot read
+// the answer, it returns what the repeat gets instead.
+func Replay(request, answer http.Header) *Problem {
+	if origin := answer.Get("Access-Control-Allow-Origin"); origin != "" && origin != "*" && origin != request.Get("Origin") {
+		maps.DeleteFunc(answer, func(name string, _ []string) bool { return strings.HasPrefix(name, "Access-Control-") })
+	}
+	for _, encoding := range tokens(answer.Values("Content-Encoding")) {
+		if !accepts(request.Values("Accept-Encoding"), encoding) {
+			return &Problem{Status: http.StatusNotAcceptable, Detail: "The first request with this " + Header + " was carried out. Its answer has an encoding that this request does not accept."}
+		}
+	}
+	answer.Set("Idempotent-Replayed", "true")
+	return nil
+}
+
+// accepts reads the values of Accept-Encoding. A client that sends none may not know any.
+func accepts(values []string, encoding string) bool {
+	other := strings.EqualFold(encoding, "identity")
+	for _, token := range tokens(values) {
+		name, weight, _ := strings.Cut(token, ";")
+		name, weight = strings.TrimSpace(name), strings.ReplaceAll(weight, " ", "")
+		takes := !strings.HasPrefix(weight, "q=0") || strings.Trim(weight, "q=0.") != ""
+		switch {
+		case strings.EqualFold(name, encoding):
+			return takes
+		case name == "*":
+			other = takes
+		}
+	}
+	return other
+}
+
+// tokens splits values at commas.
+func tokens(values []string) (all []string) {
+	for token := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		if token = strings.TrimSpace(token); token != "" {
+			all = append(all, token)
+		}
+	}
+	return all
+}
