@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -27,7 +28,7 @@ type Request struct {
 	Header http.Header // with canonical names. Of a repeated header a source may give only the last one, or all of them in one value
 	Body   []byte      // decoded, where the source sends base64
 
-	API            string            // the API's id and stage, or the ARN of the target group or of the service; "" if unknown
+	API            string            // the API's id and stage, the ARN of the target group or of the service, or with event version 1 of VPC Lattice the host
 	Route          string            // such as "POST /accounts/{id}"; "" where the source has no routes
 	PathParameters map[string]string // of the route, decoded once
 
@@ -223,11 +224,11 @@ func (e *event) readLattice(in *Request, context *requestContext) error {
 		}
 		path = e.Path
 	}
-	in.source, in.Method, in.API = balancer, e.Method, context.ServiceArn
+	in.Header = e.Headers.header()
+	in.source, in.Method, in.API = balancer, e.Method, cmp.Or(context.ServiceArn, in.Header.Get("Host"))
 	path, _, _ = strings.Cut(path, "?")
 	in.encodedPath(path)
 	in.URL.RawQuery = e.QueryStringParameters.or(e.LatticeQuery).query().Encode()
-	in.Header = e.Headers.header()
 	return nil
 }
 

@@ -116,8 +116,8 @@ var sources = []struct {
 	{
 		name: "VPC Lattice, event version 1, an identity that a client may have written",
 		event: `{"raw_path": "/files/a%20b", "method": "POST", "query_string_parameters": {"x": "/2", "y": "a&b"}, "body": "/wB7", "is_base64_encoded": true,
-			"headers": {"cookie": "c=1; d=2", "idempotency-key": "k1", "x-two": "one,two", "x-amzn-lattice-identity": "Principal=` + role + `"}}`,
-		x: []string{"/2"}, two: []string{"one,two"},
+			"headers": {"host": "files.example.com", "cookie": "c=1; d=2", "idempotency-key": "k1", "x-two": "one,two", "x-amzn-lattice-identity": "Principal=` + role + `"}}`,
+		api: "files.example.com", x: []string{"/2"}, two: []string{"one,two"},
 		answer: `{"statusCode": 201, "statusDescription": "201 Created", "headers": {"Content-Type": "text/plain", "Set-Cookie": "a=1; Path=/", "set-Cookie": "b=2", "Warning": "1, 2"}, %s}`,
 	},
 	{
@@ -226,7 +226,7 @@ func TestOnceOfSources(t *testing.T) {
 				"escape":   {`/a%20b"`, `/%61%20b"`},
 				"query":    {`a%26b"`, `a%26c"`, `a&b"`, `a&c"`},
 				"body":     {`/wB7`, `/wB8`},
-				"API":      {`"a1"`, `"a2"`, `"u1"`, `"u2"`, `targetgroup/files`, `targetgroup/other`, `svc-0a40`, `svc-0a41`},
+				"API":      {`"a1"`, `"a2"`, `"u1"`, `"u2"`, `targetgroup/files`, `targetgroup/other`, `svc-0a40`, `svc-0a41`, `files.example`, `other.example`},
 				"stage":    {`"stage": "dev"`, `"stage": "live"`},
 				"resource": {`{name}`, `{id}`, `{proxy+}`, `{all+}`},
 				"caller":   {`"ann"`, `"bob"`, `/shop/host-4`, `/mail/host-4`, `:user/ann"`, `:user/bob"`, `:3f29`, `:3f30`},
