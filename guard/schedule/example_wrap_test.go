@@ -2,7 +2,6 @@ package schedule_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,9 +23,8 @@ func ExampleWrapWith() {
 	if err != nil {
 		panic(err)
 	}
-	e := event{time.Date(2026, time.November, 21, 6, 0, 0, 0, time.UTC)}
 	for range 2 {
-		result, err := handler.Handle(context.Background(), e)
+		result, err := handler.Handle(context.Background(), []byte(`{"time": "2026-11-21T06:00:00Z"}`))
 		fmt.Println("skipped:", result.Skipped, err)
 	}
 	// Output:
@@ -69,15 +67,11 @@ func ExampleOnce() {
 	if err != nil {
 		panic(err)
 	}
-	var t tick
-	if err := json.Unmarshal(text, &t); err != nil {
-		panic(err)
-	}
 	for range 2 {
-		result, err := handler.Handle(context.Background(), t)
+		result, err := handler.Handle(context.Background(), text)
 		fmt.Println("skipped:", result.Skipped, err)
 	}
-	_, err = handler.Handle(context.Background(), tick{})
+	_, err = handler.Handle(context.Background(), []byte(`{}`))
 	fmt.Println(err)
 	// Output:
 	// report of 2026-11-21

@@ -17,6 +17,8 @@
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release
+//	the event is a batch, of SQS or   an error, and nothing runs: after a success the batch
+//	a stream, or an HTTP request      would be deleted, although its work may have been skipped
 //
 // # An event that comes again
 //
@@ -49,11 +51,13 @@ package schedule
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -80,17 +84,17 @@ type Options struct {
 // Wrap returns a Lambda handler that starts work only when it has the lock of key, and
 // skips the work when another run holds the lock. A mistake in the program is an error of
 // every invocation, see package guard; here also a key that cannot be locked.
-func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[In, Result] {
+func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[json.RawMessage, Result] {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
-		return guard.TakesOwnLocks(func(context.Context, In) (Result, error) { return Result{}, err })
+		return guard.TakesOwnLocks(func(context.Context, json.RawMessage) (Result, error) { return Result{}, err })
 	}
 	return handler
 }
 
 // WrapWith is Wrap with options. It returns a mistake in the program at once.
-func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (guard.Wrapped[In, Result], error) {
-	var none guard.Wrapped[In, Result]
+func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (guard.Wrapped[json.RawMessage, Result], error) {
+	var none guard.Wrapped[json.RawMessage, Result]
 	if err := g.Validate(); err != nil {
 		return none, err
 	}
@@ -107,7 +111,14 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 			return none, fmt.Errorf("schedule: AtLeastFor: %w", err)
 		}
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, in In) (Result, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (Result, error) {
+		if err := eventsource.CheckAsync("schedule", event); err != nil {
+			return Result{}, err
+		}
+		var in In
+		if err := json.Unmarshal(event, &in); err != nil {
+			return Result{}, err // its type names the failure, as Lambda reports it
+		}
 		ran := false
 		var skip once.Skip
 		err := do(ctx, key, func(ctx context.Context, lock guard.Lock) error {

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -98,7 +99,7 @@ func TestWrap(t *testing.T) {
 			assert.Equal(t, "e-1", e.ID)
 			return nil
 		})
-		out, err := h.Handle(request("r-1"), event{"e-1"})
+		out, err := h.Handle(request("r-1"), []byte(`{"id": "e-1"}`))
 		require.NoError(t, err)
 		require.Equal(t, Result{}, out)
 		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
@@ -108,11 +109,11 @@ func TestWrap(t *testing.T) {
 		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
 		first := make(chan error)
 		go func() {
-			_, err := h.Handle(request("r-1"), event{})
+			_, err := h.Handle(request("r-1"), []byte("{}"))
 			first <- err
 		}()
 		synctest.Wait()
-		out, err := h.Handle(request("r-2"), event{})
+		out, err := h.Handle(request("r-2"), []byte("{}"))
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, "r-1", out.Holder.ID)
@@ -126,11 +127,11 @@ func TestWrap(t *testing.T) {
 		h := Wrap(b.Guard, key, counts(&runs, time.Second))
 		b.crashed(t, "r-1", 90*time.Second)
 		<-time.After(time.Minute)
-		_, err := h.Handle(request("r-1"), event{})
+		_, err := h.Handle(request("r-1"), []byte("{}"))
 		require.IsType(t, &guard.LockBusy{}, err, "Lambda tries again")
 		require.Zero(t, runs)
 		<-time.After(2 * time.Minute)
-		out, err := h.Handle(request("r-1"), event{})
+		out, err := h.Handle(request("r-1"), []byte("{}"))
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
@@ -142,26 +143,26 @@ func TestWrap(t *testing.T) {
 		_, err = b.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: status.Fence, By: lockstore.HolderInfo{Name: "an operator", ID: "4711"}})
 		require.NoError(t, err)
 		for _, id := range []string{"r-1", "r-2"} {
-			_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), event{})
+			_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), []byte("{}"))
 			require.IsType(t, &guard.LockBusy{}, err)
 		}
 	})
 	on("F63 also when its id is long and has to be cleaned", t, 0, nil, func(t *testing.T, b *bench) {
 		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)
 		b.crashed(t, id, time.Minute)
-		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), event{})
+		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), []byte("{}"))
 		require.IsType(t, &guard.LockBusy{}, err)
 	})
 	on("empty ids are never the same", t, 0, nil, func(t *testing.T, b *bench) {
 		b.crashed(t, "", time.Minute)
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(""), event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(""), []byte("{}"))
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 	})
 	on("F64 a guard that waits waits before it skips", t, 5*time.Second, nil, func(t *testing.T, b *bench) {
 		b.crashed(t, "r-1", time.Minute)
 		start := time.Now()
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), []byte("{}"))
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, 5*time.Second, time.Since(start))
@@ -172,42 +173,42 @@ func TestWrap(t *testing.T) {
 		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.NoError(t, b.store.Release(t.Context(), held))
-		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), event{})
+		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), []byte("{}"))
 		require.IsType(t, &guard.LockBusy{}, err)
 		<-time.After(lockstore.Turn)
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), event{})
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), []byte("{}"))
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
 	on("the work's own errors pass, another lock's too, and free the key", t, 0, nil, func(t *testing.T, b *bench) {
 		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
-			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
+			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), []byte("{}"))
 			require.Equal(t, own, err)
 			require.Equal(t, Result{}, out)
 		}
 	})
 	on("F04 a panic passes, after the release", t, 0, nil, func(t *testing.T, b *bench) {
 		h := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { panic("boom") })
-		require.PanicsWithValue(t, "boom", func() { h.Handle(request("r-1"), event{}) })
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), event{})
+		require.PanicsWithValue(t, "boom", func() { h.Handle(request("r-1"), []byte("{}")) })
+		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), []byte("{}"))
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 	})
 	on("F65 a deadline that is too near is an error, not a skip", t, 0, nil, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(request("r-1"), 300*time.Millisecond)
 		defer cancel()
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(ctx, event{})
+		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(ctx, []byte("{}"))
 		require.IsType(t, &guard.LockDeadline{}, err)
 		require.Equal(t, Result{}, out)
 	})
 	on("F44 a store that refuses is an error, not a skip", t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }, func(t *testing.T, b *bench) {
-		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
+		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
 		require.IsType(t, &guard.LockStoreUnavailable{}, err)
 	})
 }
 
 func TestAtLeastFor(t *testing.T) {
-	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) guard.Wrapped[event, Result] {
+	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) guard.Wrapped[json.RawMessage, Result] {
 		t.Helper()
 		h, err := WrapWith(b.Guard, key, work, Options{AtLeastFor: d})
 		require.NoError(t, err)
@@ -221,7 +222,7 @@ func TestAtLeastFor(t *testing.T) {
 			skipped bool
 		}{{0, false}, {0, true}, {29 * time.Second, true}, {time.Second, false}} {
 			<-time.After(c.after)
-			out, err := h.Handle(request("r-"+string(rune('a'+i))), event{})
+			out, err := h.Handle(request("r-"+string(rune('a'+i))), []byte("{}"))
 			require.NoError(t, err)
 			require.Equal(t, c.skipped, out.Skipped, "trigger %d", i)
 		}
@@ -229,10 +230,10 @@ func TestAtLeastFor(t *testing.T) {
 	})
 	on("after an error the key is free at once", t, 0, nil, func(t *testing.T, b *bench) {
 		own := errors.New("own")
-		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), event{})
+		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), []byte("{}"))
 		require.Equal(t, own, err)
 		runs := 0
-		out, err := wrap(t, b, time.Hour, counts(&runs, 0)).Handle(request("r-1"), event{})
+		out, err := wrap(t, b, time.Hour, counts(&runs, 0)).Handle(request("r-1"), []byte("{}"))
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		require.Equal(t, 1, runs)
@@ -240,9 +241,9 @@ func TestAtLeastFor(t *testing.T) {
 	on("the event whose work is done is skipped when it comes again", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := wrap(t, b, time.Hour, counts(&runs, 0))
-		_, err := h.Handle(request("r-1"), event{})
+		_, err := h.Handle(request("r-1"), []byte("{}"))
 		require.NoError(t, err)
-		out, err := h.Handle(request("r-1"), event{})
+		out, err := h.Handle(request("r-1"), []byte("{}"))
 		require.NoError(t, err)
 		require.Equal(t, Result{Skipped: true, Holder: out.Holder}, out)
 		require.Equal(t, "r-1", out.Holder.ID)
@@ -254,7 +255,7 @@ func TestAtLeastFor(t *testing.T) {
 		skipped := make(chan bool, 2)
 		for _, id := range []string{"r-1", "r-2"} {
 			go func() {
-				out, err := h.Handle(request(id), event{})
+				out, err := h.Handle(request(id), []byte("{}"))
 				assert.NoError(t, err)
 				skipped <- out.Skipped
 			}()
@@ -267,7 +268,7 @@ func TestAtLeastFor(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.store.MarkStarted(t.Context(), lease))
 		<-time.After(time.Minute)
-		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), event{})
+		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
 		busy, ok := err.(*guard.LockBusy)
 		require.True(t, ok, "%T", err)
 		require.Equal(t, lockstore.InDoubt, busy.State)
@@ -299,12 +300,48 @@ func TestRefused(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 			require.Zero(t, h)
 			if c.opt == (Options{}) {
-				_, again := Wrap(c.g, c.key, c.work).Handle(request("r-1"), event{})
+				_, again := Wrap(c.g, c.key, c.work).Handle(request("r-1"), []byte("{}"))
 				require.Equal(t, err, again)
 			}
 		})
 	}
 	require.Empty(t, b.outcomes)
+}
+
+func TestEvents(t *testing.T) {
+	b := newBench(t, 0, nil)
+	var ran []event
+	h := Wrap(b.Guard, key, func(_ context.Context, _ guard.Lock, e event) error {
+		ran = append(ran, e)
+		return nil
+	})
+	handle := func(in string) error {
+		_, err := lambda.NewHandler(h.Handle).Invoke(request("r-1"), []byte(in))
+		return err
+	}
+	for in, is := range map[string]string{
+		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`: "a batch of SQS",
+		`{"Records": [{"eventSource": "aws:kinesis"}]}`:               "a batch of a Kinesis stream",
+		`{"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}`:        "a batch of Amazon MQ (RabbitMQ)",
+		`{"Records": []}`: "a batch without records",
+		`{"version": "2.0", "requestContext": {"http": {"method": "POST"}}}`:         "a request of an HTTP API or a function URL (payload format 2.0)",
+		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "a"}}}`: "a request of a load balancer",
+	} {
+		require.ErrorContains(t, handle(in), "schedule: the event is "+is+"; want one of a schedule", in)
+	}
+	for _, in := range []string{`[]`, `"text"`, `{"id": 5}`} {
+		require.ErrorContains(t, handle(in), "json: cannot unmarshal", in)
+	}
+	require.Empty(t, ran)
+	require.Empty(t, b.outcomes)
+	for _, in := range []string{
+		`{"id": "e", "detail-type": "Scheduled Event", "source": "aws.events"}`,
+		`{"id": "e", "Records": [{"eventSource": "aws:s3"}]}`,
+		`{"id": "e"}`,
+	} {
+		require.NoError(t, handle(in), in)
+	}
+	require.Equal(t, []event{{"e"}, {"e"}, {"e"}}, ran)
 }
 
 func TestResultJSON(t *testing.T) {

@@ -18,7 +18,7 @@ func ExampleWrap() {
 		panic(err)
 	}
 	handler := sqsbatch.Wrap(g, key, handle)
-	answer, err := handler.Handle(context.Background(), events.SQSEvent{Records: []events.SQSMessage{
+	answer, err := handler.Handle(context.Background(), sqsbatch.Event{Records: []events.SQSMessage{
 		{MessageId: "a", Body: `{"account": "7", "cents": 500}`},
 		{MessageId: "b", Body: `no JSON`},
 		{MessageId: "c", Body: `{"account": "7", "cents": 20}`},

@@ -51,7 +51,7 @@ func TestOnce(t *testing.T) {
 			}), opt)
 			require.NoError(t, err)
 			send := func(bodies ...string) (failed []string) {
-				out, err := handler.Handle(ctx, events.SQSEvent{Records: messages(bodies...)})
+				out, err := handler.Handle(ctx, Event{Records: messages(bodies...)})
 				require.NoError(t, err)
 				for _, f := range out.BatchItemFailures {
 					failed = append(failed, f.ItemIdentifier)
@@ -70,14 +70,14 @@ func TestOnce(t *testing.T) {
 			_, err = b.Store.Acquire(ctx, lockstore.Request{Key: lockstore.Key("message", ids[0].MessageId) + "x", Owner: "another", TTL: time.Minute})
 			require.NoError(t, err)
 			twice := events.SQSMessage{MessageId: ids[0].MessageId + "x", Body: "a twice"}
-			out, err := handler.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{twice}})
+			out, err := handler.Handle(ctx, Event{Records: []events.SQSMessage{twice}})
 			require.NoError(t, err)
 			require.Len(t, out.BatchItemFailures, 1)
 			require.Equal(t, []string{twice.MessageId}, delayed, "as a message whose lock is held")
 
 			panicking := events.SQSMessage{MessageId: "p", Body: "d panics"}
 			for range 2 {
-				out, err := handler.Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{panicking}})
+				out, err := handler.Handle(ctx, Event{Records: []events.SQSMessage{panicking}})
 				require.NoError(t, err)
 				require.Len(t, out.BatchItemFailures, 1)
 				<-time.After(2 * time.Minute)

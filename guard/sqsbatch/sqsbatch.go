@@ -58,9 +58,11 @@
 // # When the whole invocation is an error
 //
 //   - A mistake in the program, see package guard.
+//   - The event is not of SQS. Its success would be the loss of its records.
+//   - There are no messages, which SQS never sends.
 //   - A message has no id, so its failure could not be reported and SQS would delete it.
 //
-// Then nothing runs. A batch without messages is a success.
+// Then nothing runs.
 //
 // If work goes on after the end of its context, the answer has to wait. When Lambda's own
 // deadline passes, there is no answer, and SQS delivers all messages again, also those
@@ -69,6 +71,7 @@ package sqsbatch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -77,7 +80,19 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 )
+
+// Event is a batch of SQS. Its JSON is refused if it is the event of another source.
+type Event events.SQSEvent
+
+// UnmarshalJSON names the source of an event that it refuses.
+func (e *Event) UnmarshalJSON(text []byte) error {
+	if err := eventsource.Check("sqsbatch", text, eventsource.SQS); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, (*events.SQSEvent)(e))
+}
 
 // Options are a batch's settings; the zero value is good for most functions.
 type Options struct {
@@ -112,10 +127,10 @@ const (
 // Wrap returns a Lambda handler that runs work for each message while the lock of
 // key(message) is held. A mistake in the program is an error of every invocation, see
 // package guard.
-func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) guard.Wrapped[events.SQSEvent, events.SQSEventResponse] {
+func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) guard.Wrapped[Event, events.SQSEventResponse] {
 	handler, err := WrapWith(g, key, work, Options{})
 	if err != nil {
-		return guard.TakesOwnLocks(func(context.Context, events.SQSEvent) (events.SQSEventResponse, error) {
+		return guard.TakesOwnLocks(func(context.Context, Event) (events.SQSEventResponse, error) {
 			return events.SQSEventResponse{}, err
 		})
 	}
@@ -123,8 +138,8 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[
 }
 
 // WrapWith is Wrap with options. It returns a mistake in the program at once.
-func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (guard.Wrapped[events.SQSEvent, events.SQSEventResponse], error) {
-	var none guard.Wrapped[events.SQSEvent, events.SQSEventResponse]
+func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (guard.Wrapped[Event, events.SQSEventResponse], error) {
+	var none guard.Wrapped[Event, events.SQSEventResponse]
 	if err := g.Validate(); err != nil {
 		return none, err
 	}
@@ -138,7 +153,10 @@ func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.W
 	case opt.Concurrency == 0:
 		opt.Concurrency = defaultConcurrency
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, in events.SQSEvent) (events.SQSEventResponse, error) {
+	return guard.TakesOwnLocks(func(ctx context.Context, in Event) (events.SQSEventResponse, error) {
+		if len(in.Records) == 0 {
+			return events.SQSEventResponse{}, errors.New("sqsbatch: the event has no records; want " + eventsource.SQS)
+		}
 		for i := range in.Records {
 			if in.Records[i].MessageId == "" {
 				return events.SQSEventResponse{}, fmt.Errorf("sqsbatch: record %d of %d has no messageId, so its failure could not be reported; nothing was run", i+1, len(in.Records))

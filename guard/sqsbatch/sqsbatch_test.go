@@ -2,7 +2,6 @@ package sqsbatch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +40,7 @@ func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) 
 	return b.Work(ctx, lock, m.MessageId, m.Body)
 }
 
-func (b *bench) handler(t *testing.T) guard.Wrapped[events.SQSEvent, events.SQSEventResponse] {
+func (b *bench) handler(t *testing.T) guard.Wrapped[Event, events.SQSEventResponse] {
 	t.Helper()
 	h, err := WrapWith(b.Guard, key, b.work, b.opt)
 	require.NoError(t, err)
@@ -50,7 +50,7 @@ func (b *bench) handler(t *testing.T) guard.Wrapped[events.SQSEvent, events.SQSE
 // run returns the ids of the messages that failed.
 func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMessage) []string {
 	t.Helper()
-	out, err := b.handler(t).Handle(ctx, events.SQSEvent{Records: messages})
+	out, err := b.handler(t).Handle(ctx, Event{Records: messages})
 	require.NoError(t, err)
 	failed := []string{}
 	known := map[string]bool{"": false}
@@ -104,19 +104,41 @@ func TestBatch(t *testing.T) {
 		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Asked(), "one acquire for each key")
 		b.Free(t, "a", "b", "c")
 	})
-	on("an empty batch is a success, in the form that Lambda reads", t, guard.Options{}, func(t *testing.T, b *bench) {
-		for _, in := range []events.SQSEvent{{}, {Records: []events.SQSMessage{}}, {Records: messages("a")}} {
-			out, err := b.handler(t).Handle(ctx, in)
-			require.NoError(t, err)
-			text, err := json.Marshal(out)
-			require.NoError(t, err)
-			require.JSONEq(t, `{"batchItemFailures":[]}`, string(text))
+	on("a success has the form that Lambda reads", t, guard.Options{}, func(t *testing.T, b *bench) {
+		in := `{"Records": [{"messageId": "m1", "body": "a", "eventSource": "aws:sqs"}]}`
+		out, err := lambda.NewHandler(b.handler(t).Handle).Invoke(ctx, []byte(in))
+		require.NoError(t, err)
+		require.JSONEq(t, `{"batchItemFailures":[]}`, string(out))
+		require.Equal(t, []string{"m1"}, b.Ran())
+	})
+	on("an event that is not of SQS is refused by name, before anything ran", t, guard.Options{}, func(t *testing.T, b *bench) {
+		for in, is := range map[string]string{
+			`{"eventSource": "aws:rmq", "rmqMessagesByQueue": {"orders::/": [{"data": "eyJpZCI6MX0="}]}}`:                 "a batch of Amazon MQ (RabbitMQ)",
+			`{"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"}`:                                            "an event of S3 (a test)",
+			`{"Records": [{"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "1"}}]}`:                           "a batch of a Kinesis stream",
+			`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}, {"messageId": "m2", "EventSource": "aws:sns"}]}`: "a batch of SQS and an event of SNS in one",
+			`{"Records": [{"messageId": "m1", "body": "a"}]}`:                                                             "a batch whose records name no eventSource",
+			`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}], "records": []}`:                                 "a batch without records",
+			`{"detail-type": "Scheduled Event", "source": "aws.events"}`:                                                  `an event of EventBridge ("aws.events")`,
+			`{"version": "2.0", "requestContext": {"http": {"method": "POST"}}}`:                                          "a request of an HTTP API or a function URL (payload format 2.0)",
+			`{"account": "7"}`: "an event of no known source, such as a direct call",
+			`{"Records": []}`:  "a batch without records",
+			`null`:             "no JSON object",
+			`[]`:               "no JSON object",
+			`"text"`:           "no JSON object",
+		} {
+			out, err := lambda.NewHandler(b.handler(t).Handle).Invoke(ctx, []byte(in))
+			require.EqualError(t, err, "sqsbatch: the event is "+is+"; want a batch of SQS; nothing was run", in)
+			require.Empty(t, out)
 		}
+		_, err := b.handler(t).Handle(ctx, Event{})
+		require.ErrorContains(t, err, "the event has no records; want a batch of SQS")
+		require.Empty(t, b.Asked())
 	})
 	on("a message without an id fails the invocation, before anything ran", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := messages("a", "b", "c")
 		in[1].MessageId = ""
-		out, err := b.handler(t).Handle(ctx, events.SQSEvent{Records: in})
+		out, err := b.handler(t).Handle(ctx, Event{Records: in})
 		require.ErrorContains(t, err, "record 2 of 3 has no messageId")
 		require.Empty(t, out.BatchItemFailures)
 		require.Empty(t, b.Ran())
@@ -464,7 +486,7 @@ func TestRefused(t *testing.T) {
 			_, err := WrapWith(c.g, c.key, c.work, c.opt)
 			require.ErrorContains(t, err, c.want)
 			if c.opt.Concurrency == 0 {
-				_, again := Wrap(c.g, c.key, c.work).Handle(context.Background(), events.SQSEvent{Records: messages("a")})
+				_, again := Wrap(c.g, c.key, c.work).Handle(context.Background(), Event{Records: messages("a")})
 				require.Equal(t, err, again)
 			}
 		})

@@ -30,7 +30,7 @@ func ExampleWrapDynamoDB() {
 	record := events.DynamoDBEventRecord{EventID: "1", Change: events.DynamoDBStreamRecord{
 		SequenceNumber: "100", Keys: map[string]events.DynamoDBAttributeValue{"id": events.NewStringAttribute("7")},
 	}}
-	answer, err := handler.Handle(context.Background(), events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{record}})
+	answer, err := handler.Handle(context.Background(), stream.DynamoDBEvent{Records: []events.DynamoDBEventRecord{record}})
 	fmt.Println(len(answer.BatchItemFailures), err)
 	// Output:
 	// under account/7

@@ -45,7 +45,7 @@ func TestOnce(t *testing.T) {
 			return nil
 		}))
 	send := func(sequences ...string) string {
-		var in events.KinesisEvent
+		var in KinesisEvent
 		for _, s := range sequences {
 			in.Records = append(in.Records, record(s))
 		}
@@ -65,6 +65,6 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, "6", send("5", "6", "7"), "another run works on it")
 	require.Equal(t, 1, runs["5"])
 	require.Zero(t, runs["7"])
-	_, err = WrapKinesis(g, nil, Once[events.KinesisEventRecord](nil, nil, nil)).Handle(ctx, events.KinesisEvent{})
+	_, err = WrapKinesis(g, nil, Once[events.KinesisEventRecord](nil, nil, nil)).Handle(ctx, KinesisEvent{})
 	require.Error(t, err)
 }

@@ -17,6 +17,7 @@ type shard[R any] struct {
 	key      guard.KeyFunc[R]
 	work     guard.Work[R]
 	sequence func(R) string
+	batch    string // what it takes, for an error
 }
 
 // mistake returns the error of a program that cannot work.
@@ -34,6 +35,9 @@ func (s shard[R]) mistake() error {
 func (s shard[R]) run(ctx context.Context, records []R) (failed string, err error) {
 	if err := s.mistake(); err != nil {
 		return "", err
+	}
+	if len(records) == 0 {
+		return "", errors.New("stream: the event has no records; want " + s.batch)
 	}
 	for i, r := range records {
 		if s.sequence(r) == "" {

@@ -44,9 +44,11 @@
 // # When the whole invocation is an error
 //
 //   - A mistake in the program, see package guard.
+//   - The event is not of the handler's source. Its success would be the loss of its records.
+//   - There are no records. Only a tumbling window ends so, and the package has no windows.
 //   - A record has no sequence number, so its failure could not be reported.
 //
-// Then nothing runs. A batch without records is a success.
+// Then nothing runs.
 //
 // If work goes on after the end of its context, the answer has to wait. When Lambda's own
 // deadline passes, there is no answer, and Lambda delivers all records again.
@@ -54,17 +56,30 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 )
+
+// DynamoDBEvent is a batch of a DynamoDB stream. Its JSON is refused if it is the event of another source.
+type DynamoDBEvent events.DynamoDBEvent
+
+// UnmarshalJSON names the source of an event that it refuses.
+func (e *DynamoDBEvent) UnmarshalJSON(text []byte) error {
+	if err := eventsource.Check("stream", text, eventsource.DynamoDB); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, (*events.DynamoDBEvent)(e))
+}
 
 // WrapDynamoDB returns a Lambda handler that runs work for each record of a DynamoDB
 // stream while the lock of key(record) is held.
-func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[events.DynamoDBEvent, events.DynamoDBEventResponse] {
-	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }}
-	return guard.TakesOwnLocks(func(ctx context.Context, in events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[DynamoDBEvent, events.DynamoDBEventResponse] {
+	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }, eventsource.DynamoDB}
+	return guard.TakesOwnLocks(func(ctx context.Context, in DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 		failed, err := s.run(ctx, in.Records)
 		if err != nil {
 			return events.DynamoDBEventResponse{}, err
@@ -77,11 +92,22 @@ func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord],
 	})
 }
 
+// KinesisEvent is a batch of a Kinesis stream. Its JSON is refused if it is the event of another source.
+type KinesisEvent events.KinesisEvent
+
+// UnmarshalJSON names the source of an event that it refuses.
+func (e *KinesisEvent) UnmarshalJSON(text []byte) error {
+	if err := eventsource.Check("stream", text, eventsource.Kinesis); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, (*events.KinesisEvent)(e))
+}
+
 // WrapKinesis returns a Lambda handler that runs work for each record of a Kinesis stream
 // while the lock of key(record) is held.
-func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[events.KinesisEvent, events.KinesisEventResponse] {
-	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }}
-	return guard.TakesOwnLocks(func(ctx context.Context, in events.KinesisEvent) (events.KinesisEventResponse, error) {
+func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[KinesisEvent, events.KinesisEventResponse] {
+	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }, eventsource.Kinesis}
+	return guard.TakesOwnLocks(func(ctx context.Context, in KinesisEvent) (events.KinesisEventResponse, error) {
 		failed, err := s.run(ctx, in.Records)
 		if err != nil {
 			return events.KinesisEventResponse{}, err

@@ -2,7 +2,6 @@ package stream
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -37,7 +37,7 @@ var sources = map[string]func(ctx context.Context, b *bench, records []record) (
 		}, func(ctx context.Context, lock guard.Lock, r events.DynamoDBEventRecord) error {
 			return b.Work(ctx, lock, r.Change.SequenceNumber, r.Change.Keys["id"].String())
 		})
-		var in events.DynamoDBEvent
+		var in DynamoDBEvent
 		for _, r := range records {
 			in.Records = append(in.Records, events.DynamoDBEventRecord{Change: events.DynamoDBStreamRecord{
 				SequenceNumber: r.sequence, Keys: map[string]events.DynamoDBAttributeValue{"id": events.NewStringAttribute(r.text)}}})
@@ -54,7 +54,7 @@ var sources = map[string]func(ctx context.Context, b *bench, records []record) (
 		}, func(ctx context.Context, lock guard.Lock, r events.KinesisEventRecord) error {
 			return b.Work(ctx, lock, r.Kinesis.SequenceNumber, string(r.Kinesis.Data))
 		})
-		var in events.KinesisEvent
+		var in KinesisEvent
 		for _, r := range records {
 			in.Records = append(in.Records, events.KinesisEventRecord{Kinesis: events.KinesisRecord{SequenceNumber: r.sequence, Data: []byte(r.text)}})
 		}
@@ -153,9 +153,9 @@ func TestStops(t *testing.T) {
 func TestInput(t *testing.T) {
 	for source, run := range sources {
 		ctx := context.Background()
-		batchtest.Bubble("an empty batch is a success/"+source, t, func(t *testing.T) {
+		batchtest.Bubble("an event without records is no success/"+source, t, func(t *testing.T) {
 			named, err := run(ctx, newBench(t, guard.Options{}), nil)
-			require.NoError(t, err)
+			require.EqualError(t, err, "stream: the event has no records; want a batch of a "+source+" stream")
 			require.Empty(t, named)
 		})
 		on("a record without a sequence number fails the invocation before anything ran/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
@@ -172,19 +172,45 @@ func TestInput(t *testing.T) {
 			require.Len(t, b.Ran(), 2)
 		})
 	}
+	b := newBench(t, guard.Options{})
+	ran := 0
+	handlers := map[string]lambda.Handler{
+		"DynamoDB": lambda.NewHandler(WrapDynamoDB(b.Guard, func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil },
+			func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { ran++; return nil }).Handle),
+		"Kinesis": lambda.NewHandler(WrapKinesis(b.Guard, func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil },
+			func(context.Context, guard.Lock, events.KinesisEventRecord) error { ran++; return nil }).Handle),
+	}
+	of := map[string]string{
+		"DynamoDB": `{"Records": [{"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "1"}}]}`,
+		"Kinesis":  `{"Records": [{"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "1"}}]}`,
+	}
 	t.Run("the answer to a good batch is the form that Lambda reads", func(t *testing.T) {
-		b := newBench(t, guard.Options{})
-		d, err := WrapDynamoDB(b.Guard, func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(context.Background(), events.DynamoDBEvent{})
-		require.NoError(t, err)
-		k, err := WrapKinesis(b.Guard, func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil }).Handle(context.Background(), events.KinesisEvent{})
-		require.NoError(t, err)
-		for _, out := range []any{d, k} {
-			text, err := json.Marshal(out)
+		for source, h := range handlers {
+			out, err := h.Invoke(context.Background(), []byte(of[source]))
 			require.NoError(t, err)
-			require.JSONEq(t, `{"batchItemFailures":[]}`, string(text))
+			require.JSONEq(t, `{"batchItemFailures":[]}`, string(out))
 		}
+		require.Equal(t, len(handlers), ran)
+	})
+	t.Run("an event of another source is refused by name, before anything ran", func(t *testing.T) {
+		ran = 0
+		for source, h := range handlers {
+			for in, is := range map[string]string{
+				of[map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source]]: "a batch of a " + map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source] + " stream",
+				`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}]}`:              "a batch of SQS",
+				`{"eventSource": "aws:mq", "messages": []}`:                                 "a batch of Amazon MQ (ActiveMQ)",
+				`{"eventSource": "aws:kafka", "records": {}}`:                               "a batch of MSK",
+				`{"Service": "Amazon S3", "Event": "s3:TestEvent"}`:                         "an event of S3 (a test)",
+				`{"Records": [], "isFinalInvokeForWindow": true}`:                           "a batch without records",
+				`{"records": [{"recordId": "1", "data": "eA=="}]}`:                          "a batch whose records name no eventSource",
+				`{"account": "7"}`: "an event of no known source, such as a direct call",
+				`null`:             "no JSON object",
+			} {
+				_, err := h.Invoke(context.Background(), []byte(in))
+				require.EqualError(t, err, "stream: the event is "+is+"; want a batch of a "+source+" stream; nothing was run", in)
+			}
+		}
+		require.Zero(t, ran)
 	})
 	t.Run("F51 nil arguments are errors of every invocation", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -192,18 +218,18 @@ func TestInput(t *testing.T) {
 		work := func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil }
 		dkey := func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil }
 		dwork := func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }
-		for want, h := range map[string]guard.Wrapped[events.KinesisEvent, events.KinesisEventResponse]{
+		for want, h := range map[string]guard.Wrapped[KinesisEvent, events.KinesisEventResponse]{
 			"guard is nil": WrapKinesis(nil, key, work), "not made by New": WrapKinesis(new(guard.Guard), key, work),
 			"key function is nil": WrapKinesis(b.Guard, nil, work), "work is nil": WrapKinesis(b.Guard, key, nil),
 		} {
-			_, err := h.Handle(context.Background(), events.KinesisEvent{})
+			_, err := h.Handle(context.Background(), KinesisEvent{})
 			require.ErrorContains(t, err, want)
 		}
-		for want, h := range map[string]guard.Wrapped[events.DynamoDBEvent, events.DynamoDBEventResponse]{
+		for want, h := range map[string]guard.Wrapped[DynamoDBEvent, events.DynamoDBEventResponse]{
 			"guard is nil": WrapDynamoDB(nil, dkey, dwork), "not made by New": WrapDynamoDB(new(guard.Guard), dkey, dwork),
 			"key function is nil": WrapDynamoDB(b.Guard, nil, dwork), "work is nil": WrapDynamoDB(b.Guard, dkey, nil),
 		} {
-			_, err := h.Handle(context.Background(), events.DynamoDBEvent{})
+			_, err := h.Handle(context.Background(), DynamoDBEvent{})
 			require.ErrorContains(t, err, want)
 		}
 	})

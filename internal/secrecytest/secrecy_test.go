@@ -344,12 +344,12 @@ func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
 	}).Handle(ctx, httpapi.Request{})
 	say("HTTP", out, err)
 	batch, err := sqsbatch.Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.SQSMessage) error { return nil }).Handle(ctx, events.SQSEvent{Records: []events.SQSMessage{{MessageId: "m"}}})
+		func(context.Context, guard.Lock, events.SQSMessage) error { return nil }).Handle(ctx, sqsbatch.Event{Records: []events.SQSMessage{{MessageId: "m"}}})
 	say("SQS", batch, err)
 	records, err := stream.WrapDynamoDB(g, func(context.Context, events.DynamoDBEventRecord) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(ctx, events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
+		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(ctx, stream.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
 	say("a stream", records, err)
-	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil }).Handle(ctx, "")
+	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil }).Handle(ctx, []byte(`""`))
 	say("a schedule", skip, err)
 }
 

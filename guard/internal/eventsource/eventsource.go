@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The batches that the adapters take, as Name says them.
@@ -31,8 +32,26 @@ var names = map[string]string{
 	"aws:codecommit":   "an event of CodeCommit",
 }
 
-// Name says what the event looks like, for an error: one of the constants, or another text such as "an event of
-// S3". It reads no more than it needs: an event that it names may still be a bad one.
+// Check refuses an event that is not want, which is one of the constants.
+func Check(adapter string, event json.RawMessage, want string) error {
+	if name := Name(event); name != want {
+		return fmt.Errorf("%s: the event is %s; want %s; nothing was run", adapter, name, want)
+	}
+	return nil
+}
+
+// CheckAsync refuses an event whose success means more than that it has been heard: a batch, which would be
+// deleted, and a request, whose client waits for an answer. It takes what is no JSON object.
+func CheckAsync(adapter string, event json.RawMessage) error {
+	name := Name(event)
+	if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a request") {
+		return fmt.Errorf("%s: the event is %s; want one of a schedule or of another source that calls the function asynchronously; nothing was run", adapter, name)
+	}
+	return nil
+}
+
+// Name says what the event looks like, for an error: one of the constants, or another text that begins with "a
+// batch", "a request" or "an event", for one that is sent asynchronously. It reads no more than it needs: an event that it names may still be a bad one.
 func Name(event json.RawMessage) string {
 	var e *struct {
 		EventSource         string // of a batch of Kafka or MQ
@@ -60,13 +79,13 @@ func Name(event json.RawMessage) string {
 	case e.DetailType != "":
 		return fmt.Sprintf("an event of EventBridge (%.80q)", e.Source)
 	case e.Event == "s3:TestEvent":
-		return "a test event of S3"
+		return "an event of S3 (a test)"
 	case e.AWSLogs != nil:
 		return "an event of CloudWatch Logs"
 	case e.MethodArn != "" || e.RouteArn != "":
 		return "a request to an authorizer of API Gateway"
 	case context.ConnectionID != "":
-		return "an event of a WebSocket API"
+		return "a request of a WebSocket API"
 	case context.ELB != nil:
 		return "a request of a load balancer"
 	case context.ServiceNetworkArn != "" || e.RawPath != "":

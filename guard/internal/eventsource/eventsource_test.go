@@ -32,7 +32,7 @@ func TestNameOfFiles(t *testing.T) {
 		"cloudwatch-logs-event":                        "an event of CloudWatch Logs",
 		"apigw-custom-auth-request-type-request":       "a request to an authorizer of API Gateway",
 		"apigw-v2-custom-authorizer-v2-request":        "a request to an authorizer of API Gateway",
-		"apigw-websocket-request":                      "an event of a WebSocket API",
+		"apigw-websocket-request":                      "a request of a WebSocket API",
 		"apigw-request":                                "a request of API Gateway (payload format 1.0)",
 		"apigw-restapi-openapi-request":                "a request of API Gateway (payload format 1.0)",
 		"apigw-v2-request-no-authorizer":               "a request of an HTTP API or a function URL (payload format 2.0)",
@@ -51,7 +51,7 @@ func TestNameOfFiles(t *testing.T) {
 
 func TestName(t *testing.T) {
 	for event, want := range map[string]string{
-		`{"Service":"Amazon S3","Event":"s3:TestEvent","Time":"2014-10-13T15:57:02.089Z","Bucket":"bucketname"}`:                                    "a test event of S3",
+		`{"Service":"Amazon S3","Event":"s3:TestEvent","Time":"2014-10-13T15:57:02.089Z","Bucket":"bucketname"}`:                                    "an event of S3 (a test)",
 		`{"eventSource":"SelfManagedKafka","records":{"t-0":[{"value":"eA=="}]}}`:                                                                   "a batch of Kafka",
 		`{"eventSource":"aws:docdb","events":[]}`:                                                                                                   "a batch of DocumentDB",
 		`{"raw_path":"/a","method":"GET","headers":{}}`:                                                                                             "a request of VPC Lattice",
