@@ -30,6 +30,7 @@ func TestBadRequests(t *testing.T) {
 		{body: `{"ttl": 30.5}`, status: 400, detail: "want whole seconds, 1 to 900"},
 		{body: `{"ttl": 9223372036854775808}`, status: 400, detail: "want whole seconds, 1 to 900"},
 		{body: `{"ttl": 1` + strings.Repeat("0", 4000) + `}`, status: 400, detail: `ttl: is "1000000000000000000000000000000000000000…"; want`},
+		{body: `{"ttl": 1e999999999}`, status: 400, detail: `ttl: is "1e999999999"; want whole seconds, 1 to 900`},
 		{body: `{"ttl": 30, "owner": "me"}`, status: 400, detail: `"owner": is unknown; want ttl, wait, holder and maxHolders`},
 		{body: `{"ttl": 30, "wait": -1}`, status: 400, detail: `wait: is "-1"; want whole seconds, 0 to 20`},
 		{body: `{"ttl": 30, "wait": 21}`, status: 400, detail: "want whole seconds, 0 to 20"},

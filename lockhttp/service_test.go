@@ -101,7 +101,7 @@ func TestLifeOfALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, memstore.New(nil))
 		began := time.Now()
-		had := acquire(t, s, "reports/daily", `{"ttl": 30, "holder": "cron on host 4"}`)
+		had := acquire(t, s, "reports/daily", `{"ttl": 30.0, "holder": "cron on host 4"}`)
 		require.Equal(t, 29.75, had.said["expiresIn"])
 		require.Equal(t, began.Add(29750*time.Millisecond).UTC().Format(time.RFC3339Nano), had.said["expiresAt"])
 
@@ -116,7 +116,7 @@ func TestLifeOfALock(t *testing.T) {
 		}, look.said)
 
 		<-time.After(20 * time.Second)
-		renewed := ask(t, s, "PATCH", "reports/daily", `{"ttl": 60}`, "lock-token", had.token())
+		renewed := ask(t, s, "PATCH", "reports/daily", `{"ttl": 6e1}`, "lock-token", had.token())
 		require.Equal(t, http.StatusOK, renewed.StatusCode, renewed.Body)
 		require.Equal(t, had.said["fence"], renewed.said["fence"])
 		require.Equal(t, 59.75, renewed.said["expiresIn"])

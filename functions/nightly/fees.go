@@ -22,14 +22,15 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/strictjson"
 )
 
 // feeEvent is what the schedule sends.
 type feeEvent struct {
 	Time   time.Time `json:"time"`
 	Detail struct {
-		Accounts []string `json:"accounts"`
-		Fee      int64    `json:"fee"`
+		Accounts []string       `json:"accounts"`
+		Fee      strictjson.Int `json:"fee"`
 	} `json:"detail"`
 }
 
@@ -100,7 +101,7 @@ func (e feeEvent) withdrawals() ([]accounts.Withdrawal, error) {
 	}
 	var all []accounts.Withdrawal
 	for i, account := range e.Detail.Accounts {
-		w := accounts.Withdrawal{Account: account, ID: "fee-" + e.date(), Amount: e.Detail.Fee}
+		w := accounts.Withdrawal{Account: account, ID: "fee-" + e.date(), Amount: int64(e.Detail.Fee)}
 		if err := w.Validate(); err != nil {
 			return nil, fmt.Errorf("detail.accounts[%d], detail.fee: %w", i, err)
 		}

@@ -70,7 +70,7 @@ func TestBookedOnceADay(t *testing.T) {
 	}
 	require.Len(t, b.paid, 3, "one date, one fee for each account")
 	require.Equal(t, accounts.Withdrawal{Account: "a", ID: "fee-2026-11-21", Amount: 10}, b.paid[0])
-	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.Replace(abc, "-21T", "-22T", 1))))
+	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.NewReplacer("-21T", "-22T", `"fee": 10`, `"fee": 10.0`).Replace(abc))))
 	assert.EqualValues(t, 980, b.balance(t, "c"))
 }
 

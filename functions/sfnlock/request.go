@@ -172,10 +172,10 @@ func parseEvent(in []byte) (r request, err error) {
 		Source string `json:"source"`
 		Type   string `json:"detail-type"`
 		Detail struct {
-			Execution execution `json:"executionArn"`
-			Status    string    `json:"status"`
-			Redrive   *int64    `json:"redriveCount"`
-			Input     *string   `json:"input"`
+			Execution execution       `json:"executionArn"`
+			Status    string          `json:"status"`
+			Redrive   *strictjson.Int `json:"redriveCount"`
+			Input     *string         `json:"input"`
 		} `json:"detail"`
 	}
 	if err := json.Unmarshal(in, &event); err != nil {
@@ -198,7 +198,7 @@ func parseEvent(in []byte) (r request, err error) {
 	if d.Input == nil {
 		return r, errors.New("detail.input: is missing, because it is too large for an event; the lock ends by its ttl")
 	}
-	r = request{action: abandon, execution: d.Execution, redrive: *d.Redrive}
+	r = request{action: abandon, execution: d.Execution, redrive: int64(*d.Redrive)}
 	r.key, err = keyOf([]byte(*d.Input))
 	return r, err
 }

@@ -50,10 +50,10 @@ func (c caller) send(t *testing.T, in []byte) (Answer, error) {
 	return c.handle(lambdacontext.NewContext(ctx, &lambdacontext.LambdaContext{AwsRequestID: string(lockstore.NewOwner())}), in)
 }
 
-func (c caller) acquire(t *testing.T) (Answer, error) { return c.do(t, "acquire", `, "ttl": 60`) }
+func (c caller) acquire(t *testing.T) (Answer, error) { return c.do(t, "acquire", `, "ttl": 60.0`) }
 
 func (c caller) renew(t *testing.T, fence lockstore.Fence) (Answer, error) {
-	return c.do(t, "renew", fmt.Sprintf(`, "fence": %d, "ttl": 60`, fence))
+	return c.do(t, "renew", fmt.Sprintf(`, "fence": %d.0, "ttl": 6E1`, fence)) // as a language without whole numbers writes them
 }
 
 func (c caller) release(t *testing.T, fence lockstore.Fence) error {

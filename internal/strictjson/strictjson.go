@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -77,8 +79,7 @@ func String(values map[string]json.Token, name string) (string, error) {
 }
 
 // Whole is a value that has to be there, from low to high, which are numbers of
-// unit, such as "whole seconds". It refuses 30.0 and 3e1, which other readers
-// round.
+// unit, such as "whole seconds". As for Int, 30.0 and 3e1 are 30.
 func Whole(values map[string]json.Token, name, unit string, low, high int64) (int64, error) {
 	v, ok := values[name]
 	if !ok {
@@ -88,11 +89,49 @@ func Whole(values map[string]json.Token, name, unit string, low, high int64) (in
 	if !ok {
 		return 0, fmt.Errorf("%s: want a number", name)
 	}
-	n, err := number.Int64()
-	if err != nil || n < low || n > high {
+	n, ok := whole(number.String())
+	if !ok || n < low || n > high {
 		return 0, fmt.Errorf("%s: is %s; want %s, %d to %d", name, Shown(number.String()), unit, low, high)
 	}
 	return n, nil
+}
+
+// Int is a whole number for encoding/json, however it is written: many programs have no
+// whole numbers, and write 30 as 30.0.
+type Int int64
+
+// UnmarshalJSON refuses what is no whole number, as encoding/json does for an int64.
+func (i *Int) UnmarshalJSON(text []byte) error {
+	n, ok := whole(string(text))
+	if !ok {
+		return &json.UnmarshalTypeError{Value: Shown(string(text)), Type: reflect.TypeFor[int64]()}
+	}
+	*i = Int(n)
+	return nil
+}
+
+// whole is the value of a JSON number, if it is whole and an int64. It never rounds, as a
+// float64 would.
+func whole(text string) (int64, bool) {
+	mantissa, exponent, scaled := strings.Cut(strings.ToLower(text), "e")
+	before, behind, _ := strings.Cut(mantissa, ".")
+	zeros := 0 // behind the digits
+	if scaled {
+		var err error
+		if zeros, err = strconv.Atoi(exponent); err != nil {
+			return 0, false
+		}
+	}
+	digits := strings.TrimRight(before+behind, "0")
+	zeros += len(before) - len(digits)
+	switch {
+	case strings.Trim(digits, "-0") == "":
+		return 0, true
+	case zeros < 0 || zeros > 18: // an int64 has 19 digits
+		return 0, false
+	}
+	n, err := strconv.ParseInt(digits+strings.Repeat("0", zeros), 10, 64)
+	return n, err == nil
 }
 
 var errNotJSON = errors.New("body: is not valid JSON")

@@ -1,7 +1,6 @@
 package accounts
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -19,6 +18,7 @@ const (
 
 	maxIDBytes = 64
 	maxAmount  = 1_000_000_000_00 // a billion, in cents
+	wholeCents = "a whole number of cents"
 )
 
 var accountID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -34,18 +34,14 @@ func (w Withdrawal) Validate() error {
 	case strings.IndexFunc(w.ID, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:
 		return errors.New("id: has a character that cannot be printed")
 	case w.Amount < 1 || w.Amount > maxAmount:
-		return errAmount(strconv.FormatInt(w.Amount, 10))
+		return fmt.Errorf("amount: is %q; want %s, 1 to %d", strconv.FormatInt(w.Amount, 10), wholeCents, int64(maxAmount))
 	}
 	return nil
 }
 
-func errAmount(text string) error {
-	return fmt.Errorf("amount: is %s; want a whole number of cents, 1 to %d", strictjson.Shown(text), int64(maxAmount))
-}
-
 // Parse reads a withdrawal from a JSON object that has exactly the named ones
-// of the fields account, id and amount. It does not look at their bounds. Its
-// error names the field and is for the caller to see.
+// of the fields account, id and amount. Only Validate looks at all their bounds.
+// Its error names the field and is for the caller to see.
 func Parse(text string, fields ...string) (Withdrawal, error) {
 	var w Withdrawal
 	values, err := strictjson.Object(text, MaxTextBytes, fields...)
@@ -53,38 +49,17 @@ func Parse(text string, fields ...string) (Withdrawal, error) {
 		return w, err
 	}
 	for _, name := range fields {
-		value, ok := values[name]
-		if !ok {
-			return w, fmt.Errorf("%s: is missing", name)
+		switch name {
+		case "account":
+			w.Account, err = strictjson.String(values, name)
+		case "id":
+			w.ID, err = strictjson.String(values, name)
+		case "amount":
+			w.Amount, err = strictjson.Whole(values, name, wholeCents, 1, maxAmount)
 		}
-		if err := w.set(name, value); err != nil {
+		if err != nil {
 			return w, err
 		}
 	}
 	return w, nil
-}
-
-func (w *Withdrawal) set(name string, value json.Token) error {
-	if name == "amount" {
-		n, ok := value.(json.Number)
-		if !ok {
-			return errors.New("amount: want a number")
-		}
-		amount, err := n.Int64()
-		if err != nil {
-			return errAmount(n.String())
-		}
-		w.Amount = amount
-		return nil
-	}
-	text, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("%s: want a string", name)
-	}
-	if name == "id" {
-		w.ID = text
-	} else {
-		w.Account = text
-	}
-	return nil
 }

@@ -11,7 +11,7 @@ def say(name, what):
 
 
 try:
-    with Lock(sys.argv[1], ttl=int(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]),
+    with Lock(sys.argv[1], ttl=float(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]),
               headers=lambda method, url, body: {"Authorization": "Bearer of a test"}) as lock:
         if os.path.exists(inside):
             print("overlap", flush=True)
