@@ -1,18 +1,22 @@
 // Command payment is a sample of httpapi.Once: POST /payments charges a card through a payment
 // provider. A JWT authorizer of API Gateway has checked the caller. The client sends the
-// header Idempotency-Key, and a repeat gets the first answer.
+// header Idempotency-Key, and a repeat gets the first answer. To try it, in the clone:
+//
+//	make build/lockctl
+//	go run ./examples/payment/provider 127.0.0.1:8090 &
+//	build/lockctl local --event examples/payment/event.json --env PROVIDER_URL=http://127.0.0.1:8090 \
+//		--after 'curl -s $PROVIDER_URL/charges' ./examples/payment
+//
+// It sends one request 200 times, and the provider has one charge. The Redis of lockctl is for a try: a failover can lose
+// that a payment has begun. In production let LOCK_URL be a table of DynamoDB.
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 
@@ -21,10 +25,11 @@ import (
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 func main() {
-	g := boot.MustGuardFromEnv(dynamostore.Opener)
+	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
 	boot.Start(g, handler(g, boot.MustURLFromEnv("PROVIDER_URL")))
 }
 
@@ -47,27 +52,14 @@ func pay(provider *url.URL) guard.Handler[httpapi.Request, httpapi.Response] {
 		if !json.Valid(r.Body) {
 			return httpapi.NewProblem(http.StatusBadRequest, "The body is not JSON.", nil), nil
 		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.JoinPath("charges").String(), bytes.NewReader(r.Body))
-		if err != nil {
-			return httpapi.Response{}, idempotency.NoEffect(err)
-		}
-		request.Header.Set("Idempotency-Key", reference(lock.Key))
-		response, err := http.DefaultClient.Do(request)
-		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
-			// No connection, so no charge. 409 is not stored: the client may send this key again.
+		a, err := charge(ctx, provider, reference(lock.Key), r.Body)
+		if errors.Is(err, errNotSent) {
+			// 409 is not stored: the client may send this key again.
 			return httpapi.NewProblem(http.StatusConflict, "The payment provider cannot be reached, and nothing was charged. Try again.", nil), nil
 		}
 		if err != nil {
-			return httpapi.Response{}, err // the request may have arrived: the key is in doubt
+			return httpapi.Response{}, err // the key is in doubt
 		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			return httpapi.Response{}, err
-		}
-		if response.StatusCode >= 500 {
-			return httpapi.Response{}, fmt.Errorf("the provider answered %s", response.Status)
-		}
-		return httpapi.Response{StatusCode: response.StatusCode, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+		return httpapi.Response{StatusCode: a.status, Header: http.Header{"Content-Type": {"application/json"}}, Body: a.body}, nil
 	}
 }
