@@ -75,8 +75,8 @@ type Options struct {
 	// 300 ms.
 	DeadlineMargin time.Duration
 
-	// HolderInfo says, for people who inspect the lock, which run holds it. nil leaves the
-	// holder unnamed.
+	// HolderInfo says, for people who inspect the lock, which run holds it. With nil
+	// errors and lockctl say "a holder without a name".
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
 	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. nil wakes nobody. Package sfnwake has a

@@ -41,7 +41,7 @@ func (h HolderInfo) String() string {
 	case h.Caller != "":
 		s = h.Caller
 	case h.Name == "":
-		s = "unnamed"
+		s = "a holder without a name"
 	case strings.IndexFunc(h.Name, isSpecial) >= 0:
 		s = strconv.Quote(h.Name) // or it could look like a caller
 	}

@@ -120,12 +120,12 @@ func TestDecodeHolderOfForeignText(t *testing.T) {
 
 func TestHolderString(t *testing.T) {
 	for want, h := range map[string]lockstore.HolderInfo{
-		"unknown":                            {},
-		"withdraw":                           {Name: "withdraw"},
-		"unnamed (8f50)":                     {ID: "8f50"},
-		"withdraw (8f50)":                    {Name: "withdraw", ID: "8f50"},
-		"unnamed since 2026-10-02T12:00:00Z": {Since: noon},
-		"withdraw (8f50) since 2026-10-02T12:00:00Z": {Name: "withdraw", ID: "8f50", Since: noon.In(time.FixedZone("", 7200))},
+		"unknown":                        {},
+		"withdraw":                       {Name: "withdraw"},
+		"a holder without a name (8f50)": {ID: "8f50"},
+		"withdraw (8f50)":                {Name: "withdraw", ID: "8f50"},
+		"a holder without a name since 2026-10-02T12:00:00Z": {Since: noon},
+		"withdraw (8f50) since 2026-10-02T12:00:00Z":         {Name: "withdraw", ID: "8f50", Since: noon.In(time.FixedZone("", 7200))},
 		cron:             {Caller: cron},
 		cron + " (8f50)": {Caller: cron, ID: "8f50"},
 		cron + " (8f51)": {Name: cron, Caller: cron, ID: "8f51"},
