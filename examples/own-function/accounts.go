@@ -51,16 +51,22 @@ func (t table) add(ctx context.Context, lock guard.Lock, o Order) (int64, error)
 	if err := dynamostore.Fenced(in, lock.Fence); err != nil {
 		return 0, err
 	}
-	out, err := t.client.UpdateItem(ctx, in)
+	out, err := t.client.UpdateItem(ctx, in, once)
 	if dynamostore.IsStale(err, lock.Fence) {
 		return 0, stale(o)
 	}
 	if err != nil {
 		return 0, err
 	}
-	balance, _ := out.Attributes["balance"].(*types.AttributeValueMemberN)
+	balance, ok := out.Attributes["balance"].(*types.AttributeValueMemberN)
+	if !ok {
+		return 0, fmt.Errorf("the balance of account %s is no number", o.Account)
+	}
 	return strconv.ParseInt(balance.Value, 10, 64)
 }
+
+// once lets the client send a request once: ADD would count twice if the reply to the first one was lost.
+func once(o *dynamodb.Options) { o.RetryMaxAttempts = 1 }
 
 // cache is the same in Redis. A script runs as a whole, so nobody writes between its
 // comparison and its write.

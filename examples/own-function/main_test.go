@@ -3,8 +3,13 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -32,6 +37,51 @@ func TestHandle(t *testing.T) {
 	}
 	if _, err := a.add(t.Context(), guard.Lock{Key: "account/7", Fence: 1}, order); !errors.Is(err, lockstore.ErrLost) {
 		t.Errorf("a write with an old fence: %v; want %v", err, lockstore.ErrLost)
+	}
+}
+
+// A unit test of the write to DynamoDB, without DynamoDB: its answers are in the test.
+func TestTable(t *testing.T) {
+	newer := `{"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException", "Item": {"lock_fence": {"N": "9"}}}`
+	for _, c := range []struct {
+		status int
+		body   string
+		lost   bool // a newer holder has written
+	}{
+		{http.StatusBadRequest, newer, true},
+		{http.StatusInternalServerError, `{}`, false}, // nobody knows whether the amount was added
+	} {
+		var requests []map[string]any
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var request map[string]any
+			if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+				t.Error(err)
+			}
+			requests = append(requests, request)
+			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+			w.WriteHeader(c.status)
+			fmt.Fprint(w, c.body)
+		}))
+		defer server.Close()
+		u, err := url.Parse("dynamodb://accounts?endpoint=" + server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := openAccounts(u, os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = a.add(t.Context(), guard.Lock{Key: "account/7", Fence: 8}, Order{Account: "7", Amount: 500})
+		if err == nil || errors.Is(err, lockstore.ErrLost) != c.lost {
+			t.Errorf("after status %d the error is %v", c.status, err)
+		}
+		if len(requests) != 1 {
+			t.Fatalf("after status %d: %d requests; want 1, or the amount may be added twice", c.status, len(requests))
+		}
+		condition, _ := requests[0]["ConditionExpression"].(string)
+		if want := "lock_fence <= :lock_fence"; !strings.Contains(condition, want) {
+			t.Errorf("the condition of the write is %q; want %q in it", condition, want)
+		}
 	}
 }
 

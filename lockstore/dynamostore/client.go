@@ -50,7 +50,8 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, erro
 // then the function's table, and skew, key, sort, prefix, ttl and otherttl have no effect. The
 // client takes the region and the credentials from Lambda's environment. It reads none of the
 // SDK's shared files, which makes it small and quick to start. A call has at most three
-// attempts of less than two seconds each. It also repeats a transaction that was cancelled for a
+// attempts of less than two seconds each. So a write that counts, such as ADD, may count twice: set the
+// call's RetryMaxAttempts to 1. It also repeats a transaction that was cancelled for a
 // TransactionConflict alone, see Store.CompleteItem.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	client, _, err := open(cfg, nil)

@@ -31,7 +31,8 @@ func ExampleFenced() {
 		if err := dynamostore.Fenced(in, lock.Fence); err != nil {
 			return err
 		}
-		_, err := client.UpdateItem(ctx, in)
+		// One attempt: a second one would withdraw again if the reply to the first was lost.
+		_, err := client.UpdateItem(ctx, in, func(o *dynamodb.Options) { o.RetryMaxAttempts = 1 })
 		if dynamostore.IsStale(err, lock.Fence) {
 			return fmt.Errorf("somebody else has worked on account %s since: %w", account, lockstore.ErrLost)
 		}
