@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
@@ -487,4 +488,20 @@ func (o *one) resolve(done bool) {
 	result, err := json.Marshal(o.receipt())
 	require.NoError(o.t, err)
 	require.NoError(o.t, idempotency.ResolveEffect(o.ctx, o.store, key, status.Fence, result, idempotency.Options{}))
+}
+
+// What the provider answers, it gets one request.
+func TestRedirect(t *testing.T) {
+	for status := 300; status < 400; status++ {
+		charges := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			charges++
+			w.Header().Set("Location", "/charges")
+			w.WriteHeader(status)
+		}))
+		_, err := provider{server.URL}.charge(t.Context(), guard.Lock{Fence: 1}, Order{ID: "7"})
+		server.Close()
+		require.ErrorContains(t, err, "the provider answered")
+		require.Equal(t, 1, charges, status)
+	}
 }

@@ -14,6 +14,9 @@ import (
 // themselves; this one takes none, so each request is a charge. It refuses a smaller fence.
 type provider struct{ url string }
 
+// client follows no redirect: it would send the charge again.
+var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 func (p provider) charge(ctx context.Context, lock guard.Lock, o Order) (Receipt, error) {
 	body, err := json.Marshal(map[string]any{"order": o.ID, "cents": o.Cents, "fence": lock.Fence})
 	if err != nil {
@@ -23,7 +26,7 @@ func (p provider) charge(ctx context.Context, lock guard.Lock, o Order) (Receipt
 	if err != nil {
 		return Receipt{}, err
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return Receipt{}, err
 	}
