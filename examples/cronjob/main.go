@@ -27,7 +27,16 @@ func main() {
 		HolderInfo: holder,
 		Observe:    guard.LogReports(slog.Default()),
 	}))
-	os.Exit(status(g.Do(ctx, "nightly/report", report)))
+	os.Exit(run(ctx, g))
+}
+
+// sameNight is longer than the clocks of the hosts differ. So a host whose cron is late does no second
+// report, also when the first one took a second.
+const sameNight = 10 * time.Minute
+
+func run(ctx context.Context, g *guard.Guard) (exit int) {
+	do := boot.Must(g.WithCooldown(sameNight))
+	return status(do(ctx, "nightly/report", report))
 }
 
 // holder is what lockctl show says of this process.
@@ -36,13 +45,13 @@ func holder(context.Context) lockstore.HolderInfo {
 	return lockstore.HolderInfo{Name: host, ID: fmt.Sprint(os.Getpid())}
 }
 
-// status is 0 for a host that finds another at work: its cron need not send a mail.
+// status is 0 for a host that finds another at work, or the work done: its cron need not send a mail.
 func status(err error) int {
-	switch err.(type) {
-	case nil, *guard.LockBusy:
+	busy, _ := err.(*guard.LockBusy)
+	if err == nil || busy != nil && (busy.State == lockstore.Held || busy.State.Done()) {
 		return 0
 	}
-	return 1
+	return 1 // the log line of the guard says why
 }
 
 // report is the work. Its context ends if the lock is lost, and after MaxHold.
