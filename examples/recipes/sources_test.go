@@ -39,6 +39,9 @@ func recordKey(r events.KafkaRecord) (string, error) {
 // records runs work for each record of an event of Kafka or MSK, in the order of its partition, under the lock of
 // recordKey. At the first error it stops, and Lambda sends all records again, also those that are done.
 func records(ctx context.Context, g *guard.Guard, e events.KafkaEvent, work func(context.Context, guard.Lock, events.KafkaRecord) error) error {
+	if len(e.Records) == 0 {
+		return &guard.LockInvalid{Err: fmt.Errorf("the event (eventSource %q) has no records of Kafka; want one of MSK or Kafka", e.EventSource)}
+	}
 	for _, partition := range slices.Sorted(maps.Keys(e.Records)) {
 		for _, r := range e.Records[partition] {
 			key, err := recordKey(r)
@@ -93,8 +96,11 @@ func Example_kafka() {
 	})
 	_, err := handler.Handle(context.Background(), event[events.KafkaEvent]("kafka"))
 	fmt.Println(err)
+	_, err = handler.Handle(context.Background(), events.KafkaEvent{EventSource: "aws:mq"}) // what an event of another source is in Go
+	fmt.Println(err)
 	// Output:
 	// {"cents": 500} under bookings/7
 	// {"cents": 250} under bookings/9
 	// lock "" is invalid: record 4 of bookings-1 has no key in base64: let the producer set the key, to the id of what the record changes
+	// lock "" is invalid: the event (eventSource "aws:mq") has no records of Kafka; want one of MSK or Kafka
 }
