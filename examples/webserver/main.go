@@ -117,7 +117,10 @@ func deposit(accounts redis.Scripter) http.HandlerFunc {
 			http.Error(w, `want {"cents": N}`, http.StatusBadRequest)
 			return
 		}
-		lock, _ := httpguard.LockOf(r.Context())
+		lock, ok := httpguard.LockOf(r.Context())
+		if !ok {
+			panic("deposit needs a lock: put it into httpguard.Once, without Optional")
+		}
 		balance, err := accounts.Eval(r.Context(), add, []string{"balance:" + lock.Key}, int64(lock.Fence), in.Cents).Int()
 		switch {
 		case errors.Is(err, redis.Nil):

@@ -45,6 +45,9 @@ func main() {
 }
 
 func call(_ context.Context, t Transfer) (idempotency.Call, error) {
+	if t.Cents <= 0 || t.From == t.To {
+		return idempotency.Call{}, fmt.Errorf("cents: is %d, from %q to %q; want 1 or more, between two accounts", t.Cents, t.From, t.To)
+	}
 	c := idempotency.NewCall("transfer", t.ID)
 	c.Fingerprint = t // the same id for another transfer is an error
 	return c, nil

@@ -74,3 +74,11 @@ func TestMove(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A transfer of less than nothing would take from the account that it is to.
+func TestBadTransfers(t *testing.T) {
+	for _, bad := range []Transfer{{ID: "t1", From: "ann", To: "bob"}, {ID: "t1", From: "ann", To: "bob", Cents: -1}, {ID: "t1", From: "ann", To: "ann", Cents: 1}} {
+		_, err := call(t.Context(), bad)
+		require.ErrorContains(t, err, "want 1 or more, between two accounts", bad)
+	}
+}
