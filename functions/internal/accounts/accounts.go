@@ -31,9 +31,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Why a withdrawal was not made, found with errors.Is. After each of them the
-// balance is as it was. After any other error the outcome is unknown: asking
-// again with the same id tells.
+// Why a withdrawal was not made, found with errors.Is. After each of them but
+// ErrStaleFence the balance is as it was. After ErrStaleFence and any other error the
+// outcome is unknown, because an answer to this holder's write may have been lost:
+// asking again with the same id tells.
 var (
 	ErrNotFound     = errors.New("the account does not exist")
 	ErrInsufficient = errors.New("the account's balance is too low")

@@ -22,7 +22,7 @@ func Answer(r accounts.Receipt, err error) (httpapi.Response, error) {
 	case errors.Is(err, accounts.ErrReused):
 		return httpapi.NewProblem(http.StatusUnprocessableEntity, "id: was used before, with another amount.", nil), nil
 	case errors.Is(err, accounts.ErrStaleFence):
-		answer := httpapi.NewProblem(http.StatusConflict, "Another request went ahead on the account, and nothing was withdrawn. Try again.", nil)
+		answer := httpapi.NewProblem(http.StatusConflict, "Another request went ahead on the account. Try again with the same id: it withdraws once.", nil)
 		answer.Header.Set("Retry-After", "1")
 		return answer, nil
 	}

@@ -95,7 +95,7 @@ func TestAnswer(t *testing.T) {
 		{accounts.ErrNotFound, 404, "There is no such account."},
 		{accounts.ErrInsufficient, 422, "The account's balance is too low."},
 		{accounts.ErrReused, 422, "id: was used before, with another amount."},
-		{accounts.ErrStaleFence, 409, "Another request went ahead on the account, and nothing was withdrawn. Try again."},
+		{accounts.ErrStaleFence, 409, "Another request went ahead on the account. Try again with the same id: it withdraws once."},
 	} {
 		r, err := Answer(accounts.Receipt{}, fmt.Errorf("account 7: %w", c.err))
 		require.NoError(t, err)
