@@ -57,6 +57,23 @@ func substituted(text string) string {
 	return strings.NewReplacer("${Partition}", "aws", "${SfnlockFunction}", "sfnlock", "${AccountsTable}", "accounts").Replace(text)
 }
 
+// The page names the states to copy: those that call the function, and the one behind them.
+func TestPageNamesTheStates(t *testing.T) {
+	want := []string{"Failed"}
+	for name, s := range readMachine(t).States {
+		if s.Parameters["FunctionName"] == "sfnlock" {
+			want = append(want, name)
+		}
+	}
+	step := regexp.MustCompile("1\\. Copy (.*), and the field `wait` of `Read`").FindSubmatch(readFile(t, "../../docs/http.md"))
+	require.NotNil(t, step)
+	var named []string
+	for _, name := range regexp.MustCompile("`(\\w+)`").FindAllSubmatch(step[1], -1) {
+		named = append(named, string(name[1]))
+	}
+	require.ElementsMatch(t, want, named)
+}
+
 // look follows a path such as $.a.b; nil is nothing there.
 func look(v any, path string) any {
 	for _, name := range strings.Split(path, ".")[1:] {
