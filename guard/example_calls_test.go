@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log"
@@ -54,6 +55,21 @@ func ExampleGuard_Acquire() {
 	// Output:
 	// the second request: held
 	// <nil>
+}
+
+// A state of Step Functions, or another request that comes again, gets the same lease: its owner is a hash of what is
+// the same in each try, and in no other request.
+func ExampleGuard_Acquire_again() {
+	execution, key := "arn:aws:states:eu-central-1:123456789012:execution:payout:invoice-4711", "account/7"
+	owner := lockstore.Owner(fmt.Sprintf("%x", sha256.Sum256([]byte(lockstore.Key(execution, key)))))
+	g, ctx := newGuard(), context.Background()
+	first, err := g.Acquire(ctx, guard.LeaseRequest{Key: key, TTL: time.Minute, Owner: owner})
+	if err != nil {
+		log.Fatal(err)
+	}
+	again, err := g.Acquire(ctx, guard.LeaseRequest{Key: key, TTL: time.Minute, Owner: owner})
+	fmt.Println(again.Fence == first.Fence, err)
+	// Output: true <nil>
 }
 
 // A result that is stored as the lease ends: the second call does not run. Package idempotency does it for events.
