@@ -235,7 +235,7 @@ func TestLogReports(t *testing.T) {
 		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
 		assert.EqualValues(t, 2, line["calls"])
 		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
-		for _, name := range []string{"caller", "lapsed", "no_place", "failed_calls", "woken", "wakeError"} {
+		for _, name := range []string{"caller", "lapsed", "no_place", "failed_calls", "woken", "wakeError", "work_ok"} {
 			assert.NotContains(t, line, name)
 		}
 
@@ -251,6 +251,16 @@ func TestLogReports(t *testing.T) {
 		assert.Contains(t, out.String(), `"releaseError"`)
 		assert.Contains(t, out.String(), `"failed_calls":`)
 		assert.NotContains(t, out.String(), string(store.requests[2].Owner))
+
+		store.release, store.renew = nil, fails(lockstore.ErrLost)
+		for key, late := range map[string]error{"k1": nil, "k2": errors.New("its context is over")} {
+			out.Reset()
+			require.IsType(t, &LockLost{}, g.Do(context.Background(), key, func(context.Context, Lock) error {
+				pass(time.Minute)
+				return late
+			}))
+			assert.Equal(t, late == nil, strings.Contains(out.String(), `"work_ok":true`), out.String())
+		}
 	})
 }
 

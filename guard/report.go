@@ -3,6 +3,7 @@ package guard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -102,6 +103,9 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		}
 		if !r.AcquiredAt.IsZero() {
 			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
+		}
+		if lost, ok := errors.AsType[*LockLost](r.Err); ok && lost.Err == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero() {
+			attrs = append(attrs, slog.Bool("work_ok", true))
 		}
 		if r.HolderInfo.Caller != "" {
 			attrs = append(attrs, slog.String("caller", r.HolderInfo.Caller))
