@@ -29,10 +29,11 @@ type settings struct {
 	env                  []string
 	timeout, wait, think time.Duration
 	freeze, kill         int
-	maxHolders           int // of a key at once
 	compare              string
 	before, after        string
 	picture              string
+	verbose              bool
+	fenced               bool // the data of the function refuses late writes
 
 	getenv func(string) string
 	stdin  io.Reader
@@ -71,18 +72,21 @@ the cause is read from the lines that guard/sqsbatch, guard/stream and the guard
 
 Critical sections are read from the report lines of the guard, so the function has to log
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
-be known: examples/own-function/without shows how.
+be known: examples/own-function/without shows how. How many sections of a key may run at once, each
+line says itself (max_holders).
+
+A run that --freeze stops loses its lease. If its work returns no error though the next run of
+the key has begun, its last write may have come too late: the check fails, unless --fenced says
+that the data refuses such writes. Nothing is known of work that goes on after its answer, of work
+without the guard, and of two keys for the same thing.
 
 If the event has {{token}}, it is of a state of Step Functions that waits for a task token: {{token}}
 becomes a new token each time, and lockctl takes it back as SendTaskSuccess at the function's
 AWS_ENDPOINT_URL_SFN. A run is parked if it answers without an error and its lock was busy: no
 function runs until the token comes back, or for 60 s, and then the event comes again.
 
-With --max-holders N up to N environments may have a key at once, and only what is beyond that
-counts as an overlap. The function gets LOCK_MAX_HOLDERS=N, which boot.MustGuardFromEnv reads. A
-function that uses idempotency or a cooldown refuses it and does not start.
-
-Exit status: 0; 1 when sections overlapped, an event failed for good, or a command failed;
+Exit status: 0; 1 when sections overlapped, a run returned success late, an event failed for good
+or was answered with success without its lock, or a command failed;
 64 for wrong arguments; 69 when the store does not answer; 77 when it does not let this
 user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 		Example: `  lockctl local --event event.json ./myfunction
@@ -98,7 +102,6 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	f.SortFlags = false
 	f.IntVarP(&s.environments, "environments", "c", 8, "how many environments run at once")
 	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
-	f.IntVar(&s.maxHolders, "max-holders", 1, "how many may hold a lock at once (LOCK_MAX_HOLDERS), 1 to 64")
 	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON; - is standard input")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
 	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
@@ -107,10 +110,12 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	timeflag.Var(f, &s.wait, "wait", "", "how long the function waits for a lock (LOCK_WAIT)")
 	timeflag.Var(f, &s.think, "think", "", "pause of a client between two events, at random up to twice as long")
 	f.IntVar(&s.freeze, "freeze", 0, "how often an environment with an event under way is stopped (SIGSTOP)\nfor longer than its lease lasts, and continued")
-	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_TTL=2s, unless --env sets LOCK_TTL")
+	f.BoolVar(&s.fenced, "fenced", false, "the function's data compares fences: a run that --freeze stopped may return\nsuccess after its lease")
+	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_LOG=start, and LOCK_TTL=2s unless --env sets LOCK_TTL")
 	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")
 	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
 	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")
+	f.BoolVar(&s.verbose, "verbose", false, "print each answer and each line that the function writes, whole")
 	f.StringVar(&s.picture, "picture", filepath.Join("build", "timeline.svg"), "`FILE` for the picture, an SVG")
 	return cmd
 }
@@ -132,7 +137,6 @@ func (s *settings) validate() error {
 	}{
 		{"-c, --environments", s.environments, 1, mostEnvironments},
 		{"-n, --events", s.events, 1, mostEvents},
-		{"--max-holders", s.maxHolders, 1, lockstore.MaxHolders},
 		{"--freeze", s.freeze, 0, s.events},
 		{"--kill", s.kill, 0, s.events},
 	} {
@@ -160,8 +164,6 @@ func (s *settings) validate() error {
 			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
 		case name == "LOCK_URL":
 			return exit.WrongUsage("--env has LOCK_URL; use --store, which sets it")
-		case name == "LOCK_MAX_HOLDERS":
-			return exit.WrongUsage("--env has LOCK_MAX_HOLDERS; use --max-holders, which sets it")
 		case name == "LOCK_WAIT":
 			return exit.WrongUsage("--env has LOCK_WAIT; use --wait, which sets it")
 		}
@@ -197,6 +199,7 @@ func (s *settings) setTTL() error {
 		s.ttl = faultTTL
 		s.env = append(s.env, "LOCK_TTL="+faultTTL.String())
 	}
+	s.env = append(s.env, "LOCK_LOG=start") // then the holders are known
 	if least := s.freezeTime() + time.Second; s.freeze > 0 && s.timeout < least {
 		return exit.WrongUsage("--timeout is %v, and would end a process that --freeze stops for %v; want %v at least, or a shorter --env LOCK_TTL", s.timeout, s.freezeTime(), least)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,8 @@ import (
 const (
 	retryTime  = 2 * time.Minute // of one event: longer than a dead holder blocks its lock
 	retryPause = 50 * time.Millisecond
-	mostLines  = 5 // of a function's log, shown with its failure
+	mostLines  = 5     // of a function's log, shown with its failure
+	mostText   = 2_000 // characters of each of them, and of an error
 )
 
 // driver sends the events of all phases.
@@ -49,7 +51,7 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 	if err != nil {
 		return phase{}, err
 	}
-	p := phase{title: title, environments: d.environments, maxHolders: d.maxHolders, planned: d.freeze + d.kill, began: time.Now()}
+	p := phase{title: title, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill, began: time.Now()}
 	if p.attempts, p.faults, err = d.send(ctx, all, title, run); err != nil {
 		return phase{}, err
 	}
@@ -88,6 +90,9 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 	for i := range d.environments {
 		all.Go(func() {
 			e := &environment{reports: &reports{environment: i}}
+			if d.verbose {
+				e.reports.line = func(text string) { d.out.done("%s", text) }
+			}
 			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
 				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
 			})
@@ -100,9 +105,6 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case ok && init.LastLine != "":
-			if d.maxHolders > 1 {
-				name += fmt.Sprintf(" with --max-holders %d", d.maxHolders)
-			}
 			return started, fmt.Errorf("%s does not start: %s", name, strings.TrimPrefix(init.LastLine, "lambdalock: "))
 		default: // mostly all of them say the same
 			return started, err
@@ -131,14 +133,22 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 	var next, done atomic.Int64
 	var clients sync.WaitGroup
 	var first sync.Once
+	d.tokens.enter(len(all))
 	for _, e := range all {
 		clients.Go(func() {
+			defer func() {
+				if d.tokens.leave() {
+					if err := d.nobodyWakes(all); err != nil {
+						cancel(err)
+					}
+				}
+			}()
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= d.events {
 					return
 				}
-				a, err := d.one(ctx, e, d.event.event(i+1, run))
+				a, err := d.one(ctx, all, e, i+1, run)
 				if err != nil {
 					cancel(err)
 					return
@@ -166,25 +176,34 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 // another try with a new request id, as a client would do. After a fault the event
 // comes again with its request id, as Lambda's retry of an asynchronous event does. A run
 // whose event has a token and whose lock was busy is parked: it is tried again when the token comes back.
-func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attempt, err error) {
+func (d *driver) one(ctx context.Context, all environments, e *environment, n int, run string) (a attempt, err error) {
 	a.sent = time.Now()
 	defer func() { a.answered = time.Now() }()
-	id := ""
+	event, id := d.event.event(n, run), ""
 	for {
 		s := d.tokens.state(event)
 		r, hit, err := e.send(ctx, lambdatest.Event{Payload: s.event, ID: id})
 		if err != nil {
 			return a, err
 		}
+		if d.verbose {
+			d.out.done("env %d: event %d, request %s, answer after %s: %s %s", e.reports.environment+1, n, r.RequestID, milliseconds(r.Duration), r.ErrorType, r.Payload)
+		}
 		a.requestIDs = append(a.requestIDs, r.RequestID)
-		answer := read(r, event, e.reports.said())
+		log := e.reports.said()
+		answer := read(r, event, log)
 		if answer.rest != nil {
 			event = answer.rest
 		}
 		late := time.Since(a.sent) > retryTime
-		isParked := d.tokens != nil && !answer.busy && answer.failed == "" && e.reports.said().busy
+		isParked := d.tokens != nil && !answer.busy && answer.failed == "" && log.busy != ""
 		if isParked && !late {
-			p, err := s.park(ctx)
+			if d.tokens.park(s) {
+				if err := d.nobodyWakes(all); err != nil {
+					return a, err
+				}
+			}
+			p, err := s.wait(ctx)
 			if err != nil {
 				return a, err
 			}
@@ -197,19 +216,23 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 		case answer.busy && !late:
 			a.busy++
 		case answer.busy:
-			a.failed, a.detail = "busy for "+retryTime.String(), answer.detail
+			a.failed, a.detail = "busy for "+retryTime.String(), cut(answer.detail, mostText)
 			return a, nil
 		case answer.failed != "" && hit && !late:
 			a.sentAgain++
 			id = r.RequestID
 		case isParked:
-			a.failed = "parked for " + retryTime.String()
+			a.failed, a.detail = "parked for "+retryTime.String(), cut(log.busy, mostText)
 			return a, nil
 		default:
-			a.failed, a.detail = answer.failed, answer.detail
+			a.failed, a.detail = cut(answer.failed, mostText), cut(answer.detail, mostText)
 			if a.failed != "" {
 				lines := e.Logs()
-				a.wrote = lines[max(0, len(lines)-mostLines):]
+				for _, line := range lines[max(0, len(lines)-mostLines):] {
+					a.wrote = append(a.wrote, cut(line, mostText))
+				}
+			} else {
+				a.unasked, a.lost = log.runs == 0, log.lost
 			}
 			return a, nil
 		}
@@ -217,6 +240,27 @@ func (d *driver) one(ctx context.Context, e *environment, event []byte) (a attem
 			return a, err
 		}
 	}
+}
+
+// nobodyWakes is called when all clients have ended or wait for a token, and no function runs. It is an
+// error if the function has kept a lease, because only the end of this lease could free the key.
+func (d *driver) nobodyWakes(all environments) error {
+	var acquired, released []lease
+	for _, e := range all {
+		e.reports.mu.Lock()
+		acquired, released = append(acquired, e.reports.acquired...), append(released, e.reports.released...)
+		e.reports.mu.Unlock()
+	}
+	for _, l := range acquired {
+		if !slices.ContainsFunc(released, func(r lease) bool { return r.key == l.key && r.fence == l.fence }) {
+			return fmt.Errorf("all events that are left are parked, and nobody can wake them: request %s has got the lock of %q with the fence %d, and its function has answered and not released it; "+
+				"let the same call release it (guard.Guard.Release), because no other state runs here", l.requestID, l.key, l.fence)
+		}
+	}
+	d.tokens.told.Do(func() {
+		d.out.done("All events that are left are parked, and no function runs. Nobody has sent a token back: the guard that releases needs Options.Wake, such as that of guard/sfnwake. An event comes again %v after it was parked.", heartbeat)
+	})
+	return nil
 }
 
 // send runs one invocation and says if a fault hit it.

@@ -57,9 +57,9 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	switch r.ErrorType {
 	case "":
 	case "LockBusy":
-		return answer{busy: true}
+		return answer{busy: true, detail: r.ErrorMessage}
 	default:
-		return answer{failed: r.ErrorType, detail: cut(r.ErrorMessage)}
+		return answer{failed: r.ErrorType, detail: r.ErrorMessage}
 	}
 	var out struct {
 		StatusCode int    `json:"statusCode"`
@@ -73,9 +73,9 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	}
 	switch {
 	case out.StatusCode == 409:
-		return answer{busy: true, detail: cut(out.Body)}
+		return answer{busy: true, detail: out.Body}
 	case out.StatusCode >= 400:
-		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: cut(out.Body)}
+		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body}
 	case len(out.Failures) > 0:
 		var ids []string
 		for _, f := range out.Failures {
@@ -98,13 +98,13 @@ func batch(ids []string, event []byte, log said) answer {
 		item, logged := log.items[id]
 		switch {
 		case logged:
-		case log.busy:
-			item.busy, item.cause = true, "its lock is busy"
+		case log.busy != "":
+			item.busy, item.cause = true, log.busy
 		default:
 			item.cause = cmp.Or(log.cause, "the function does not log why")
 		}
-		if detail := fmt.Sprintf("item %q: %s", id, cut(item.cause)); a.busy && !item.busy {
-			a.busy, a.failed, a.detail = false, batchFailure, detail+"\n  its source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
+		if detail := fmt.Sprintf("item %q: %s", id, item.cause); a.busy && !item.busy {
+			a.busy, a.failed, a.detail = false, batchFailure, detail+"\nits source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
 		} else if a.detail == "" {
 			a.detail = detail
 		}
@@ -135,15 +135,6 @@ func messages(event []byte, again map[string]bool) []byte {
 	text, err := json.Marshal(map[string]any{"Records": rest})
 	if err != nil {
 		return nil
-	}
-	return text
-}
-
-// cut keeps a line of a table, or an error, short.
-func cut(text string) string {
-	const most = 200
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
 	}
 	return text
 }

@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 		"no HTTP answer":     {lambdatest.Result{Payload: []byte(`"text"`)}, answer{}},
 		"nothing":            {lambdatest.Result{Payload: []byte(`null`)}, answer{}},
 		"a status of a text": {lambdatest.Result{Payload: []byte(`{"statusCode": "500"}`)}, answer{}},
-		"LockBusy":           {lambdatest.Result{ErrorType: "LockBusy", ErrorMessage: "x"}, answer{busy: true}},
+		"LockBusy":           {lambdatest.Result{ErrorType: "LockBusy", ErrorMessage: "x"}, answer{busy: true, detail: "x"}},
 		"409":                {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "held"}`)}, answer{busy: true, detail: "held"}},
 		"another error":      {lambdatest.Result{ErrorType: "LockLost", ErrorMessage: "lost"}, answer{failed: "LockLost", detail: "lost"}},
 		"a timeout":          {lambdatest.Result{ErrorType: lambdatest.ErrorTimeout, ErrorMessage: "late"}, answer{failed: lambdatest.ErrorTimeout, detail: "late"}},
@@ -59,7 +59,7 @@ func TestReadBatch(t *testing.T) {
 	)
 	busy := func(detail string) answer { return answer{busy: true, detail: detail} }
 	failed := func(detail string) answer {
-		return answer{failed: batchFailure, detail: detail + "\n  its source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"}
+		return answer{failed: batchFailure, detail: detail + "\nits source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"}
 	}
 	line := func(level, message, id, text string) string {
 		return fmt.Sprintf(`{"level":%q,"msg":%q,"requestId":"r","messageId":%q,"key":"k","error":%q}`, level, message, id, text)
@@ -77,7 +77,7 @@ func TestReadBatch(t *testing.T) {
 		"poison":                      {`"a"`, []string{line("WARN", "message failed", "a", "amount is -5")}, failed(`item "a": amount is -5`), a},
 		"a busy one, and poison":      {`"a","b"`, []string{line("INFO", "message failed", "a", "busy"), line("WARN", "message failed", "b", "amount is -5")}, failed(`item "b": amount is -5`), a + "," + b},
 		"two, the first of the batch": {`"a","b"`, []string{line("WARN", "message failed", "b", "second"), line("WARN", "message failed", "a", "first")}, failed(`item "a": first`), a + "," + b},
-		"a guard's busy lock":         {`"b"`, []string{report("ok", ""), report("busy", "held by x")}, busy(`item "b": its lock is busy`), b},
+		"a guard's busy lock":         {`"b"`, []string{report("ok", ""), report("busy", "held by x")}, busy(`item "b": held by x`), b},
 		"a guard's error":             {`"b"`, []string{report("error", "amount is -5")}, failed(`item "b": amount is -5`), b},
 		"nothing is logged":           {`"b"`, nil, failed(`item "b": the function does not log why`), b},
 		"another line of a function":  {`"b"`, []string{`{"level":"INFO","message":"payment failed","messageId":"b"}`}, failed(`item "b": the function does not log why`), b},

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/pause"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// mostLooks is how often a fault looks for the holder of a lock, before it takes any
+// mostLooks is how often a fault looks for the holder of a lock, a millisecond apart, before it takes any
 // environment with an event under way.
-const mostLooks = 100
+const mostLooks = 500
 
 // faults freezes and kills environments while events are under way.
 type faults struct {
@@ -58,7 +57,7 @@ func (f *faults) wait() []fault {
 func (f *faults) one(ctx context.Context, kind faultKind) {
 	for looks := 0; ctx.Err() == nil; looks++ {
 		anybody := looks >= mostLooks
-		if i := f.victim(ctx, anybody); i >= 0 && f.hit(ctx, i, kind, anybody) {
+		if i := f.victim(anybody); i >= 0 && f.hit(ctx, i, kind, anybody) {
 			return
 		}
 		_ = pause.For(ctx, time.Millisecond)
@@ -75,7 +74,7 @@ func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) b
 	if kind == kill {
 		err = e.Kill()
 	} else if err = e.Freeze(); err == nil {
-		missed = !anybody && !e.runs(f.holders(ctx))
+		missed = !anybody && !e.reports.holds()
 		if !missed {
 			_ = pause.For(ctx, f.driver.freezeTime()) // also a run that ends early continues the process
 		}
@@ -96,52 +95,22 @@ func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) b
 
 // victim chooses an environment with an event under way that holds a lock, or anybody's. It
 // returns -1 if there is none.
-func (f *faults) victim(ctx context.Context, anybody bool) int {
-	holders := f.holders(ctx)
+func (f *faults) victim(anybody bool) int {
 	for _, i := range mathrand.Perm(len(f.all)) {
-		if f.all[i].take(func(id string) bool { return anybody || slices.Contains(holders, id) }) {
+		if f.all[i].take(anybody) {
 			return i
 		}
 	}
 	return -1
 }
 
-// runs reports whether one of the requests is under way.
-func (e *environment) runs(requestIDs []string) bool {
+// take marks the environment for a fault if it has an event under way, and a lock or anybody.
+func (e *environment) take(anybody bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Contains(requestIDs, e.running)
-}
-
-// take marks the environment for a fault if it has an event under way that fits.
-func (e *environment) take(fits func(requestID string) bool) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.running == "" || e.faulty || !fits(e.running) {
+	if e.running == "" || e.faulty || !anybody && !e.reports.holds() {
 		return false
 	}
 	e.faulty, e.hit = true, true
 	return true
-}
-
-// holders are the request ids of those who hold a lock that was seen in a report.
-func (f *faults) holders(ctx context.Context) (ids []string) {
-	asked := map[string]bool{"": true}
-	for _, e := range f.all {
-		key := e.reports.lastKey()
-		if asked[key] {
-			continue
-		}
-		asked[key] = true
-		status, err := f.driver.target.store.Inspect(ctx, key)
-		if err != nil {
-			continue
-		}
-		for _, h := range status.Holders {
-			if h.State == lockstore.Held {
-				ids = append(ids, h.HolderInfo.ID)
-			}
-		}
-	}
-	return ids
 }

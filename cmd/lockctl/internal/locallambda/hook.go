@@ -57,7 +57,7 @@ func (d *driver) hook(ctx context.Context, command string, variables ...string) 
 	}
 	if err != nil {
 		if text := strings.TrimSpace(problems.String()); text != "" {
-			return out.String(), fmt.Errorf("%q: %w: %s", command, err, cut(text))
+			return out.String(), fmt.Errorf("%q: %w: %s", command, err, text)
 		}
 		return out.String(), fmt.Errorf("%q: %w", command, err)
 	}

@@ -81,7 +81,6 @@ func sample(t *testing.T) settings {
 	return settings{
 		function:     build(t, "functions/withdraw"),
 		environments: 6,
-		maxHolders:   1,
 		events:       36,
 		event:        "-",
 		stdin:        strings.NewReader(changed),
@@ -101,7 +100,6 @@ func echo(t *testing.T, event string) settings {
 	return settings{
 		function:     build(t, "lambdatest/testdata/function"),
 		environments: 2,
-		maxHolders:   1,
 		events:       4,
 		event:        "-",
 		stdin:        strings.NewReader(event),
@@ -141,7 +139,7 @@ func TestRun(t *testing.T) {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := sample(t)
-	s.environments, s.freeze, s.kill = 4, 2, 2
+	s.environments, s.freeze, s.kill, s.fenced = 4, 2, 2, true
 	p := phaseOf(t, s)
 	assert.NoError(t, p.verdict())
 	assert.Equal(t, s.events, p.succeeded)
@@ -154,7 +152,7 @@ func TestFaults(t *testing.T) {
 			assert.Greater(t, f.to.Sub(f.from), faultTTL, "longer than the lease lasts")
 		}
 	}
-	t.Logf("%d lost, %d of them worked on beside another, %d sent again, in %v", p.lost, p.beside, p.sentAgain, p.took)
+	t.Logf("%d lost, %d of them returned success late, %d sent again, in %v", p.lost, len(p.late), p.sentAgain, p.took)
 }
 
 // TestFrozenHolderIsTold: it is frozen in its work for longer than its lease lasts, and its event is sent again.
@@ -180,7 +178,7 @@ func TestFrozenHolderIsTold(t *testing.T) {
 	defer func() { assert.NoError(t, all.close()) }()
 	var a attempt
 	var sent sync.WaitGroup
-	sent.Go(func() { a, err = d.one(ctx, all[0], d.event.event(1, "run")) })
+	sent.Go(func() { a, err = d.one(ctx, all, all[0], 1, "run") })
 	select {
 	case <-working:
 	case <-ctx.Done():
@@ -222,8 +220,8 @@ func TestMaxHolders(t *testing.T) {
 			defer resource.Close()
 			s := echo(t, `{}`)
 			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
-			s.env = []string{"PROVIDER_URL=" + resource.URL}
-			s.environments, s.events, s.maxHolders, s.wait, s.timeout = 8, 24+24*faults, 3, 10*time.Second, 30*time.Second
+			s.env = []string{"PROVIDER_URL=" + resource.URL, "LOCK_MAX_HOLDERS=3"}
+			s.environments, s.events, s.wait, s.timeout = 8, 24+24*faults, 10*time.Second, 30*time.Second
 			s.freeze, s.kill = faults, faults
 			p := phaseOf(t, s)
 			require.NoError(t, p.verdict())
@@ -233,15 +231,62 @@ func TestMaxHolders(t *testing.T) {
 			if faults == 0 { // of a process that is killed the provider goes on with the call
 				assert.EqualValues(t, 3, served.most.Load())
 			}
-			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n  sections beyond 3 at once                    0\n")
+			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n    allowed at once                            3\n  overlapping sections                         0\n")
 		})
 	}
 	t.Run("refused", func(t *testing.T) {
 		s := sample(t)
-		s.maxHolders, s.before, s.after = 3, "", ""
+		s.env, s.before, s.after = append(s.env, "LOCK_MAX_HOLDERS=3"), "", ""
 		err := run(testContext(t), s, &printer{out: io.Discard})
-		require.ErrorContains(t, err, "withdraw with --max-holders 3 does not start: idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; want 1")
+		require.ErrorContains(t, err, "withdraw does not start: idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; want 1")
 	})
+}
+
+// TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode   string
+		freeze int
+		change func(*settings)
+		says   []string // the verdict; none: there is nothing to say
+	}{
+		"a right one":                               {},
+		"a right one, frozen":                       {freeze: 1},
+		"it ignores its context":                    {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after its grant, and returned ", " ms after the grant of event "}},
+		"it has fences":                             {mode: "ignores its context", freeze: 1, change: func(s *settings) { s.fenced = true }},
+		"it answers success":                        {mode: "answers success", freeze: 1, says: []string{`was answered with success, but the last run for the key "counter" has the outcome lost`}},
+		"an event without a lock":                   {mode: "guards every other event", says: []string{"4 of 8 events were answered with success without a line of the guard in the log, the first is event 2"}},
+		"a read-write lock":                         {mode: "writers among readers"},
+		"writers and readers have different stores": {mode: "writers elsewhere", says: []string{" critical sections ran beside more of the same key than their lock allows"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "counter")
+			require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
+			s := echo(t, `{"n": {{n}}}`)
+			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/counter")
+			s.env = []string{"MODE=" + c.mode, "COUNTER=" + file}
+			s.environments, s.events, s.freeze, s.wait, s.timeout = 3, 8, c.freeze, 10*time.Second, 30*time.Second
+			if c.change != nil {
+				c.change(&s)
+			}
+			p := phaseOf(t, s)
+			assert.Equal(t, c.freeze, p.done(freeze))
+			assert.Equal(t, s.events, p.succeeded)
+			err := p.verdict()
+			if len(c.says) == 0 {
+				assert.NoError(t, err)
+			}
+			for _, says := range c.says {
+				assert.ErrorContains(t, err, says)
+			}
+			if strings.HasPrefix(c.mode, "writers") {
+				assert.Equal(t, "1, 64", p.allowed())
+				assert.Greater(t, p.most, 1, "readers are at work together")
+			}
+		})
+	}
 }
 
 // TestParked: each wait for the lock ends by a wake-up, and no function runs meanwhile.
@@ -257,6 +302,65 @@ func TestParked(t *testing.T) {
 	assert.Positive(t, p.parked)
 	assert.Equal(t, p.parked, p.woken)
 	assert.Equal(t, 1+p.parked, strings.Count(timeline("parked", []phase{p}), `<line class="parked"`), "with the legend")
+}
+
+// A function that keeps its lease is told at once, and not after the time of all retries.
+func TestParkedBehindALeaseThatNobodyReleases(t *testing.T) {
+	t.Parallel()
+	s := echo(t, `{"id": "{{run}}-{{n}}", "key": "account/{{run}}", "taskToken": "{{token}}", "keep": true}`)
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
+	s.environments, s.events = 3, 16
+	ctx := testContext(t)
+	d := driverOf(t, ctx, s)
+	began := time.Now()
+	_, err := d.phase(ctx, "with the lock", "parked", s.function)
+	require.ErrorContains(t, err, "all events that are left are parked, and nobody can wake them: request ")
+	require.ErrorContains(t, err, "its function has answered and not released it")
+	assert.Less(t, time.Since(began), heartbeat/2)
+}
+
+// Nobody can wake those who wait when all clients wait or have ended.
+func TestNobodyWakes(t *testing.T) {
+	c, err := takeCallbacks()
+	require.NoError(t, err)
+	defer c.close()
+	c.enter(3)
+	first, second := c.state([]byte(tokenMark)), c.state([]byte(tokenMark))
+	assert.False(t, c.park(first), "two clients are left")
+	assert.False(t, c.leave(), "one client is left")
+	assert.True(t, c.park(second))
+	first.end() // its heartbeat is over
+	assert.False(t, c.park(first), "its token is not awaited any more")
+	assert.True(t, c.leave(), "the second one still waits")
+	second.end()
+	assert.False(t, c.leave(), "nobody waits")
+	assert.False(t, (*callbacks)(nil).leave(), "there are no tokens")
+
+	var b bytes.Buffer
+	d, e := driver{tokens: c, out: &printer{out: &b}}, &environment{reports: &reports{}}
+	for _, outcome := range []string{"acquired", "released"} {
+		_, err := fmt.Fprintf(e.reports, `{"message":"lock","requestId":"r-1","key":"k","outcome":%q,"fence":7}`+"\n", outcome)
+		require.NoError(t, err)
+	}
+	require.NoError(t, d.nobodyWakes(environments{e}))
+	require.NoError(t, d.nobodyWakes(environments{e}))
+	assert.Equal(t, 1, strings.Count(b.String(), "Nobody has sent a token back"), b.String())
+}
+
+// With --verbose each answer and each line is whole, and what nobody can see is written as escapes.
+func TestVerbose(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	s := echo(t, `{"do": "http", "routeKey": "\u001b[2J`+strings.Repeat("x", 3000)+`the cause"}`)
+	s.events, s.verbose = 1, true
+	err := run(testContext(t), s, &printer{out: &b})
+	require.ErrorContains(t, err, "no report line")
+	assert.Regexp(t, `\nenv \d: event 1, request [-\w]+, answer after \d+ ms:  \{"body":"[^\n]*the cause","statusCode":202\}\n`, b.String())
+	assert.NotContains(t, b.String(), "\x1b")
+	b.Reset()
+	s.stdin = strings.NewReader(`{"do": "log"}`)
+	require.Error(t, run(testContext(t), s, &printer{out: &b}))
+	assert.Regexp(t, `\nenv \d: to stdout\nenv \d: to stderr\n`, b.String())
 }
 
 // driverOf sends the events of s to its store's functions.

@@ -30,7 +30,49 @@ type callbacks struct {
 	server *http.Server
 
 	mu      sync.Mutex
-	waiting map[string]chan struct{} // by token; closed when it comes back
+	waiting map[string]state // by token, until it comes back
+	parked  map[string]bool  // those of waiting that wait without a running function
+	active  int              // clients that do not wait for a token
+	told    sync.Once        // that nobody can wake those who wait
+}
+
+// enter begins to count the clients.
+func (c *callbacks) enter(clients int) {
+	if c != nil {
+		c.active = clients
+	}
+}
+
+// leave counts a client that has ended. It returns true if all others wait.
+func (c *callbacks) leave() (nobodyWakes bool) {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active--
+	return c.active == 0 && len(c.parked) > 0
+}
+
+// park begins a client's wait for the state's token. It returns true if all others wait, too, or have ended.
+func (c *callbacks) park(s state) (nobodyWakes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, waits := c.waiting[s.token]; !waits {
+		return false // the token came before the answer
+	}
+	c.parked[s.token] = true
+	c.active--
+	return c.active == 0
+}
+
+// forget says that nobody waits for a token any more. It is called with the lock held.
+func (c *callbacks) forget(token string) {
+	if c.parked[token] {
+		c.active++
+	}
+	delete(c.parked, token)
+	delete(c.waiting, token)
 }
 
 func takeCallbacks() (*callbacks, error) {
@@ -38,7 +80,7 @@ func takeCallbacks() (*callbacks, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &callbacks{url: "http://" + listener.Addr().String(), waiting: map[string]chan struct{}{}}
+	c := &callbacks{url: "http://" + listener.Addr().String(), waiting: map[string]state{}, parked: map[string]bool{}}
 	c.server = &http.Server{Handler: c, ReadHeaderTimeout: time.Second}
 	go func() { _ = c.server.Serve(listener) }() // until close
 	return c, nil
@@ -63,7 +105,7 @@ func (c *callbacks) state(event []byte) state {
 	s.event = bytes.ReplaceAll(event, []byte(tokenMark), []byte(s.token))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting[s.token] = s.woken
+	c.waiting[s.token] = s
 	return s
 }
 
@@ -74,11 +116,11 @@ func (s state) end() {
 	}
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	delete(s.of.waiting, s.token)
+	s.of.forget(s.token)
 }
 
-// park waits until the token comes back, or for a heartbeat.
-func (s state) park(ctx context.Context) (p parked, err error) {
+// wait waits until the token comes back, or for a heartbeat.
+func (s state) wait(ctx context.Context) (p parked, err error) {
 	defer s.end()
 	p.from = time.Now()
 	late := time.NewTimer(heartbeat)
@@ -102,18 +144,18 @@ func (c *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	failed := json.NewDecoder(r.Body).Decode(&in)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	woken := c.waiting[in.Token]
+	waiting, waits := c.waiting[in.Token]
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	switch {
 	case failed != nil || r.Header.Get("X-Amz-Target") != "AWSStepFunctions.SendTaskSuccess":
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"__type": "ValidationException"}`))
-	case woken == nil:
+	case !waits:
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = w.Write([]byte(`{"__type": "TaskTimedOut"}`))
 	default:
-		delete(c.waiting, in.Token)
-		close(woken)
+		c.forget(in.Token)
+		close(waiting.woken)
 		_, _ = w.Write([]byte("{}"))
 	}
 }

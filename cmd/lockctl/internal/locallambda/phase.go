@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -13,7 +14,7 @@ import (
 type phase struct {
 	title        string
 	environments int
-	maxHolders   int // of a key at once
+	fenced       bool // the data refuses late writes
 	began        time.Time
 	attempts     []attempt // by number of the event
 	faults       []fault
@@ -34,30 +35,39 @@ type counts struct {
 	failures                   map[string]int // by type
 	failure                    string         // the first one
 	unseen                     int            // events that succeeded without a section
+	unasked                    int            // of these, those without a line of the guard
+	event                      map[string]int // index of the attempt, by request id
 	keys                       int
 	most                       int             // sections of one key at once
 	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
-	lost, beside               int             // sections whose lease was lost; of these, those beside another
+	lost                       int             // sections whose lease was lost
+	late                       []section       // of these, those that returned no error after the next had begun
 	waits, holds               []time.Duration // sorted
 }
 
 // attempt is one event as its client saw it.
 type attempt struct {
 	sent, answered time.Time
-	requestIDs     []string // of all its tries
-	busy           int      // busy answers, after which it was tried again
-	sentAgain      int      // tries after a fault
-	parked         []parked // between its tries
-	failed         string   // the type of its failure; "" when it succeeded
-	detail         string   // of its failure
-	wrote          []string // what its environment wrote last before the failure
+	requestIDs     []string          // of all its tries
+	busy           int               // busy answers, after which it was tried again
+	sentAgain      int               // tries after a fault
+	parked         []parked          // between its tries
+	failed         string            // the type of its failure; "" when it succeeded
+	detail         string            // of its failure
+	unasked        bool              // it succeeded, and its last answer came without a line of the guard
+	lost           map[string]string // it succeeded; outcomes of runs without their lock, by key
+	wrote          []string          // what its environment wrote last before the failure
 }
 
 // failure says why it failed.
 func (a attempt) failure() string {
-	text := a.failed + ": " + a.detail
+	text := a.failed
+	if a.detail != "" {
+		text += ": " + a.detail
+	}
+	text = strings.ReplaceAll(text, "\n", "\n  ")
 	for _, line := range a.wrote {
-		text += "\n  log: " + cut(line)
+		text += "\n  log: " + line
 	}
 	return text
 }
@@ -82,10 +92,9 @@ const (
 // finish counts.
 func (p *phase) finish() {
 	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
-	most := markOverlaps(p.sections, p.faults, p.maxHolders)
+	most := markOverlaps(p.sections, p.faults)
 
-	p.counts = counts{most: most, failures: map[string]int{}, overlaps: map[string]int{}}
-	event := map[string]int{} // by request id
+	p.counts = counts{most: most, failures: map[string]int{}, overlaps: map[string]int{}, event: map[string]int{}}
 	for i, a := range p.attempts {
 		p.busy += a.busy
 		p.sentAgain += a.sentAgain
@@ -96,6 +105,9 @@ func (p *phase) finish() {
 			}
 		}
 		p.took = max(p.took, a.answered.Sub(p.began))
+		if a.unasked {
+			p.unasked++
+		}
 		if a.failed == "" {
 			p.succeeded++
 		} else {
@@ -103,7 +115,7 @@ func (p *phase) finish() {
 			p.failure = cmp.Or(p.failure, a.failure())
 		}
 		for _, id := range a.requestIDs {
-			event[id] = i
+			p.event[id] = i
 		}
 	}
 	keys, seen := map[string]bool{}, map[int]bool{}
@@ -116,13 +128,13 @@ func (p *phase) finish() {
 		if s.outcome == "lost" {
 			p.lost++
 		}
-		if s.beside {
-			p.beside++
+		if s.late() {
+			p.late = append(p.late, *s)
 		}
 		p.holds = append(p.holds, s.end.Sub(s.start))
 		// Without a lock nobody waits for it, and a later section of an event has
 		// not waited since the event was sent.
-		n, known := event[s.requestID]
+		n, known := p.event[s.requestID]
 		if known && s.fence > 0 && !seen[n] {
 			s.waiting, s.parked = p.attempts[n].sent, p.attempts[n].parked
 			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
@@ -147,6 +159,20 @@ func (p phase) overlapping() int {
 		n += of
 	}
 	return n
+}
+
+// several says that some sections allow others of the same key at the same time.
+func (p phase) several() bool {
+	return slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders > 1 })
+}
+
+// allowed are the numbers of sections that a key may have at once.
+func (p phase) allowed() string {
+	of := map[int]bool{}
+	for _, s := range p.sections {
+		of[s.maxHolders] = true
+	}
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(maps.Keys(of))), " ", ", "), "[]")
 }
 
 func (p phase) failed() int { return len(p.attempts) - p.succeeded }
@@ -210,6 +236,19 @@ func (p phase) withoutLock() string {
 	return ""
 }
 
+// lateness says how a late section missed that its lease was over.
+func (p phase) lateness(s section) string {
+	of := func(s section) string {
+		text := fmt.Sprintf("request %s (key %q, fence %d)", s.requestID, s.key, s.fence)
+		if n, known := p.event[s.requestID]; known {
+			text = fmt.Sprintf("event %d, ", n+1) + text
+		}
+		return text
+	}
+	return fmt.Sprintf("%s: it was frozen %s after its grant, and returned %s after it went on and %s after the grant of %s",
+		of(s), milliseconds(s.until.Sub(s.start)), milliseconds(max(0, s.end.Sub(s.thawed))), milliseconds(s.end.Sub(s.next.start)), of(*s.next))
+}
+
 // verdict is nil if the phase is as it should be under a lock.
 func (p phase) verdict() error {
 	var wrong []error
@@ -217,11 +256,22 @@ func (p phase) verdict() error {
 		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
 	}
 	if n := p.overlapping(); n > 0 {
-		text := "overlapped another of the same key; if the function uses WithMaxHolders(N), give --max-holders N"
-		if p.maxHolders > 1 {
-			text = fmt.Sprintf("ran while more than %d of the same key did", p.maxHolders)
+		text := "overlapped another of the same key"
+		if p.several() {
+			text = "ran beside more of the same key than their lock allows (max_holders in their log lines)"
 		}
 		wrong = append(wrong, fmt.Errorf("%s, %d critical sections %s", p.title, n, text))
+	}
+	if n := len(p.late); n > 0 && !p.fenced {
+		text := fmt.Sprintf("%s, %d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced", p.title, n)
+		for _, s := range p.late[:min(n, mostKeys)] {
+			text += "\n  " + p.lateness(s)
+		}
+		wrong = append(wrong, errors.New(text))
+	}
+	if i := slices.IndexFunc(p.attempts, func(a attempt) bool { return len(a.lost) > 0 }); i >= 0 {
+		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]
+		wrong = append(wrong, fmt.Errorf("%s, event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", p.title, i+1, key, p.attempts[i].lost[key]))
 	}
 	if p.afterErr != nil {
 		wrong = append(wrong, fmt.Errorf("%s, %w", p.title, p.afterErr))
@@ -229,8 +279,15 @@ func (p phase) verdict() error {
 	if len(p.faults) < p.planned {
 		wrong = append(wrong, fmt.Errorf("%s, only %d of %d faults found an event under way; send more events (-n)", p.title, len(p.faults), p.planned))
 	}
-	if !p.reported && p.succeeded > 0 {
+	switch {
+	case p.succeeded == 0:
+	case !p.reported:
 		wrong = append(wrong, errors.New(noReports))
+	case p.unasked > 0:
+		first := slices.IndexFunc(p.attempts, func(a attempt) bool { return a.unasked })
+		wrong = append(wrong, fmt.Errorf("%s, %d of %d events were answered with success without a line of the guard in the log, the first is event %d: it asked for no lock, or its line is not logged", p.title, p.unasked, len(p.attempts), first+1))
+	case len(p.sections) == 0:
+		wrong = append(wrong, fmt.Errorf("%s, no run got a lock, so nothing is known of overlaps", p.title))
 	}
 	return errors.Join(wrong...)
 }

@@ -5,11 +5,13 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 )
 
 // printer is where the command tells what it does. On a terminal the progress is
 // one line that is written again and again; elsewhere only finished steps are
-// written.
+// written. What a function, an event or a command says is Visible.
 type printer struct {
 	color bool
 
@@ -33,7 +35,7 @@ func (p *printer) printf(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.clear()
-	fmt.Fprintf(p.out, format, args...)
+	fmt.Fprint(p.out, exit.Visible(fmt.Sprintf(format, args...)))
 }
 
 // progress shows what is going on now.
@@ -43,14 +45,22 @@ func (p *printer) progress(format string, args ...any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	line := fmt.Sprintf(format, args...)
+	line := []rune(exit.Visible(fmt.Sprintf(format, args...)))
 	line = line[:min(len(line), 78)]
-	fmt.Fprintf(p.out, "\r%-*s", p.shown, line)
+	fmt.Fprintf(p.out, "\r%-*s", p.shown, string(line))
 	p.shown = len(line)
 }
 
 // done replaces the progress by a line that stays.
 func (p *printer) done(format string, args ...any) { p.printf(format+"\n", args...) }
+
+// colored prints a text that is Visible already, and has colors.
+func (p *printer) colored(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clear()
+	fmt.Fprintln(p.out, text)
+}
 
 func (p *printer) clear() {
 	if p.shown > 0 {

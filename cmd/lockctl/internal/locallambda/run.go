@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -40,9 +39,7 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	if target.note != "" {
-		out.printf("%s\n", target.note)
-	}
+	out.printf("%s", target.note)
 	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
 	binary, err := f.binary(ctx, filepath.Join(dir, "1"), out)
 	if err != nil {
@@ -69,7 +66,7 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	if err := writePicture(s.picture, timeline(f.name, phases)); err != nil {
 		return err
 	}
-	out.printf("%s\n", table(phases, out.color))
+	out.colored(table(phases, out.color))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
 	if len(phases) > 1 {
 		out.printf("%s", phases[0].withoutLock())
@@ -80,9 +77,6 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 // variables are those that the functions and the commands get.
 func (d *driver) variables() []string {
 	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=" + d.wait.String()}, d.target.env...)
-	if d.maxHolders > 1 {
-		all = append(all, "LOCK_MAX_HOLDERS="+strconv.Itoa(d.maxHolders))
-	}
 	if d.tokens != nil {
 		all = append(all, "AWS_ENDPOINT_URL_SFN="+d.tokens.url)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -19,6 +20,8 @@ type section struct {
 	outcome     string
 	fence       int64
 	seat        int
+	maxHolders  int  // how many sections of the key may run at once, as far as this one is concerned
+	workOK      bool // its lease was lost, and its work returned no error
 	start, end  time.Time
 
 	waiting  time.Time // since when the client of its event waited; zero when not known
@@ -26,28 +29,48 @@ type section struct {
 	until    time.Time // end; for a lease that was lost in a freeze, the begin of the freeze
 	thawed   time.Time // the end of such a freeze
 	overlaps bool      // more sections of the key than may ran at the same time
-	beside   bool      // it ran on after such a freeze, at the same time as another section with its key and seat
+	next     *section  // the first one with its key and seat that began after such a freeze had begun, and before end
 }
+
+// late says that the work returned no error though the lease was over and the next section had begun: it did
+// not see that its context was over.
+func (s section) late() bool { return s.workOK && s.next != nil }
 
 // workRan are the outcomes of a report whose work ran.
 var workRan = []string{"ok", "error", "panic", "lost"}
+
+// noLock are the outcomes of a report after which no event has been done: its work did not run, or was cut off.
+var noLock = []string{"lost", "deadline", "invalid", "corrupt", "unavailable", "unknown", "panic"}
 
 // reports reads the log lines of one environment. It is the io.Writer that a
 // lambdatest.Environment writes each whole line to.
 type reports struct {
 	environment int
+	line        func(text string) // gets each line of --verbose
 
 	mu       sync.Mutex
 	found    bool // one report line at least
 	sections []section
+	granted  map[string]bool // keys, by the lines of LOCK_LOG=start
+	acquired []lease         // of those that outlive their call
+	released []lease
 	log      said
 }
 
-// said is what the function logged about its failures since the last event was sent.
+// lease is one of guard.Guard.Acquire.
+type lease struct {
+	key       string
+	fence     int64
+	requestID string
+}
+
+// said is what the function logged since the last event was sent.
 type said struct {
-	busy  bool            // a lock was busy
-	cause string          // why a run of the guard failed otherwise, the first one
-	items map[string]item // of a batch, by message id or sequence number
+	runs  int               // of the guard
+	busy  string            // why a lock was busy, the first one; "" if none was
+	cause string            // why a run of the guard failed otherwise, the first one
+	lost  map[string]string // outcomes of runs that lost their lock or got no answer about it, by key; without those that were repeated with success
+	items map[string]item   // of a batch, by message id or sequence number
 }
 
 // item is why an item of a batch failed.
@@ -60,7 +83,7 @@ type item struct {
 func (r *reports) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log = said{}
+	r.log, r.granted = said{}, nil
 }
 
 func (r *reports) said() said {
@@ -70,7 +93,10 @@ func (r *reports) said() said {
 }
 
 func (r *reports) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(`"lock"`)) || bytes.Contains(line, []byte(` failed"`)) {
+	if r.line != nil {
+		r.line(fmt.Sprintf("env %d: %s", r.environment+1, bytes.TrimSuffix(line, []byte("\n"))))
+	}
+	if bytes.Contains(line, []byte(`"lock"`)) || bytes.Contains(line, []byte(`"lock granted"`)) || bytes.Contains(line, []byte(` failed"`)) {
 		r.read(line)
 	}
 	return len(line), nil
@@ -87,6 +113,8 @@ func (r *reports) read(line []byte) {
 		HoldMS     float64   `json:"hold_ms"`
 		Fence      int64     `json:"fence"`
 		Seat       int       `json:"seat"`
+		MaxHolders int       `json:"max_holders"` // missing if it is 1
+		WorkOK     bool      `json:"work_ok"`
 
 		Level          string `json:"level"`
 		Error          string `json:"error"`
@@ -106,7 +134,14 @@ func (r *reports) read(line []byte) {
 		// The adapters log a busy lock as Info, because nothing is wrong then.
 		r.log.items[cmp.Or(report.MessageID, report.SequenceNumber)] = item{report.Level == slog.LevelInfo.String(), report.Error}
 		return
+	case "lock granted":
+		if r.granted == nil {
+			r.granted = map[string]bool{}
+		}
+		r.granted[report.Key] = true
+		return
 	case "lock":
+		delete(r.granted, report.Key)
 	default:
 		return
 	}
@@ -114,12 +149,25 @@ func (r *reports) read(line []byte) {
 		return
 	}
 	r.found = true
+	r.log.runs++
+	this := lease{report.Key, report.Fence, report.RequestID}
 	switch report.Outcome {
-	case "busy":
-		r.log.busy = true
 	case "ok":
+		delete(r.log.lost, report.Key)
+	case "acquired":
+		r.acquired = append(r.acquired, this)
+	case "released":
+		r.released = append(r.released, this)
+	case "busy":
+		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:
 		r.log.cause = cmp.Or(r.log.cause, report.Error)
+		if slices.Contains(noLock, report.Outcome) {
+			if r.log.lost == nil {
+				r.log.lost = map[string]string{}
+			}
+			r.log.lost[report.Key] = report.Outcome
+		}
 	}
 	if report.AcquiredAt.IsZero() || !slices.Contains(workRan, report.Outcome) {
 		return
@@ -132,29 +180,28 @@ func (r *reports) read(line []byte) {
 		outcome:     report.Outcome,
 		fence:       report.Fence,
 		seat:        report.Seat,
+		maxHolders:  max(1, report.MaxHolders),
+		workOK:      report.WorkOK,
 		start:       report.AcquiredAt,
 		end:         end,
 	})
 }
 
-// lastKey is the key of the newest section.
-func (r *reports) lastKey() string {
+// holds says that a lock was granted since the last event was sent, and its run has not ended.
+func (r *reports) holds() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.sections) == 0 {
-		return ""
-	}
-	return r.sections[len(r.sections)-1].key
+	return len(r.granted) > 0
 }
 
-// markOverlaps marks the sections, sorted by start, that ran while more than limit of the same
-// key did. It returns the most of one key at once.
+// markOverlaps marks the sections, sorted by start, that ran while more of the same key did than
+// one of them allows. It returns the most of one key at once.
 //
 // The lease of a frozen process ends without the process. No lock can prevent what
 // the process still does between its wake-up and the moment at which the guard
 // says that the lease is lost: the fence has to refuse that. So the section of a
-// lost lease ends with the freeze, and beside says what came of it later.
-func markOverlaps(sections []section, faults []fault, limit int) (most int) {
+// lost lease ends with the freeze, and next says what came of it later.
+func markOverlaps(sections []section, faults []fault) (most int) {
 	for i := range sections {
 		s := &sections[i]
 		s.until, s.thawed, s.overlaps = s.end, time.Time{}, false
@@ -171,6 +218,10 @@ func markOverlaps(sections []section, faults []fault, limit int) (most int) {
 		s := &sections[i]
 		now := slices.DeleteFunc(running[s.key], func(j int) bool { return !s.start.Before(sections[j].until) })
 		now = append(now, i)
+		limit := s.maxHolders
+		for _, j := range now {
+			limit = min(limit, sections[j].maxHolders)
+		}
 		for _, j := range now {
 			sections[j].overlaps = sections[j].overlaps || len(now) > limit
 		}
@@ -178,9 +229,14 @@ func markOverlaps(sections []section, faults []fault, limit int) (most int) {
 	}
 	for i := range sections {
 		s := &sections[i]
-		s.beside = !s.thawed.IsZero() && slices.ContainsFunc(sections, func(other section) bool {
-			return other.key == s.key && other.seat == s.seat && other.start.After(s.until) && other.start.Before(s.end) && s.thawed.Before(other.until)
+		s.next = nil
+		next := slices.IndexFunc(sections, func(other section) bool {
+			same := other.seat == s.seat || min(other.maxHolders, s.maxHolders) == 1
+			return other.key == s.key && same && other.start.After(s.until) && other.start.Before(s.end)
 		})
+		if next >= 0 && !s.thawed.IsZero() {
+			s.next = &sections[next]
+		}
 	}
 	return most
 }

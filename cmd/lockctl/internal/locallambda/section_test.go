@@ -3,6 +3,7 @@ package locallambda
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,12 +18,13 @@ var zero = time.Date(2026, 11, 21, 4, 31, 7, 0, time.UTC)
 func at(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
 
 func made(key string, start, end int) section {
-	return section{key: key, outcome: "ok", start: at(start), end: at(end)}
+	return section{key: key, outcome: "ok", maxHolders: 1, start: at(start), end: at(end)}
 }
 
 func TestMarkOverlaps(t *testing.T) {
 	for name, c := range map[string]struct {
-		holders int      // who may be at work at once
+		holders int      // who may be at work at once, as far as each is concerned
+		writers []int    // of spans: those that have to be alone
 		spans   [][2]int // milliseconds, sorted by start
 		most    int      // at once
 		marked  []bool
@@ -40,14 +42,21 @@ func TestMarkOverlaps(t *testing.T) {
 		"two of two":             {holders: 2, spans: [][2]int{{0, 10}, {5, 15}, {10, 20}}, most: 2, marked: []bool{false, false, false}},
 		"three":                  {holders: 2, spans: [][2]int{{0, 10}, {5, 15}, {9, 20}, {15, 30}}, most: 3, marked: []bool{true, true, true, false}},
 		"the first is no more":   {holders: 2, spans: [][2]int{{0, 10}, {0, 40}, {20, 30}, {25, 35}}, most: 3, marked: []bool{false, true, true, true}},
+		"readers, a writer":      {holders: 64, writers: []int{2}, spans: [][2]int{{0, 20}, {5, 10}, {20, 30}, {30, 40}}, most: 2, marked: []bool{false, false, false, false}},
+		"a writer beside two":    {holders: 64, writers: []int{2}, spans: [][2]int{{0, 20}, {5, 20}, {19, 30}, {40, 50}}, most: 3, marked: []bool{true, true, true, false}},
+		"a reader beside one":    {holders: 64, writers: []int{0}, spans: [][2]int{{0, 20}, {19, 30}, {25, 40}}, most: 2, marked: []bool{true, true, false}},
 		"three, one in another":  {holders: 2, spans: [][2]int{{0, 50}, {10, 20}, {12, 15}, {30, 40}}, most: 3, marked: []bool{true, true, true, false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all []section
 			for i, s := range c.spans {
-				all = append(all, made("a", s[0], s[1]), made(fmt.Sprint("another key ", i), s[0], s[1]))
+				one := made("a", s[0], s[1])
+				if !slices.Contains(c.writers, i) {
+					one.maxHolders = c.holders
+				}
+				all = append(all, one, made(fmt.Sprint("another key ", i), s[0], s[1]))
 			}
-			assert.Equal(t, c.most, markOverlaps(all, nil, c.holders))
+			assert.Equal(t, c.most, markOverlaps(all, nil))
 			for i, s := range all {
 				assert.Equal(t, i%2 == 0 && c.marked[i/2], s.overlaps, "section %d: only one of the same key counts", i)
 			}
@@ -55,16 +64,26 @@ func TestMarkOverlaps(t *testing.T) {
 	}
 }
 
+// The next one after a freeze is who got the seat, or who has to be alone.
 func TestMarkOverlapsOfSeats(t *testing.T) {
-	first, same, other := made("a", 0, 100), made("a", 50, 95), made("a", 50, 95)
-	first.outcome, other.seat = "lost", 1
 	thawed := []fault{{kind: freeze, from: at(10), to: at(90)}}
-	all := []section{first, other}
-	markOverlaps(all, thawed, 2)
-	assert.False(t, all[0].beside, "the other has a seat of its own")
-	all = []section{first, same}
-	markOverlaps(all, thawed, 2)
-	assert.True(t, all[0].beside)
+	for name, c := range map[string]struct {
+		seat, maxHolders int // of the other
+		next             bool
+	}{
+		"the other has a seat of its own": {1, 2, false},
+		"it has the same seat":            {0, 2, true},
+		"it has to be alone":              {1, 1, true},
+	} {
+		first, other := made("a", 0, 100), made("a", 50, 60)
+		first.outcome, first.maxHolders, first.workOK = "lost", 2, true
+		other.seat, other.maxHolders = c.seat, c.maxHolders
+		all := []section{first, other}
+		markOverlaps(all, thawed)
+		assert.Equal(t, c.next, all[0].late(), name)
+		all[0].workOK = false
+		assert.False(t, all[0].late(), "its work returned an error")
+	}
 }
 
 // Only the loss of a lease in a freeze is excused, and only what comes after the
@@ -74,17 +93,17 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 		return fault{kind: freeze, environment: environment, from: at(from), to: at(to)}
 	}
 	for name, c := range map[string]struct {
-		outcome          string
-		faults           []fault
-		next             [2]int // a section of the same key, elsewhere
-		overlaps, beside bool
+		outcome        string
+		faults         []fault
+		next           [2]int // a section of the same key, elsewhere
+		overlaps, late bool
 	}{
-		"the next holder has ended before the wake-up":       {"lost", []fault{frozen(0, 10, 90)}, [2]int{50, 60}, false, false},
+		"the next holder has ended before the wake-up":       {"lost", []fault{frozen(0, 10, 90)}, [2]int{50, 60}, false, true},
 		"the next holder works at the wake-up":               {"lost", []fault{frozen(0, 10, 90)}, [2]int{50, 95}, false, true},
 		"the next holder comes after the wake-up":            {"lost", []fault{frozen(0, 10, 90)}, [2]int{92, 99}, false, true},
 		"the next holder comes after the end":                {"lost", []fault{frozen(0, 10, 90)}, [2]int{100, 110}, false, false},
 		"the next holder came before the freeze":             {"lost", []fault{frozen(0, 10, 90)}, [2]int{5, 20}, true, false},
-		"frozen between the grant and its report":            {"lost", []fault{frozen(0, -1, 90)}, [2]int{50, 60}, false, false},
+		"frozen between the grant and its report":            {"lost", []fault{frozen(0, -1, 90)}, [2]int{50, 60}, false, true},
 		"the freeze was another environment's":               {"lost", []fault{frozen(1, 10, 90)}, [2]int{50, 60}, true, false},
 		"the freeze was over":                                {"lost", []fault{frozen(0, -20, -10)}, [2]int{50, 60}, true, false},
 		"killed, not frozen":                                 {"lost", []fault{{kind: kill, from: at(10), to: at(90)}}, [2]int{50, 60}, true, false},
@@ -94,11 +113,11 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, next := made("a", 0, 100), made("a", c.next[0], c.next[1])
-			first.outcome, next.environment = c.outcome, 1
+			first.outcome, first.workOK, next.environment = c.outcome, c.outcome == "lost", 1
 			all := []section{first, next}
-			markOverlaps(all, c.faults, 1)
+			markOverlaps(all, c.faults)
 			assert.Equal(t, []bool{c.overlaps, c.overlaps}, []bool{all[0].overlaps, all[1].overlaps})
-			assert.Equal(t, []bool{c.beside, false}, []bool{all[0].beside, all[1].beside})
+			assert.Equal(t, []bool{c.late, false}, []bool{all[0].late(), all[1].late()})
 		})
 	}
 }
@@ -119,23 +138,29 @@ func TestReports(t *testing.T) {
 		write(line)
 	}
 	assert.False(t, r.found)
-	assert.Empty(t, r.lastKey())
 	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"calls":3}`)
 	assert.True(t, r.found)
 	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	require.Empty(t, r.sections, "a busy run has no critical section, and neither has a lease that outlives its run")
 	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"calls":2,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
-	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"acquired_at":"2026-11-21T04:31:08Z"}`)
+	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"work_ok":true,"acquired_at":"2026-11-21T04:31:08Z"}`)
 	require.Len(t, r.sections, 2)
 	end := at(70).Add(250 * time.Microsecond)
-	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, start: at(50), end: end}, r.sections[0])
+	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: end}, r.sections[0])
 	assert.Equal(t, "lost", r.sections[1].outcome)
-	assert.Equal(t, "account/8", r.lastKey())
+	assert.True(t, r.sections[1].workOK)
+	assert.Equal(t, map[string]string{"account/8": "lost"}, r.said().lost)
+	assert.False(t, r.holds())
+	write(`{"level":"INFO","message":"lock granted","requestId":"r-5","key":"account/8","fence":9}`)
+	assert.True(t, r.holds())
+	write(`{"level":"INFO","message":"lock","requestId":"r-5","key":"account/8","outcome":"ok","hold_ms":1,"fence":9,"acquired_at":"2026-11-21T04:31:09Z"}`)
+	assert.False(t, r.holds())
+	assert.Empty(t, r.said().lost, "it was repeated with success")
 }
 
 // madeUp is a phase of events that each had a busy answer first.
 func madeUp(title string, spans ...[2]int) phase {
-	p := phase{title: title, environments: 2, maxHolders: 1, began: zero, reported: true}
+	p := phase{title: title, environments: 2, began: zero, reported: true}
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
 		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})
@@ -148,6 +173,14 @@ func madeUp(title string, spans ...[2]int) phase {
 	}
 	p.finish()
 	return p
+}
+
+// allow sets how many sections of a key may run at once.
+func (p *phase) allow(n int) {
+	for i := range p.sections {
+		p.sections[i].maxHolders = n
+	}
+	p.finish()
 }
 
 func TestPhaseCounts(t *testing.T) {
@@ -184,15 +217,32 @@ func TestVerdict(t *testing.T) {
 	good := madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60})
 	require.NoError(t, good.verdict())
 
-	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key; if the function uses WithMaxHolders(N), give --max-holders N")
+	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key")
 
 	several := madeUp("with the lock", [2]int{20, 40}, [2]int{25, 60}, [2]int{30, 50})
-	several.maxHolders = 3
-	several.finish()
+	several.allow(3)
 	require.NoError(t, several.verdict())
-	several.maxHolders = 2
-	several.finish()
-	require.EqualError(t, several.verdict(), "with the lock, 3 critical sections ran while more than 2 of the same key did")
+	several.allow(2)
+	require.EqualError(t, several.verdict(), "with the lock, 3 critical sections ran beside more of the same key than their lock allows (max_holders in their log lines)")
+
+	late := madeUp("with the lock", [2]int{20, 2520}, [2]int{2030, 2040})
+	late.sections[0].outcome, late.sections[0].workOK = "lost", true
+	late.faults = []fault{{kind: freeze, from: at(25), to: at(2500)}}
+	late.finish()
+	require.ErrorContains(t, late.verdict(), `, 1 late: a run returned success though its lease was over and the next run of its key had begun`)
+	require.ErrorContains(t, late.verdict(), `
+  event 1, request r-0 (key "account/7", fence 1): it was frozen 5 ms after its grant, and returned 20 ms after it went on and 490 ms after the grant of event 2, request r-1 (key "account/7", fence 2)`)
+	late.fenced = true
+	require.NoError(t, late.verdict(), "the data refuses what comes too late")
+
+	swallowed := madeUp("with the lock", [2]int{20, 40})
+	swallowed.attempts[0].lost = map[string]string{"account/7": "unavailable"}
+	require.EqualError(t, swallowed.verdict(), `with the lock, event 1 was answered with success, but the last run for the key "account/7" has the outcome unavailable in its log line: the answer has to be an error`)
+
+	unlocked := madeUp("with the lock", [2]int{20, 40})
+	unlocked.sections = nil
+	unlocked.finish()
+	require.EqualError(t, unlocked.verdict(), "with the lock, no run got a lock, so nothing is known of overlaps")
 
 	failed := good
 	failed.attempts = append(failed.attempts, attempt{failed: "HTTP 500", detail: "no"}, attempt{failed: "LockLost", detail: "gone"})

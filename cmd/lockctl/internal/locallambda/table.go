@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 )
 
 const (
@@ -37,17 +39,16 @@ func table(phases []phase, color bool) string {
 		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
 	}
 	t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
-	overlapping := "overlapping sections"
-	if n := phases[0].maxHolders; n > 1 {
-		overlapping = fmt.Sprintf("sections beyond %d at once", n)
+	if t.any(phase.several) {
+		t.row("  allowed at once", func(p phase) string { return p.ifReported(p.allowed()) })
 	}
-	t.count(overlapping, func(p phase) (int, bool) { return p.overlapping(), p.reported })
+	t.count("overlapping sections", func(p phase) (int, bool) { return p.overlapping(), p.reported })
 	for _, key := range worst(phases, mostKeys) {
 		t.count("  "+key, func(p phase) (int, bool) { return p.overlaps[key], p.reported })
 	}
 	if t.any(func(p phase) bool { return p.lost > 0 }) {
 		t.row("leases lost", func(p phase) string { return p.ifReported(fmt.Sprint(p.lost)) })
-		t.row("  worked on beside another", func(p phase) string { return p.ifReported(fmt.Sprint(p.beside)) })
+		t.row("  returned success late", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.late))) })
 	}
 	for _, name := range t.afterNames() {
 		t.colored(name, func(p phase) (string, string) {
@@ -117,17 +118,26 @@ func (t *printedTable) colored(name string, value func(phase) (text, color strin
 	t.b.WriteByte('\n')
 }
 
-// pad makes a text exactly that wide.
+// pad makes a text exactly that wide, and Visible.
 func pad(text string, width int, right bool) string {
-	runes := []rune(text)
+	runes := []rune(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)))
 	if len(runes) > width {
 		return string(runes[:width-1]) + "…"
 	}
+	text = string(runes)
 	space := strings.Repeat(" ", width-len(runes))
 	if right {
 		return space + text
 	}
 	return text + space
+}
+
+// cut keeps a text short.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
+	}
+	return text
 }
 
 // failures are the types of failures in any phase.

@@ -58,18 +58,44 @@ func TestTable(t *testing.T) {
 func TestTableOfSeveral(t *testing.T) {
 	phases := twoPhases()
 	for i := range phases {
-		phases[i].maxHolders = 2
-		phases[i].finish()
+		phases[i].allow(2)
 	}
 	assert.Contains(t, table(phases, false), `
   most at once, of one key                     3                   1
-  sections beyond 2 at once                    3                   0
+    allowed at once                            2                   2
+  overlapping sections                         3                   0
 `)
 	svg := timeline("withdraw", phases)
 	all := texts(t, svg)
-	for _, want := range []string{"one of 2 at most", "one of more than 2 of the same key", "3 of 4 critical sections beyond 2 at once", "0 of 4 critical sections beyond 2 at once"} {
+	for _, want := range []string{"no more of the same key than its lock allows", "beside more", "3 of 4 critical sections beside more than their lock allows", "0 of 4 critical sections beside more than their lock allows"} {
 		assert.Contains(t, all, want)
 	}
+}
+
+// What nobody can see is written as escapes, and a line break makes no row of its own.
+func TestHiddenCharacters(t *testing.T) {
+	const hostile = "\x1b]0;owned\x07\u202ek\nall is well"
+	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 70})
+	for i := range p.sections {
+		p.sections[i].requestID, p.attempts[i].requestIDs = hostile, []string{hostile}
+	}
+	p.sections[0].key, p.sections[1].key = hostile, hostile
+	p.attempts[0].failed, p.attempts[0].detail, p.attempts[0].wrote = hostile, hostile, []string{hostile[:10]}
+	p.rows = []row{{hostile, hostile}}
+	p.finish()
+	var b bytes.Buffer
+	out := &printer{out: &b, terminal: true}
+	out.printf("%v\n", p.verdict())
+	out.progress("%s", hostile[:10])
+	out.clear()
+	out.colored(table([]phase{p}, false))
+	svg := timeline(hostile, []phase{p})
+	for _, r := range b.String() + svg {
+		assert.True(t, r >= ' ' && r != '\u202e' || r == '\n' || r == '\r', "%q", r)
+	}
+	assert.Contains(t, b.String(), `failed for good, the first with \u001b]0;owned\u0007\u202ek`)
+	assert.NotContains(t, b.String(), "\nall is well")
+	assert.Contains(t, svg, `\u001b]0;owned\u0007\u202ek`)
 }
 
 // TestTableOfTroubles has the rows that a good run has not.
@@ -100,7 +126,7 @@ func TestTableOfTroubles(t *testing.T) {
     a key that is too long …                   2
     account/7                                  2
   leases lost                                  1
-    worked on beside another                   0
+    returned success late                      0
   wait p50                                 10 ms
 `
 	assert.True(t, strings.HasPrefix(table([]phase{p}, false), want), table([]phase{p}, false))
@@ -152,8 +178,8 @@ func TestPrinter(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	assert.Equal(t, "short", cut("short"))
-	assert.Equal(t, 200, len([]rune(cut(strings.Repeat("ü", 300)))))
+	assert.Equal(t, "short", cut("short", 200))
+	assert.Equal(t, 200, len([]rune(cut(strings.Repeat("ü", 300), 200))))
 }
 
 func TestSeconds(t *testing.T) {
@@ -208,8 +234,7 @@ func TestTimeline(t *testing.T) {
 // A picture has a bar for each section, and no more of them at once than the sections were.
 func TestTimelineOfSeveral(t *testing.T) {
 	p := madeUp("with the lock", [2]int{0, 40}, [2]int{10, 50}, [2]int{20, 60}, [2]int{40, 80}, [2]int{50, 90})
-	p.maxHolders = 3
-	p.finish()
+	p.allow(3)
 	bars := regexp.MustCompile(`<rect class="good" x="([\d.]+)" y="\d+" width="([\d.]+)" height="16"`).FindAllStringSubmatch(timeline("slow", []phase{p}), -1)
 	require.Len(t, bars, 5)
 	number := func(text string) float64 {

@@ -7,23 +7,24 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 // target is where the locks are.
 type target struct {
-	name  string           // for people
-	note  string           // what was done to reach it, for people; "" is nothing
-	url   string           // for the functions
-	env   []string         // what the functions need besides, to reach it
-	redis string           // URL of the embedded Redis, if it runs
-	store *lockstore.Store // nil if lockctl does not have it, and only the function does
+	name  string   // for people
+	note  string   // what was done to reach it, for people, in lines
+	url   string   // for the functions
+	env   []string // what the functions need besides, to reach it
+	redis string   // URL of the embedded Redis, if it runs
 	close func()
 }
 
@@ -72,10 +73,7 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 		stopRedis, redisURL = embedded.Close, "redis://"+embedded.Addr()
 	}
 	t, err = reach(ctx, cmp.Or(lockURL, redisURL), getenv)
-	t.close = func() {
-		_ = t.store.Close() // the events have been answered: nothing depends on it
-		stopRedis()
-	}
+	t.close = stopRedis
 	if err != nil {
 		t.close()
 	}
@@ -101,15 +99,50 @@ func reach(ctx context.Context, lockURL string, getenv func(string) string) (tar
 	if err != nil {
 		return target{}, err
 	}
+	defer store.Close()
 	if stores.IsLocalDynamoDB(u) {
 		made, err := stores.MakeLocalTable(ctx, u)
 		if err != nil {
 			return target{}, &exit.Error{Status: exit.Unavailable, Err: err}
 		}
 		if made {
-			note = fmt.Sprintf("The table %s was not there, and was made.", u.Host)
+			note = fmt.Sprintf("The table %s was not there, and was made.\n", u.Host)
 		}
 	}
-	t := target{name: u.Scheme + "://" + u.Host, note: note, url: lockURL, env: passedOn(getenv), store: store}
-	return t, stores.Try(ctx, store)
+	t := target{name: u.Scheme + "://" + u.Host, note: note, url: lockURL, env: passedOn(getenv)}
+	err = stores.Try(ctx, store)
+	if err == nil && stores.IsLocalDynamoDB(u) {
+		t.note += warm(ctx, store)
+	}
+	return t, err
+}
+
+const (
+	warmCalls = 10 // at least
+	warmTime  = 50 * time.Millisecond
+	coldTime  = 30 * time.Second
+)
+
+// warm takes and releases a lock until the store answers fast, or for coldTime, and says how long that
+// took. A DynamoDB Local that has just started is so slow that guards give up.
+func warm(ctx context.Context, store *lockstore.Store) (note string) {
+	began := time.Now()
+	for calls := 1; ; calls++ {
+		sent := time.Now()
+		lease, err := store.Acquire(ctx, lockstore.Request{Key: "lockctl", Owner: lockstore.NewOwner(), TTL: lockstore.MinTTL})
+		if err == nil {
+			err = store.Release(ctx, lease)
+		}
+		took := time.Since(sent)
+		switch cold := time.Since(began); {
+		case calls >= warmCalls && took < warmTime && cold > time.Second:
+			return fmt.Sprintf("The store was cold: after %s it answers fast.\n", seconds(cold))
+		case calls >= warmCalls && took < warmTime || ctx.Err() != nil:
+			return ""
+		case cold > coldTime:
+			return fmt.Sprintf("The store is slow: to take a lock and release it takes %s. So events may fail by LockStoreUnavailable.\n", milliseconds(took))
+		case err != nil: // the events will show what is wrong; or another lockctl has the lock
+			_ = pause.For(ctx, retryPause)
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 )
 
 // Sizes of the picture, in its own units.
@@ -80,8 +82,8 @@ func (p *picture) text(x, y int, class, s string) {
 func (p *picture) legend(x, y int, phases []phase) {
 	has := func(is func(phase) bool) bool { return slices.ContainsFunc(phases, is) }
 	good, bad := "alone", "overlaps another of the same key"
-	if n := phases[0].maxHolders; n > 1 {
-		good, bad = fmt.Sprintf("one of %d at most", n), fmt.Sprintf("one of more than %d of the same key", n)
+	if has(phase.several) {
+		good, bad = "no more of the same key than its lock allows", "beside more"
 	}
 	for _, l := range []struct {
 		class, text string
@@ -126,8 +128,8 @@ func (p *picture) panelHeight(of phase) int {
 // summary is what became of a phase.
 func (p phase) summary() string {
 	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping(), len(p.sections))
-	if p.maxHolders > 1 {
-		text = fmt.Sprintf("%d of %d critical sections beyond %d at once", p.overlapping(), len(p.sections), p.maxHolders)
+	if p.several() {
+		text = fmt.Sprintf("%d of %d critical sections beside more than their lock allows", p.overlapping(), len(p.sections))
 	}
 	if !p.reported {
 		text = "nothing is known of critical sections"
@@ -135,12 +137,15 @@ func (p phase) summary() string {
 	if n := p.failed(); n > 0 {
 		text += fmt.Sprintf(", %d events failed", n)
 	}
+	if n := len(p.late); n > 0 && !p.fenced {
+		text += fmt.Sprintf(", %d returned success late", n)
+	}
 	return text
 }
 
 func (p *picture) panel(top int, span time.Duration, of phase) {
 	class := "verdict-good"
-	if of.overlapping() > 0 || of.failed() > 0 {
+	if of.overlapping() > 0 || of.failed() > 0 || len(of.late) > 0 && !of.fenced {
 		class = "verdict-bad"
 	}
 	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
@@ -155,7 +160,7 @@ func (p *picture) panel(top int, span time.Duration, of phase) {
 		if of.afterErr != nil {
 			class = "verdict-bad"
 		}
-		p.text(leftMargin, top+50, class, cut(strings.Join(texts, ", ")))
+		p.text(leftMargin, top+50, class, cut(strings.Join(texts, ", "), 200))
 		lanes += rowsHeight
 	}
 
@@ -244,8 +249,8 @@ func (s section) describe(began time.Time) string {
 	if s.overlaps {
 		text += ", overlaps another"
 	}
-	if s.beside {
-		text += ", worked on beside another"
+	if s.late() {
+		text += fmt.Sprintf(", returned success %s after the next had begun", milliseconds(s.end.Sub(s.next.start)))
 	}
 	return text + ", request " + s.requestID
 }
@@ -285,6 +290,6 @@ func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a Builder never fails
+	_ = xml.EscapeText(&b, []byte(exit.Visible(s))) // a Builder never fails
 	return b.String()
 }

@@ -31,6 +31,7 @@ type event struct {
 	ID        string `json:"id"` // of all calls of one execution
 	Key       string `json:"key"`
 	TaskToken string `json:"taskToken"`
+	Keep      bool   `json:"keep"` // do not release
 }
 
 func (e event) handle(ctx context.Context, g *guard.Guard, report func(context.Context, guard.Report)) (string, error) {
@@ -43,6 +44,9 @@ func (e event) handle(ctx context.Context, g *guard.Guard, report func(context.C
 	}
 	if err != nil {
 		return "", err
+	}
+	if e.Keep {
+		return "kept", nil
 	}
 	began := time.Now()
 	select { // the work

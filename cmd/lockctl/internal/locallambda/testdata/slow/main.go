@@ -28,6 +28,6 @@ func main() {
 		if answer.StatusCode != http.StatusOK {
 			return "", fmt.Errorf("the provider answers %s", answer.Status)
 		}
-		return "done", nil
+		return "done", context.Cause(ctx) // an answer that was read after the end of the lease may be too late
 	}))
 }
