@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -16,6 +17,9 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // TestWrongUsage: what is wrong with the arguments is said before anything is
@@ -127,6 +131,35 @@ func TestTableThatIsNotThere(t *testing.T) {
 		made.close()
 		made.note = regexp.MustCompile(`The store (was cold|is slow): .*\n`).ReplaceAllString(made.note, "")
 		assert.Equal(t, note, made.note)
+	}
+}
+
+// A store that has just started is asked until it answers fast.
+func TestWarm(t *testing.T) {
+	for name, c := range map[string]struct {
+		slow int // requests
+		want string
+	}{
+		"a warm one": {0, ""},
+		"a cold one": {30, "The store was cold: after 6.0 s it answers fast.\n"},
+		"a slow one": {1_000_000, "The store is slow: to take a lock and release it takes 400 ms. So events may fail by LockStoreUnavailable.\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				requests := 0
+				store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
+					if requests++; requests <= c.slow {
+						return storetest.Fault{After: 200 * time.Millisecond}
+					}
+					return storetest.Fault{}
+				})
+				assert.Equal(t, c.want, warm(t.Context(), store.Store))
+				assert.GreaterOrEqual(t, requests, 2*warmCalls)
+				status, err := store.Inspect(t.Context(), "lockctl")
+				require.NoError(t, err)
+				assert.Equal(t, lockstore.Free, status.State)
+			})
+		})
 	}
 }
 

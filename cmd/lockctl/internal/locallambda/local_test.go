@@ -304,6 +304,18 @@ func TestParked(t *testing.T) {
 	assert.Equal(t, 1+p.parked, strings.Count(timeline("parked", []phase{p}), `<line class="parked"`), "with the legend")
 }
 
+// Runs that cannot meet show nothing about the lock.
+func TestKeysOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for key, says := range map[string]bool{"account/{{n}}": true, "account/7": false} {
+		var b bytes.Buffer
+		s := echo(t, `{"id": "{{run}}-{{n}}", "key": "`+key+`", "taskToken": "{{token}}"}`)
+		s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
+		require.NoError(t, run(testContext(t), s, &printer{out: &b}))
+		assert.Equal(t, says, strings.Contains(b.String(), "Each critical section had a key of its own"), b.String())
+	}
+}
+
 // A function that keeps its lease is told at once, and not after the time of all retries.
 func TestParkedBehindALeaseThatNobodyReleases(t *testing.T) {
 	t.Parallel()

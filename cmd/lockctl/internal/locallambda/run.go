@@ -68,6 +68,9 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	out.colored(table(phases, out.color))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
+	if n := len(p.sections); n > 1 && p.keys == n {
+		out.printf("Each critical section had a key of its own, so no two runs could meet: look at the event and at the key.\n")
+	}
 	if len(phases) > 1 {
 		out.printf("%s", phases[0].withoutLock())
 	}
