@@ -73,7 +73,8 @@ the cause is read from the lines that guard/sqsbatch, guard/stream and the guard
 Critical sections are read from the report lines of the guard, so the function has to log
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
 be known: examples/own-function/without shows how. How many sections of a key may run at once, each
-line says itself (max_holders).
+line says itself (max_holders). A run with two locks has two sections: with Once inside Wrap a batch
+has two for each message.
 
 A run that --freeze stops loses its lease. If its work returns no error though the next run of
 the key has begun, its last write may have come too late: the check fails, unless --fenced says

@@ -359,6 +359,15 @@ func TestNobodyWakes(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(b.String(), "Nobody has sent a token back"), b.String())
 }
 
+// Of a failure so much is printed that its cause is there, and it says what prints the rest.
+func TestCauseIsPrinted(t *testing.T) {
+	a := attempt{failed: "E", detail: cut(strings.Repeat("x", 1900)+"the cause", mostText)}
+	assert.Equal(t, "E: "+a.detail, a.failure())
+	assert.Contains(t, a.failure(), "the cause")
+	a.wrote = []string{cut(strings.Repeat("x", 5000), mostText)}
+	assert.Regexp(t, `x…\n  \(--verbose prints all of it\)$`, a.failure())
+}
+
 // With --verbose each answer and each line is whole, and what nobody can see is written as escapes.
 func TestVerbose(t *testing.T) {
 	t.Parallel()

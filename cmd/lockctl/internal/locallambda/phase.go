@@ -69,6 +69,9 @@ func (a attempt) failure() string {
 	for _, line := range a.wrote {
 		text += "\n  log: " + line
 	}
+	if strings.Contains(text, cutMark) {
+		text += "\n  (--verbose prints all of it)"
+	}
 	return text
 }
 

@@ -32,8 +32,8 @@ type section struct {
 	next     *section  // the first one with its key and seat that began after such a freeze had begun, and before end
 }
 
-// late says that the work returned no error though the lease was over and the next section had begun: it did
-// not see that its context was over.
+// late says that the work returned no error though the lease was over and the next section had begun. What it wrote
+// last may have come before the freeze or after it.
 func (s section) late() bool { return s.workOK && s.next != nil }
 
 // workRan are the outcomes of a report whose work ran.
@@ -162,6 +162,9 @@ func (r *reports) read(line []byte) {
 		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:
 		r.log.cause = cmp.Or(r.log.cause, report.Error)
+		if report.Outcome == "lost" {
+			r.released = append(r.released, this)
+		}
 		if slices.Contains(noLock, report.Outcome) {
 			if r.log.lost == nil {
 				r.log.lost = map[string]string{}

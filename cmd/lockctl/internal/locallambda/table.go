@@ -122,7 +122,7 @@ func (t *printedTable) colored(name string, value func(phase) (text, color strin
 func pad(text string, width int, right bool) string {
 	runes := []rune(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)))
 	if len(runes) > width {
-		return string(runes[:width-1]) + "…"
+		return string(runes[:width-1]) + cutMark
 	}
 	text = string(runes)
 	space := strings.Repeat(" ", width-len(runes))
@@ -132,10 +132,12 @@ func pad(text string, width int, right bool) string {
 	return text + space
 }
 
+const cutMark = "…"
+
 // cut keeps a text short.
 func cut(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
+		return string(runes[:most-1]) + cutMark
 	}
 	return text
 }
