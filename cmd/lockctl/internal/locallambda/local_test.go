@@ -261,7 +261,6 @@ func TestPrograms(t *testing.T) {
 		"writers and readers have different stores": {mode: "writers elsewhere", says: []string{" critical sections ran beside more of the same key than their lock allows"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			file := filepath.Join(t.TempDir(), "counter")
 			require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
 			s := echo(t, `{"n": {{n}}}`)

@@ -72,15 +72,14 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 		}
 		stopRedis, redisURL = embedded.Close, "redis://"+embedded.Addr()
 	}
-	t, err = reach(ctx, cmp.Or(lockURL, redisURL), getenv)
-	t.close = stopRedis
+	if lockURL == "" {
+		return target{name: "an embedded Redis at\n" + redisURL, url: redisURL, redis: redisURL, close: stopRedis}, nil
+	}
+	t, err = reach(ctx, lockURL, getenv)
+	t.redis, t.close = redisURL, stopRedis
 	if err != nil {
 		t.close()
 	}
-	if lockURL == "" {
-		t.name = "an embedded Redis at\n" + redisURL
-	}
-	t.redis = redisURL
 	return t, err
 }
 
