@@ -30,7 +30,8 @@
 // store's URL (scheme and host only), and one report for each run of the guard. A run that
 // Lambda kills writes no report; with LOCK_LOG=start its first line remains. Most
 // report lines have the level INFO. Lambda drops them, and their metrics, if the
-// function's ApplicationLogLevel is higher.
+// function's ApplicationLogLevel is higher. A line that cannot be written ends no run: the guard
+// waits for it for at most a second, see guard.Options.Observe, and SIGPIPE does not end the process.
 package boot
 
 import (
@@ -41,15 +42,18 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -65,6 +69,7 @@ func MustGuardFromEnv(openers ...lockstore.Opener) *guard.Guard {
 // MustGuardWith is MustGuardFromEnv for a program that sets more than the environment says, such as
 // guard.Options.Wake: set gets the options as boot has made them, and may change them.
 func MustGuardWith(set func(*guard.Options), openers ...lockstore.Opener) *guard.Guard {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log whose reader has gone would end the process, with its leases
 	g, err := newGuard(os.Stdout, getenv, set, openers...)
 	if err != nil {
 		exit(err)
@@ -180,7 +185,7 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 		words := append([]string{"guard: ", ""}, append(written, names...)...)
 		return nil, errors.New(strings.NewReplacer(words...).Replace(err.Error()))
 	}
-	plain.Info("lock store", "host", u.Host)
+	tell.Log(context.Background(), plain, slog.LevelInfo, "lock store", slog.String("host", u.Host))
 	return g.WithMaxHolders(maxHolders), nil
 }
 

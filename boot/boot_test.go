@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -33,6 +34,66 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "function":
 		function()
+	case "lines":
+		lines()
+	}
+}
+
+// lines works under a lease that has to be renewed, and says on its file 3 how that ended.
+func lines() {
+	g := MustGuardFromEnv(memstore.Opener)
+	result, began := os.NewFile(3, "result"), time.Now()
+	err := g.Do(context.Background(), "k", func(ctx context.Context, lock guard.Lock) error {
+		<-time.After(2 * time.Second)
+		return context.Cause(ctx)
+	})
+	status, _ := g.Inspect(context.Background(), "k")
+	fmt.Fprintln(result, err, status.State, time.Since(began) < 8*time.Second)
+}
+
+// TestNobodyReadsTheLog: log lines that cannot be written change no run.
+func TestNobodyReadsTheLog(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for name, pipe := range map[string]func(t *testing.T) *os.File{
+		"F81 a full pipe": func(t *testing.T) *os.File {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = r.Close() })
+			require.NoError(t, w.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
+			_, err = w.Write(make([]byte, 16<<20)) // more than a pipe takes
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			return w
+		},
+		"F81 a pipe whose reader has gone": func(t *testing.T) *os.File {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			require.NoError(t, r.Close())
+			return w
+		},
+		"F81 a file that cannot be written": func(t *testing.T) *os.File {
+			f, err := os.Open(os.DevNull)
+			require.NoError(t, err)
+			return f
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			result, said, err := os.Pipe()
+			require.NoError(t, err)
+			out := pipe(t)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, self)
+			cmd.Env = append(os.Environ(), "BOOT_TEST=lines", "LOCK_URL=memory://", "LOCK_TTL=1s", "LOCK_LOG=start", "LOCK_METRICS=App")
+			cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{said}
+			require.NoError(t, cmd.Start())
+			require.NoError(t, errors.Join(out.Close(), said.Close()))
+			text, err := io.ReadAll(result)
+			require.NoError(t, err)
+			require.NoError(t, cmd.Wait())
+			require.Equal(t, "<nil> free true\n", string(text))
+		})
 	}
 }
 

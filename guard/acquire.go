@@ -37,6 +37,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 		return r.tooLate(r.left)
 	}
 	r.trace(PhaseAsking, nil)
+	r.awaitTrace()
 	a := attempt{retry: r.retry(0), repeatable: r.request.Owner != ""}
 	a.begin()
 	outcome, err = r.try(&a)

@@ -96,11 +96,29 @@ func (w *window) check() time.Duration {
 			w.cancel(lost)
 		}
 	}
-	left, lost := w.checkClocks()
-	if lost != nil {
-		w.tracer.trace(PhaseLost, lost)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.done {
+		return 0
 	}
-	return left
+	now := w.of.elapsed()
+	if w.why.due > 0 {
+		w.why.late = max(w.why.late, now-w.why.due)
+	}
+	if now >= w.trust && w.lost == nil {
+		w.markLost(w.expiry())
+	}
+	if now >= w.stop {
+		w.cancel(ErrDeadline)
+	}
+	return min(w.stop, w.trust) - now
+}
+
+// markLost ends the work's context because the lease is lost. It is called with the lock held.
+func (w *window) markLost(cause error) {
+	w.lost = cause
+	w.tracer.trace(PhaseLost, cause) // before the work can return, so that Options.Observe comes later
+	w.cancel(cause)
 }
 
 // lostAround says why the lease is lost under work that still runs.
@@ -113,39 +131,12 @@ func (w *window) lostAround() error {
 	return w.lost
 }
 
-// checkClocks returns how long the context lasts, and, the first time only, why the trust has ended.
-func (w *window) checkClocks() (left time.Duration, lost error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.done {
-		return 0, nil
-	}
-	now := w.of.elapsed()
-	if w.why.due > 0 {
-		w.why.late = max(w.why.late, now-w.why.due)
-	}
-	if now >= w.trust && w.lost == nil {
-		w.lost = w.expiry()
-		w.cancel(w.lost)
-		lost = w.lost
-	}
-	if now >= w.stop {
-		w.cancel(ErrDeadline)
-	}
-	return min(w.stop, w.trust) - now, lost
-}
-
 // lose ends the work's context after an answer that ends the trust in the lease.
 func (w *window) lose(cause error) {
 	w.mu.Lock()
-	first := w.lost == nil
-	if first {
-		w.lost = cause
-		w.cancel(cause)
-	}
-	w.mu.Unlock()
-	if first {
-		w.tracer.trace(PhaseLost, cause)
+	defer w.mu.Unlock()
+	if w.lost == nil {
+		w.markLost(cause)
 	}
 }
 

@@ -91,17 +91,21 @@ type Options struct {
 	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
 	Wake func(context.Context, lockstore.Address) error
 
-	// Observe is called at the end of each run, on the goroutine that called Do: once for each key
+	// Observe is called at the end of each run, after the release: once for each key
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
+	//
+	// The guard calls Observe and Trace on goroutines of their own, one call after the other for one run. It waits for Observe, and
+	// for Trace at PhaseAsking and PhaseGranted: for at most 1 s, half of the time until the deadline, or 50 ms if that
+	// is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
+	// standard error, and Trace is not called for this run any more. If 1,000 calls have not returned, further ones
+	// are left out.
 	Observe func(context.Context, Report)
 
-	// Trace is called at each Phase of a run, for example to make spans. The goroutine that called Do calls
-	// it at PhaseAsking and PhaseGranted, another one at PhaseRenewed and PhaseRenewFailed, and any at
-	// PhaseLost. For one run several calls at the same time are possible.
+	// Trace is called at each Phase of a run, for example to make spans.
 	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
 	// values from the context that Trace returns. That context must have no cancel of its own: context.Cause
-	// of the work's context would show its cause. Trace must not block: its time counts against the lease. nil traces nothing.
+	// of the work's context would show its cause. The time of Trace at PhaseGranted counts against the lease. nil traces nothing.
 	Trace func(context.Context, TraceEvent) context.Context
 }
 
@@ -166,9 +170,6 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	}
 	if opt.HolderInfo == nil {
 		opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{} }
-	}
-	if opt.Observe == nil {
-		opt.Observe = func(context.Context, Report) {}
 	}
 	store, parks := parked(store)
 	return &Guard{

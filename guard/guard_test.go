@@ -113,8 +113,7 @@ func (w *watched) AfterFunc(func()) func() bool {
 
 func TestPanicsOfOptionsAndStores(t *testing.T) {
 	for name, set := range map[string]func(*bench){
-		"holder":  func(b *bench) { b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { panic("boom") } },
-		"observe": func(b *bench) { b.opt.Observe = func(context.Context, Report) { panic("boom") } },
+		"holder": func(b *bench) { b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { panic("boom") } },
 		"acquire": func(b *bench) {
 			b.store.acquire = func(context.Context, int, request) (driver.Answer, error) { panic("boom") }
 		},
@@ -128,9 +127,6 @@ func TestPanicsOfOptionsAndStores(t *testing.T) {
 			require.PanicsWithValue(t, "boom", func() { b.Do(ctx, "k", nothing) })
 			require.Zero(t, ctx.children, "the run's context is still open")
 			require.Empty(t, b.runs, "the guard still knows the run")
-			if name == "observe" {
-				b.free(t, "k")
-			}
 		})
 	}
 }

@@ -121,24 +121,7 @@ func (r *run) markStarted() (Outcome, error) {
 	if outcome == OutcomeLost {
 		r.lose(said)
 	}
-	left, cause := r.check(), r.callerGone()
-	r.mu.Lock()
-	lost := r.lost
-	r.mu.Unlock()
-	switch {
-	case lost != nil:
-		return OutcomeUnavailable, lost // hold makes the error of a lock that was lost before the work
-	case err != nil:
-		return outcome, err
-	case cause != nil:
-		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
-	case left >= leastWork:
-		return OutcomeOK, nil
-	}
-	if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
-		return r.tooLate(left)
-	}
-	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, errLate}
+	return r.mayBegin(outcome, err)
 }
 
 // complete ends the lease and stores the result in its place. If that fails, the lease must

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -192,9 +193,35 @@ func (r *run) hold(work func(context.Context, Lock) (Outcome, error), endLease f
 		r.joined = make(chan struct{})
 		go r.renew()
 	}
-	outcome, err = work(r, lock)
+	r.awaitTrace()
+	if outcome, err = r.mayBegin(OutcomeOK, nil); err == nil {
+		outcome, err = work(r, lock)
+	}
 	returned = true
 	return outcome, err
+}
+
+// mayBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
+// err say how that ended.
+func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
+	left, cause := r.check(), r.callerGone()
+	r.mu.Lock()
+	lost := r.lost
+	r.mu.Unlock()
+	switch {
+	case lost != nil:
+		return OutcomeUnavailable, lost // hold makes the error of a lock that was lost before the work
+	case err != nil:
+		return outcome, err
+	case cause != nil:
+		return OutcomeDeadline, &LockDeadline{Key: r.report.Key, Err: cause}
+	case left >= leastWork:
+		return OutcomeOK, nil
+	}
+	if left := r.left - r.elapsed(); left < r.guard.opt.DeadlineMargin+leastWork {
+		return r.tooLate(left)
+	}
+	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, errLate}
 }
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
@@ -211,8 +238,11 @@ func (r *run) end(outcome Outcome, err error) error {
 		return err
 	}
 	observe := func(r *run) {
+		r.awaitTrace()
 		r.report.Outcome, r.report.Err = outcome, err
-		r.guard.opt.Observe(r.observed(), r.report)
+		if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report; f != nil {
+			tell.Start("guard.Options.Observe", func() { f(ctx, report) }).Wait(r.tellTime())
+		}
 	}
 	for _, inner := range r.over {
 		observe(inner)

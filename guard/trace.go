@@ -2,8 +2,11 @@ package guard
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // Phase is a moment in a run that Options.Trace is told about.
@@ -38,26 +41,79 @@ type traces struct {
 	// values is the context that Options.Trace returned; nil without one. A store may
 	// still read values of the run's context when its call has ended.
 	values atomic.Pointer[context.Context]
+
+	mu     sync.Mutex
+	events []TraceEvent // that Options.Trace has not been told; the first one is being told
+	call   *tell.Call   // the last one; nil if it hangs
 }
 
-// trace is called without the run's mutex, because the hook may ask the work's context.
+// mostEvents is how many events a run keeps while Options.Trace hangs.
+const mostEvents = 100
+
+// trace tells Options.Trace of a phase, after the phases before. It does not wait for that: a lease may
+// have to be renewed. After a panic of Options.Trace the first event stays, so this run traces no more.
 func (r *run) trace(phase Phase, err error) {
-	f := r.guard.opt.Trace
-	if f == nil {
+	if r.guard.opt.Trace == nil {
 		return
 	}
-	before := phase == PhaseAsking || phase == PhaseGranted // nobody traces this run on another goroutine yet
-	if before {
-		r.traces.told = r.report
+	t := &r.traces
+	if phase == PhaseAsking || phase == PhaseGranted { // nobody traces this run on another goroutine yet
+		t.told = r.report
 	}
-	e := TraceEvent{Phase: phase, Report: r.traces.told, Err: err}
+	e := TraceEvent{Phase: phase, Report: t.told, Err: err}
 	if phase != PhaseAsking && phase != PhaseLost {
 		e.Trusted = r.trusted()
 	}
-	ctx := f(r.traced(), e)
-	if before && ctx != nil {
-		r.traces.values.Store(&ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.events) == mostEvents {
+		return
 	}
+	if t.events = append(t.events, e); len(t.events) == 1 {
+		t.call = tell.Start("guard.Options.Trace", r.tellTrace)
+	}
+}
+
+// tellTrace tells all events.
+func (r *run) tellTrace() {
+	t := &r.traces
+	for more := true; more; {
+		t.mu.Lock()
+		e := t.events[0]
+		t.mu.Unlock()
+		ctx := r.guard.opt.Trace(r.traced(), e)
+		if ctx != nil && (e.Phase == PhaseAsking || e.Phase == PhaseGranted) {
+			t.values.Store(&ctx)
+		}
+		t.mu.Lock()
+		t.events = t.events[1:]
+		more = len(t.events) > 0
+		t.mu.Unlock()
+	}
+}
+
+// awaitTrace waits until Options.Trace has been told all events. If that takes too long, the run does not wait for it again.
+func (r *run) awaitTrace() {
+	t := &r.traces
+	t.mu.Lock()
+	call := t.call
+	t.mu.Unlock()
+	if call == nil || call.Wait(r.tellTime()) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.call == call {
+		t.call = nil
+	}
+}
+
+// tellTime is how long the run may wait for a hook now: the caller's deadline leaves time for work and answer.
+func (r *run) tellTime() time.Duration {
+	if r.guard.isShutDown() {
+		return noticeTime
+	}
+	return max(noticeTime, min(tell.Most, (r.left-r.elapsed())/2))
 }
 
 // traced is the run's context with the values of Options.Trace. It is not the run itself,

@@ -126,17 +126,6 @@ func TestTrace(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(1100 * time.Millisecond); return nil }))
 		require.Equal(t, []Phase{PhaseAsking, PhaseGranted}, f.phases())
 	})
-	bubble("a hook that panics at the grant", t, func(t *testing.T) {
-		b := newBench(t, Options{Trace: func(ctx context.Context, e TraceEvent) context.Context {
-			if e.Phase == PhaseGranted {
-				panic("the hook's")
-			}
-			return ctx
-		}})
-		require.PanicsWithValue(t, "the hook's", func() { _ = b.Do(ctx, "k", neverRuns(t)) })
-		require.Equal(t, OutcomePanic, b.report(t).Outcome)
-		b.free(t, "k")
-	})
 	on("a hook that returns no context", t, newBench, Options{Trace: func(context.Context, TraceEvent) context.Context { return nil }}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.Do(context.WithValue(ctx, seenKey{}, "caller's"), "k", func(ctx context.Context, _ Lock) error {
 			require.Equal(t, "caller's", ctx.Value(seenKey{}))

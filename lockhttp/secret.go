@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
 	"github.com/lambdalock/lambdalock/internal/awsenv"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 const (
@@ -130,7 +131,7 @@ func (m *managed) readAgain(ctx context.Context, now time.Time) {
 	}
 	m.rest, m.err = now.Add(secretTrouble), &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
 	if m.all != nil {
-		slog.WarnContext(ctx, "lock service: the token secret cannot be read again; the one from before is used", "error", err.Error())
+		tell.Log(ctx, nil, slog.LevelWarn, "lock service: the token secret cannot be read again; the one from before is used", slog.String("error", err.Error()))
 	}
 }
 

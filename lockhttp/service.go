@@ -36,6 +36,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -107,7 +108,8 @@ func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 		p := refusal(r.Method, err)
 		if p.Status >= http.StatusInternalServerError {
 			// What went wrong is for the log alone.
-			slog.ErrorContext(ctx, "lock service", "requestId", s.guard.HolderInfo(ctx).ID, "code", p.Code, "error", err.Error())
+			tell.Log(ctx, nil, slog.LevelError, "lock service",
+				slog.String("requestId", s.guard.HolderInfo(ctx).ID), slog.String("code", p.Code), slog.String("error", err.Error()))
 		}
 		answer = p.response()
 	}

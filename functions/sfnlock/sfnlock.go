@@ -73,6 +73,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/stableowner"
+	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -119,7 +120,7 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 	case acquire:
 		lease, err = g.Acquire(ctx, r.lease())
 		if busy, _ := err.(*guard.LockBusy); r.woken && busy != nil && busy.QueuePosition == 0 {
-			slog.WarnContext(ctx, "woken too late", "key", r.key)
+			tell.Log(ctx, nil, slog.LevelWarn, "woken too late", slog.String("key", r.key))
 		}
 	case renew:
 		lease.TTL, err = g.Renew(ctx, lease, r.ttl)

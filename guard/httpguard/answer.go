@@ -18,6 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // answer is a whole answer.
@@ -128,7 +129,7 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 	next.ServeHTTP(w, r.WithContext(ctx))
 	a, err := w.end()
 	if err != nil {
-		slog.Default().LogAttrs(ctx, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", err.Error()))
+		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", err.Error()))
 		return problem(httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."})
 	}
 	return a

@@ -65,6 +65,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // Options are the settings of Wrap; the zero value is good for most servers.
@@ -133,7 +134,7 @@ func mustHandle(next http.Handler) {
 func ask(r *http.Request, what string, f func(*http.Request) (string, error)) (string, error) {
 	answer, err := f(r)
 	if err != nil {
-		slog.Default().LogAttrs(r.Context(), slog.LevelInfo, what, slog.String("route", r.Pattern), slog.String("error", err.Error()))
+		tell.Log(r.Context(), nil, slog.LevelInfo, what, slog.String("route", r.Pattern), slog.String("error", err.Error()))
 	}
 	return answer, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/isolate"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // batch is one invocation.
@@ -253,7 +254,7 @@ func (b *batch) log(ctx context.Context, level slog.Level, what string, r *recor
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
 	}
-	slog.Default().LogAttrs(ctx, level, what, append(attrs, isolate.Attrs(err)...)...)
+	tell.Log(ctx, nil, level, what, append(attrs, isolate.Attrs(err)...)...)
 }
 
 // answer names each message that is not done, once and in the batch's order.

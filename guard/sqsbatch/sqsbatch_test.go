@@ -289,17 +289,6 @@ func TestBatch(t *testing.T) {
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
-	batchtest.Bubble("a panic of the observer is not hidden: it fails its key, and the batch goes on", t, func(t *testing.T) {
-		b := newBench(t, guard.Options{Observe: func(_ context.Context, r guard.Report) {
-			if r.Key != "a" {
-				panic("observer boom")
-			}
-		}})
-		b.Occupy(t, "held")
-		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("held", "a", "b")...))
-		require.Contains(t, b.lines(t, "m1")[0]["error"], "observer boom")
-		require.Contains(t, b.lines(t, "m3")[0]["error"], "observer boom")
-	})
 }
 
 func TestOrdered(t *testing.T) {

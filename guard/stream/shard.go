@@ -9,6 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/isolate"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // shard works on batches of one source's records.
@@ -128,5 +129,5 @@ func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err e
 		slog.String("key", key),
 		slog.Int("left", left),
 	}
-	slog.Default().LogAttrs(ctx, level, "record failed", append(attrs, isolate.Attrs(err)...)...)
+	tell.Log(ctx, nil, level, "record failed", append(attrs, isolate.Attrs(err)...)...)
 }

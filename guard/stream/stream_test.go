@@ -305,10 +305,6 @@ func TestLifeCycle(t *testing.T) {
 		require.Equal(t, "2", b.run(t, ctx, "a", "a", "b"))
 		b.Free(t, "a", "b")
 	})
-	on("a panic of the observer is not hidden", t, guard.Options{Observe: func(context.Context, guard.Report) { panic("observer boom") }}, func(t *testing.T, b *bench) {
-		require.Equal(t, "1", b.run(t, ctx, "a", "a"))
-		require.Contains(t, b.line(t)["error"], "observer boom")
-	})
 }
 
 // on is a bubble with a bench.

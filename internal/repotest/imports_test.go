@@ -30,25 +30,25 @@ var layers = []struct {
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
-	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "internal/tell", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/httpclient"}},
-	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause"}},
+	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/tell"}},
 	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
 	{"guard/sfnwake", []string{"lockstore", "internal/awsenv"}},
-	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "lockstore"}},
-	{"boot", []string{"guard", "lockstore"}},
+	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "internal/tell", "lockstore"}},
+	{"boot", []string{"guard", "internal/tell", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
 	// The lock service: functions/locks and lockctl serve are its mains.
-	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awsenv", "internal/stableowner", "internal/strictjson"}},
+	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awsenv", "internal/stableowner", "internal/strictjson", "internal/tell"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
 	{"functions/withdraw/without", []string{"boot", "guard", "guard/httpapi", "lockstore", "functions/internal/..."}},
-	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "functions/internal/..."}},
+	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "internal/tell", "functions/internal/..."}},
 	// Samples that are in no template.
 	{"examples/otherstores/internal/*", []string{"lockstore"}},
 	{"examples/otherstores/...", []string{"examples/otherstores", "examples/otherstores/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
@@ -115,7 +115,7 @@ var badDeps = map[string]string{
 }
 
 // linked are the packages of internal/ that are parts of the product.
-var linked = []string{"internal/awsenv", "internal/pause", "internal/rules", "internal/stableowner", "internal/strictjson"}
+var linked = []string{"internal/awsenv", "internal/pause", "internal/rules", "internal/stableowner", "internal/strictjson", "internal/tell"}
 
 // forbidden has a row for each function and for each package that others link,
 // so that a new function or a heavier dependency needs an edit here.

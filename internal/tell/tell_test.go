@@ -1,0 +1,112 @@
+package tell
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stderrTo is a file in place of standard error. It returns what is in the file.
+func stderrTo(t *testing.T) func() string {
+	t.Helper()
+	name, before := filepath.Join(t.TempDir(), "stderr"), os.Stderr
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	os.Stderr = f
+	t.Cleanup(func() {
+		os.Stderr = before
+		require.NoError(t, f.Close())
+	})
+	return func() string {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		return string(text)
+	}
+}
+
+func TestCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		call   func(free chan struct{})
+		in     bool // it ends in time
+		stderr string
+	}{
+		"returns":  {func(chan struct{}) {}, true, "^$"},
+		"is slow":  {func(chan struct{}) { <-time.After(Most - time.Millisecond) }, true, "^$"},
+		"hangs":    {func(free chan struct{}) { <-free }, false, `^lambdalock: the hook has not returned within 1s; the program goes on without it\n$`},
+		"panics":   {func(chan struct{}) { panic("boom") }, true, `^lambdalock: the hook panicked: boom\n(?s:.*)tell_test.go`},
+		"Goexit":   {func(chan struct{}) { runtime.Goexit() }, true, `^lambdalock: the hook called runtime.Goexit\n$`},
+		"is a nil": {nil, true, `^lambdalock: the hook panicked: runtime error: invalid memory address`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := stderrTo(t)
+			synctest.Test(t, func(t *testing.T) {
+				free := make(chan struct{})
+				hook := func() { c.call(free) }
+				require.Equal(t, c.in, Start("the hook", hook).Wait(Most))
+				close(free)
+				synctest.Wait()
+			})
+			require.Regexp(t, c.stderr, said())
+			require.Zero(t, calls.Load())
+		})
+	}
+}
+
+// Otherwise a log that nobody reads would take the memory of a server that goes on.
+func TestMostCalls(t *testing.T) {
+	said := stderrTo(t)
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		var made atomic.Int64
+		for range mostCalls + 7 {
+			Start("the hook", func() { made.Add(1); <-free })
+		}
+		synctest.Wait()
+		require.EqualValues(t, mostCalls, made.Load())
+		require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most), "what is left out costs no time")
+		close(free)
+		synctest.Wait()
+		require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most))
+		require.EqualValues(t, mostCalls+1, made.Load())
+	})
+	require.Equal(t, "lambdalock: 8 calls of hooks and loggers were left out, because 1000 had not returned\n", said())
+}
+
+// A handler of slog that fails costs its caller at most a second, and the line.
+func TestLog(t *testing.T) {
+	said := stderrTo(t)
+	synctest.Test(t, func(t *testing.T) {
+		free, began := make(chan struct{}), time.Now()
+		Log(t.Context(), slog.New(handler{free: free}), slog.LevelWarn, "hangs", slog.String("key", "k"))
+		require.Equal(t, Most, time.Since(began))
+		synctest.Wait()
+		Log(t.Context(), slog.New(handler{}), slog.LevelWarn, "panics")
+		close(free)
+		synctest.Wait()
+	})
+	require.Regexp(t, `^lambdalock: the logger has not returned within 1s(?s:.*)lambdalock: the logger panicked: boom`, said())
+}
+
+// handler waits until it is free; without a channel it panics.
+type handler struct {
+	slog.Handler
+	free chan struct{}
+}
+
+func (handler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h handler) Handle(context.Context, slog.Record) error {
+	if h.free == nil {
+		panic("boom")
+	}
+	<-h.free
+	return nil
+}
