@@ -154,6 +154,7 @@ func (r *run) try(a *attempt) (Outcome, error) {
 			a.refused(busy)
 			again := r.waitUntilFree(busy, a, &waits, waitEnd)
 			r.report.State = busy.State
+			r.noteHolder(busy)
 			switch {
 			case r.callerGone() != nil:
 				return OutcomeDeadline, &LockDeadline{Key: key, Err: r.callerGone()}
@@ -198,6 +199,15 @@ func (r *run) notGranted(a *attempt, err error) (Outcome, error) {
 		return OutcomeBusy, a.busy
 	}
 	return OutcomeUnavailable, &LockStoreUnavailable{r.report.Key, err}
+}
+
+// noteHolder notes how long the holder has had the key that was refused.
+func (r *run) noteHolder(busy *LockBusy) {
+	r.report.HeldFor = 0
+	if since := busy.Holder.Since; busy.State == lockstore.Held && !since.IsZero() {
+		r.report.HeldFor = max(0, r.began.Add(r.elapsed()).Sub(since))
+	}
+	r.report.HeldLong = r.report.HeldFor > r.guard.opt.MaxHold
 }
 
 // since says that the run asked for its lease at this time.

@@ -20,6 +20,11 @@ type Report struct {
 	Err     error           // what Do returned
 	State   lockstore.State // of the key in the last refusal or later read; Free if there was none
 
+	// HeldFor is how long the holder had had the key that was refused last, by the clocks of the holder and of this process. It is 0 if that
+	// is unknown or State is not Held. HeldLong says that it is more than the guard's MaxHold: longer than a run of this guard works.
+	HeldFor  time.Duration
+	HeldLong bool
+
 	Fence         lockstore.Fence // of the lease that the run got, or that a Renew or Release is for; 0 if there is none
 	Seat          int             // of the lease, see Lock.Seat
 	MaxHolders    int             // of the guard
@@ -51,7 +56,7 @@ type Report struct {
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release, completion or wake-up and for the outcomes lost, corrupt, unavailable, unknown,
+// for a failed release, completion or wake-up, for a key that is HeldLong, and for the outcomes lost, corrupt, unavailable, unknown,
 // panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time
 // of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
@@ -62,7 +67,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult:
 			level = slog.LevelWarn
 		}
-		if r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
+		if r.Fence == 0 && r.HeldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
@@ -82,6 +87,9 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		}
 		if r.Fence == 0 && r.State != lockstore.Free {
 			attrs = append(attrs, slog.String("state", r.State.String()))
+			if r.HeldFor > 0 {
+				attrs = append(attrs, slog.Float64("held_ms", milliseconds(r.HeldFor)))
+			}
 		}
 		if r.QueuePosition > 0 {
 			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))

@@ -39,7 +39,8 @@
 // time, the waiting run works. Runs that wait may have died: so if nobody holds the lock
 // and it is reserved for them, the answer is an error, and Lambda tries again. So it is if an
 // operator has revoked the lease: nobody does the work of a revoked lease. For each skip,
-// guard.Options.Observe gets a report with the outcome busy. A skip by Once has two reports:
+// guard.Options.Observe gets a report with the outcome busy. If the other run has had the lock for longer than
+// guard.Options.MaxHold, it may hang: guard.LogReports then writes this report as a warning. A skip by Once has two reports:
 // replayed and ok, or busy and error if another run works on the same call.
 //
 // # Duplicate triggers

@@ -1,9 +1,11 @@
 package schedule
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -121,6 +123,26 @@ func TestWrap(t *testing.T) {
 		require.NoError(t, <-first)
 		require.Equal(t, 1, runs)
 		require.Equal(t, []guard.Outcome{guard.OutcomeBusy, guard.OutcomeOK}, b.outcomes)
+	})
+	bubble("a skip is a warning if the other run hangs", t, func(t *testing.T) {
+		var log bytes.Buffer
+		store := memstore.New(nil)
+		g, err := guard.New(store, guard.Options{Observe: guard.LogReports(slog.New(slog.NewTextHandler(&log, nil)))})
+		require.NoError(t, err)
+		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "hangs", Since: time.Now()}})
+		require.NoError(t, err)
+		for _, level := range []string{"INFO", "WARN", "WARN"} {
+			out, err := Wrap(g, key, neverRuns(t)).Handle(request("r-1"), event{})
+			require.NoError(t, err)
+			require.True(t, out.Skipped)
+			require.Contains(t, log.String(), "level="+level+" msg=lock")
+			log.Reset()
+			for range 24 * 60 * 2 {
+				<-time.After(30 * time.Second)
+				lease, err = store.Renew(t.Context(), lease, time.Minute)
+				require.NoError(t, err)
+			}
+		}
 	})
 	on("F63 a run does not skip on its own crashed try", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
