@@ -1,0 +1,160 @@
+package boot
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/template"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// events are, for each metric filter of template.yaml, the reports that its alarm is for.
+var events = map[string][]guard.Report{
+	"LockLost":   {{Outcome: guard.OutcomeLost}},
+	"LockFailed": {{Outcome: guard.OutcomeUnavailable}, {Outcome: guard.OutcomeUnknown}, {Outcome: guard.OutcomeCorrupt}},
+	"LockQueue":  {{Outcome: guard.OutcomeBusy, Lapsed: 2}, {Outcome: guard.OutcomeBusy, NoPlace: true}},
+	"LockWake":   {{Outcome: guard.OutcomeOK, WakeErr: errors.New("no right")}},
+	"LockCalls":  {{Outcome: guard.OutcomeOK, FailedCalls: 3}},
+	"LockHeld":   {{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour, HeldLong: true}},
+	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}},
+	"LockDoubt":  {{Outcome: guard.OutcomeInDoubt}, {Outcome: guard.OutcomeNoResult}, {Outcome: guard.OutcomeOK, CompleteErr: errors.New("too large")}},
+}
+
+// metricFilter is a resource of the type AWS::Logs::MetricFilter.
+type metricFilter struct {
+	FilterPattern         string
+	MetricTransformations []struct{ MetricValue string }
+}
+
+var term = regexp.MustCompile(`\$\.(\w+) (=|!=|>|IS) ("[^"]*"|[\w.]+)`)
+
+// matches says whether the pattern matches a line. A pattern is made of terms, && and || and parentheses.
+func (f metricFilter) matches(line map[string]any) (bool, error) {
+	var wrong error
+	text := term.ReplaceAllStringFunc(strings.Trim(f.FilterPattern, "{ }"), func(found string) string {
+		part := term.FindStringSubmatch(found)
+		value, is := line[part[1]]
+		want := strings.Trim(part[3], `"`)
+		switch part[2] {
+		case "=":
+			text, isText := value.(string)
+			is = is && isText && (want == "*" || text == want)
+		case "!=":
+			is = is && value != want
+		case ">":
+			n, isNumber := value.(float64)
+			least, err := strconv.ParseFloat(want, 64)
+			wrong = errors.Join(wrong, err)
+			is = is && isNumber && n > least
+		case "IS":
+			is = is && want == "TRUE" && value == true
+		}
+		return fmt.Sprint(is)
+	})
+	for before := ""; before != text; { // && binds more closely than ||
+		before = text
+		text = regexp.MustCompile(`\((true|false)\)`).ReplaceAllString(text, "$1")
+		if both := regexp.MustCompile(`(true|false) && (true|false)`); both.MatchString(text) {
+			text = both.ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s == "true && true") })
+			continue
+		}
+		text = regexp.MustCompile(`(true|false) \|\| (true|false)`).ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s != "false || false") })
+	}
+	is, err := strconv.ParseBool(text)
+	return is, errors.Join(wrong, err)
+}
+
+// TestFiltersOfAlarms: each filter of template.yaml matches the lines of its events, and no other line. So a filter with a
+// field that no line has fails.
+func TestFiltersOfAlarms(t *testing.T) {
+	text, err := os.ReadFile("../template.yaml")
+	require.NoError(t, err)
+	line := func(r guard.Report) (all map[string]any) {
+		var out bytes.Buffer
+		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, "App", new(atomic.Pointer[which])))(t.Context(), r)
+		require.NoError(t, json.Unmarshal(out.Bytes(), &all))
+		return all
+	}
+	check := func(text string) (problems []string) {
+		parsed, err := template.Parse([]byte(text), nil)
+		require.NoError(t, err)
+		filters := map[string]bool{}
+		for name, r := range parsed.Resources {
+			if r.Type != "AWS::Logs::MetricFilter" {
+				continue
+			}
+			filters[name] = true
+			var f metricFilter
+			require.NoError(t, r.Decode(&f))
+			if events[name] == nil {
+				problems = append(problems, name+": add its events to this test")
+			}
+			used := map[string]bool{}
+			for of, reports := range events {
+				for _, r := range reports {
+					l := line(r)
+					is, err := f.matches(l)
+					if err != nil || is != (of == name) {
+						problems = append(problems, fmt.Sprintf("%s matches %v: %v %v", name, l, is, err))
+					}
+					if of != name {
+						continue
+					}
+					for _, part := range term.FindAllStringSubmatch(f.FilterPattern, -1) {
+						_, has := l[part[1]]
+						used[part[1]] = used[part[1]] || has
+					}
+					if value, field := strings.CutPrefix(f.MetricTransformations[0].MetricValue, "$."); field {
+						if _, number := l[value].(float64); !number {
+							problems = append(problems, name+": no line has the number "+value)
+						}
+					}
+				}
+			}
+			for field, has := range used {
+				if !has {
+					problems = append(problems, name+": no line has "+field)
+				}
+			}
+		}
+		for name := range events {
+			if !filters[name] {
+				problems = append(problems, name+" is no filter")
+			}
+		}
+		return problems
+	}
+	require.Empty(t, check(string(text)))
+	for good, bad := range map[string]string{
+		`$.wakeError`:                "$.wake_error",
+		`$.held_ms > 60000`:          "$.held > 60000",
+		`MetricValue: $.held_ms`:     "MetricValue: $.held",
+		`$.no_place IS TRUE`:         "$.noPlace IS TRUE",
+		`$.message = "lock" && $.fa`: `$.message = "locks" && $.fa`,
+		`$.outcome = "doubt"`:        `$.outcome = "in doubt"`,
+		` || $.completeError = "*"`:  "",
+	} {
+		require.Contains(t, string(text), good)
+		require.NotEmpty(t, check(strings.ReplaceAll(string(text), good, bad)), bad)
+	}
+	t.Run("the line of sfnlock", func(t *testing.T) {
+		source, err := os.ReadFile("../functions/sfnlock/sfnlock.go")
+		require.NoError(t, err)
+		for _, said := range regexp.MustCompile(`\$\.message = ("[^"]+")`).FindAllStringSubmatch(string(text), -1) {
+			require.True(t, said[1] == `"lock"` || strings.Contains(string(source), said[1]), said[1])
+		}
+	})
+}
