@@ -1,8 +1,8 @@
 // Package rules is the rule book of the lock: what the answer to a request is, and what the
 // state of the key is after it. It is a pure function, [Book.Decide]. It reads no clock,
-// sends nothing and remembers nothing. The stores in memory and on compare-and-swap are this
-// function; the others have the same rules in Lua and in conditional writes, and are compared
-// with it. The requests, and the words of the answers, are those of package driver.
+// sends nothing and remembers nothing. memstore and casstore are this function. dynamostore asks it
+// about the row, and sends the commonest requests as conditional writes without asking. redisstore has the same rules in
+// Lua, and pgstore in PL/pgSQL. Package storetest compares each store with it. The requests, and the words of the answers, are those of package driver.
 //
 // # A lease
 //
