@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -75,8 +76,8 @@ type Options struct {
 	// 300 ms.
 	DeadlineMargin time.Duration
 
-	// HolderInfo says, for people who inspect the lock, which run holds it. With nil
-	// errors and lockctl say "a holder without a name".
+	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that
+	// takes too long (see Observe) leave the holder without a name.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
 	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. nil wakes nobody. Package sfnwake has a
@@ -95,9 +96,9 @@ type Options struct {
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
 	//
-	// The guard calls Observe and Trace on goroutines of their own, one call after the other for one run. It waits for Observe, and
+	// The guard calls HolderInfo, Observe and Trace on goroutines of their own, one call after the other for one run. It waits for HolderInfo and Observe, and
 	// for Trace at PhaseAsking and PhaseGranted: for at most 1 s, half of the time until the deadline, or 50 ms if that
-	// is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
+	// is more, and 50 ms for Observe and Trace after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
 	// standard error, and Trace is not called for this run any more. If 1,000 calls have not returned, further ones
 	// are left out.
 	Observe func(context.Context, Report)
@@ -167,9 +168,6 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	}
 	if opt.Wait > lockstore.MaxTTL {
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
-	}
-	if opt.HolderInfo == nil {
-		opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{} }
 	}
 	store, parks := parked(store)
 	return &Guard{
@@ -249,5 +247,16 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	if g == nil || g.opt.HolderInfo == nil {
 		return lockstore.HolderInfo{}
 	}
-	return g.opt.HolderInfo(ctx)
+	left := tell.Most
+	if deadline, ok := ctx.Deadline(); ok {
+		left = time.Until(deadline) / 2
+	}
+	said := make(chan lockstore.HolderInfo, 1)
+	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(max(noticeTime, min(tell.Most, left)))
+	select {
+	case h := <-said:
+		return h
+	default:
+		return lockstore.HolderInfo{}
+	}
 }

@@ -111,9 +111,8 @@ func (w *watched) AfterFunc(func()) func() bool {
 	return func() bool { w.children--; return true }
 }
 
-func TestPanicsOfOptionsAndStores(t *testing.T) {
+func TestPanicsOfStores(t *testing.T) {
 	for name, set := range map[string]func(*bench){
-		"holder": func(b *bench) { b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { panic("boom") } },
 		"acquire": func(b *bench) {
 			b.store.acquire = func(context.Context, int, request) (driver.Answer, error) { panic("boom") }
 		},

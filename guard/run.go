@@ -76,7 +76,7 @@ func (g *Guard) newCall(ctx context.Context) *call {
 		now := time.Now()
 		c.left = max(0, min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0))))
 	}
-	c.holderInfo = g.opt.HolderInfo(ctx)
+	c.holderInfo = g.HolderInfo(ctx)
 	return c
 }
 

@@ -109,6 +109,34 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 	}
 }
 
+// TestHolderInfoThatDoesNotReturn: a lease is renewed and released without the name.
+func TestHolderInfoThatDoesNotReturn(t *testing.T) {
+	for mischief, do := range mischiefs {
+		bubble("F81 it "+mischief, t, func(t *testing.T) {
+			free := make(chan struct{})
+			b := newBench(t, Options{HolderInfo: func(context.Context) lockstore.HolderInfo {
+				do(free)
+				return lockstore.HolderInfo{Name: "late"}
+			}})
+			defer func() {
+				close(free)
+				pass(5 * time.Second)
+			}()
+			lease := b.occupy(t, "k", 5*time.Second)
+			ctx := within(t, 20*time.Second)
+			_, err := b.Renew(ctx, lease, time.Minute)
+			require.NoError(t, err)
+			require.NoError(t, b.Release(ctx, lease))
+			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
+				status, err := b.store.Store.Inspect(ctx, "k")
+				require.Empty(t, status.Holder.Name)
+				return err
+			}))
+			b.free(t, "k")
+		})
+	}
+}
+
 // outcomeOfDo is the outcome of work that returned nil.
 func outcomeOfDo(err error) Outcome {
 	if err != nil {
