@@ -134,13 +134,26 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // Acquire that the store receives later. It returns nil also if the owner has nothing, or if its
 // lease was revoked; a revoked lease may then stay until its end.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
+	return g.endLease(ctx, lease, 0)
+}
+
+// Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
+// errors are those of Release, and *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime.
+func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
+	return g.endLease(ctx, lease, max(d, 1))
+}
+
+func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {
 	if err := g.usable(ctx); err != nil {
+		return err
+	}
+	if err := g.alone("a cooldown"); err != nil && cooldown > 0 {
 		return err
 	}
 	r := g.newCall(ctx).newRun(ctx, lease.Key)
 	defer r.close()
 	r.report.Fence = lease.Fence
-	if err := r.release(lease, 0, false, releaseTime); err != nil {
+	if err := r.release(lease, cooldown, false, releaseTime); err != nil {
 		return r.end(r.refused(err))
 	}
 	return r.end(OutcomeReleased, nil)
