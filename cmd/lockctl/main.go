@@ -27,10 +27,13 @@ import (
 )
 
 func main() {
+	ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signals := make(chan os.Signal, 1)
+	if len(ends) > 0 {
+		signal.Notify(signals, ends...) // before all else: a signal that comes early counts, too
+	}
 	ctx, end := context.WithCancelCause(context.Background())
-	if ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP); len(ends) > 0 {
-		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, ends...)
+	if len(ends) > 0 {
 		go func() {
 			sig := <-signals
 			signal.Stop(signals) // a second signal ends the process at once
@@ -43,6 +46,9 @@ func main() {
 	}
 	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 		printError(cmd, err)
+	}
+	if aside, ok := cmd.ErrOrStderr().(*exit.Aside); ok {
+		aside.Flush()
 	}
 	os.Exit(exit.Status(err))
 }
@@ -78,9 +84,11 @@ func interrupted(ctx context.Context, cmd *cobra.Command, err error) error {
 	return &exit.Error{Status: exit.Ended(ctx).Status, Err: errors.New(text)}
 }
 
-// printError prints an error on standard error, as JSON if the command has --json.
+// printError prints an error on standard error, as JSON if the command has --json. Nobody has to read it: the
+// status stays that of the error.
 func printError(cmd *cobra.Command, err error) {
-	out := exit.Writer{To: os.Stderr}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	out := exit.Writer{To: cmd.ErrOrStderr()}
 	flag := cmd.Flags().Lookup(stores.JSONFlag)
 	if flag == nil || flag.Value.String() != "true" {
 		start := "lockctl:"

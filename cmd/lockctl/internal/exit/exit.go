@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"syscall"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -29,6 +30,8 @@ const (
 	Permission  = 77  // the store does not let this user do it
 	Config      = 78  // the store's URL, or what it needs, is wrong
 	Lost        = 79  // the lock was lost
+	InDoubt     = 80  // nobody knows how the last work under this key ended: it waits for an operator
+	Done        = 81  // the work was done a short time ago, so it did not run again
 	MaxHold     = 124 // as timeout(1): the time is over
 	NotRunnable = 126 // as a shell: the command cannot be run
 	NotFound    = 127 // as a shell: there is no such command
@@ -40,7 +43,8 @@ const (
 const Help = `Exit status of the commands that work on a store, unless their help says more:
   0 done    1 the answer is no    64 wrong usage    69 store unavailable    70 bug
   74 output not writable    75 busy, try again    76 damaged or foreign entry
-  77 permission    78 configuration    79 lock lost    124 --max-hold is over
+  77 permission    78 configuration    79 lock lost    80 in doubt, see lockctl resolve
+  81 done already, --at-least-for    124 --max-hold is over
   128+N ended by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP`
 
 // Error is an error with an exit status.
@@ -145,6 +149,53 @@ func Visible(text string) string {
 func hidden(r rune) bool {
 	return r != '\n' && r != '\t' &&
 		(!unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
+}
+
+// Aside is standard error of a command that has more important things to do than to wait for the reader of what it
+// says. Its Write returns at once and without an error. What nobody reads is lost.
+type Aside struct {
+	texts   chan []byte // nil asks for flushed
+	flushed chan struct{}
+}
+
+// flushTime is how long the end of a command waits for the reader.
+const flushTime = time.Second
+
+// NewAside returns the Aside of a writer.
+func NewAside(to io.Writer) *Aside {
+	a := &Aside{make(chan []byte, 100), make(chan struct{}, 1)}
+	go func() {
+		for text := range a.texts {
+			if text == nil {
+				a.flushed <- struct{}{}
+				return
+			}
+			_, _ = to.Write(text)
+		}
+	}()
+	return a
+}
+
+func (a *Aside) Write(b []byte) (int, error) {
+	select {
+	case a.texts <- append([]byte{}, b...):
+	default:
+	}
+	return len(b), nil
+}
+
+// Flush waits until all is written, and for flushTime at most. It is the last call.
+func (a *Aside) Flush() {
+	end := time.After(flushTime)
+	select {
+	case a.texts <- nil:
+	case <-end:
+		return
+	}
+	select {
+	case <-a.flushed:
+	case <-end:
+	}
 }
 
 // NotWritten is the error of an answer that cannot be written.

@@ -2,6 +2,7 @@
 package run
 
 import (
+	"cmp"
 	"os"
 	"os/user"
 	"time"
@@ -22,7 +23,9 @@ type settings struct {
 	noWait     bool
 	wait       time.Duration
 	busyStatus int
+	doneStatus int
 	maxHolders int
+	atLeastFor time.Duration
 	ttl        time.Duration
 	maxHold    time.Duration
 	killAfter  time.Duration
@@ -104,7 +107,9 @@ not begin, also a status of lockctl --help.`,
 			if err := s.read(args, cmd); err != nil {
 				return err
 			}
-			return s.run(cmd.Context(), cmd.ErrOrStderr())
+			aside := exit.NewAside(cmd.ErrOrStderr())
+			cmd.SetErr(aside)
+			return s.run(cmd.Context(), aside)
 		},
 	}
 	f := cmd.Flags()
@@ -116,7 +121,9 @@ not begin, also a status of lockctl --help.`,
 	}
 	f.BoolVarP(&s.noWait, "no-wait", "n", false, "do not wait")
 	timeVar(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
-	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy, 0 to 255")
+	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy and done already, 0 to 255;\ndefault 75 and 81")
+	f.Lookup("busy-status").DefValue = "0" // the usage has the default
+	timeVar(&s.atLeastFor, "at-least-for", "", "after success nobody gets the key for `TIME`: who comes then ends\nwith 81, and does not run COMMAND again")
 	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 64")
 	timeVar(&s.ttl, "ttl", "", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
 	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
@@ -142,8 +149,15 @@ func (s *settings) read(args []string, cmd *cobra.Command) error {
 	if s.busyStatus < 0 || s.busyStatus > 255 {
 		return exit.WrongUsage("-E, --busy-status is %d; want 0 to 255", s.busyStatus)
 	}
+	s.doneStatus = exit.Done
+	if f.Changed("busy-status") {
+		s.doneStatus = s.busyStatus
+	}
 	if s.maxHolders < 1 || s.maxHolders > lockstore.MaxHolders {
 		return exit.WrongUsage("--max-holders is %d; want 1 to %d", s.maxHolders, lockstore.MaxHolders)
+	}
+	if s.maxHolders > 1 && s.atLeastFor > 0 {
+		return exit.WrongUsage("--max-holders is %d with --at-least-for; want 1", s.maxHolders)
 	}
 	if !f.Changed("kill-after") {
 		s.killAfter = min(defaultKillAfter, s.ttl/4)
@@ -154,6 +168,7 @@ func (s *settings) read(args []string, cmd *cobra.Command) error {
 		least, most time.Duration
 	}{
 		{"--wait", s.wait, 0, longest},
+		{"--at-least-for", cmp.Or(s.atLeastFor, lockstore.MinTTL), lockstore.MinTTL, lockstore.MaxTTL},
 		{"--ttl", s.ttl, lockstore.MinTTL, lockstore.MaxTTL},
 		{"--max-hold", s.maxHold, time.Millisecond, longest},
 		{"--kill-after", s.killAfter, 0, s.ttl / 4},

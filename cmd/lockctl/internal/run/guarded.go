@@ -17,8 +17,8 @@ import (
 
 // report is one line of the guard process.
 type report struct {
-	word    string // started, stopped, ended, failed, late; "" when the guard process has ended
-	number  int    // process id, signal or status
+	word    string // ready, started, stopped, ended, failed, late; "" when the guard process has ended
+	number  int    // process id, signal or status; of "": the signal that has ended the guard process
 	trusted bool   // of ended: the lease could be trusted
 	gone    bool   // of ended: nobody of the process group is left
 	text    string // of failed
@@ -29,10 +29,12 @@ type guarded struct {
 	process *os.Process
 	orders  *os.File
 	reports chan report // closed after the guard process has ended
+	started bool        // the guard process was told to start the command
+	ended   bool        // the guard process was told to end without a start
 }
 
-// startGuarded starts the guard process, which starts the command.
-func startGuarded(command []string, env []string, killAfter time.Duration, until moment) (*guarded, error) {
+// startGuarded starts the guard process. It starts the command when guarded.start says so.
+func startGuarded(command []string, env []string, killAfter time.Duration) (*guarded, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -48,6 +50,7 @@ func startGuarded(command []string, env []string, killAfter time.Duration, until
 	}
 	defer itsReports.Close()
 	cmd := exec.Command(self, append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
+	cmd.Args[0] = guardName
 	cmd.Env = append(withoutSecrets(os.Environ()), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
@@ -56,7 +59,6 @@ func startGuarded(command []string, env []string, killAfter time.Duration, until
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	adopt() // for killOrphans
 	g := &guarded{orders: orders, reports: make(chan report, 16)}
-	fmt.Fprintf(orders, "%s\n", until.order())
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -67,7 +69,10 @@ func startGuarded(command []string, env []string, killAfter time.Duration, until
 		for lines := bufio.NewScanner(reports); lines.Scan(); {
 			g.reports <- parseReport(lines.Text())
 		}
-		_ = cmd.Wait() // its status says nothing
+		_ = cmd.Wait() // its exit status says nothing
+		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			g.reports <- report{number: int(status.Signal())}
+		}
 	}()
 	return g, nil
 }
@@ -102,12 +107,29 @@ func (g *guarded) order(line string) {
 // order is the line that says until when the lease can be trusted.
 func (m moment) order() string { return fmt.Sprintf("until %d %d", m.wall, m.steady) }
 
-func (g *guarded) extend(until moment) { g.order(until.order()) }
+// start lets the guard process start the command.
+func (g *guarded) start(until moment) {
+	g.started = !g.ended
+	g.extend(until)
+}
+
+func (g *guarded) extend(until moment) {
+	if g.started {
+		g.order(until.order())
+	}
+}
 
 func (g *guarded) signal(s syscall.Signal) { g.order(fmt.Sprintf("signal %d", int(s))) }
 
-// end ends the command: SIGTERM, then SIGKILL.
-func (g *guarded) end() { g.order("end") }
+// end ends the command: SIGTERM, then SIGKILL. A command that was not started is not started any more.
+func (g *guarded) end() {
+	if !g.started {
+		g.ended = true
+		_ = g.orders.Close() // the guard process ends
+		return
+	}
+	g.order("end")
+}
 
 // killOrphans kills a command whose guard process has ended, and waits until nobody of its
 // process group is left. lockctl is the parent of the orphans then: in a container the

@@ -26,12 +26,13 @@ import (
 //
 // lockctl writes lines to its file 3, and reads lines from its file 4:
 //
-//	until WALL STEADY   the end of trust, a moment in nanoseconds
-//	signal N            send the signal to the command's process group; after SIGTERM, SIGINT
-//	                    and SIGHUP comes SIGKILL
+//	until WALL STEADY   the end of trust, a moment in nanoseconds; the first one starts the command
+//	signal N            send the signal to the command's process group; SIGTERM, SIGINT and
+//	                    SIGHUP once, and SIGKILL comes after them
 //	end                 end the process group: SIGTERM, then SIGKILL
 //	(the end of file)   the same: lockctl has been killed
 //
+//	ready               it waits for the first line
 //	started PID         the command's process and process group
 //	stopped N           by a signal; the guard process goes on
 //	ended STATUS TRUSTED GONE   as a shell says it; false if the lease could not be trusted
@@ -48,6 +49,9 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// lastSignal is the last one of Linux; macOS has fewer.
 	lastSignal = 64
+	// together is how far apart the signals of one stop may come: who stops a service or a session signals
+	// each of its processes.
+	together = 250 * time.Millisecond
 	// goneTime is how long a killed process group may take to be gone.
 	goneTime = 2 * time.Second
 )
@@ -58,6 +62,10 @@ var asksToEnd = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP
 
 // guardCommand is the name of the hidden command that is the guard process.
 const guardCommand = "guard-process"
+
+// guardName is the name of the guard process for ps. Who stops lockctl by its name (killall lockctl) means lockctl
+// alone.
+const guardName = "command-guard"
 
 // GuardCommand is the hidden command that lockctl run starts.
 func GuardCommand() *cobra.Command {
@@ -87,8 +95,12 @@ type guardProcess struct {
 	until   moment // the end of trust
 	kill    moment // when to send SIGKILL, if killing
 	killing bool   // the command was asked to end
-	ending  bool   // end has sent SIGTERM
+	ending  bool   // end was called
 	losing  bool   // because the end of trust was near
+
+	due  map[syscall.Signal]moment // the signals to pass on, and when
+	came map[syscall.Signal]moment // the signals that this process has got itself, and when
+	told map[syscall.Signal]bool   // those of asksToEnd that the command has got
 }
 
 func (g *guardProcess) report(format string, args ...any) {
@@ -104,12 +116,18 @@ func (g *guardProcess) run(command []string) error {
 		signals = append(signals, s)
 	}
 	signal.Notify(make(chan os.Signal, 1), NotIgnored(signals...)...)
+	came := make(chan os.Signal, 64)
+	if heed := NotIgnored(passedOn...); len(heed) > 0 && rename(guardName) {
+		signal.Notify(came, heed...)
+	}
 	orders := make(chan string)
 	file := os.NewFile(ordersFile, "orders")
 	for _, f := range []*os.File{file, g.reports} {
 		syscall.CloseOnExec(int(f.Fd())) // or a daemon of the command would keep the pipe open
 	}
 	lines := bufio.NewScanner(file)
+	g.due, g.came, g.told = map[syscall.Signal]moment{}, map[syscall.Signal]moment{}, map[syscall.Signal]bool{}
+	g.report("ready")
 	if !lines.Scan() || !g.obey(lines.Text()) { // the first line says until when
 		return &exit.Silent{Status: exit.Bug}
 	}
@@ -127,6 +145,9 @@ func (g *guardProcess) run(command []string) error {
 		return nil
 	}
 	g.group = cmd.Process.Pid
+	for len(came) > 0 {
+		<-came // before the command was there
+	}
 	g.look()
 	g.report("started %d", g.group)
 
@@ -143,6 +164,8 @@ func (g *guardProcess) run(command []string) error {
 		select {
 		case order := <-orders:
 			g.obey(order)
+		case sig := <-came:
+			g.came[sig.(syscall.Signal)] = now()
 		case <-look.C:
 		case change := <-changes:
 			if change.Stopped() {
@@ -184,10 +207,7 @@ func (g *guardProcess) obey(order string) bool {
 		if err != nil {
 			return false
 		}
-		g.signal(syscall.Signal(n))
-		if slices.Contains(asksToEnd, syscall.Signal(n)) {
-			g.killLater()
-		}
+		g.pass(syscall.Signal(n))
 		return true
 	case "end":
 		g.end()
@@ -196,8 +216,39 @@ func (g *guardProcess) obey(order string) bool {
 	return false
 }
 
-// look ends the process group if the time for that has come.
+// pass passes a signal on. One that may have been sent to each process waits: if this process gets it, too, the
+// command has got it.
+func (g *guardProcess) pass(sig syscall.Signal) {
+	if !slices.Contains(passedOn, os.Signal(sig)) {
+		g.signal(sig)
+	} else if _, waits := g.due[sig]; !waits {
+		g.due[sig] = now().add(together)
+	}
+}
+
+// tell sends one of these signals. One that asks the command to end is sent once, and SIGKILL comes after it: many
+// programs end at the second one without cleaning up.
+func (g *guardProcess) tell(sig syscall.Signal) {
+	if g.told[sig] {
+		return
+	}
+	if slices.Contains(asksToEnd, sig) {
+		g.told[sig] = true
+		g.killLater()
+	}
+	if at, ok := g.came[sig]; !ok || now().until(at.add(2*together)) <= 0 {
+		g.signal(sig)
+	}
+}
+
+// look passes on what is due, and ends the process group if the time for that has come.
 func (g *guardProcess) look() {
+	for sig, at := range g.due {
+		if now().until(at) <= 0 {
+			delete(g.due, sig)
+			g.tell(sig)
+		}
+	}
 	left := now().until(g.until)
 	if left <= g.killAfter && !g.ending {
 		g.losing = true
@@ -208,15 +259,14 @@ func (g *guardProcess) look() {
 	}
 }
 
-// end sends SIGTERM, once. SIGKILL comes after killAfter, and never later than the end of
+// end sends SIGTERM. SIGKILL comes after killAfter, and never later than the end of
 // trust: see look.
 func (g *guardProcess) end() {
 	if g.ending {
 		return
 	}
 	g.ending = true
-	g.killLater()
-	g.signal(syscall.SIGTERM)
+	g.tell(syscall.SIGTERM)
 	g.signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
 }
 

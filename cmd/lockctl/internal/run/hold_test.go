@@ -45,7 +45,10 @@ func guardAlone(t *testing.T, first, killAfter string, command ...string) (order
 		assert.NoError(t, cmd.Wait())
 		assert.NoError(t, read.Close())
 	})
-	return orders, bufio.NewScanner(read)
+	reports = bufio.NewScanner(read)
+	require.True(t, reports.Scan())
+	assert.Equal(t, "ready", reports.Text())
+	return orders, reports
 }
 
 // A guard process that begins after the end of trust starts nothing.
@@ -125,7 +128,8 @@ func TestEnded(t *testing.T) {
 			lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
 			require.NoError(t, err)
 			var stderr bytes.Buffer
-			h := &hold{settings: &settings{key: "k", ttl: time.Minute, killAfter: defaultKillAfter}, guard: g, lease: lease, until: now().add(lease.TTL), stderr: &stderr}
+			h := &hold{settings: &settings{key: "k", ttl: time.Minute, killAfter: defaultKillAfter}, guard: g, lease: lease, until: now().add(lease.TTL), stderr: &stderr,
+				command: &guarded{started: true}}
 			err = h.ended(t.Context(), parseReport(c.line))
 			assert.Equal(t, c.status, exit.Status(err))
 			if err != nil {
@@ -339,7 +343,7 @@ func TestRenewalWarns(t *testing.T) {
 		s := &settings{key: "k", ttl: time.Minute, killAfter: 10 * time.Second}
 		s.Timeout = time.Second
 		h := &hold{settings: s, store: store, lease: lease, until: now().add(time.Minute - margin), stderr: &stderr,
-			command: &guarded{process: this, orders: itsOrders}}
+			command: &guarded{process: this, orders: itsOrders, started: true}}
 		ctx, stop := context.WithCancel(t.Context())
 		renewals, joined := make(chan renewal), make(chan struct{})
 		go func() {

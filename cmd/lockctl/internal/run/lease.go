@@ -26,6 +26,7 @@ type trusting struct {
 	driver.Driver
 	timeout time.Duration // of one call
 	failing failing
+	once    bool // who waits does not wait for the end of Completed or Cooldown
 	until   moment
 	asked   bool
 }
@@ -49,8 +50,18 @@ func (d *trusting) Do(ctx context.Context, key string, r driver.Request) (driver
 		err = final{err}
 	}
 	d.asked = true
+	if d.once && a.Outcome == driver.Refused && a.Status.State.Done() {
+		return a, doneBefore{a.Status}
+	}
 	return a, err
 }
+
+// doneBefore is the answer of a key whose work is done. The guard would wait until it may be done again.
+type doneBefore struct{ driver.Status }
+
+func (doneBefore) Error() string { return "the work is done" }
+
+func (doneBefore) Is(target error) bool { return target == lockstore.ErrCorrupt } // as final
 
 // final is the error of a first request that another one would get, too. The guard repeats none that
 // matches lockstore.ErrCorrupt.

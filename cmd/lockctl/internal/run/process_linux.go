@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +13,9 @@ import (
 func ownGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
+
+// rename gives this process a name for ps, and says if it has it.
+func rename(name string) bool { return os.WriteFile("/proc/self/comm", []byte(name), 0) == nil }
 
 // adopt makes this process the parent of the command's orphans, so that it can see when
 // they have ended. Where it fails, the system's first process is their parent.

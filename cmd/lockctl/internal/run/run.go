@@ -12,9 +12,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -31,13 +34,23 @@ func NotIgnored(signals ...os.Signal) []os.Signal {
 func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, append(NotIgnored(passedOn...), syscall.SIGCONT)...)
-	defer signal.Stop(signals)
-	ctx = context.WithoutCancel(ctx) // which a signal ends
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads what lockctl says may end
+	}
+	logging.Disable() // go-redis would wait for that reader
+	// The signal that ends ctx may have come before that. If it came after that, it is there twice, and counts once.
+	first := ctx
+	context.AfterFunc(first, func() {
+		if by, ok := errors.AsType[*exit.BySignal](context.Cause(first)); ok {
+			signals <- by.Signal
+		}
+	})
+	ctx = context.WithoutCancel(first)
 	opened, err := s.Open(ctx)
 	if err != nil {
 		return err
 	}
-	trust := &trusting{timeout: s.Timeout, failing: failing{stderr: stderr}}
+	trust := &trusting{timeout: s.Timeout, failing: failing{stderr: stderr}, once: s.atLeastFor > 0}
 	g, err := guard.New(opened.WrapDriver(func(d driver.Driver) driver.Driver {
 		trust.Driver = d
 		return trust
@@ -50,7 +63,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	g = g.WithMaxHolders(s.maxHolders)
-	lease, err := s.acquire(ctx, g, signals)
+	lease, err := s.acquire(ctx, g, signals, stderr)
 	if err != nil {
 		return err
 	}
@@ -59,7 +72,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 }
 
 // acquire gets the lock. A signal ends the wait for it.
-func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan os.Signal) (lockstore.Lease, error) {
+func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan os.Signal, stderr io.Writer) (lockstore.Lease, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	caught := make(chan syscall.Signal, 1)
 	done := make(chan struct{})
@@ -78,7 +91,7 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan o
 			return
 		}
 	}()
-	lease, err := s.ask(ctx, g)
+	lease, err := s.ask(ctx, g, stderr)
 	close(done)
 	sig, ended := <-caught
 	cancel()
@@ -95,7 +108,7 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, signals <-chan o
 	return lockstore.Lease{}, &exit.Error{Status: status, Err: err}
 }
 
-func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, error) {
+func (s *settings) ask(ctx context.Context, g *guard.Guard, stderr io.Writer) (lockstore.Lease, error) {
 	req := guard.LeaseRequest{
 		Key:        s.key,
 		TTL:        s.ttl,
@@ -106,12 +119,26 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, er
 	lease, err := g.Acquire(ctx, req)
 	busy, isBusy := errors.AsType[*guard.LockBusy](err)
 	if isBusy && s.wait > 0 {
+		telling, stop := context.WithCancel(ctx)
+		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.Remaining))
+		go s.tell(telling, g, stderr)
 		req.Wait = s.wait
 		lease, err = g.Acquire(ctx, req)
+		stop()
 		busy, isBusy = errors.AsType[*guard.LockBusy](err)
 	}
+	if before, ok := errors.AsType[doneBefore](err); ok {
+		busy, isBusy = &guard.LockBusy{State: before.State, Holder: lockstore.DecodeHolderInfo(before.Holder), Remaining: before.Remaining}, true
+	}
 	if isBusy {
-		return lease, &exit.Error{Status: s.busyStatus, Err: errors.New(busyText(busy))}
+		text, status := "busy: ", s.busyStatus
+		switch {
+		case busy.State == lockstore.InDoubt:
+			text, status = "", exit.InDoubt
+		case busy.State.Done():
+			text, status = "done already: ", s.doneStatus
+		}
+		return lease, &exit.Error{Status: status, Err: errors.New(text + stateText(busy.State, busy.Holder, busy.Remaining))}
 	}
 	if _, late := errors.AsType[*guard.LockDeadline](err); late {
 		return lease, err // a signal has ended the wait
@@ -119,19 +146,33 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard) (lockstore.Lease, er
 	return lease, stores.Failed(err)
 }
 
-func busyText(busy *guard.LockBusy) string {
-	left := busy.Remaining.Round(time.Second)
-	switch busy.State {
-	case lockstore.Completed:
-		return fmt.Sprintf("busy: the work was done by %v, and its result is stored for %v more", busy.Holder, left)
-	case lockstore.Cooldown:
-		return fmt.Sprintf("busy: the work was done by %v, and the cooldown lasts for %v more", busy.Holder, left)
-	case lockstore.InDoubt:
-		return fmt.Sprintf("busy: in doubt after the work of %v; see lockctl resolve", busy.Holder)
-	case lockstore.Reserved:
-		return fmt.Sprintf("busy: reserved for those who have waited longer, for at most %v", left)
+// tellAgain is how long lockctl waits until it says again who has the key. Each time is twice as long as the one before.
+const tellAgain = 30 * time.Second
+
+// tell says again and again who has the key that lockctl waits for.
+func (s *settings) tell(ctx context.Context, g *guard.Guard, stderr io.Writer) {
+	began := time.Now()
+	for d := tellAgain; pause.For(ctx, d) == nil; d *= 2 {
+		if status, err := g.Inspect(ctx, s.key); err == nil && status.State != lockstore.Free {
+			fmt.Fprintf(stderr, "lockctl: waiting for %q for %v: %s; %d wait\n",
+				s.key, time.Since(began).Round(time.Second), stateText(status.State, status.Holder, status.Remaining), status.Waiting)
+		}
 	}
-	return fmt.Sprintf("busy: %v by %v, %v left", busy.State, busy.Holder, left)
+}
+
+func stateText(state lockstore.State, holder lockstore.HolderInfo, left time.Duration) string {
+	left = left.Round(time.Second)
+	switch state {
+	case lockstore.Completed:
+		return fmt.Sprintf("the work was done by %v, and its result is stored for %v more", holder, left)
+	case lockstore.Cooldown:
+		return fmt.Sprintf("the work was done by %v, and nobody does it again for %v", holder, left)
+	case lockstore.InDoubt:
+		return fmt.Sprintf("in doubt: nobody knows how the work of %v ended, and nobody gets the key before lockctl resolve", holder)
+	case lockstore.Reserved:
+		return fmt.Sprintf("reserved for those who have waited longer, for at most %v", left)
+	}
+	return fmt.Sprintf("%v by %v, %v left", state, holder, left)
 }
 
 // hold is a lease, and the command that runs under it.
@@ -146,10 +187,10 @@ type hold struct {
 	terminal *terminal
 
 	command *guarded
-	group   int  // of the command; 0 before it has started
-	given   bool // the command has the terminal
-	asked   bool // SIGTERM or SIGHUP was passed on
-	over    bool // --max-hold is over
+	group   int            // of the command; 0 before it has started
+	given   bool           // the command has the terminal
+	early   syscall.Signal // came before the command was started; 0 is none
+	over    bool           // --max-hold is over
 	lost    error
 	failed  error // of the last renewal; nil if it has succeeded
 }
@@ -164,10 +205,13 @@ type renewal struct {
 // run runs the command, renews the lease until it has ended, and releases the lease.
 func (h *hold) run(ctx context.Context) error {
 	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), fmt.Sprintf("LOCK_SEAT=%d", h.lease.Seat), "LOCK_HELD=true"}
-	command, err := startGuarded(h.settings.command, env, h.killAfter, h.until)
+	command, err := startGuarded(h.settings.command, env, h.killAfter)
 	if err != nil {
 		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: fmt.Errorf("the guard process cannot be started: %w", err)})
 	}
+	// A terminal may stop who writes to it from the background (stty tostop). lockctl is in the background while the
+	// command has the terminal. The guard process and the command do not inherit this any more.
+	signal.Ignore(syscall.SIGTTOU)
 	h.command = command
 	renewing, stop := context.WithCancel(ctx)
 	renewals, joined := make(chan renewal), make(chan struct{})
@@ -193,6 +237,8 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 		select {
 		case r := <-h.command.reports:
 			switch r.word {
+			case "ready":
+				h.begin()
 			case "started":
 				h.group = r.number
 				h.given = h.terminal.isCommands() && h.terminal.give(h.group)
@@ -285,13 +331,31 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 	}
 }
 
-// pass passes a signal on. The second SIGTERM or SIGHUP is SIGKILL.
-func (h *hold) pass(sig syscall.Signal) {
-	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
-		if h.asked {
-			sig = syscall.SIGKILL
+// begin starts the command, unless a signal has come.
+func (h *hold) begin() {
+	for {
+		select {
+		case sig := <-h.signals:
+			if sig != syscall.SIGCONT {
+				h.pass(sig.(syscall.Signal))
+				return
+			}
+		default:
+			h.command.start(h.until)
+			return
 		}
-		h.asked = true
+	}
+}
+
+// pass passes a signal on. If the command was not started, it is not started any more.
+func (h *hold) pass(sig syscall.Signal) {
+	if !h.command.started {
+		h.early = sig
+		h.command.end()
+		return
+	}
+	if sig == syscall.SIGHUP && h.given && h.terminal.gone() {
+		_ = h.command.process.Signal(sig) // so that it knows that the command gets it from the system
 	}
 	h.command.signal(sig)
 }
@@ -331,6 +395,8 @@ func (h *hold) ended(ctx context.Context, last report) error {
 		return h.release(ctx, &exit.Error{Status: last.number, Err: errors.New(last.text)})
 	case last.word == "late":
 		return h.release(ctx, &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost before the command began; the command was not started", h.key)})
+	case last.word == "" && !h.command.started:
+		return h.release(ctx, h.notStarted(last))
 	case last.word != "ended":
 		if h.group > 0 {
 			limited, cancel := context.WithTimeout(ctx, max(0, now().until(h.until)))
@@ -350,6 +416,19 @@ func (h *hold) ended(ctx context.Context, last report) error {
 		return h.release(ctx, h.lostError(h.whyLost()))
 	}
 	return h.release(ctx, h.status(last))
+}
+
+// notStarted says why the guard process has ended before it was told to start the command.
+func (h *hold) notStarted(last report) error {
+	switch sig := cmp.Or(h.early, syscall.Signal(last.number)); {
+	case slices.Contains(passedOn, os.Signal(sig)):
+		return &exit.Silent{Status: exit.Signal + int(sig)}
+	case h.lost != nil:
+		return h.lostError(h.lost)
+	case h.over:
+		return h.status(last)
+	}
+	return &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was not started")}
 }
 
 func (h *hold) status(last report) error {
@@ -379,10 +458,17 @@ func (h *hold) lostError(cause error) error {
 	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost, and the command was ended or had ended; what it wrote may stand beside what another wrote%s", h.key, why)}
 }
 
-// release releases the lease and returns err. A lease that the store says was lost before
-// the command ended is an error of its own; a release that fails is a warning.
+// release releases the lease and returns err. After success the key stays closed for --at-least-for. A lease that
+// the store says was lost before the command ended is an error of its own; a release that fails is a warning.
 func (h *hold) release(ctx context.Context, err error) error {
-	failed := h.guard.Release(ctx, h.lease)
+	end, what := h.guard.Release, "released"
+	if err == nil && h.atLeastFor > 0 {
+		what = "closed for --at-least-for"
+		end = func(ctx context.Context, lease lockstore.Lease) error {
+			return h.guard.Complete(ctx, lease, h.atLeastFor)
+		}
+	}
+	failed := end(ctx, h.lease)
 	switch {
 	case failed == nil || exit.Status(err) == exit.Lost:
 		return err
@@ -391,6 +477,6 @@ func (h *hold) release(ctx context.Context, err error) error {
 	case errors.Is(failed, lockstore.ErrLost):
 		return err // it ended by its time, after the command
 	}
-	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be released, and its lease ends within %v: %v\n", h.key, h.ttl, failed)
+	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be %s, and its lease ends within %v: %v\n", h.key, what, h.ttl, failed)
 	return err
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"os"
-	"os/signal"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -57,6 +56,13 @@ func (t *terminal) foreground() int {
 	return group
 }
 
+// gone says that the terminal was closed, and that the leader of its session is another process. When the leader ends,
+// the system sends SIGHUP to the foreground group. lockctl has its own SIGHUP from the leader, a shell.
+func (t *terminal) gone() bool {
+	leader, err := unix.Getsid(0)
+	return t.foreground() == 0 && err == nil && leader != os.Getpid()
+}
+
 func (t *terminal) set(group int) bool {
 	return unix.IoctlSetPointerInt(int(t.file.Fd()), unix.TIOCSPGRP, group) == nil
 }
@@ -67,6 +73,5 @@ func (t *terminal) takeBack(group int) {
 	if t == nil || t.foreground() != group {
 		return
 	}
-	signal.Ignore(syscall.SIGTTOU) // lockctl is in the background now, and would be stopped
-	t.set(t.own)
+	t.set(t.own) // from the background: run ignores SIGTTOU
 }

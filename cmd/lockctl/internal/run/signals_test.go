@@ -1,0 +1,286 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// tree is a process and all that it has started, parents first.
+func tree(t *testing.T, pid int) []int {
+	t.Helper()
+	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
+	require.NoError(t, err)
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); len(f) == 2 && f[1] == strconv.Itoa(all[i]) {
+				child, err := strconv.Atoi(f[0])
+				require.NoError(t, err)
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// A stop reaches the command once, whoever sends it and to whom.
+func TestStopReachesTheCommandOnce(t *testing.T) {
+	t.Parallel()
+	addr := testservers.Redis(t)
+	const term, hup = syscall.SIGTERM, syscall.SIGHUP
+	// send sends to lockctl, its guard process, the command, and its children, as far as they are chosen.
+	send := func(t *testing.T, sig syscall.Signal, pids []int) {
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, sig); !errors.Is(err, syscall.ESRCH) { // a sleep of the command may have ended
+				require.NoError(t, err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		choose func(tree []int) []int
+		sends  []syscall.Signal
+		gets   string
+	}{
+		"lockctl alone, as kill or KillMode=mixed":        {func(all []int) []int { return all[:1] }, []syscall.Signal{term}, "TERM"},
+		"lockctl alone, twice":                            {func(all []int) []int { return all[:1] }, []syscall.Signal{term, term}, "TERM"},
+		"lockctl alone, two signals, as SendSIGHUP":       {func(all []int) []int { return all[:1] }, []syscall.Signal{term, hup}, "HUP TERM"},
+		"lockctl's group, as timeout or a shell":          {func(all []int) []int { return []int{-all[0]} }, []syscall.Signal{term}, "TERM"},
+		"all, lockctl first, as KillMode=control-group":   {func(all []int) []int { return all }, []syscall.Signal{term}, "TERM"},
+		"all, lockctl last":                               {func(all []int) []int { slices.Reverse(all); return all }, []syscall.Signal{term}, "TERM"},
+		"all, two signals":                                {func(all []int) []int { return all }, []syscall.Signal{term, hup}, "HUP TERM"},
+		"the command, and later lockctl and the other":    {nil, []syscall.Signal{term}, "TERM"},
+		"lockctl, and the guard process long before that": {func(all []int) []int { return all[:1] }, []syscall.Signal{hup}, "HUP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goOn := filepath.Join(t.TempDir(), "go-on")
+			p, file := begun(t, addr, `trap 'echo TERM >> "$1"' TERM; trap 'echo HUP >> "$1"' HUP
+				echo begun > "$1"; while [ ! -e "`+goOn+`" ]; do sleep 0.01; done; exit 5`, "once-"+strconv.FormatInt(time.Now().UnixNano(), 36))
+			if strings.Contains(name, "long before") {
+				send(t, c.sends[0], tree(t, p.Process.Pid)[1:2])
+				<-time.After(3 * together)
+			}
+			for i, sig := range c.sends {
+				if i > 0 {
+					<-time.After(20 * time.Millisecond) // two signals, and not one that is sent twice at once
+				}
+				all := tree(t, p.Process.Pid)
+				require.GreaterOrEqual(t, len(all), 3)
+				if c.choose == nil {
+					send(t, sig, all[2:])
+					lines(t, file, 2)
+					c.choose = func(all []int) []int { return []int{all[1], all[0]} }
+				}
+				send(t, sig, c.choose(all))
+			}
+			lines(t, file, 1+len(strings.Fields(c.gets)))
+			<-time.After(2 * together) // one more would have come by then
+			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+			assert.Equal(t, 5, p.status(t), p.err.String())
+			got := lines(t, file, 1)[1:]
+			slices.Sort(got)
+			assert.Equal(t, c.gets, strings.Join(got, " "))
+		})
+	}
+}
+
+// Who ends all processes with the name of lockctl means lockctl, which passes the signal on.
+func TestNameOfTheGuardProcess(t *testing.T) {
+	t.Parallel()
+	if !rename("run.test") {
+		t.Skip("no process can change its name here")
+	}
+	p, _ := begun(t, testservers.Redis(t), `echo begun > "$1"; exec sleep 60`, "name")
+	for file, name := range map[string]string{"comm": guardName + "\n", "cmdline": guardName + "\x00"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", guardOf(t, p), file))
+		require.NoError(t, err)
+		assert.True(t, strings.HasPrefix(string(text), name), "%q", text)
+	}
+}
+
+// A signal that has come before the command was started prevents its start.
+func TestSignalBeforeTheStart(t *testing.T) {
+	for name, tell := range map[string]func(h *hold, signals chan os.Signal){
+		"before the guard process is ready": func(_ *hold, signals chan os.Signal) { signals <- syscall.SIGTERM },
+		"when it is ready": func(h *hold, signals chan os.Signal) {
+			signals <- syscall.SIGCONT
+			signals <- syscall.SIGTERM
+			h.begin()
+		},
+		"also to the guard process": func(h *hold, _ chan os.Signal) {
+			h.command.reports <- report{number: int(syscall.SIGTERM)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := guard.New(memstore.New(time.Now), guard.Options{})
+			require.NoError(t, err)
+			lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
+			require.NoError(t, err)
+			orders, itsOrders, err := os.Pipe()
+			require.NoError(t, err)
+			defer orders.Close()
+			this, err := os.FindProcess(os.Getpid())
+			require.NoError(t, err)
+			signals := make(chan os.Signal, 8)
+			h := &hold{settings: &settings{key: "k", ttl: time.Minute, maxHold: longest}, guard: g, lease: lease, until: now().add(lease.TTL), signals: signals,
+				stderr: io.Discard, command: &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}}
+			tell(h, signals)
+			go func() {
+				_, _ = io.Copy(io.Discard, orders) // as the guard process does: it ends at the end of its orders
+				h.command.reports <- report{word: "ready"}
+				close(h.command.reports)
+			}()
+			if name == "also to the guard process" {
+				defer itsOrders.Close()
+			}
+			err = h.ended(t.Context(), h.supervise(nil))
+			assert.Equal(t, exit.Signal+int(syscall.SIGTERM), exit.Status(err), err)
+			assert.False(t, h.command.started)
+			status, err := g.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			assert.False(t, status.State.Taken(), "the lock is released")
+		})
+	}
+}
+
+// A signal in the first milliseconds ends lockctl by this signal, and the command does not run to its end. Each delay
+// is tried, because no program can be stopped between two of its instructions.
+func TestSignalAtTheStart(t *testing.T) {
+	addr, file := testservers.Redis(t), filepath.Join(t.TempDir(), "file")
+	for n := range 200 {
+		p := start(t, addr, "run", "-n", "start", "--", "sh", "-c", `sleep 0.3; echo ran >> "$1"`, "sh", file)
+		<-time.After(time.Duration(n%100) * 100 * time.Microsecond)
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, exit.Signal+int(syscall.SIGTERM), p.status(t), "%d: %s", n, p.err.String())
+	}
+	assert.NoFileExists(t, file)
+}
+
+// nobodyReads are files for standard error whose reader is gone, or reads nothing, or that have no room.
+func nobodyReads(t *testing.T) map[string]*os.File {
+	t.Helper()
+	pipe := func() (r, w *os.File) {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		return r, w
+	}
+	gone, closed := pipe()
+	require.NoError(t, gone.Close())
+	_, full := pipe()
+	fd := int(full.Fd())
+	require.NoError(t, unix.SetNonblock(fd, true))
+	for err := error(nil); err == nil; {
+		_, err = unix.Write(fd, bytes.Repeat([]byte{'x'}, 512))
+	}
+	require.NoError(t, unix.SetNonblock(fd, false))
+	noRoom, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Logf("this system has no full disk to write to: %v", err)
+		noRoom = closed
+	}
+	return map[string]*os.File{"its reader has ended": closed, "its reader does not read": full, "the disk is full": noRoom}
+}
+
+// What lockctl says costs neither the lease nor the status, also if nobody reads it.
+func TestNobodyReadsWhatLockctlSays(t *testing.T) {
+	t.Parallel()
+	addr := testservers.Redis(t)
+	for name, stderr := range nobodyReads(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			begun, goOn := filepath.Join(dir, "begun"), filepath.Join(dir, "go-on")
+			proxy := testservers.Proxy(t, addr)
+			run := func(args ...string) *process {
+				p := &process{Cmd: exec.Command(lockctl, append([]string{"run"}, args...)...), done: make(chan struct{})}
+				p.Env = append(os.Environ(), "LOCK_URL=redis://"+proxy.Addr)
+				p.Stderr = stderr
+				require.NoError(t, p.Start())
+				go func() {
+					_ = p.Wait() // the test reads the status
+					close(p.done)
+				}()
+				t.Cleanup(func() {
+					_ = p.Process.Kill()
+					<-p.done
+				})
+				return p
+			}
+			p := run("--ttl", "6", name, "--", "sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; exit 5`, "sh", begun, goOn)
+			lines(t, begun, 1)
+			assert.Equal(t, exit.Busy, run("-n", name, "--", "true").status(t))
+			assert.Equal(t, exit.Usage, run("-n", "-w", "1", name, "--", "true").status(t))
+			proxy.CutRequests("") // the next renewal fails, and lockctl says so
+			eventually(t, func() error { return wants(proxy.Cuts() >= 2, "a request and its repeat are cut") })
+			proxy.Forward()
+			eventually(t, func() error {
+				return wants(inspect(t, addr, name).Remaining > 5*time.Second, "the lease is renewed")
+			})
+			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+			assert.Equal(t, 5, p.status(t))
+			assert.False(t, inspect(t, addr, name).State.Taken())
+		})
+	}
+}
+
+// A terminal that stops who writes to it from the background does not stop lockctl, which writes beside the command.
+func TestSpeaksToATerminalFromTheBackground(t *testing.T) {
+	t.Parallel()
+	proxy := testservers.Proxy(t, testservers.Redis(t))
+	goOn := filepath.Join(t.TempDir(), "go-on")
+	s := openPTY(t, proxy.Addr, "sh", "-c", `stty tostop; exec "$LOCKCTL" run --ttl 6 tostop -- sh -c 'read begin; echo ready; while [ ! -e "$1" ]; do sleep 0.01; done; exit 5' sh "$1"`, "sh", goOn)
+	s.types("\n") // who has read has the terminal
+	s.shows("ready")
+	proxy.CutRequests("")
+	s.shows("cannot be renewed")
+	proxy.Forward()
+	s.shows("is renewed again")
+	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+	require.Error(t, s.cmd.Wait())
+	assert.Equal(t, 5, s.cmd.ProcessState.ExitCode())
+}
+
+// When a terminal is closed, its shell and the system both tell it.
+func TestTerminalIsClosed(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil || !rename("run.test") {
+		t.Skip("bash is not installed, or no process can change its name here")
+	}
+	dir := t.TempDir()
+	file, goOn := filepath.Join(dir, "file"), filepath.Join(dir, "go-on")
+	shell := exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
+	shell.Env = append(os.Environ(), "LOCK_URL=redis://"+testservers.Redis(t), "LOCKCTL="+lockctl)
+	terminal, err := pty.Start(shell)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = shell.Wait() })
+	_, err = terminal.WriteString(`"$LOCKCTL" run closed -- sh -c 'trap "echo HUP >> $1" HUP; read a; echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; echo end >> "$1"' sh ` + file + " " + goOn + "\n\n")
+	require.NoError(t, err)
+	lines(t, file, 1)
+	require.NoError(t, terminal.Close())
+	lines(t, file, 2)
+	<-time.After(2 * together) // one more would have come by then
+	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+	assert.Equal(t, []string{"begun", "HUP", "end"}, lines(t, file, 3))
+}
