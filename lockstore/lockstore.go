@@ -139,6 +139,7 @@ type Status struct {
 	Remaining time.Duration // the longest time until a takeover, if nobody renews; 0 if the key is free, reserved or in doubt
 	Waiting   int           // places in the key's queue
 	Parked    int           // those of them where nobody waits, see Request.Parked
+	Started   bool          // the work has started, see Store.MarkStarted: the key is in doubt if its lease ends without an answer
 	Holders   []Holder      // everybody who has a live lease, in the order of the grants
 }
 
@@ -161,7 +162,7 @@ func (s Status) MaxHolders() int {
 }
 
 func statusOf(key string, s driver.Status) Status {
-	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting, Parked: s.Parked}
+	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting, Parked: s.Parked, Started: s.Started}
 	if s.State.Taken() {
 		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
 	}

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -115,7 +116,12 @@ func command() *cobra.Command {
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return exit.WrongUsage("unknown command %.40q; see lockctl --help", args[0])
+				cmd.SuggestionsMinimumDistance = 2 // letters
+				see := "see lockctl --help"
+				if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+					see = fmt.Sprintf("did you mean %s?", strings.Join(like, " or "))
+				}
+				return exit.WrongUsage("unknown command %.40q; %s", args[0], see)
 			}
 			return cmd.Help()
 		},
@@ -129,8 +135,24 @@ func command() *cobra.Command {
 		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(), operate.Schema(),
 		locallambda.Command(), serve.Command(),
 	)
+	for _, cmd := range root.Commands() {
+		cmd.SetHelpTemplate(help)
+	}
 	return root
 }
+
+// help shows the examples first: who knows the command looks for one, or for a flag.
+const help = `{{.Short}}
+
+Usage: {{.UseLine}}
+
+Examples:
+{{.Example}}
+
+{{.Long}}
+
+Flags:
+{{.LocalFlags.FlagUsages}}`
 
 // version is set by the linker, as make build/lockctl does it.
 var version string

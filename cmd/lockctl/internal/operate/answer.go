@@ -66,6 +66,13 @@ func fenceText(f lockstore.Fence) string {
 	return strconv.FormatInt(int64(f), 10)
 }
 
+// complete lets the shell complete the values of a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
 // warnings is where a command prints what is no answer.
 func warnings(cmd *cobra.Command) io.Writer { return exit.Writer{To: cmd.ErrOrStderr()} }
 

@@ -37,9 +37,11 @@ type lister struct {
 	sort   string
 	longer time.Duration // only keys that somebody has for longer
 
+	width    int
 	in       io.Reader
 	out, err io.Writer
 	progress io.Writer // a terminal, or nil
+	unseen   bool      // standard error is no terminal: only what went wrong is said there
 }
 
 // Orders of --sort.
@@ -48,6 +50,8 @@ const (
 	sortKey     = "key"
 	sortWaiting = "waiting"
 )
+
+var orders = []string{sortAge, sortKey, sortWaiting}
 
 var sorts = map[string]func(a, b lockstore.Status) int{
 	sortAge: func(a, b lockstore.Status) int { // an unknown age may be long
@@ -66,20 +70,23 @@ func List() *cobra.Command {
 		Long: `List the keys that begin with PREFIX and are held, revoked or in doubt; without PREFIX all
 of them. PREFIX is no pattern: "*" in it stands for itself.
 
-It reads the whole table or server, page by page. It says first how large that is and, on
-DynamoDB, what it costs. It asks above 1 GB on DynamoDB and PostgreSQL. A key that was held
-from the beginning to the end is listed, and once. What changes meanwhile may be missing or old.
-With --sort nothing is printed before all is read, and --limit takes the first keys of that
-order. AGE is the time since SINCE, by the clock of this machine; --longer-than also lists keys
-whose AGE is not known. If several hold a key, both are of the one that has had it for the
-longest time.
+It reads the whole table or server, page by page. At a terminal it says first how large that
+is and, on DynamoDB, what it costs. It asks above 1 GB on DynamoDB and PostgreSQL. A key that
+was held from the beginning to the end is listed, and once. What changes meanwhile may be
+missing or old. With --sort nothing is printed before all is read, and --limit takes the first
+keys of that order. --longer-than also lists keys whose AGE is not known. If several hold a
+key, AGE is of the one that has had it for the longest time. HOLDER is cut at the width of the
+terminal, or at COLUMNS.
 
 ` + aboutState + `
 
 With --json each key is a line, as it comes. The last line is
-{"end":true,"scanned":N,"requests":N}; without it the listing is not complete.`,
+{"end":true,"scanned":N,"requests":N}; without it the listing is not complete.
+
+Exit status with --longer-than: 0 if no key is listed, 1 if one is.`,
 		Example: `  lockctl list account/
   lockctl list --longer-than 10m --sort age
+  0 * * * * lockctl list --yes --limit 0 --longer-than 1h  # cron sends a mail if it finds one
   lockctl list --json --limit 0 | jq -r 'select(.state == "held") | .key'`,
 		Args:              exit.Args(0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -87,7 +94,10 @@ With --json each key is a line, as it comes. The last line is
 			l.in, l.out, l.err = cmd.InOrStdin(), output(cmd), warnings(cmd)
 			if to := cmd.ErrOrStderr(); isTerminal(to) {
 				l.progress = to
+			} else {
+				l.unseen = true
 			}
+			l.width = width(cmd.OutOrStdout())
 			prefix := ""
 			if len(args) > 0 {
 				prefix = args[0]
@@ -97,13 +107,16 @@ With --json each key is a line, as it comes. The last line is
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&l.states, "state", []string{lockstore.Held.String(), lockstore.Revoked.String(), lockstore.InDoubt.String()}, "list keys in these `STATES`: "+strings.Join(states, ", "))
-	f.StringVar(&l.sort, "sort", "", "read all, then print in this `ORDER`: "+sortAge+" (the oldest first), "+sortKey+", "+sortWaiting+" (the most first)")
+	f.StringSliceVar(&l.states, "state", []string{lockstore.Held.String(), lockstore.Revoked.String(), lockstore.InDoubt.String()}, "list keys in these `STATES`")
+	f.Lookup("state").DefValue = "held,revoked,in doubt"
+	f.StringVar(&l.sort, "sort", "", "read all, then print in this `ORDER`: "+strings.Join(orders, ", "))
 	timeflag.Var(f, &l.longer, "longer-than", "", "list only keys that somebody has for longer than `TIME`")
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
 	f.Float64Var(&l.rate, "rate", 5, "read `N` pages in a second at most, 0.001 to 1000")
 	f.BoolVar(&l.yes, "yes", false, "do not ask")
 	l.AddTo(f)
+	complete(cmd, "state", states)
+	complete(cmd, "sort", orders)
 	return cmd
 }
 
@@ -120,7 +133,7 @@ func (l *lister) run(ctx context.Context, prefix string) error {
 	}
 	switch {
 	case l.sort != "" && sorts[l.sort] == nil:
-		return exit.WrongUsage("--sort is %.40q; want %s, %s or %s", l.sort, sortAge, sortKey, sortWaiting)
+		return exit.WrongUsage("--sort is %.40q; want one of %s", l.sort, strings.Join(orders, ", "))
 	case l.longer < 0:
 		return exit.WrongUsage("--longer-than is %v; want 0s or more", l.longer)
 	}
@@ -152,7 +165,7 @@ func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string
 	listed, scanned, requests, damaged := 0, 0, 0, 0
 	var names []string            // of damaged entries, some
 	var sorted []lockstore.Status // before they are printed
-	rows := listTable(l.out)
+	rows := listTable(l.out, l.width)
 	rows.json = l.JSON
 	pace := time.NewTicker(time.Duration(float64(time.Second) / l.rate))
 	defer pace.Stop()
@@ -178,7 +191,11 @@ func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string
 			return errEnough
 		}
 		if l.progress != nil {
-			fmt.Fprintf(l.progress, "\r%d of about %d entries read, %d keys found", scanned, extent.Entries, listed+len(sorted))
+			text := fmt.Sprintf("%d of about %d entries read", scanned, extent.Entries)
+			if prefix != "" { // some stores read all, and return only what begins with it
+				text = fmt.Sprintf("%d requests sent", requests)
+			}
+			fmt.Fprintf(l.progress, "\r%s, %d keys found", text, listed+len(sorted))
 		}
 		select {
 		case <-pace.C:
@@ -208,19 +225,23 @@ func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string
 	if damaged > 0 {
 		fmt.Fprintln(l.err, "lockctl: "+damagedText(damaged, names))
 	}
-	if listed == 0 {
+	if listed == 0 && !l.unseen {
 		fmt.Fprintln(l.err, "lockctl: "+l.nothing(prefix))
 	}
 	if enough {
 		fmt.Fprintf(l.err, "lockctl: there are more; this is --limit %d\n", l.limit)
-		return nil
-	}
-	if l.JSON {
-		return printJSON(l.out, struct {
+	} else if l.JSON {
+		err := printJSON(l.out, struct {
 			End      bool `json:"end"`
 			Scanned  int  `json:"scanned"`
 			Requests int  `json:"requests"`
 		}{true, scanned, requests})
+		if err != nil {
+			return err
+		}
+	}
+	if l.longer > 0 && listed > 0 {
+		return &exit.Silent{Status: exit.No}
 	}
 	return nil
 }
@@ -285,7 +306,9 @@ func (l *lister) ask(ctx context.Context, store *lockstore.Store) (e lockstore.E
 	if err != nil {
 		return e, err
 	}
-	fmt.Fprintln(l.err, "lockctl: "+extentText(e))
+	if e.Bytes > askAbove || !l.unseen {
+		fmt.Fprintln(l.err, "lockctl: "+extentText(e))
+	}
 	if e.Bytes <= askAbove || l.yes {
 		return e, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/assert"
@@ -138,7 +139,8 @@ func TestListFindsTheOldest(t *testing.T) {
 			if l.states == nil {
 				l.states = []string{"held"}
 			}
-			require.NoError(t, l.list(t.Context(), store, ""))
+			err := l.list(t.Context(), store, "")
+			assert.Equal(t, l.longer > 0 && len(c.want) > 0, exit.Status(err) == exit.No, "cron is told")
 			var keys []string
 			for _, line := range linesOf(&out) {
 				var got struct{ Key string }
@@ -206,29 +208,79 @@ func TestTimes(t *testing.T) {
 		s := examples("k")[1]
 		s.Holder.Since = time.Now().Add(-90 * time.Minute)
 		var out bytes.Buffer
-		rows := watchTable(&out)
+		rows := watchTable(&out, 0)
 		require.NoError(t, rows.print(s))
 		<-time.After(5 * time.Second)
 		require.NoError(t, rows.print(s))
 		lines := linesOf(&out)
-		assert.Regexp(t, `^TIME +KEY +STATE +HOLDER +SINCE +LEFT `, lines[0])
-		assert.Regexp(t, `^2000-01-01T00:00:00Z  k +held `, lines[1])
-		assert.Regexp(t, `^2000-01-01T00:00:05Z  k +held `, lines[2])
+		assert.Regexp(t, `^TIME +STATE +LEFT +WAITING +FENCE +HOLDER$`, lines[0])
+		assert.Regexp(t, `^2000-01-01T00:00:00Z  held `, lines[1])
+		assert.Regexp(t, `^2000-01-01T00:00:05Z  held `, lines[2])
 		out.Reset()
 		rows.json = true
 		require.NoError(t, rows.print(s))
 		assert.Contains(t, out.String(), `"time":"2000-01-01T00:00:05Z"`)
 		out.Reset()
-		rows = listTable(&out)
+		rows = listTable(&out, 0)
 		require.NoError(t, rows.print(s, examples("free")[0]))
 		lines = linesOf(&out)
-		assert.Regexp(t, `^KEY +STATE +HOLDER +SINCE +AGE +LEFT `, lines[0])
-		assert.Regexp(t, `^k +held .* 1999-12-31T22:30:00Z +1h30m5s +41s `, lines[1])
-		assert.Regexp(t, `^free +free +- +- +- +- `, lines[2])
+		assert.Regexp(t, `^KEY +STATE +AGE +LEFT +WAITING +HOLDER$`, lines[0])
+		assert.Regexp(t, `^k +held +1h30m5s +41s +3 +withdraw `, lines[1])
+		assert.Regexp(t, `^free +free +- +- +0 +-$`, lines[2])
 	})
 }
 
-// A key that looks like another one is shown as what it is, in its column.
+// An operator sees the key, its age and who has it in 80 columns, also with the names of a function and its request.
+func TestFitsATerminal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := "eu-central-1/orders/4711"
+		all := examples(key)
+		for i := range all {
+			all[i].Holder.Since = time.Now().Add(-(5*time.Hour + 2*time.Minute))
+		}
+		for _, width := range []int{80, 100} {
+			var out bytes.Buffer
+			rows := listTable(&out, width)
+			require.NoError(t, rows.print(all...))
+			require.NoError(t, rows.print(several()))
+			for _, line := range linesOf(&out) {
+				assert.LessOrEqual(t, utf8.RuneCountInString(line), width, line)
+			}
+			rows = watchTable(&out, width)
+			require.NoError(t, rows.print(all[1]))
+			assert.LessOrEqual(t, utf8.RuneCountInString(linesOf(&out)[1]), width)
+		}
+		var out bytes.Buffer
+		rows := listTable(&out, 80)
+		require.NoError(t, rows.print(all[1]))
+		assert.Equal(t, `KEY                       STATE      AGE     LEFT    WAITING  HOLDER
+eu-central-1/orders/4711  held       5h2m0s  41s     3        withdraw (8f0e6a1…
+`, out.String())
+		rows = listTable(&out, 0)
+		require.NoError(t, rows.print(all[1]))
+		assert.Contains(t, out.String(), " withdraw ("+runID+")\n", "a program that reads it gets all")
+		out.Reset()
+		require.NoError(t, card(&out, all[1]))
+		assert.Equal(t, `KEY      eu-central-1/orders/4711
+STATE    held
+HOLDER   withdraw (8f0e6a1c-3d39-4c1b-9d1e-0f6d2b1a7c55)
+SINCE    1999-12-31T18:58:00Z
+AGE      5h2m0s
+LEFT     41s
+RENEWED  yes, if its TTL is less than 5h2m41s
+FENCE    1795295118105467
+WAITING  3
+`, out.String())
+		all[1].Holder.Since = time.Now().Add(-lockstore.MaxTTL)
+		out.Reset()
+		require.NoError(t, card(&out, all[1]))
+		assert.Contains(t, out.String(), "RENEWED  yes\n")
+		out.Reset()
+		require.NoError(t, card(&out, all[0]))
+		assert.Equal(t, "KEY      eu-central-1/orders/4711\nSTATE    free\nFENCE    -\nWAITING  0\n", out.String())
+	})
+}
+
 // several is a key that two of three hold.
 func several() lockstore.Status {
 	s := examples("export")[1]
@@ -241,15 +293,35 @@ func several() lockstore.Status {
 
 func TestSeveralHolders(t *testing.T) {
 	var out bytes.Buffer
-	rows := showTable(&out)
+	rows := listTable(&out, 0)
 	require.NoError(t, rows.print(several()))
-	assert.Equal(t, `KEY       STATE     HOLDER    SINCE                 LEFT  FENCE             WAITING
-export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3 (1 parked)
-  seat 0  held      withdraw  2026-11-22T10:02:11Z  12s   1795295118105466  -
-  seat 2  reserved  -         -                     2s    1795295118105467  -
-`, out.String())
+	assert.Regexp(t, `^KEY     STATE      AGE +LEFT    WAITING       HOLDER
+export  held       \S+ +41s     3 \(1 parked\)  2 of 3
+        held       \S+ +12s     -             seat 0: withdraw
+        reserved   - +2s      -             seat 2
+$`, out.String())
 	out.Reset()
-	rows = showTable(&out)
+	require.NoError(t, card(&out, several()))
+	assert.Regexp(t, `^KEY      export
+STATE    held
+HOLDER   2 of 3
+WAITING  3 \(1 parked\)
+
+SEAT     0
+STATE    held
+HOLDER   withdraw
+SINCE    2026-11-22T10:02:11Z
+AGE      \S+
+LEFT     12s
+RENEWED  yes.*
+FENCE    1795295118105466
+
+SEAT     2
+STATE    reserved
+LEFT     2s
+FENCE    1795295118105467
+$`, out.String())
+	out.Reset()
 	rows.json = true
 	require.NoError(t, rows.print(several()))
 	const who = `{"name": "withdraw", "since": "2026-11-22T10:02:11Z"}`
@@ -266,11 +338,12 @@ export    held      2 of 3    2026-11-22T10:02:11Z  41s   1795295118105467  3 (1
 	assert.Zero(t, since(early), "it may be longer")
 }
 
+// A key that looks like another one is shown as what it is, in its column.
 func TestHiddenCharacters(t *testing.T) {
 	s := examples("account/7\u202e7/tnuocca\u200b")[1]
 	s.Holder.ID = "a\u2066b"
 	var out bytes.Buffer
-	rows := listTable(&out)
+	rows := listTable(&out, 0)
 	require.NoError(t, rows.print(s))
 	lines := linesOf(&out)
 	assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
@@ -281,7 +354,7 @@ func TestHiddenCharacters(t *testing.T) {
 // The columns of the next pages are those of the first one, if no cell is wider.
 func TestColumnsStay(t *testing.T) {
 	var out bytes.Buffer
-	rows := listTable(&out)
+	rows := listTable(&out, 0)
 	require.NoError(t, rows.print(examples("account/77")[1:4]...)) // one is a revoked lease
 	require.NoError(t, rows.print(lockstore.Status{Key: "a", Fence: 7}))
 	require.NoError(t, rows.print(examples("ä")[1]))
@@ -290,5 +363,5 @@ func TestColumnsStay(t *testing.T) {
 	assert.Equal(t, columns(lines[0]), columns(lines[1]), "\n%s", out.String())
 	assert.Equal(t, columns(lines[0]), columns(lines[4]), "\n%s", out.String())
 	assert.Equal(t, columns(lines[4]), columns(lines[5]), "\n%s", out.String())
-	assert.Equal(t, "KEY         STATE      HOLDER ", lines[0][:30])
+	assert.Equal(t, "KEY         STATE      AGE ", lines[0][:27])
 }

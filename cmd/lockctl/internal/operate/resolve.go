@@ -60,8 +60,13 @@ Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in 
 this fence; 75 while a lease of it lasts.`,
 		Example: `  lockctl resolve --fence 1795295118105467 charge/7 no-effect
   lockctl resolve --fence 1795295118105467 --result result.json charge/7 effect`,
-		Args:              exit.Args(2, 2),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: exit.Args(2, 2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) != 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return []string{howEffect, howNoEffect}, cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.out, r.err = output(cmd), warnings(cmd)
 			r.key, r.how = args[0], args[1]

@@ -240,13 +240,19 @@ func (r *revoker) already(ctx context.Context, l heldLease) error {
 // shared says that others may hold the key, too.
 func (l heldLease) shared() bool { return l.MaxHolders > 1 }
 
-// opens says what opens at the end of a revoked lease.
+// opens says what opens at the end of a revoked lease. Only work that has marked its start leaves doubt.
 func (l heldLease) opens() string {
-	if l.shared() {
+	switch {
+	case l.shared():
 		return "its seat is free"
+	case l.of.Started:
+		return "its work has started, so the key is in doubt"
 	}
 	return "the key opens"
 }
+
+// begin begins a sentence.
+func begin(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 // confirm asks where a mistake would end the wrong lease, or let two work.
 func (r *revoker) confirm(ctx context.Context, l heldLease) error {
@@ -288,7 +294,7 @@ func (r *revoker) done(before, revoked heldLease) error {
 	case revoked.shared():
 		text = fmt.Sprintf("the lease of %q with seat %d is revoked: %v can renew it no more. Its seat is free within %v, at %s.", r.key, revoked.Seat, who, left, until)
 	default:
-		text = fmt.Sprintf("the lease of %q is revoked: %v can renew it no more. The key opens within %v, at %s; if its work has started, it is in doubt then.", r.key, who, left, until)
+		text = fmt.Sprintf("the lease of %q is revoked: %v can renew it no more. %s within %v, at %s.", r.key, who, begin(revoked.opens()), left, until)
 	}
 	if revoked.shared() {
 		others := slices.DeleteFunc(slices.Clone(revoked.of.Holders), func(h lockstore.Holder) bool { return h.Fence == revoked.Fence })
@@ -348,11 +354,7 @@ func (r *revoker) stopped(err error, revoked heldLease, opens time.Time) error {
 	if _, silent := errors.AsType[*exit.Silent](err); !silent {
 		why = ": " + err.Error()
 	}
-	what := "the key opens, or is in doubt,"
-	if revoked.shared() {
-		what = revoked.opens()
-	}
-	return &exit.Error{Status: exit.Status(err), Err: fmt.Errorf("stopped waiting%s; the lease of %q is revoked, and %s at %s", why, r.key, what, opens.Format(time.RFC3339))}
+	return &exit.Error{Status: exit.Status(err), Err: fmt.Errorf("stopped waiting%s; the lease of %q is revoked, and %s at %s", why, r.key, revoked.opens(), opens.Format(time.RFC3339))}
 }
 
 // mayWork says who may be at work. After a revoke the holder is who revoked the lease.

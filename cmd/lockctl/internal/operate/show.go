@@ -2,7 +2,6 @@ package operate
 
 import (
 	"context"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,13 +23,13 @@ const aboutState = `STATE is one of these:
   cooldown   the work is done, without a result: nobody gets the key until LEFT is over
   in doubt   the work has started, and nobody said how it ended: nobody gets the key before
              lockctl resolve
-LEFT is the longest time until STATE is over, if nobody renews. SINCE is by the holder's
-clock. HOLDER is who has the lease or has revoked it, or who did or started the work. A result
-is never shown.
+LEFT is the longest time until STATE is over, if nobody renews. HOLDER is who has the lease
+or has revoked it, or who did or started the work, AGE since when: by its clock and by that of
+this machine. A result is never shown.
 
 If several may hold the key, HOLDER is how many do, such as "2 of 3": 3 is the smallest number
-among those who hold it. Below the key there is a line for each of them, with its seat and its
-fence. One that is reserved was handed the key a moment ago.`
+among those who hold it. Below it each of them is shown, with its seat. One that is reserved
+was handed the key a moment ago.`
 
 // Show is lockctl show.
 func Show() *cobra.Command {
@@ -42,6 +41,9 @@ func Show() *cobra.Command {
 		Long: `Show who holds a lock, for how long at most, and how many wait for it.
 
 ` + aboutState + `
+
+RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it. A holder that
+is dead renews no more: look again, and LEFT has only become less.
 
 Exit status with -q: 0 if the key is held, revoked or in doubt, 1 otherwise.`,
 		Example: `  lockctl show account/7
@@ -63,9 +65,10 @@ Exit status with -q: 0 if the key is held, revoked or in doubt, 1 otherwise.`,
 			case quiet:
 				return nil
 			}
-			row := showTable(output(cmd))
-			row.json = s.JSON
-			return row.print(status)
+			if s.JSON {
+				return printJSON(output(cmd), answerOf(status))
+			}
+			return card(output(cmd), status)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -108,19 +111,20 @@ answering it says so, and looks again.
 				return err
 			}
 			l := &looker{Settings: &s, store: store, key: args[0], err: warnings(cmd)}
-			return watch(cmd.Context(), l, until, output(cmd))
+			rows := watchTable(output(cmd), width(cmd.OutOrStdout()))
+			rows.json = s.JSON
+			return watch(cmd.Context(), l, until, rows)
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&until, "until", "", "end at this `STATE`: "+strings.Join(states, ", "))
+	cmd.Flags().StringVar(&until, "until", "", "end at this `STATE`")
+	complete(cmd, "until", states)
 	s.AddTo(cmd.Flags())
 	return cmd
 }
 
 // watch prints a line for each change, until the key is in the state until or ctx ends.
-func watch(ctx context.Context, l *looker, until string, out io.Writer) error {
-	rows := watchTable(out)
-	rows.json = l.JSON
+func watch(ctx context.Context, l *looker, until string, rows table) error {
 	var last answer
 	for first := true; ; first = false {
 		status, err := l.look(ctx)

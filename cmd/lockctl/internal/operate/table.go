@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,52 +14,50 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-var heading = row{"TIME", "KEY", "STATE", "HOLDER", "SINCE", "AGE", "LEFT", "FENCE", "WAITING"}
-
-type row [9]string
-
-// Columns that not all tables have.
+// Columns of a row. The last one is cut at the width of the terminal.
 const (
-	timeColumn = 0 // of watch: when lockctl saw it
-	ageColumn  = 5 // of list
+	timeColumn = iota // of watch: when lockctl saw it
+	keyColumn         // of list
+	stateColumn
+	ageColumn // of list
+	leftColumn
+	waitingColumn
+	fenceColumn // of watch
+	holderColumn
+	columnCount
 )
 
-// widest is the width of the columns of list and watch at most: a very long holder, such as
-// that of a revoked lease, moves no row but its own. A function's name and a request id fit in.
-const widest = 48
+var heading = row{"TIME", "KEY", "STATE", "AGE", "LEFT", "WAITING", "FENCE", "HOLDER"}
+
+type row [columnCount]string
+
+// widest is the width of the column KEY at most: a very long key moves no row but its own.
+const widest = 40
+
+// leastCut is how much of a holder is shown in the narrowest terminal.
+const leastCut = 10
 
 // usual are the widths of cells whose form is known: those of the next pages have them.
-var usual = [len(row{})]int{0: len(second), 2: len("completed"), 4: len(second), 5: len("59m59s"), 6: len("59m59s"), 7: len("1795295118105467")}
+var usual = [columnCount]int{timeColumn: len("2026-11-22T10:02:11Z"), stateColumn: len("completed"), ageColumn: len("59m59s"), leftColumn: len("59m59s"), waitingColumn: len("WAITING"), fenceColumn: len("1795295118105467")}
 
-const second = "2026-11-22T10:02:11Z" // a time as it is shown
-
-// table prints keys as they come. A column is as wide as what has been printed in it, at
-// least as in widths, and at most as wide as most.
+// table prints keys as they come. A column is as wide as what has been printed in it, and at least as usual.
 type table struct {
 	out     io.Writer
 	json    bool // each key is a line of JSON, without a heading
-	widths  [len(row{})]int
-	most    int
+	width   int  // of the terminal; 0 cuts nothing
+	widths  [columnCount]int
 	headed  bool
 	without []int // columns that are not shown
 }
 
-// showTable is for one key.
-func showTable(out io.Writer) table {
-	return table{out: out, most: math.MaxInt, without: []int{timeColumn, ageColumn}}
-}
-
 // listTable is for pages of keys.
-func listTable(out io.Writer) table {
-	return table{out: out, widths: usual, most: widest, without: []int{timeColumn}}
+func listTable(out io.Writer, width int) table {
+	return table{out: out, width: width, widths: usual, without: []int{timeColumn, fenceColumn}}
 }
 
-// watchTable is for rows that come one by one. A key that is free at first gives no hint of
-// how long its holders are.
-func watchTable(out io.Writer) table {
-	t := listTable(out)
-	t.widths[3], t.without = widest, []int{ageColumn}
-	return t
+// watchTable is for rows of one key that come one by one.
+func watchTable(out io.Writer, width int) table {
+	return table{out: out, width: width, widths: usual, without: []int{keyColumn, ageColumn}}
 }
 
 // print prints what lockctl has seen now.
@@ -90,22 +87,30 @@ func (t *table) print(all ...lockstore.Status) error {
 	}
 	for _, r := range rows {
 		for i, cell := range r {
-			t.widths[i] = max(t.widths[i], min(utf8.RuneCountInString(cell), t.most))
+			t.widths[i] = max(t.widths[i], min(utf8.RuneCountInString(cell), widest))
 		}
 	}
 	var text strings.Builder
 	for _, r := range rows {
-		last := len(r) - 1
-		for i, cell := range r[:last] {
-			if slices.Contains(t.without, i) {
-				continue
+		line := ""
+		for i, cell := range r[:holderColumn] {
+			if !slices.Contains(t.without, i) {
+				line += fmt.Sprintf("%-*s  ", t.widths[i], cell)
 			}
-			fmt.Fprintf(&text, "%-*s  ", t.widths[i], cell)
 		}
-		fmt.Fprintln(&text, r[last])
+		fmt.Fprintln(&text, line+t.cut(r[holderColumn], t.width-utf8.RuneCountInString(line)))
 	}
 	_, err := io.WriteString(t.out, text.String())
 	return err
+}
+
+// cut cuts a holder at the end of the line.
+func (t *table) cut(holder string, left int) string {
+	all := []rune(holder)
+	if left = max(left, leastCut); t.width == 0 || len(all) <= left {
+		return holder
+	}
+	return string(all[:left-1]) + "…"
 }
 
 // since is since when somebody has a key, by the clock of the holder that has had it for the longest
@@ -136,26 +141,30 @@ func age(since, now time.Time) (d time.Duration, known bool) {
 
 // rowsOf is the row of a key. If several may hold it, a row for each holder follows.
 func rowsOf(s lockstore.Status, now time.Time) []row {
-	who := "-"
-	most := s.MaxHolders()
-	switch {
-	case most > 1:
-		who = fmt.Sprintf("%d of %d", len(s.Holders), most)
-	case s.State.Taken():
-		who = nameOf(s.Holder)
-	}
-	rows := []row{rowOf(now, exit.Visible(s.Key), s.State, who, since(s), s.Remaining, s.Fence, waits(s))}
-	if most <= 1 {
+	rows := []row{rowOf(now, s.State, since(s), s.Remaining, s.Fence, waits(s), whoHas(s))}
+	rows[0][keyColumn] = exit.Visible(s.Key)
+	if s.MaxHolders() <= 1 {
 		return rows
 	}
 	for _, h := range s.Holders {
-		who := "-"
+		who := fmt.Sprintf("seat %d", h.Seat)
 		if h.State.Taken() {
-			who = nameOf(h.HolderInfo)
+			who += ": " + nameOf(h)
 		}
-		rows = append(rows, rowOf(now, fmt.Sprintf("  seat %d", h.Seat), h.State, who, h.HolderInfo.Since, h.Remaining, h.Fence, "-"))
+		rows = append(rows, rowOf(now, h.State, h.HolderInfo.Since, h.Remaining, h.Fence, "-", who))
 	}
 	return rows
+}
+
+// whoHas is who has a key, or how many have it.
+func whoHas(s lockstore.Status) string {
+	switch most := s.MaxHolders(); {
+	case most > 1:
+		return fmt.Sprintf("%d of %d", len(s.Holders), most)
+	case s.State.Taken():
+		return nameOf(lockstore.Holder{State: s.State, HolderInfo: s.Holder})
+	}
+	return "-"
 }
 
 // waits is how many wait, and how many of them are parked.
@@ -167,18 +176,80 @@ func waits(s lockstore.Status) string {
 }
 
 // nameOf is a holder without its time.
-func nameOf(h lockstore.HolderInfo) string {
-	h.Since = time.Time{}
-	return exit.Visible(h.String())
+func nameOf(h lockstore.Holder) string {
+	if !h.State.Taken() {
+		return "-"
+	}
+	h.HolderInfo.Since = time.Time{}
+	return exit.Visible(h.HolderInfo.String())
 }
 
-func rowOf(now time.Time, key string, state lockstore.State, holder string, since time.Time, remaining time.Duration, fence lockstore.Fence, waiting string) row {
-	begins, old, left := "-", "-", "-"
+// ageText and leftText are "-" for what is not known.
+func ageText(since, now time.Time) string {
 	if d, known := age(since, now); known {
-		begins, old = since.UTC().Format(time.RFC3339), d.Round(time.Second).String()
+		return d.Round(time.Second).String()
 	}
-	if state != lockstore.InDoubt && remaining > 0 {
-		left = remaining.Round(time.Second).String()
+	return "-"
+}
+
+func leftText(state lockstore.State, left time.Duration) string {
+	if state == lockstore.InDoubt || left <= 0 {
+		return "-"
 	}
-	return row{now.Format(time.RFC3339), key, state.String(), holder, begins, old, left, cmp.Or(fenceText(fence), "-"), waiting}
+	return left.Round(time.Second).String()
+}
+
+func rowOf(now time.Time, state lockstore.State, since time.Time, left time.Duration, fence lockstore.Fence, waiting, who string) row {
+	return row{now.Format(time.RFC3339), "", state.String(), ageText(since, now), leftText(state, left), waiting, cmp.Or(fenceText(fence), "-"), who}
+}
+
+// card prints one key, a field in each line. If several may hold it, the fields of each holder follow.
+func card(out io.Writer, s lockstore.Status) error {
+	now := time.Now()
+	var text strings.Builder
+	field := func(name, value string) {
+		if value != "-" || name == "FENCE" {
+			fmt.Fprintf(&text, "%-8s %s\n", name, value)
+		}
+	}
+	lease := func(state lockstore.State, since time.Time, left time.Duration, fence lockstore.Fence) {
+		if old, known := age(since, now); known {
+			field("SINCE", since.UTC().Format(time.RFC3339))
+			field("AGE", ageText(since, now))
+			field("LEFT", leftText(state, left))
+			if state == lockstore.Held {
+				field("RENEWED", renewed(old+left))
+			}
+		} else {
+			field("LEFT", leftText(state, left))
+		}
+		field("FENCE", cmp.Or(fenceText(fence), "-"))
+	}
+	field("KEY", exit.Visible(s.Key))
+	field("STATE", s.State.String())
+	field("HOLDER", whoHas(s))
+	if s.MaxHolders() <= 1 {
+		lease(s.State, since(s), s.Remaining, s.Fence)
+	}
+	field("WAITING", waits(s))
+	if s.MaxHolders() > 1 {
+		for _, h := range s.Holders {
+			fmt.Fprintln(&text)
+			field("SEAT", strconv.Itoa(h.Seat))
+			field("STATE", h.State.String())
+			field("HOLDER", nameOf(h))
+			lease(h.State, h.HolderInfo.Since, h.Remaining, h.Fence)
+		}
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// renewed says if a holder renews its lease. The store does not say how long the holder's TTL is. A lease that was never
+// renewed has it from its begin to its end.
+func renewed(whole time.Duration) string {
+	if whole > lockstore.MaxTTL {
+		return "yes"
+	}
+	return fmt.Sprintf("yes, if its TTL is less than %v", whole.Round(time.Second))
 }

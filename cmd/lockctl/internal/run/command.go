@@ -45,62 +45,18 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] KEY -- COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
-		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends. Without -n
-or -w it waits for the lock for as long as it takes, as flock does. If the store does not
-answer at the start, lockctl ends with 69 after about 5 s, so a short failure ends nothing. It
-ends at once with 77 if this user may not write, and with 78 if the store is set up wrongly. If
-the store stops answering later, lockctl goes on waiting, and warns after 30 s.
+		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends.
+Without -n or -w it waits for as long as it takes, as flock does. There is no
+shell. COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true, and not
+LOCK_URL. A TIME is a number of seconds, or 1m30s. SIGTERM, SIGINT and SIGHUP are
+passed on, each once; SIGKILL follows after --kill-after. docs/operations.md says
+the rest, and which processes lockctl cannot end.
 
-A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
-
-COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true. Standard input, output and the
-terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what COMMAND
-writes to has to refuse a smaller one.
-
-With --max-holders N up to N commands hold the lock at once. LOCK_SEAT is the lowest number,
-from 0, that no other holder had, for example which of N licences to use. While programs ask
-for different numbers, the smallest one counts. Whoever compares fences compares them for each
-seat, and that helps only while all ask for the same number.
-
-COMMAND does not get LOCK_URL and ZOOKEEPER_AUTH, which may have a password. A COMMAND that
-works on locks itself can read the URL from a variable of another name, which it gets:
-  JOB_LOCKS=$LOCK_URL lockctl run KEY -- sh -c 'LOCK_URL=$JOB_LOCKS exec ./job.sh'
-All users of a machine can read the URL of --store while lockctl runs (ps). Give a URL with a
-password as LOCK_URL.
-
-The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
-before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL after
---kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND
-leaves in its process group is killed before the lock is released. The first renewal that
-fails is told on standard error, with the time that is left.
-
-The guard process cannot end these: processes that have left the group (setsid, daemons,
-docker run, ssh HOST, timeout inside a script, and the jobs of a shell with job control, as
-by bash -i or set -m), and processes of another user (sudo). Inside a script use timeout
---foreground, or --max-hold. A virtual machine or container that was frozen wakes up past
-the end of its lease and runs for milliseconds. Where guard process and lockctl are killed
-at once, only COMMAND itself is killed, on Linux; on macOS nothing is. In these cases only
-the fence helps.
-
-SIGTERM, SIGINT and SIGHUP are passed on, and SIGKILL follows after --kill-after; a second
-SIGTERM or SIGHUP is SIGKILL at once. While lockctl waits they end it, and it leaves the
-queue. SIGQUIT is passed on, and nothing follows. Nor does anything follow Ctrl-C if COMMAND
-has the terminal, because Ctrl-C goes to COMMAND alone then.
-Ctrl-Z stops both if COMMAND has the terminal, and the lock is lost at the end of its lease
-and COMMAND is ended. If COMMAND does not have it, Ctrl-Z stops lockctl alone: COMMAND works
-on, and is ended before the lease ends. So it is if standard input or output is no terminal
-("gen | lockctl run ...", "lockctl run ... | less", < /dev/null), until COMMAND reads from
-the terminal.
-
-A call that takes or renews the lock has 2 s at most, and one that releases it 1 s. --timeout
-can make this shorter, and not longer.
-
-Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run, 127 if
-it is not found; 75 (-E) if the lock is busy; 79 if the lock was lost, whatever COMMAND
-returned: it was ended, had ended, or did not begin, and what it wrote may stand beside what
-another wrote; 124 if --max-hold is over; 70 if the guard process was killed. If COMMAND did
-not begin, also a status of lockctl --help.`,
-		Example: `  lockctl run -n nightly/report -- ./report.sh; [ $? = 75 ] && echo "another host has it"
+Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run,
+127 if it is not found. COMMAND did not begin: 75 busy, 80 in doubt, 81 done
+already, and those of lockctl --help. 79: the lock was lost, and COMMAND was ended,
+had ended or did not begin. 124: --max-hold is over. 70: the guard process was killed.`,
+		Example: `  lockctl run -n --at-least-for 1h nightly/report -- ./report.sh  # on several hosts
   lockctl run --max-holders 3 export -- sh -c './export.sh --license $LOCK_SEAT'
   lockctl run -w 30 account/7 -- sh -c 'psql -v fence=$LOCK_FENCE -f book.sql'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -120,14 +76,14 @@ not begin, also a status of lockctl --help.`,
 		timeflag.Var(f, d, name, shorthand, usage).DefValue = "" // the usage has the default
 	}
 	f.BoolVarP(&s.noWait, "no-wait", "n", false, "do not wait")
-	timeVar(&s.wait, "wait", "w", "wait for `TIME` at most; default for as long as it takes")
-	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy and done already, 0 to 255;\ndefault 75 and 81")
-	f.Lookup("busy-status").DefValue = "0" // the usage has the default
-	timeVar(&s.atLeastFor, "at-least-for", "", "after success nobody gets the key for `TIME`: who comes then ends\nwith 81, and does not run COMMAND again")
+	timeVar(&s.wait, "wait", "w", "wait for `TIME` at most; default as long as it takes")
+	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy and done already; default 75 and 81")
+	f.Lookup("busy-status").DefValue = "0" // as above
+	timeVar(&s.atLeastFor, "at-least-for", "", "after success nobody runs it again for `TIME`, 1s to 24h")
 	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 64")
-	timeVar(&s.ttl, "ttl", "", "`TIME` of the lease: for so long a dead holder keeps others out; default 60s")
+	timeVar(&s.ttl, "ttl", "", "a dead holder keeps others out for `TIME`; default 60s")
 	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
-	timeVar(&s.killAfter, "kill-after", "", "`TIME` between SIGTERM, of lockctl or passed on, and SIGKILL;\ndefault 10s, at most a quarter of --ttl")
+	timeVar(&s.killAfter, "kill-after", "", "SIGKILL comes `TIME` after SIGTERM; default 10s, at most --ttl/4")
 	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
 	s.AddTo(f)
 	return cmd

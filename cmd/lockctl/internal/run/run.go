@@ -120,6 +120,9 @@ func (s *settings) ask(ctx context.Context, g *guard.Guard, stderr io.Writer) (l
 	busy, isBusy := errors.AsType[*guard.LockBusy](err)
 	if isBusy && s.wait > 0 {
 		telling, stop := context.WithCancel(ctx)
+		if s.JSON {
+			stderr = io.Discard // this is for people
+		}
 		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.Remaining))
 		go s.tell(telling, g, stderr)
 		req.Wait = s.wait

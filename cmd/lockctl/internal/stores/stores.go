@@ -79,11 +79,11 @@ type Settings struct {
 // AddTo adds the flags to those of a command.
 func (s *Settings) AddTo(f *pflag.FlagSet) {
 	f.StringVar(&s.URL, "store", "", Flag)
-	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile, for stores on AWS; default $AWS_PROFILE")
-	f.StringVar(&s.Region, "region", "", "AWS `REGION`; default that of the store's URL, of the environment or of the profile")
+	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile; default $AWS_PROFILE")
+	f.StringVar(&s.Region, "region", "", "AWS `REGION`; default that of the URL, environment or profile")
 	s.Timeout = 10 * time.Second
-	timeflag.Var(f, &s.Timeout, "timeout", "", "`TIME` for each call to the store, in seconds or as 1m30s")
-	f.BoolVar(&s.JSON, JSONFlag, false, "print one JSON object for each answer, and errors as JSON on standard error")
+	timeflag.Var(f, &s.Timeout, "timeout", "", "`TIME` for each call to the store")
+	f.BoolVar(&s.JSON, JSONFlag, false, "print JSON, a line for each answer; errors are JSON, too")
 }
 
 // JSONFlag is the name of the flag that asks for JSON.
