@@ -33,9 +33,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"--help"}, 0, "79 lock lost"},
 		{[]string{"--help"}, 0, "128+N ended by signal N"},
 		{[]string{"run", "--help"}, 0, "--kill-after"},
-		{[]string{"run", "--help"}, 0, "timeout\n--foreground, or --max-hold"},
-		{[]string{"run", "--help"}, 0, "Ctrl-Z stops lockctl alone"},
-		{[]string{"run", "--help"}, 0, "has 2 s at most"},
+		{[]string{"run", "--help"}, 0, "Examples:\n  lockctl run -n --at-least-for 1h"},
 		{[]string{"show", "--help"}, 0, "--quiet"},
 		{[]string{"list", "--help"}, 0, "asks above 1 GB"},
 		{[]string{"watch", "--help"}, 0, "--until"},
@@ -59,7 +57,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"list", "--rate", "1e-10"}, exit.Usage, "--rate is 1e-10; want 0.001 to 1000"},
 		{[]string{"list", "--rate", "1001"}, exit.Usage, "--rate is 1001; want 0.001 to 1000"},
 		{[]string{"list", "--limit", "-1"}, exit.Usage, "--limit is -1; want 0 or more"},
-		{[]string{"list", "--sort", "size"}, exit.Usage, `--sort is "size"; want age, key or waiting`},
+		{[]string{"list", "--sort", "size"}, exit.Usage, `--sort is "size"; want one of age, key, waiting`},
 		{[]string{"list", "--longer-than", "-1s"}, exit.Usage, "--longer-than is -1s; want 0s or more"},
 		{[]string{"--help"}, 0, "The store is that of LOCK_URL or --store"},
 		{[]string{"--help"}, 0, "LOCK_URL, and not behind --store"},
@@ -67,7 +65,13 @@ func TestCommand(t *testing.T) {
 		{[]string{"list", "--state", ""}, exit.Usage, "--state is empty; want some of free, reserved, held, revoked, completed, cooldown, in doubt"},
 		{[]string{"show", "a", "b"}, exit.Usage, `lockctl show has 2 arguments; want "lockctl show [flags] KEY"`},
 		{[]string{"show", "--josn", "a"}, exit.Usage, "unknown flag: --josn; see lockctl show --help"},
-		{[]string{"lcoal"}, exit.Usage, `unknown command "lcoal"; see lockctl --help`},
+		{[]string{"lcoal"}, exit.Usage, `unknown command "lcoal"; did you mean local?`},
+		{[]string{"shw"}, exit.Usage, `unknown command "shw"; did you mean show?`},
+		{[]string{"unlock"}, exit.Usage, `unknown command "unlock"; see lockctl --help`},
+		{[]string{"__complete", "list", "--sort", ""}, 0, "age\nkey\nwaiting\n:4\n"},
+		{[]string{"__complete", "list", "--state", ""}, 0, "in doubt\n:4\n"},
+		{[]string{"__complete", "watch", "--until", ""}, 0, "\nheld\n"},
+		{[]string{"__complete", "resolve", "charge/7", ""}, 0, "effect\nno-effect\n:4\n"},
 		{[]string{"local", "--frozen", "x"}, exit.Usage, "unknown flag: --frozen; see lockctl local --help"},
 		{[]string{"local", "-n", "many", "x"}, exit.Usage, `-n, --events is "many"; want a whole number; see lockctl local --help`},
 		{[]string{"revoke", "--fence", "abc", "k"}, exit.Usage, `--fence is "abc"; want a whole number such as 1795295118105467; see lockctl revoke --help`},
@@ -92,6 +96,21 @@ func TestCommand(t *testing.T) {
 		} else {
 			require.Contains(t, out.String(), c.text, "%q", c.args)
 		}
+	}
+}
+
+// Who looks at the help of run sees an example at once, and all of it in a window of 40 lines.
+func TestHelpOfRunIsShort(t *testing.T) {
+	var out bytes.Buffer
+	cmd := command()
+	cmd.SetArgs([]string{"run", "--help"})
+	cmd.SetOut(&out)
+	require.NoError(t, cmd.Execute())
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	assert.LessOrEqual(t, len(lines), 40)
+	assert.Contains(t, lines[5], "  lockctl run ")
+	for _, line := range lines {
+		assert.LessOrEqual(t, len(line), 90, line)
 	}
 }
 

@@ -299,6 +299,11 @@ func (p site) testRevoke(t *testing.T) {
 	assert.Equal(t, 0, p.lockctl("show", "-q", "revoke").status)
 	p.refuses(t, exit.Busy, "busy: revoked by ", "run", "-n", "revoke", "--", "true")
 
+	started := p.take("revoke/started", "pay")
+	require.NoError(t, p.store.MarkStarted(t.Context(), started))
+	assert.Regexp(t, `can renew it no more\. Its work has started, so the key is in doubt within \S+, at \S+Z\.\n$`, p.lockctl("revoke", "--fence", fence(started), "revoke/started").out)
+	p.refuses(t, exit.No, "; its work has started, so the key is in doubt within ", "revoke", "--fence", fence(started), "revoke/started")
+
 	p.refuses(t, exit.No, "was revoked already", "revoke", "--fence", fence(lease), "revoke")
 	r = p.lockctl("revoke", "--json", "--open-at-once", "--yes", "--fence", fence(lease), "revoke")
 	assert.Equal(t, 0, r.status, r.err)
@@ -379,7 +384,7 @@ func (p site) testResolve(t *testing.T) {
 	completed := p.take("resolve/completed", "pay")
 	require.NoError(t, p.store.Complete(t.Context(), completed, []byte("a secret result"), time.Minute))
 	r := p.lockctl("show", "resolve/completed")
-	assert.Regexp(t, `\nresolve/completed +completed +pay \(4f1c\) +\S+Z +(1m\d+s|\d+s) +`+fence(completed)+` +0\n$`, r.out)
+	assert.Regexp(t, `^KEY      resolve/completed\nSTATE    completed\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nFENCE    `+fence(completed)+`\nWAITING  0\n$`, r.out)
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
 	assert.Equal(t, result{1, "", ""}, p.lockctl("show", "-q", "resolve/completed"))
 	p.refuses(t, exit.No, "has the state completed, has no lease to revoke", "revoke", "--fence", fence(completed), "resolve/completed")
@@ -400,7 +405,7 @@ func (p site) testResolve(t *testing.T) {
 		p.awaitDoubt(t, key)
 	}
 	r = p.lockctl("show", "resolve/effect")
-	assert.Regexp(t, `\nresolve/effect +in doubt +pay \(7a\) +\S+Z +- +`+fence(effect)+` +0\n$`, r.out)
+	assert.Regexp(t, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(7a\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, r.out)
 	assert.Equal(t, result{0, "", ""}, p.lockctl("show", "-q", "resolve/effect"))
 	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
 	assert.Len(t, read(t, r.out), 4, "three keys and the end: %s", r.out)

@@ -83,7 +83,7 @@ had ended or did not begin. 124: --max-hold is over. 70: the guard process was k
 	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 64")
 	timeVar(&s.ttl, "ttl", "", "a dead holder keeps others out for `TIME`; default 60s")
 	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
-	timeVar(&s.killAfter, "kill-after", "", "SIGKILL comes `TIME` after SIGTERM; default 10s, at most --ttl/4")
+	timeVar(&s.killAfter, "kill-after", "", "SIGKILL is `TIME` after SIGTERM; default 10s, at most --ttl/4")
 	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
 	s.AddTo(f)
 	return cmd

@@ -1,0 +1,120 @@
+package run
+
+import (
+	"bytes"
+	"os/exec"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+// Two hosts begin the same nightly job, one of them when the other has ended already. It runs once.
+func TestAtLeastFor(t *testing.T) {
+	t.Parallel()
+	addr := testservers.Redis(t)
+	const done = `lockctl: done already: the work was done by "\S+ \S+" \(\d+\) since \S+Z, and nobody does it again for (1h0m0|59m\d+)s\n$`
+	job := func(key string) []string { return []string{"run", "-n", "--at-least-for", "1h", key, "--", "true"} }
+
+	t.Run("after success", func(t *testing.T) {
+		assert.Equal(t, 0, start(t, addr, job("done")...).status(t))
+		p := start(t, addr, job("done")...)
+		assert.Equal(t, exit.Done, p.status(t))
+		assert.Regexp(t, "^"+done, p.err.String())
+		p = start(t, addr, "run", "-n", "-E", "0", "--at-least-for", "1h", "done", "--", "false")
+		assert.Equal(t, 0, p.status(t), "as -E says")
+		assert.Equal(t, lockstore.Cooldown, inspect(t, addr, "done").State)
+	})
+	t.Run("who waits does not wait for the next time", func(t *testing.T) {
+		holder, _ := begun(t, addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--at-least-for", "1h", "waits")
+		p := start(t, addr, "run", "--at-least-for", "1h", "waits", "--", "false")
+		eventually(t, func() error { return wants(inspect(t, addr, "waits").Waiting == 1, "one waits") })
+		require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
+		assert.Equal(t, 0, holder.status(t), holder.err.String())
+		assert.Equal(t, exit.Done, p.status(t))
+		assert.Regexp(t, `^lockctl: waiting for "waits": held by .*\n`+done, p.err.String())
+	})
+	t.Run("after a failure the other one tries", func(t *testing.T) {
+		p := start(t, addr, "run", "-n", "--at-least-for", "1h", "fails", "--", "false")
+		assert.Equal(t, 1, p.status(t))
+		assert.Equal(t, 0, start(t, addr, job("fails")...).status(t))
+	})
+	t.Run("until the time is over", func(t *testing.T) {
+		for range 2 {
+			p := start(t, addr, "run", "--at-least-for", "1", "again", "--", "true")
+			assert.Equal(t, 0, p.status(t), p.err.String())
+			eventually(t, func() error {
+				return wants(inspect(t, addr, "again").State == lockstore.Free, "the time is over")
+			})
+		}
+	})
+	t.Run("a lease that was lost is no success", func(t *testing.T) {
+		p, _ := begun(t, addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--ttl", "3", "--at-least-for", "1h", "lost")
+		require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "DEL", "lambdalock:lost").Run())
+		assert.Equal(t, exit.Lost, p.status(t))
+		assert.False(t, inspect(t, addr, "lost").State.Taken())
+	})
+	t.Run("the store is gone at the end", func(t *testing.T) {
+		proxy := testservers.Proxy(t, addr)
+		p, _ := begun(t, proxy.Addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--at-least-for", "1h", "gone")
+		proxy.CutRequests("")
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		assert.Equal(t, 0, p.status(t))
+		assert.Contains(t, p.err.String(), `lockctl: warning: the lock of "gone" could not be closed for --at-least-for, and its lease ends within 1m0s: `)
+	})
+	t.Run("wrong", func(t *testing.T) {
+		for text, args := range map[string][]string{
+			"--at-least-for is 500ms; want 1s to 24h0m0s":    {"--at-least-for", "0.5"},
+			"--at-least-for is 25h0m0s; want 1s to 24h0m0s":  {"--at-least-for", "25h"},
+			"--max-holders is 2 with --at-least-for; want 1": {"--at-least-for", "1h", "--max-holders", "2"},
+		} {
+			p := start(t, addr, append(append([]string{"run"}, args...), "wrong", "--", "true")...)
+			assert.Equal(t, exit.Usage, p.status(t))
+			assert.Contains(t, p.err.String(), text)
+		}
+	})
+}
+
+// Who waits is told who has the key: at once, and then more and more seldom.
+func TestTellsWhoHasTheKey(t *testing.T) {
+	for wait, want := range map[time.Duration]string{
+		time.Second: `lockctl: waiting for "k": held by report (7) since 2000-01-01T00:00:00Z, 1h0m0s left
+`,
+		4 * time.Minute: `lockctl: waiting for "k": held by report (7) since 2000-01-01T00:00:00Z, 1h0m0s left
+lockctl: waiting for "k" for 30s: held by report (7) since 2000-01-01T00:00:00Z, 59m30s left; 1 wait
+lockctl: waiting for "k" for 1m30s: held by report (7) since 2000-01-01T00:00:00Z, 58m30s left; 1 wait
+lockctl: waiting for "k" for 3m30s: held by report (7) since 2000-01-01T00:00:00Z, 56m30s left; 1 wait
+`,
+		0: "",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memstore.New(time.Now)
+			_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour,
+				HolderInfo: lockstore.HolderInfo{Name: "report", ID: "7", Since: time.Now()}})
+			require.NoError(t, err)
+			g, err := guard.New(store, guard.Options{})
+			require.NoError(t, err)
+			for _, json := range []bool{false, true} {
+				var said bytes.Buffer
+				s := &settings{key: "k", ttl: time.Minute, wait: wait, busyStatus: exit.Busy}
+				s.JSON = json
+				_, err = s.ask(t.Context(), g, &said)
+				assert.Equal(t, exit.Busy, exit.Status(err))
+				synctest.Wait()
+				if json {
+					want = ""
+				}
+				assert.Equal(t, want, said.String())
+			}
+		})
+	}
+}
