@@ -1,5 +1,5 @@
 // Command cronjob is a job outside Lambda that may take hours: cron starts it on several hosts,
-// and one of them works.
+// and one of them works, also if another begins when the job is done already.
 package main
 
 import (
