@@ -138,7 +138,8 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 }
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
-// errors are those of Release, and *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime.
+// errors are those of Release, *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
+// that says so if MaxHolders is above 1.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	return g.endLease(ctx, lease, max(d, 1))
 }
