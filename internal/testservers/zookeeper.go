@@ -191,12 +191,12 @@ func (e *Ensemble) Leader() *Server {
 }
 
 // zooKeeper is the command of a server. A tick of half a second allows sessions of one
-// second to ten seconds.
+// second, and a client on a busy machine may ask for a minute.
 func zooKeeper(t testing.TB, java string, port int, dir, more string) *exec.Cmd {
 	t.Helper()
 	config := filepath.Join(dir, "zoo.cfg")
 	text := fmt.Sprintf("tickTime=500\ndataDir=%s\nclientPort=%d\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"+
-		"4lw.commands.whitelist=srvr,ruok\nmaxClientCnxns=0\nforceSync=no\n%s", dir, port, more)
+		"4lw.commands.whitelist=srvr,ruok\nmaxClientCnxns=0\nforceSync=no\nmaxSessionTimeout=60000\n%s", dir, port, more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

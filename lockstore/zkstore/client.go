@@ -15,25 +15,28 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-const (
-	// sessionTimeout is what a session asks for. Only wake-ups depend on the session, so it
-	// is short: after two thirds of it the client leaves a server that does not answer.
-	sessionTimeout = 4 * time.Second
-	// connectTimeout bounds how long a call waits for a session.
-	connectTimeout = 1500 * time.Millisecond
-	// maxPacket bounds an answer. The names of all nodes come in one.
-	maxPacket = 64 << 20
+// maxPacket bounds an answer. The names of all nodes come in one.
+const maxPacket = 64 << 20
 
-	// dialTimeout bounds the dial and the first answer of a server.
-	dialTimeout = 900 * time.Millisecond
-)
+// limits bound what a client waits for. Tests on a busy machine have longer ones.
+type limits struct {
+	// timeout is what a session asks for. Only wake-ups depend on the session, so it
+	// is short: after two thirds of it the client leaves a server that does not answer.
+	timeout time.Duration
+	// forSession bounds how long a call waits for a session.
+	forSession time.Duration
+	// forServer bounds the dial and the first answer of a server.
+	forServer time.Duration
+}
+
+var usual = limits{timeout: 4 * time.Second, forSession: 1500 * time.Millisecond, forServer: 900 * time.Millisecond}
 
 // client makes sessions with the ensemble. It connects when the first call needs it.
 type client struct {
 	servers []string
 	auth    []byte // user:password; nil without
 	dial    dialFunc
-	timeout time.Duration // of sessions
+	limits
 
 	mu      sync.Mutex
 	closed  bool
@@ -95,7 +98,7 @@ func (c *client) ready(ctx context.Context) (*session, error) {
 }
 
 func (c *client) connect() (*session, error) {
-	s := &session{dial: c.dial, timeout: c.timeout, changed: make(chan struct{}), ended: make(chan struct{}), authenticated: c.auth == nil}
+	s := &session{dial: c.dial, limits: c.limits, changed: make(chan struct{}), ended: make(chan struct{}), authenticated: c.auth == nil}
 	conn, _, err := zk.Connect(c.servers, c.timeout, zk.WithDialer(s.connectTo), zk.WithHostProvider(&s.hosts),
 		zk.WithEventCallback(s.notice), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(maxPacket))
 	if err != nil {
@@ -121,9 +124,9 @@ func (c *client) close() {
 // session is a ZooKeeper client, and what is known about its connection. The client makes
 // a new session by itself when the server has ended the old one.
 type session struct {
-	conn    *zk.Conn
-	dial    dialFunc
-	timeout time.Duration
+	conn *zk.Conn
+	dial dialFunc
+	limits
 	hosts   hosts
 	heard   atomic.Int64 // when the server sent something last, in nanoseconds since 1970
 	granted atomic.Int64 // the timeout of the session, as the server answered, in nanoseconds
@@ -149,7 +152,7 @@ func (s *session) stale() bool {
 }
 
 func (s *session) await(ctx context.Context) error {
-	timer := time.NewTimer(connectTimeout)
+	timer := time.NewTimer(s.forSession)
 	defer timer.Stop()
 	for before := -1; ; {
 		s.mu.Lock()
@@ -168,9 +171,9 @@ func (s *session) await(ctx context.Context) error {
 		case <-changed:
 		case <-timer.C:
 			if failure != nil {
-				return fmt.Errorf("no session within %v: %w", connectTimeout, failure)
+				return fmt.Errorf("no session within %v: %w", s.forSession, failure)
 			}
-			return fmt.Errorf("no session within %v", connectTimeout)
+			return fmt.Errorf("no session within %v", s.forSession)
 		case <-ctx.Done():
 			if failure != nil {
 				return fmt.Errorf("%w: %w", ctx.Err(), failure)
@@ -239,12 +242,12 @@ func (s *session) failed(format string, args ...any) {
 // connectTo is the ZooKeeper client's dialer. The client allows a server ten times its
 // session timeout for the first answer.
 func (s *session) connectTo(network, addr string, _ time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.forServer)
 	defer cancel()
 	made, err := s.dial(ctx, network, addr)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("no connection within %v", dialTimeout)
+			err = fmt.Errorf("no connection within %v", s.forServer)
 		}
 		s.failed("%s: %v", addr, err)
 		return nil, err

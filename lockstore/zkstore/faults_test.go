@@ -29,12 +29,12 @@ func acquire(t *testing.T, s opened, key string) (lockstore.Request, lockstore.L
 	return req, lease
 }
 
-// repeat makes calls of at most a second until one succeeds, as the guard does. Each failure has to be
+// repeat makes calls of at most five seconds until one succeeds, as the guard does. Each failure has to be
 // of an unknown outcome or of one that was not applied.
 func repeat(t *testing.T, call func(context.Context) error) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); ; {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	for late := time.Now().Add(time.Minute); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		err := call(ctx)
 		cancel()
 		if err == nil {
@@ -110,7 +110,7 @@ func testMajority(t *testing.T, e *testservers.Ensemble) {
 
 func repeatUntil(t *testing.T, done func(context.Context) bool) {
 	t.Helper()
-	for late := time.Now().Add(30 * time.Second); ; {
+	for late := time.Now().Add(time.Minute); ; {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		ok := done(ctx)
 		cancel()
@@ -134,10 +134,10 @@ func testSession(t *testing.T, addr string) {
 		req, lease := acquire(t, s, "session/expires")
 		before := s.kv.session.conn.SessionID()
 		p.Swallow()
-		require.Eventually(t, func() bool { return s.kv.session.conn.SessionID() == before && !s.kv.session.isReady() }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return s.kv.session.conn.SessionID() == before && !s.kv.session.isReady() }, time.Minute, 10*time.Millisecond)
 		<-time.After(2 * time.Second) // the server's clock of the session goes on
-		p.Disconnect()
 		p.Forward()
+		p.Disconnect()
 		lasts(t, s, other, req, lease)
 		require.NotEqual(t, before, s.kv.session.conn.SessionID(), "the session was to expire")
 	})
@@ -229,7 +229,7 @@ func TestNoSession(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := openStore(t, "zookeeper://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
-				s.kv.dial = dial
+				s.kv.dial, s.kv.limits = dial, usual
 				for _, wait := range []time.Duration{time.Hour, time.Hour, 100 * time.Millisecond} {
 					ctx, cancel := context.WithTimeout(t.Context(), wait)
 					began := time.Now()
@@ -260,6 +260,7 @@ func TestUnreachable(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := openStore(t, url)
+			s.kv.limits = usual
 			for range 3 {
 				_, err := s.Acquire(t.Context(), newRequest("k")) // TestNoSession says how long it may take
 				require.ErrorIs(t, err, lockstore.ErrUnavailable)

@@ -150,7 +150,7 @@ type table struct {
 }
 
 func openTable(t testing.TB, addrs string) table {
-	conn, _, err := zk.Connect(strings.Split(addrs, ","), 10*time.Second, zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(strings.Split(addrs, ","), time.Minute, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return table{conn, paths{DefaultPrefix}}
@@ -241,9 +241,12 @@ func openAs(t testing.TB, rawURL, auth string) opened {
 	return openWith(t, opt)
 }
 
+// openWith opens a store that waits for its server for longer than usual: on a busy machine a server may take
+// seconds for its first answers. What depends on the usual limits sets them.
 func openWith(t testing.TB, opt Options) opened {
 	k, err := newKV(opt)
 	require.NoError(t, err)
+	k.limits = limits{timeout: time.Minute, forSession: time.Minute, forServer: time.Minute}
 	s, err := opt.store(k)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -26,7 +26,7 @@ func testWakeUp(t *testing.T, addr string) {
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		done := make(chan error, 1)
 		go func() { done <- storetest.AwaitTurn(t.Context(), s.Store, req.Key, req.Owner) }()
-		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, time.Minute, time.Millisecond)
 		return s, req, done
 	}
 	holder := openStore(t, "zookeeper://"+addr)
@@ -54,7 +54,7 @@ func testWakeUp(t *testing.T, addr string) {
 		require.NoError(t, err)
 		select {
 		case <-woken:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("it is not woken")
 		}
 		now, _, err := holder.kv.Read(t.Context(), lease.Key, true)
@@ -73,7 +73,7 @@ func testWakeUp(t *testing.T, addr string) {
 		t.Logf("the waiter looked after %v", time.Since(began).Round(time.Millisecond))
 		_, err = s.Acquire(t.Context(), req)
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, time.Minute, time.Millisecond, "its node is left over")
 	})
 }
 
@@ -93,7 +93,7 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 		return s, hold
 	}
 	gone := func(t *testing.T, s opened, req lockstore.Request, session int64) {
-		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, 10*time.Second, time.Millisecond, "its node is left over")
+		require.Eventually(t, func() bool { return !exists(t, nodes, req) }, time.Minute, time.Millisecond, "its node is left over")
 		require.Equal(t, session, s.kv.session.conn.SessionID(), "the end of the session deletes it, too")
 	}
 	t.Run("F46 the context ends", func(t *testing.T) {
@@ -106,7 +106,7 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 			_, _, err := s.kv.Listen(ctx, req.Key, string(req.Owner))
 			ended <- err
 		}()
-		require.Eventually(t, func() bool { return exists(t, nodes, req) }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return exists(t, nodes, req) }, time.Minute, time.Millisecond)
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
 		hold.Unlock()

@@ -82,7 +82,7 @@ func newKV(opt Options) (*kv, error) {
 		return nil, lockstore.Invalidf("zkstore: Prefix is not a path of letters, digits, '_', '-' and '.', such as %s", DefaultPrefix)
 	}
 	k := &kv{
-		client: &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, timeout: sessionTimeout},
+		client: &client{servers: opt.Servers, dial: (&net.Dialer{}).DialContext, limits: usual},
 		paths:  paths{opt.Prefix},
 		acl:    zk.WorldACL(zk.PermAll),
 	}
