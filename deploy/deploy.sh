@@ -85,7 +85,7 @@ fi
 # The SAM CLI takes no settings for go build from a template or from samconfig.toml:
 # they are in the environment, here and in docs/deploy.md. Its standard output is
 # advice to go on without this script.
-CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'" \
+CGO_ENABLED=0 GOFLAGS="-trimpath -tags=lambda.norpc '-ldflags=-s -w'" \
 	"$bin/sam" build --parameter-overrides "Architecture=$built" >/dev/null
 
 if [ -n "$guided" ]; then

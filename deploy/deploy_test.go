@@ -53,7 +53,7 @@ echo "$MISSING"
 		"internal/samtest/install.sh": string(install), filepath.Join(sam, "complete"): "",
 		filepath.Join(sam, "bin", "sam"): fakeSAM, filepath.Join(sam, "bin", "python3"): fakePython,
 	}
-	for _, file := range []string{"deploy/deploy.sh", "samconfig.toml"} {
+	for _, file := range []string{"deploy/deploy.sh", "internal/testservers/apt.sh", "samconfig.toml"} {
 		text, err := os.ReadFile(filepath.Join("..", file))
 		require.NoError(t, err)
 		files[file] = string(text)
@@ -96,7 +96,7 @@ echo "$MISSING"
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	built := func(arch, region string) string {
-		return "build --parameter-overrides Architecture=" + arch + " region=" + region + " cgo=0 flags=-tags=lambda.norpc '-ldflags=-s -w'"
+		return "build --parameter-overrides Architecture=" + arch + " region=" + region + " cgo=0 flags=-trimpath -tags=lambda.norpc '-ldflags=-s -w'"
 	}
 	_, _, err = deploy("ABORT=1", "AWS_REGION=eu-west-1")
 	require.Error(t, err)
@@ -178,7 +178,7 @@ func TestStackPolicy(t *testing.T) {
 // deploy.sh and the documentation have, as the SAM CLI does. It needs no library of
 // the machine that it was built on.
 func TestBuildWithoutTheScript(t *testing.T) {
-	const line = `CGO_ENABLED=0 GOFLAGS="-tags=lambda.norpc '-ldflags=-s -w'"`
+	const line = `CGO_ENABLED=0 GOFLAGS="-trimpath -tags=lambda.norpc '-ldflags=-s -w'"`
 	for _, file := range []string{"deploy.sh", "../docs/deploy.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestBuildWithoutTheScript(t *testing.T) {
 	}
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	// An environment that asks for cgo, as where a C compiler is installed.
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", `CGO_ENABLED=1; export CGO_ENABLED; `+line+` go build -trimpath -o "$0" "$1"`, binary, "../functions/sfnlock")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", `CGO_ENABLED=1; export CGO_ENABLED; `+line+` go build -o "$0" "$1"`, binary, "../functions/sfnlock")
 	cmd.Env = append(os.Environ(), "GOOS=linux")
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)

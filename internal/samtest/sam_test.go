@@ -216,7 +216,7 @@ func environment() []string {
 		// seconds. Nobody listens here, so it goes on at once with a number of its own.
 		"AWS_ENDPOINT_URL=http://"+loopback+":1", "AWS_MAX_ATTEMPTS=1",
 		// As the functions are deployed.
-		"CGO_ENABLED=0", "GOFLAGS=-tags=lambda.norpc -trimpath '-ldflags=-s -w'")
+		"CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=lambda.norpc '-ldflags=-s -w'")
 }
 
 // stopTime is how long the SAM CLI may take to remove its containers.
