@@ -8,6 +8,7 @@
 #
 # Does nothing when it is there already.
 set -eu
+. "$(dirname "$0")/../testservers/apt.sh"
 
 version=1.170.0 # run.sh and deploy/deploy.sh read it
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
@@ -17,26 +18,9 @@ give_up() {
 	exit 1
 }
 
-# packages installs by apt-get. Output goes to the screen only when it fails.
 packages() {
 	command -v apt-get >/dev/null || give_up "there is no apt-get here; please install by hand: $*"
-	sudo=
-	if [ "$(id -u)" -ne 0 ]; then
-		command -v sudo >/dev/null || give_up "installing $* needs root, and there is no sudo"
-		sudo=sudo
-	fi
-	echo "installing by apt-get: $*"
-	log=$(mktemp)
-	if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >"$log" 2>&1; then
-		# The lists may be missing or old.
-		$sudo apt-get -qq update >>"$log" 2>&1 || true
-		$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >>"$log" 2>&1 || {
-			tail -n 5 "$log" >&2
-			rm -f "$log"
-			give_up "these packages do not install: $*"
-		}
-	fi
-	rm -f "$log"
+	apt_packages "$@" || give_up "these packages do not install: $*: $apt_said"
 }
 
 install_sam() {

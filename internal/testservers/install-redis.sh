@@ -7,15 +7,9 @@
 # that suite with a temporary copy of this machine's package sources, and does not change
 # the sources of the machine.
 set -eu
+. "$(dirname "$0")/apt.sh"
 
-# give_up says what to do by hand. It fails only where CI is set, because a
-# person without these servers can still run the other tests.
-give_up() {
-	echo "install-redis: $1" >&2
-	echo "install-redis: please install by hand: $missing" >&2
-	if [ -n "${CI:-}" ]; then exit 1; fi
-	exit 0
-}
+give_up() { impossible "install-redis: $1; please install by hand:$missing"; }
 
 missing=
 for program in redis-server valkey-server; do
@@ -24,14 +18,9 @@ done
 if [ -z "$missing" ]; then exit 0; fi
 
 command -v apt-get >/dev/null || give_up "there is no apt-get here"
-sudo=
-if [ "$(id -u)" -ne 0 ]; then
-	command -v sudo >/dev/null || give_up "this needs root, and there is no sudo"
-	sudo=sudo
-fi
 
 work=$(mktemp -d)
-trap '$sudo rm -rf "$work"' EXIT # apt has written there as root
+trap '${apt_sudo:-} rm -rf "$work"' EXIT # apt has written there as root
 trap 'exit 1' INT TERM
 chmod 755 "$work" # apt reads it as another user
 
@@ -44,12 +33,9 @@ done
 chmod -R u=rwX,go=rX "$work/sources"
 
 apt() {
-	$sudo env DEBIAN_FRONTEND=noninteractive apt-get \
-		-o Dir::Etc::SourceList=/dev/null \
-		-o Dir::Etc::SourceParts="$work/sources" \
-		-o Dir::State::Lists="$work/lists" "$@"
+	apt_get -o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts="$work/sources" -o Dir::State::Lists="$work/lists" "$@"
 }
-offered() { apt -s install "$@" >/dev/null 2>&1; }
+offered() { apt -s install "$@"; }
 
 # backports adds the -backports suite to the copy, for each source of the main suite.
 backports() {
@@ -78,17 +64,17 @@ backports() {
 }
 
 echo "install-redis: reading the package lists"
-apt -qq update || give_up "the package lists cannot be read"
+apt update || give_up "the package lists cannot be read: $apt_said"
 
 for program in $missing; do
 	release=
 	if ! offered "$program"; then
-		backports && apt -qq update || give_up "$program is not in this distribution"
+		backports && apt update || give_up "$program is not in this distribution"
 		release=$suite-backports
 		offered -t "$release" "$program" || give_up "$program is neither in this distribution nor in $release"
 	fi
 	echo "install-redis: installing the package $program${release:+ from $release}"
-	apt -qq install -y --no-install-recommends ${release:+-t "$release"} "$program" >/dev/null ||
-		give_up "$program does not install"
+	apt install -y --no-install-recommends ${release:+-t "$release"} "$program" ||
+		give_up "$program does not install: $apt_said"
 	missing=${missing# "$program"}
 done

