@@ -24,7 +24,8 @@ serve: build/lockctl ## the lock service on this machine, to try with curl; PORT
 .PHONY: build/lockctl
 build/lockctl:
 	@[ -e $@ ] || echo "building lockctl: the first time, this can take minutes"
-	@cd cmd/lockctl && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$$(git describe --always --dirty 2>/dev/null)" -o ../../build/lockctl .
+	@CGO_ENABLED=0 .ci/progress "$$(go list -deps ./cmd/lockctl | wc -l)" \
+		go build -v -trimpath -buildvcs=false -ldflags "-X main.version=$$(git describe --always --dirty 2>/dev/null)" -o $@ ./cmd/lockctl
 
 dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
 	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
@@ -43,13 +44,20 @@ GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 15m
 # else runs beside them. go list links nothing, as go build would. The
 # tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
 # leases are short: they run when nothing else does, side by side, as both wait most of the time.
+SHARED := ./... ./lockstore/datastore/... ./lockstore/cosmosstore/...
+BUILT := ./functions/... ./cmd/lockctl
 test: install-servers ## install what the tests need, run all with the race detector
-	go list -export -deps $(RACE) ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... >/dev/null
-	CGO_ENABLED=0 go list -export -deps -trimpath -tags=lambda.norpc ./functions/... ./cmd/lockctl >/dev/null
-	@$(MAKE) -k -j2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) test-main test-others
+	@echo "compiling for the tests: the first time, this takes minutes"
+	@.ci/progress "$$(go list -deps $(SHARED) | wc -l)" go list -v -export -deps $(RACE) $(SHARED)
+	@echo "compiling the functions and lockctl"
+	@CGO_ENABLED=0 .ci/progress "$$(go list -deps $(BUILT) | wc -l)" go list -v -export -deps -trimpath -tags=lambda.norpc $(BUILT)
+	@.ci/progress 0 $(MAKE) -k test-all
+
+test-all:
+	@$(MAKE) -k -j2 test-main test-others
 	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
 
-.PHONY: test-main test-others
+.PHONY: test-all test-main test-others
 
 # What only waits comes first, while others are linked, and then what takes longest, so that nothing waits for it in
 # the end.
@@ -73,13 +81,7 @@ test-others:
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, etcd, a state machine interpreter
-	@sh internal/testservers/install-redis.sh
-	@sh internal/testservers/install-dynamodb.sh
-	@sh internal/testservers/install-zookeeper.sh
-	@sh internal/testservers/install-postgres.sh
-	@sh internal/testservers/install-etcd.sh
-	@sh internal/testservers/install-stepfunctions.sh
-	@sh internal/testservers/install-cosmos.sh
+	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS
 	@sh internal/samtest/run.sh
@@ -115,8 +117,8 @@ lint-template: ## cfn-lint and the SAM translator over the templates, for severa
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
-verify: install-servers ## all of the verification; KEEP=1 keeps the record for docs/
-	cd verify && go run . $(if $(KEEP),-keep)
+verify: install-servers ## all of the verification; KEEP=1 keeps the record for docs/; GATE=1: a part, with one outcome
+	cd verify && go run . $(if $(KEEP),-keep) $(if $(GATE),-gate)
 
 verify-report: ## docs/verification.md and the sentence in README.md, from the kept record
 	cd verify && go run . -report
