@@ -2,6 +2,7 @@
 // one record, and writes the page that people read. Run it in verify/:
 //
 //	go run .            every part once, at full size: make verify
+//	go run . -gate      the parts with one outcome, an eighth of each: make verify GATE=1
 //	go run . -soak 2h   the parts with seeds, again and again with new ones: make soak TIME=2h
 //	go run . -report    only the page and the README's sentence: make verify-report
 //
@@ -23,6 +24,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -42,31 +44,32 @@ import (
 type part struct {
 	kind, dir, pkg, run string
 	seeded              bool             // by VERIFY_SEED, so worth repeating
+	gate                bool             // it has one outcome, on every machine: virtual time, fakes, fixed seeds
 	waits               bool             // more than it computes, so it runs beside two others
 	atLeast             map[string]int64 // what its result has to count
 }
 
 var parts = []part{
 	{kind: verifyrecord.Search, dir: "..", pkg: "./internal/modelcheck", run: "TestSearch"},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 8000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, atLeast: map[string]int64{seeds: 2000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, atLeast: map[string]int64{seeds: 4000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 600}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, atLeast: map[string]int64{sequences: 1_000_000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, atLeast: map[string]int64{sequences: 50_000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, atLeast: map[string]int64{sequences: 10_000}},
-	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, atLeast: map[string]int64{sequences: 300}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 8000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 2000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 600}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 50_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 300}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestRuleBookOnDynamoDBLocal", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/zkstore", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Comparison, dir: "../lockstore/pgstore", pkg: ".", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes"},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes", gate: true},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 300_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300, beside: 50, readers: 50}},
-	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants"},
+	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants", gate: true},
 	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzzall", run: "Test.*"},
 }
 
@@ -103,6 +106,7 @@ var (
 
 func main() {
 	soak := flag.Duration("soak", 0, "run with new seeds for so long")
+	gate := flag.Bool("gate", false, "only what has one outcome, and less of it")
 	keep := flag.Bool("keep", false, "keep the record in docs/")
 	report := flag.Bool("report", false, "write the page from docs/verification.json")
 	flag.Parse()
@@ -114,6 +118,12 @@ func main() {
 		err = writeReport()
 	case *soak > 0:
 		err = runSoak(ctx, *soak)
+	case *gate && *keep:
+		err = errors.New("-gate is a part of the verification; want -keep without it")
+	case *gate:
+		if err = os.Setenv("VERIFY_GATE", "1"); err == nil {
+			_, err = runAll(ctx, filepath.Join(buildDir, "gate"), gateParts(), 1)
+		}
 	default:
 		err = verify(ctx, *keep)
 	}
@@ -121,6 +131,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "verify:", err)
 		os.Exit(1)
 	}
+}
+
+// gateParts are the parts with one outcome, of a smaller size.
+func gateParts() (all []part) {
+	for _, p := range parts {
+		if !p.gate {
+			continue
+		}
+		p.atLeast = maps.Clone(p.atLeast)
+		for name := range p.atLeast {
+			p.atLeast[name] /= verifyrecord.GateShare
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 func verify(ctx context.Context, keep bool) error {
@@ -206,14 +231,15 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	}
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	command := []string{"go", "test", p.pkg, "-run", "^" + p.run + "$", "-count=1", "-timeout", (partTime - time.Minute).String()}
+	command := []string{"go", "test", "-vet=off", p.pkg, "-run", "^" + p.run + "$", "-count=1", "-timeout", (partTime - time.Minute).String()}
 	if !p.waits { // then it takes the processors only when the part beside it waits
 		command = append([]string{"nice"}, command...)
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = p.dir
-	// Variables that were set for a replay must not make the part smaller.
-	cmd.Env = append(cmd.Environ(), "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
+	// Variables that were set for a replay must not make the part smaller. What functions are made of is compiled as
+	// for the functions, so that it is compiled once.
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOFLAGS="+os.Getenv("GOFLAGS")+" -trimpath", "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
 	// go test does not end its test when it is ended itself, so the signal goes to
 	// the whole process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

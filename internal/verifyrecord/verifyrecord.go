@@ -100,6 +100,12 @@ func Write(t testing.TB, r Result) {
 // Full says whether the test is to run at its full size, as in make verify.
 func Full() bool { return os.Getenv("VERIFY_DIR") != "" }
 
+// GateShare is the part of the seeds that make verify GATE=1 tries: one of so many.
+const GateShare = 8
+
+// Gate says whether the test runs in make verify GATE=1, so at a smaller size, and only what has one outcome.
+func Gate() bool { return os.Getenv("VERIFY_GATE") != "" }
+
 // SkipWithRace skips what takes ten times as long under the race detector.
 func SkipWithRace(t testing.TB) {
 	t.Helper()
@@ -109,7 +115,7 @@ func SkipWithRace(t testing.TB) {
 }
 
 // Seed is the first seed of a simulation: VERIFY_SEED, or 1. count is how many
-// seeds to try: VERIFY_SEEDS if that is set, else full in make verify and few elsewhere. Under
+// seeds to try: VERIFY_SEEDS if that is set, else full in make verify, an eighth of it in make verify GATE=1, and few elsewhere. Under
 // the race detector it is a third of few: each seed has the same races.
 func Seed(t testing.TB, few, full int) (first uint64, count int) {
 	t.Helper()
@@ -118,6 +124,8 @@ func Seed(t testing.TB, few, full int) (first uint64, count int) {
 	}
 	first, count = 1, few
 	switch {
+	case Full() && Gate():
+		count = full / GateShare
 	case Full():
 		count = full
 	case WithRaceDetector:
