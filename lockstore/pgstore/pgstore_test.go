@@ -25,9 +25,16 @@ func request() lockstore.Request {
 	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute}
 }
 
+// minute is a context for a test of what waits: a mistake fails it after a minute, and it does not hang.
+func minute(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 func acquire(t *testing.T, s *lockstore.Store, r lockstore.Request) lockstore.Lease {
 	t.Helper()
-	lease, err := s.Acquire(t.Context(), r)
+	lease, err := s.Acquire(minute(t), r)
 	require.NoError(t, err)
 	return lease
 }
@@ -103,6 +110,7 @@ func TestRefusals(t *testing.T) {
 	server := testservers.PostgreSQL(t)
 	db := direct(t, server)
 	create(t, db, DefaultTable, "")
+	ctx := minute(t)
 	as := func(role, settings string) *sql.DB {
 		run(t, db, "CREATE ROLE "+role+" LOGIN "+settings)
 		u, err := url.Parse(server)
@@ -113,10 +121,10 @@ func TestRefusals(t *testing.T) {
 	grant := func(role string) { run(t, db, "GRANT SELECT, INSERT, UPDATE ON lambdalock_locks TO "+role) }
 	check := func(name string, db *sql.DB, want error, says string) {
 		t.Run(name, func(t *testing.T) {
-			_, err := open(t, db, Options{}).Acquire(t.Context(), request())
+			_, err := open(t, db, Options{}).Acquire(ctx, request())
 			require.ErrorIs(t, err, want)
 			require.ErrorContains(t, err, says)
-			_, err = open(t, db, Options{}).Inspect(t.Context(), key)
+			_, err = open(t, db, Options{}).Inspect(ctx, key)
 			require.ErrorIs(t, err, want)
 		})
 	}
@@ -132,7 +140,7 @@ func TestRefusals(t *testing.T) {
 	s := open(t, enough, Options{})
 	lease := acquire(t, s, request())
 	t.Run("a table that the server has not looked at", func(t *testing.T) {
-		e, err := s.Extent(t.Context())
+		e, err := s.Extent(ctx)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, e.Entries)
 	})
@@ -141,25 +149,25 @@ func TestRefusals(t *testing.T) {
 		run(t, db, "ALTER ROLE impatient SET lock_timeout = '1ms'")
 		tx, err := db.Begin()
 		require.NoError(t, err)
-		require.NoError(t, StillHeld(t.Context(), tx, lease))
-		_, err = open(t, impatient, Options{}).Acquire(t.Context(), request())
+		defer func() { _ = tx.Rollback() }() // also after a failure: otherwise what follows waits for its row
+		require.NoError(t, StillHeld(ctx, tx, lease))
+		_, err = open(t, impatient, Options{}).Acquire(ctx, request())
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.NoError(t, tx.Rollback())
 	})
 	t.Run("a transaction per session", func(t *testing.T) {
 		run(t, db, "ALTER ROLE enough SET default_transaction_isolation = 'serializable'")
-		findings, err := open(t, as("serial", "IN ROLE enough"), Options{}).Check(t.Context())
+		findings, err := open(t, as("serial", "IN ROLE enough"), Options{}).Check(ctx)
 		require.NoError(t, err)
 		require.Len(t, findings, 2, "%v", findings) // fsync is off in tests, and idle_in_transaction_session_timeout is 0
 	})
 
 	run(t, db, "DROP FUNCTION lambdalock_locks_do")
 	check("no function", db, lockstore.ErrCorrupt, "run the SQL that lockctl schema prints")
-	findings, err := open(t, db, Options{}).Check(t.Context())
+	findings, err := open(t, db, Options{}).Check(ctx)
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(findings), "every request fails")
 	run(t, db, "DROP TABLE lambdalock_locks CASCADE; CREATE TABLE lambdalock_locks (key text)")
-	findings, err = open(t, db, Options{}).Check(t.Context())
+	findings, err = open(t, db, Options{}).Check(ctx)
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(findings), "no table of locks")
 }
@@ -228,7 +236,15 @@ func TestListen(t *testing.T) {
 	create(t, db, DefaultTable, "")
 	holder := open(t, db, Options{})
 	mine, w := openWire(t, url)
-	heard := make(chan string, 100)
+	ctx, heard := minute(t), make(chan string, 100)
+	hear := func() (payload string) {
+		select {
+		case payload = <-heard:
+		case <-ctx.Done():
+			require.Fail(t, "nothing is heard")
+		}
+		return payload
+	}
 	waiter := open(t, mine, Options{Listen: func(ctx context.Context, channel string, woken func(string)) error {
 		return listen(url)(ctx, channel, func(payload string) {
 			woken(payload)
@@ -239,32 +255,32 @@ func TestListen(t *testing.T) {
 	r := request()
 	r.JoinQueue = true
 	join := func() lockstore.Place {
-		_, err := waiter.Acquire(t.Context(), r)
+		_, err := waiter.Acquire(ctx, r)
 		refused, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok, "%v", err)
 		return lockstore.Place{Key: key, Owner: r.Owner, Note: refused.Note}
 	}
 	await := func(p lockstore.Place) lockstore.Awaited {
-		a, err := waiter.AwaitTurn(t.Context(), p)
+		a, err := waiter.AwaitTurn(ctx, p)
 		require.NoError(t, err)
 		return a
 	}
 	d := waiter.Driver().(*server)
 	defer d.leave(d.enter("another key", "another owner", 0))
-	require.Empty(t, <-heard, "it listens from now on")
+	require.Empty(t, hear(), "it listens from now on")
 
 	place := join()
 	var channel string
 	require.NoError(t, db.QueryRow("SELECT queue_channel[1] FROM lambdalock_locks").Scan(&channel))
 	run(t, db, "SELECT pg_notify($1, $2)", channel, route(key)+" 9000000000000000 0 "+strings.Repeat("0", 32))
-	<-heard
+	hear()
 	before := w.requests.Load()
-	require.NoError(t, holder.Release(t.Context(), lease))
-	<-heard // perhaps before it waits
+	require.NoError(t, holder.Release(ctx, lease))
+	hear() // perhaps before it waits
 	awaited := await(place)
 	require.Equal(t, before, w.requests.Load())
 	require.Equal(t, driver.Turn-trustMargin, awaited.Lease.TTL)
-	status, err := holder.Inspect(t.Context(), key)
+	status, err := holder.Inspect(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, status.Fence, awaited.Lease.Fence)
 
@@ -273,8 +289,8 @@ func TestListen(t *testing.T) {
 	r = request()
 	r.JoinQueue = true
 	join()
-	require.NoError(t, holder.Complete(t.Context(), lease, []byte("done"), time.Minute))
-	require.Equal(t, route(key), <-heard)
+	require.NoError(t, holder.Complete(ctx, lease, []byte("done"), time.Minute))
+	require.Equal(t, route(key), hear())
 }
 
 // TestTransaction: with StillHeld or Complete an effect is committed once, and only under the lock.
