@@ -288,7 +288,7 @@ func TestMissingSettings(t *testing.T) {
 	}{
 		{"nothing set", nil, []string{"LOCK_URL", "not set", "dynamodb://"}},
 		{"F44 an unknown scheme names what is linked", map[string]string{"LOCK_URL": "redis://user:hunter2@host"}, []string{"LOCK_URL", `"redis"`, "memory"}},
-		{"a URL that cannot be read", map[string]string{"LOCK_URL": "redis://hunter2:%zz"}, []string{"LOCK_URL", "cannot be read"}},
+		{"a URL that cannot be read", map[string]string{"LOCK_URL": "redis://hunter2:%zz"}, []string{"LOCK_URL", "%25"}},
 		{"a duration that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30"}, []string{"LOCK_TTL", `"30"`, "30s"}},
 		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"LOCK_TTL is 5ms; want 1s to 24h0m0s"}},
 		{"F48 a TTL over its bound is not MaxHold's fault", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30h"}, []string{"LOCK_TTL is 30h; want 1s to 24h0m0s"}},

@@ -283,7 +283,7 @@ func TestOpen(t *testing.T) {
 		"text://" + oldSecret + "@/" + oldSecret: "want secretsmanager:///NAME, or text:///TEXT",
 		"text:///" + oldSecret + "?" + oldSecret: "want no ? and no #; write %3F and %23",
 		"text:///" + oldSecret + "?":             "want no ? and no #",
-		"text:///" + oldSecret + "#" + oldSecret: "want no ? and no #",
+		"text:///" + oldSecret + "#" + oldSecret: "write # as %23",
 		"text://host/" + oldSecret:               "want secretsmanager:///NAME, or text:///TEXT",
 		"secretsmanager://token":                 "want secretsmanager:///NAME",
 		"file:///" + oldSecret:                   `the scheme is "file"; want secretsmanager or text`,

@@ -71,6 +71,11 @@ func TestOpenNeverShowsASecret(t *testing.T) {
 		"://hunter2",
 		"redis ://:hunter2@host",
 		"redis://:hunter2@host:port",
+		"redis://user:20#hunter2@host",
+		"redis://user:20?hunter2@host",
+		"redis://user:20/hunter2@host",
+		"redis://user:20@hunter2@host",
+		"redis://user:hunter2 @host",
 		"redis://:hunter2%zz@host",
 		"redis://user:hunter2@[::1",
 		"redis\x00://:hunter2@host",
@@ -98,7 +103,7 @@ func TestNothingToOpenFrom(t *testing.T) {
 		require.ErrorContains(t, err, "Getenv is nil")
 	})
 	t.Run("F51 no URL", func(t *testing.T) {
-		_, err := lockstore.Config{}.Params("a")
+		_, err := lockstore.Config{}.Params(lockstore.URLParts{Want: "a://"})
 		require.ErrorIs(t, err, lockstore.ErrInvalid)
 		require.ErrorContains(t, err, "URL is nil")
 	})
@@ -110,23 +115,34 @@ func TestConfigParams(t *testing.T) {
 		require.NoError(t, err)
 		return lockstore.Config{URL: u}
 	}
-	params, err := config("redis://host?pool=3&name=a%20b&empty=").Params("name", "pool", "empty", "other")
+	uses := lockstore.URLParts{Want: "redis://HOST", User: true, Host: true, Params: []string{"name", "pool"}}
+	params, err := config("redis://u:%3F%2F%40%25%23@host/?pool=3&name=a%20b%26%2B%23%40").Params(uses)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"pool": "3", "name": "a b", "empty": ""}, params)
+	assert.Equal(t, map[string]string{"pool": "3", "name": "a b&+#@"}, params)
 
-	params, err = config("redis://host").Params("pool")
+	params, err = config("redis://host").Params(uses)
 	require.NoError(t, err)
 	assert.Empty(t, params)
 
+	others := uses
+	others.OtherParams = true
+	params, err = config("redis://host?x=hunter2&pool=3&y=").Params(others)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"pool": "3"}, params)
+	_, err = config("redis://host?x=hunter2&x=3").Params(others)
+	require.ErrorContains(t, err, "parameter number 2 twice")
+
 	for raw, says := range map[string]string{
-		"redis://host?pol=hunter2":           `unknown parameter "pol"; known: name, pool`,
-		"redis://host?Pool=hunter2":          `unknown parameter "Pool"`,
-		"redis://host?pool=hunter2&pool=3":   `parameter "pool" twice`,
-		"redis://host?pool=hunter2%zz":       "parameters of the redis URL cannot be read",
-		"redis://host?pool=1;name=hunter2":   "parameters of the redis URL cannot be read",
-		"redis://:hunter2@host/hunter2?zz=1": `unknown parameter "zz"`,
+		"redis://host?pol=hunter2":         "unknown parameter number 1 (write & in a value as %26); known: name, pool; want redis://HOST",
+		"redis://host?Pool=hunter2":        "unknown parameter number 1",
+		"redis://host?name=a&hunter2":      "unknown parameter number 2",
+		"redis://host?pool=hunter2&pool=3": "parameter pool twice",
+		"redis://host?name=":               "parameter name without a value",
+		"redis://host?pool=1;name=hunter2": "write + as %2B, ; as %3B",
+		"redis://host?name=hunter2+a":      "its parameter name; write + as %2B",
+		"redis://:hunter2@host/hunter2":    "has a path",
 	} {
-		_, err := config(raw).Params("name", "pool")
+		_, err := config(raw).Params(uses)
 		require.ErrorIs(t, err, lockstore.ErrInvalid, raw)
 		assert.NotContains(t, err.Error(), lockstore.ErrInvalid.Error(), raw)
 		assert.ErrorContains(t, err, says)
@@ -136,7 +152,7 @@ func TestConfigParams(t *testing.T) {
 
 // A URL prints itself with its password, and so would the struct around it.
 func TestConfigShowsNoSecret(t *testing.T) {
-	u, err := lockstore.ParseURL("redis://user:hunter2@host:6379/hunter2?x=hunter2#hunter2")
+	u, err := lockstore.ParseURL("redis://user:hunter2@host:6379/hunter2?x=hunter2")
 	require.NoError(t, err)
 	config := lockstore.Config{URL: u, Getenv: os.Getenv}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -148,4 +164,21 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("m", "config", config)
 	assert.NotContains(t, b.String(), "hunter2")
 	assert.Equal(t, "{no URL}", fmt.Sprint(lockstore.Config{}))
+}
+
+func TestParseEndpoint(t *testing.T) {
+	for _, raw := range []string{"http://127.0.0.1:8000", "https://host", "http://[::1]:1/"} {
+		u, err := lockstore.ParseEndpoint(raw)
+		require.NoError(t, err, raw)
+		assert.Equal(t, raw, u.String())
+	}
+	for raw, says := range map[string]string{
+		"hunter2://host": "another scheme", "http://": "no host", "http://user:hunter2@host": "a user or a password", "http://host/hunter2": "a path", "http://host?hunter2=1": "unknown parameter",
+		"http://host:65536": "1 to 65535", "http://host#hunter2": "%23", "127.0.0.1": "SCHEME://",
+	} {
+		_, err := lockstore.ParseEndpoint(raw)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, raw)
+		assert.ErrorContains(t, err, says)
+		assert.NotContains(t, err.Error(), "hunter2")
+	}
 }

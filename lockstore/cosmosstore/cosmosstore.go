@@ -6,9 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"time"
 
@@ -34,9 +33,6 @@ const (
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.
 func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-	if cfg.URL == nil {
-		return nil, invalid("the URL is missing; want cosmos://ACCOUNT/DATABASE/CONTAINER")
-	}
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}
@@ -82,7 +78,7 @@ func (set settings) client(t *transport) (*azcosmos.ContainerClient, error) {
 const emulatorKey = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params("endpoint")
+	params, err := cfg.Params(lockstore.URLParts{Want: "cosmos://ACCOUNT/DATABASE/CONTAINER?endpoint=https://HOST", Host: true, Path: true, Params: []string{"endpoint"}})
 	if err != nil {
 		return settings{}, err
 	}
@@ -91,8 +87,6 @@ func parse(cfg lockstore.Config) (settings, error) {
 	foreign := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", r) }
 	// The errors show no part of the URL: a secret may stand there by mistake.
 	switch {
-	case u.User != nil || u.Fragment != "" || u.Opaque != "":
-		return settings{}, invalid("the URL has more than an account, a database, a container and an endpoint")
 	case len(u.Host) < 3 || len(u.Host) > 44 || strings.ContainsFunc(u.Host, foreign):
 		return settings{}, invalid("the URL's account is not 3 to 44 lower-case letters, digits and '-'")
 	case len(path) != 2 || !isID(path[0]) || !isID(path[1]):
@@ -101,11 +95,11 @@ func parse(cfg lockstore.Config) (settings, error) {
 	set := settings{endpoint: "https://" + u.Host + ".documents.azure.com:443/", database: path[0], name: path[1]}
 	key := cfg.Getenv("AZURE_COSMOS_KEY")
 	if raw, ok := params["endpoint"]; ok {
-		e, err := url.Parse(raw)
-		if err != nil || e.Host == "" || e.User != nil || strings.Trim(e.Path, "/") != "" || e.RawQuery != "" || e.Fragment != "" || e.Scheme != "https" && e.Scheme != "http" {
-			return settings{}, invalid("the parameter endpoint is not https://host or http://host:port")
+		e, err := lockstore.ParseEndpoint(raw)
+		if err != nil {
+			return settings{}, fmt.Errorf("cosmosstore: the parameter endpoint: %w", err)
 		}
-		local := isThisMachine(e.Hostname())
+		local := lockstore.IsThisMachine(e.Hostname())
 		if e.Scheme == "http" && !local {
 			return settings{}, invalid("the endpoint is without TLS and its host is not this machine; want https://")
 		}
@@ -125,13 +119,6 @@ func parse(cfg lockstore.Config) (settings, error) {
 
 func isID(name string) bool {
 	return name != "" && len(name) <= 255 && !strings.ContainsAny(name, `/\?#`) && strings.TrimSpace(name) == name
-}
-
-// isThisMachine compares the name and resolves nothing. The last name is this machine as
-// a container sees it.
-func isThisMachine(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || host == "host.docker.internal"
 }
 
 func invalid(format string, args ...any) error {

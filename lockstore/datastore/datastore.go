@@ -3,8 +3,6 @@ package datastore
 import (
 	"context"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -28,9 +26,6 @@ const (
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.
 func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-	if cfg.URL == nil {
-		return nil, invalid("the URL is missing; want datastore://PROJECT/DATABASE")
-	}
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}
@@ -56,7 +51,7 @@ type settings struct {
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params("kind")
+	params, err := cfg.Params(lockstore.URLParts{Want: "datastore://PROJECT/DATABASE?kind=KIND", Host: true, Path: true, Params: []string{"kind"}})
 	if err != nil {
 		return settings{}, err
 	}
@@ -71,30 +66,21 @@ func parse(cfg lockstore.Config) (settings, error) {
 	}
 	// The errors show no part of the URL: a secret may stand there by mistake.
 	switch {
-	case cfg.URL.User != nil || cfg.URL.Fragment != "" || cfg.URL.Opaque != "":
-		return settings{}, invalid("the URL has more than a project, a database and parameters; want datastore://PROJECT/DATABASE?kind=…")
 	case set.project == "" || len(set.project) > 63 || strings.ContainsFunc(set.project, foreign):
 		return settings{}, invalid("the URL's project is missing or has other characters than letters, digits and '-'")
 	case len(set.database) > 63 || strings.ContainsFunc(set.database, foreign):
 		return settings{}, invalid("the URL's database has other characters than letters, digits and '-'")
-	case set.kind == "" || len(set.kind) > 100 || strings.HasPrefix(set.kind, "__"):
-		return settings{}, invalid("the parameter kind is empty, longer than 100 bytes or begins with __")
+	case len(set.kind) > 100 || strings.HasPrefix(set.kind, "__"):
+		return settings{}, invalid("the parameter kind is longer than 100 bytes or begins with __")
 	}
 	if host := cfg.Getenv("DATASTORE_EMULATOR_HOST"); host != "" {
-		u, err := url.Parse("http://" + strings.TrimPrefix(host, "http://"))
-		if err != nil || u.Host == "" || u.Path != "" || u.User != nil || !isThisMachine(u.Hostname()) {
+		u, err := lockstore.ParseEndpoint("http://" + strings.TrimPrefix(host, "http://"))
+		if err != nil || !lockstore.IsThisMachine(u.Hostname()) {
 			return settings{}, invalid("DATASTORE_EMULATOR_HOST is not host:port of this machine; the store uses no TLS there, so other machines are refused")
 		}
 		set.base, set.emulator = "http://"+u.Host, true
 	}
 	return set, nil
-}
-
-// isThisMachine compares the name and resolves nothing. The last name is this machine as
-// a container sees it.
-func isThisMachine(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() || host == "localhost" || host == "host.docker.internal"
 }
 
 func invalid(format string, args ...any) error {

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -59,9 +56,6 @@ func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 }
 
 func open(cfg lockstore.Config, creds aws.CredentialsProvider) (*dynamodb.Client, settings, error) {
-	if cfg.URL == nil {
-		return nil, settings{}, invalid("the URL is missing; want dynamodb://TABLE")
-	}
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}
@@ -106,33 +100,27 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params("region", "endpoint", "skew", "key", "sort", "prefix", "ttl", "otherttl")
+	params, err := cfg.Params(lockstore.URLParts{
+		Want: "dynamodb://TABLE?region=REGION",
+		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl", "otherttl"},
+	})
 	if err != nil {
 		return settings{}, err
 	}
 	set := settings{table: cfg.URL.Host, region: params["region"], endpoint: params["endpoint"]}
-	if cfg.URL.User != nil || cfg.URL.Fragment != "" || strings.Trim(cfg.URL.Path, "/") != "" || cfg.URL.Opaque != "" {
-		return settings{}, invalid("the URL has more than a table and parameters; want dynamodb://TABLE?region=…")
-	}
 	if err := validateTable(set.table); err != nil {
 		return settings{}, err
 	}
 	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"], OtherTTL: params["otherttl"]}
-	for _, name := range []string{"key", "sort", "ttl", "otherttl"} {
-		if value, ok := params[name]; ok && value == "" {
-			return settings{}, invalid("the parameter %s is empty; want the name of an attribute", name)
-		}
-	}
 	if _, err := set.options.names(); err != nil {
 		return settings{}, err
 	}
-	if raw := params["endpoint"]; raw != "" {
-		u, err := url.Parse(raw)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return settings{}, invalid("the parameter endpoint is not a URL; want http://host:port or https://host")
+	if set.endpoint != "" {
+		endpoint, err := lockstore.ParseEndpoint(set.endpoint)
+		if err != nil {
+			return settings{}, fmt.Errorf("dynamostore: the parameter endpoint: %w", err)
 		}
-		ip, err := netip.ParseAddr(u.Hostname())
-		set.local = u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+		set.local = lockstore.IsThisMachine(endpoint.Hostname())
 	}
 	if set.region == "" {
 		set.region = awsenv.Region(cfg.Getenv)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func config(t testing.TB, rawURL string, env map[string]string) lockstore.Config {
@@ -28,6 +29,7 @@ func staticEnv() map[string]string {
 }
 
 func TestOpenRefuses(t *testing.T) {
+	storetest.URLs(t, dynamostore.Opener, func(name string) string { return staticEnv()[name] }, "dynamodb://locks?region=r")
 	for name, tc := range map[string]struct {
 		url  string
 		env  map[string]string
@@ -35,12 +37,11 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		"no table":           {url: "dynamodb://?region=r", says: "table name"},
 		"short table":        {url: "dynamodb://ab?region=r", says: "3 to 255"},
-		"path":               {url: "dynamodb://locks/x?region=r", says: "dynamodb://TABLE"},
-		"user":               {url: "dynamodb://me:secret@locks?region=r", says: "dynamodb://TABLE"},
-		"unknown parameter":  {url: "dynamodb://locks?regoin=r", says: `"regoin"`},
-		"parameter twice":    {url: "dynamodb://locks?region=a&region=b", says: "twice"},
 		"no region":          {url: "dynamodb://locks", says: "AWS_REGION"},
 		"endpoint":           {url: "dynamodb://locks?region=r&endpoint=127.0.0.1", says: "endpoint"},
+		"endpoint's user":    {url: "dynamodb://locks?region=r&endpoint=http://me:secret%40host", says: "the parameter endpoint: "},
+		"endpoint's path":    {url: "dynamodb://locks?region=r&endpoint=http://host/secret", says: "has a path"},
+		"endpoint's query":   {url: "dynamodb://locks?region=r&endpoint=http://host?secret=1", says: "unknown parameter number 1"},
 		"F48 skew":           {url: "dynamodb://locks?region=r&skew=1", says: "skew"},
 		"F48 skew zero":      {url: "dynamodb://locks?region=r&skew=0s", says: "above 0"},
 		"F48 skew too large": {url: "dynamodb://locks?region=r&skew=2m", says: "up to 1m0s"},

@@ -56,7 +56,12 @@ const lookAgain = 5 * time.Millisecond
 // Opener opens memory URLs: each is a new empty store.
 var Opener = lockstore.Opener{
 	Schemes: []string{"memory"},
-	Open:    func(context.Context, lockstore.Config) (*lockstore.Store, error) { return New(nil), nil },
+	Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+		if _, err := cfg.Params(lockstore.URLParts{Want: "memory://"}); err != nil {
+			return nil, err
+		}
+		return New(nil), nil
+	},
 }
 
 // New returns an empty store. now is its clock; nil means time.Now.

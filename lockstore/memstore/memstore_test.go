@@ -22,6 +22,10 @@ func TestStore(t *testing.T) {
 	}, synctest.Test)
 }
 
+func TestURLs(t *testing.T) {
+	storetest.URLs(t, Opener, func(string) string { return "" }, "memory://")
+}
+
 // The suite passes on a clock that moves only when the test says so.
 func TestStoreOnAnInjectedClock(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {

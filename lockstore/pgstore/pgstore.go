@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,6 +52,11 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 	return lockstore.New("pgstore", s), nil
 }
 
+var parts = lockstore.URLParts{
+	Want: "postgres://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver",
+	User: true, Host: true, Port: true, Path: true, Params: []string{"table"}, OtherParams: true,
+}
+
 // Opener opens stores for URLs with the scheme postgres or postgresql. open makes the database of the URL: it is
 // where the program chooses its driver. It gets the URL without the parameter table, which is Options.Table if it is there.
 //
@@ -61,21 +65,22 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 // A program that has a *sql.DB already returns it from open, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener {
 	return lockstore.Opener{Schemes: []string{"postgres", "postgresql"}, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-		if open == nil || cfg.URL == nil {
-			return nil, lockstore.Invalidf("pgstore: the URL is missing, or the function that opens the database; want both")
+		if open == nil {
+			return nil, lockstore.Invalidf("pgstore: the function that opens the database is nil")
+		}
+		params, err := cfg.Params(parts)
+		if err != nil {
+			return nil, err
 		}
 		u, o := *cfg.URL, o
-		params, err := url.ParseQuery(u.RawQuery)
-		if err != nil {
-			return nil, lockstore.Invalidf("pgstore: the parameters of the URL cannot be read")
-		}
-		if table := params["table"]; len(table) > 0 {
-			o.Table = Table(strings.Join(table, " ")) // two are no name of a table
-			params.Del("table")
-			u.RawQuery = params.Encode()
+		if table := params["table"]; table != "" {
+			o.Table = Table(table)
 			if err := o.Table.validate(); err != nil {
 				return nil, err
 			}
+			query := u.Query()
+			query.Del("table")
+			u.RawQuery = query.Encode()
 		}
 		db, err := open(u.String())
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 const key = "account/7"
@@ -78,6 +79,14 @@ func TestSchema(t *testing.T) {
 	}
 	_, err = New(nil, Options{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
+}
+
+func TestURLs(t *testing.T) {
+	db, err := sql.Open("postgres", "postgres://localhost")
+	require.NoError(t, err)
+	defer db.Close()
+	opener := Opener(func(string) (*sql.DB, error) { return db, nil }, Options{})
+	storetest.URLs(t, opener, func(string) string { return "" }, "postgres://localhost/db?table=locks", "user", "port", "path", "others")
 }
 
 func TestOpener(t *testing.T) {

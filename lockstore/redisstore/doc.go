@@ -21,7 +21,7 @@
 //	                 process with hundreds of runs at once may want more. Renewals and releases
 //	                 go before requests of runs that ask or wait, but not in a cluster
 //
-// Every other parameter is an error. No error shows the user, the password or the path.
+// Every other parameter is an error.
 // For Sentinel, for tokens instead of a password, or for settings of your own, make a
 // client and call [New].
 //

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +26,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	params, err := cfg.Params(parameters...)
+	params, err := cfg.Params(parts)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +40,10 @@ const (
 	paramPrefix      = "prefix"
 )
 
-var parameters = []string{paramCluster, paramConnections, paramPlaintext, paramPrefix}
+var parts = lockstore.URLParts{
+	Want: "rediss://USER:PASSWORD@HOST:PORT/DATABASE?prefix=TEXT",
+	User: true, Host: true, Port: true, Path: true, Params: []string{paramCluster, paramConnections, paramPlaintext, paramPrefix},
+}
 
 // defaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
 // two.
@@ -103,10 +105,7 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 }
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
-	if cfg.URL == nil {
-		return nil, lockstore.Invalidf("redisstore: Config.URL is nil")
-	}
-	params, err := cfg.Params(parameters...)
+	params, err := cfg.Params(parts)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +145,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
 		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
-	case !encrypted && !plaintext && !isThisMachine(host):
+	case !encrypted && !plaintext && !lockstore.IsThisMachine(host):
 		// Anyone on the network path could read the password and the owners, and end leases.
 		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
 			"or plaintext=true if nobody else can read or change the traffic", u.Scheme)
@@ -190,17 +189,6 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		PoolSize:        connections,
 		ConnMaxIdleTime: 30 * time.Second,
 	}, nil
-}
-
-// isThisMachine reports whether a host is the machine of this process or of its container.
-// It compares the name and resolves nothing.
-func isThisMachine(host string) bool {
-	host = strings.ToLower(host)
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "host.docker.internal" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }
 
 type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -34,16 +33,16 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 }
 
 func options(cfg lockstore.Config) (Options, error) {
-	params, err := cfg.Params(paramTLS, paramSkew)
+	params, err := cfg.Params(lockstore.URLParts{
+		Want: "zookeeper://HOST:PORT,HOST:PORT/PREFIX?tls=true, and user:password in " + authVariable,
+		Host: true, Port: true, Path: true, Params: []string{paramTLS, paramSkew},
+	})
 	if err != nil {
 		return Options{}, err
 	}
 	u := cfg.URL
-	switch {
-	case u.Scheme != "zookeeper":
+	if u.Scheme != "zookeeper" {
 		return Options{}, lockstore.Invalidf("zkstore: the URL has an unknown scheme; want zookeeper")
-	case u.User != nil:
-		return Options{}, lockstore.Invalidf("zkstore: the URL has a user or a password; want user:password in %s", authVariable)
 	}
 	opt := Options{Prefix: strings.TrimSuffix(u.Path, "/")}
 	encrypted := false
@@ -56,7 +55,7 @@ func options(cfg lockstore.Config) (Options, error) {
 			return Options{}, lockstore.Invalidf("zkstore: the URL has a server without a host or a port; want zookeeper://host:2181,host:2181")
 		}
 		opt.Servers = append(opt.Servers, net.JoinHostPort(host, port))
-		encrypted = encrypted || !isThisMachine(host)
+		encrypted = encrypted || !lockstore.IsThisMachine(host)
 	}
 	if text, ok := params[paramTLS]; ok {
 		if encrypted, err = strconv.ParseBool(text); err != nil {
@@ -82,15 +81,4 @@ func options(cfg lockstore.Config) (Options, error) {
 		opt.Credentials = func() (string, string) { return user, password }
 	}
 	return opt, nil
-}
-
-// isThisMachine reports whether a host is the machine of this process or of its container.
-// It compares the name and resolves nothing.
-func isThisMachine(host string) bool {
-	host = strings.ToLower(host)
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") || host == "host.docker.internal" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func TestURL(t *testing.T) {
@@ -45,27 +46,25 @@ func TestURL(t *testing.T) {
 }
 
 func TestInvalidSettings(t *testing.T) {
+	storetest.URLs(t, Opener, func(string) string { return "" }, "zookeeper://localhost/p?skew=1s", "port", "path")
 	const secret = "s3cr3t"
 	for url, auth := range map[string]string{
-		"zk://host":                            "",
-		"zookeeper://user:" + secret + "@host": "",
-		"zookeeper://" + secret + "@host":      "",
-		"zookeeper:///" + secret:               "",
-		"zookeeper://a,,b/" + secret:           "",
-		"zookeeper://a,:1/" + secret:           "",
-		"zookeeper://a?tls=" + secret:          "",
-		"zookeeper://a?skew=" + secret:         "",
-		"zookeeper://a?skew=-1s":               "",
-		"zookeeper://a?skew=0s":                "",
-		"zookeeper://a?skew=2m":                "",
-		"zookeeper://a?password=" + secret:     "",
-		"zookeeper://a//" + secret:             "",
-		"zookeeper://a/../" + secret:           "",
-		"zookeeper://a/zookeeper/" + secret:    "",
-		"zookeeper://a/ö" + secret:             "",
-		"zookeeper://b":                        secret,
-		"zookeeper://c":                        ":" + secret,
-		"zookeeper://d":                        secret + ":",
+		"zk://host":                         "",
+		"zookeeper:///" + secret:            "",
+		"zookeeper://a,,b/" + secret:        "",
+		"zookeeper://a,:1/" + secret:        "",
+		"zookeeper://a?tls=" + secret:       "",
+		"zookeeper://a?skew=" + secret:      "",
+		"zookeeper://a?skew=-1s":            "",
+		"zookeeper://a?skew=0s":             "",
+		"zookeeper://a?skew=2m":             "",
+		"zookeeper://a//" + secret:          "",
+		"zookeeper://a/../" + secret:        "",
+		"zookeeper://a/zookeeper/" + secret: "",
+		"zookeeper://a/ö" + secret:          "",
+		"zookeeper://b":                     secret,
+		"zookeeper://c":                     ":" + secret,
+		"zookeeper://d":                     secret + ":",
 	} {
 		s, err := Open(context.Background(), config(t, url, auth))
 		require.ErrorIs(t, err, lockstore.ErrInvalid, url)

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"strconv"
@@ -92,12 +91,8 @@ func (t tool) open(ctx context.Context, ledger *accounts.Ledger, account string,
 // isLocal says that a URL names a DynamoDB on this machine, where a table may be made
 // without asking.
 func isLocal(u *url.URL) bool {
-	endpoint, err := url.Parse(u.Query().Get("endpoint"))
-	if err != nil || u.Scheme != "dynamodb" {
-		return false
-	}
-	ip := net.ParseIP(endpoint.Hostname())
-	return endpoint.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	endpoint, err := lockstore.ParseEndpoint(u.Query().Get("endpoint"))
+	return err == nil && u.Scheme == "dynamodb" && lockstore.IsThisMachine(endpoint.Hostname())
 }
 
 func (t tool) makeTable(ctx context.Context) error {

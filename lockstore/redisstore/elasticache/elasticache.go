@@ -81,13 +81,13 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*lockstore.S
 
 // parse splits the URL into redisstore's URL and the token's parameters.
 func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Config, *token, error) {
-	switch {
-	case cfg.URL == nil:
-		return cfg, nil, lockstore.Invalidf("elasticache: Config.URL is nil")
-	case cfg.Getenv == nil:
+	if cfg.Getenv == nil {
 		return cfg, nil, lockstore.Invalidf("elasticache: Config.Getenv is nil")
 	}
-	params, err := cfg.Params("cache", "serverless", "cluster", "prefix")
+	params, err := cfg.Params(lockstore.URLParts{
+		Want: "elasticache://USER@HOST:PORT?cache=NAME",
+		User: true, Host: true, Port: true, Params: []string{"cache", "serverless", "cluster", "prefix"},
+	})
 	if err != nil {
 		return cfg, nil, err
 	}
@@ -127,7 +127,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	if prefix := params["prefix"]; prefix != "" {
 		query.Set("prefix", prefix)
 	}
-	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, Path: cfg.URL.Path, RawQuery: query.Encode()}
+	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: query.Encode()}
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"regexp"
 	"strings"
@@ -20,12 +19,8 @@ import (
 // IsLocalDynamoDB says that a URL names a DynamoDB on this machine, where a table
 // costs nothing and may be made without asking.
 func IsLocalDynamoDB(u *url.URL) bool {
-	endpoint, err := url.Parse(u.Query().Get("endpoint"))
-	if err != nil || u.Scheme != "dynamodb" || endpoint.Host == "" {
-		return false
-	}
-	ip := net.ParseIP(endpoint.Hostname())
-	return endpoint.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	endpoint, err := lockstore.ParseEndpoint(u.Query().Get("endpoint"))
+	return err == nil && u.Scheme == "dynamodb" && lockstore.IsThisMachine(endpoint.Hostname())
 }
 
 // MakeLocalTable makes the lock table on a DynamoDB Local if it is not there, and says if it
