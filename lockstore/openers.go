@@ -107,7 +107,7 @@ func ParseURL(rawURL string) (*url.URL, error) {
 	case strings.Contains(after, "@") || hasUser && strings.ContainsAny(user, "/?"):
 		wrong = "has an @ besides the one behind a user and a password"
 	case err != nil:
-		wrong = "cannot be read: its scheme, user, password, host or port is none"
+		wrong = "cannot be read: its scheme, user, password, host or port has a character that cannot stand there"
 	default:
 		return u, nil
 	}
