@@ -22,29 +22,82 @@ export class LockLost extends Error { name = "LockLost"; }
 // Two clocks: the first stands still while the machine is suspended, the second may be set.
 const now = () => [performance.now(), Date.now()];
 
+const longest = 1 << 16; // bytes of an answer
+
+function service(plaintext) {
+  const text = process.env.LOCKS_URL ?? "";
+  if (!/^https?:\/\/[^\s@?#]+$/.test(text) || !URL.canParse(text)) {
+    throw new Error("LOCKS_URL: want the URL of the lock service, such as https://HOST, without a user, ? and #");
+  }
+  const url = new URL(text);
+  if (url.protocol === "http:" && !plaintext && !/^((.+\.)?localhost|127(\.\d+){3}|\[::1\])$/.test(url.hostname)) {
+    throw new Error("LOCKS_URL is without TLS and its host is not this machine; want https://, or plaintext: true if nobody else can read the traffic");
+  }
+  return text.replace(/\/+$/, "");
+}
+
+async function read(response) {
+  const parts = [];
+  let size = 0;
+  for await (const part of response.body ?? []) {
+    if ((size += part.length) > longest) throw new Error("the answer is too long");
+    parts.push(part);
+  }
+  try {
+    const answer = JSON.parse(Buffer.concat(parts).toString());
+    return answer !== null && typeof answer === "object" ? answer : {};
+  } catch {
+    return {}; // such as a proxy's page
+  }
+}
+
+// checkLease checks an answer that should be a lease: what is none of the service's is no lease.
+function checkLease(kind, { token, fence, expiresIn }, ttl) {
+  if (!/^application\/json *(;|$)/i.test(kind) || typeof token !== "string" || !/^[!-~]{1,1024}$/.test(token)) {
+    throw new Error("the answer is no lease: it is not JSON, or has no token");
+  }
+  if (!Number.isSafeInteger(fence) || fence <= 0) throw new Error("the answer is no lease: its fence is no whole number above 0");
+  if (typeof expiresIn !== "number" || !(expiresIn > 0 && expiresIn <= ttl)) {
+    throw new Error("the answer is no lease: its expiresIn is not above 0 and at most ttl");
+  }
+}
+
+// show returns a text of an answer, for people: short, and without what steers a terminal.
+const show = (text) => (typeof text === "string" ? text.slice(0, 200).replace(/[^ -~\u00a1-\ud7ff]/g, "?") : "");
+
 // ttl and wait are in seconds. headers is an object, for example with Authorization, or a
 // function (method, url, body) -> headers. The function is called for each request, for
-// example to sign the request, and has to bound its own time.
-export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) {
+// example to sign the request, and has to bound its own time. plaintext allows http:// for a
+// host that is not this machine.
+export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintext = false }, work) {
   if (/(^|\/)\.{0,2}(\/|$)/.test(key)) throw new RangeError(`key: ${key}`); // a URL would drop such segments
-  if (!process.env.LOCKS_URL) throw new Error("LOCKS_URL is not set; want the URL of the lock service");
-  const url = `${process.env.LOCKS_URL.replace(/\/$/, "")}/locks/${key.split("/").map(encodeURIComponent).join("/")}`;
-  let lease, end, status, answer;
+  const url = `${service(plaintext)}/locks/${key.split("/").map(encodeURIComponent).join("/")}`;
+  let lease, end, status, answer, failure;
   const left = () => Math.min(...now().map((t, i) => end[i] - t)); // ms for which the lease may be trusted
+  const is = (s, code) => status === s && answer.code === code;
 
-  // ask returns true when it got a lease. The lease is counted from before the request.
+  // ask returns true when it got a lease. The lease is counted from before the request. The
+  // status is 0 when nobody knows what was done: without an answer, with half of one, and with one
+  // of the status 200 that is no lease.
   const ask = async (method, body, more, ms = 10_000) => {
     const sent = now();
     const signal = AbortSignal.timeout(Math.max(1, Math.ceil(ms)));
+    [status, answer, failure] = [0, {}, undefined];
     try {
       const own = typeof headers === "function" ? await headers(method, url, body) : headers;
-      const response = await fetch(url, { method, body, signal, headers: { "Content-Type": "application/json", ...own, ...more } });
-      answer = JSON.parse((await response.text()) || "{}");
+      // A redirect is not followed: another server would get the token.
+      const response = await fetch(url, { method, body, signal, redirect: "manual", headers: { "Content-Type": "application/json", ...own, ...more } });
+      answer = await read(response);
+      if (response.status === 200 && body) {
+        checkLease(response.headers.get("Content-Type") ?? "", answer, ttl);
+        if (method === "PATCH" && answer.fence !== lease.fence) throw new Error("the answer is of another lease");
+        [lease, end] = [answer, sent.map((t) => t + answer.expiresIn * 1000)];
+      }
       status = response.status;
     } catch (e) {
-      [status, answer] = [0, { detail: [e, e.cause?.message || e.cause?.code].filter(Boolean).join(": ") }]; // no answer, or half of one
+      failure = e;
+      answer = { detail: [e, e?.cause?.message || e?.cause?.code].filter(Boolean).join(": ") };
     }
-    if (status === 200) [lease, end] = [answer, sent.map((t) => t + answer.expiresIn * 1000)];
     return status === 200;
   };
 
@@ -52,16 +105,20 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
   while (!(await ask("PUT", JSON.stringify({ ttl, holder }), { "Idempotency-Key": again })) || left() <= 0) {
-    if (status === 409 && performance.now() >= patience) throw new LockBusy(`${answer.holder?.name ?? "somebody else"} holds the lock ${url}`);
-    if (status === 422) again = randomUUID(); // the answer was lost, and its lease has ended since
+    const busy = is(409, "busy");
+    if (busy && performance.now() >= patience) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
+    if (is(422, "ended")) again = randomUUID(); // the answer was lost, and its lease has ended since
     // Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
-    tries = status === 409 ? 0 : tries + 1;
-    if (tries > 5 || [400, 401, 403, 404, 405, 413, 415].includes(status)) {
+    tries = busy ? 0 : tries + 1;
+    const why = `${status} ${show(answer.detail) || show(answer.message)}`;
+    if ([400, 401, 403, 404, 405, 413, 415].includes(status) || (status >= 300 && status < 400)) {
       const hint = status === 401 || status === 403 ? "; is the request signed, and may this caller use the key?" : "";
-      throw new Error(`no lock: ${status} ${answer.detail ?? answer.message}${hint}`);
+      throw new Error(`no lock: ${why}${hint}`);
     }
+    if (tries > 5) throw new Error(`no lock: ${why}; if one of the requests got the lock, it is free after ${ttl} s`, { cause: failure });
+    const pause = Number.isFinite(answer.retryAfter) ? Math.max(1, answer.retryAfter) : 1;
     // A key in its cooldown says when it is free again, which may be in a month.
-    await sleep(Math.min((answer.retryAfter ?? 1) * 1000, Math.max(1000, patience - performance.now())));
+    await sleep(Math.min(pause * 1000, Math.max(1000, patience - performance.now())));
   }
 
   const done = new AbortController(), lost = new AbortController();
@@ -74,7 +131,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
       await sleep(Math.min(pause, left()), null, { signal: done.signal }).catch(() => {}); // done ends it
       if (done.signal.aborted || left() <= 0) break;
       const renewed = await ask("PATCH", JSON.stringify({ ttl }), { "Lock-Token": lease.token }, left());
-      if (status === 404) end = [0, 0]; // the lock is lost
+      if (is(404, "no-lease")) end = [0, 0]; // the lock is lost
       pause = renewed ? (ttl * 1000) / 3 : 500;
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
@@ -88,9 +145,9 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {} }, work) 
     await renewing;
     for (let i = 0; i < 3; i++) {
       await ask("DELETE", undefined, { "Lock-Token": lease.token });
-      if (status === 204 || status === 404) break; // when no request arrives, the lease ends by itself
+      if (status === 204 || is(404, "no-lease")) break; // when no request arrives, the lease ends by itself
     }
   }
-  if (status === 404) throw new LockLost(`the lease of ${url} has ended`);
+  if (is(404, "no-lease")) throw new LockLost(`the lease of ${url} has ended`);
   return result;
 }

@@ -5,11 +5,20 @@
             lock.check()  # raises LockLost when the lease is over
             write(page, fence=lock.fence)
 """
-import http.client, json, os, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
+import json, os, re, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
 
 
 class LockBusy(Exception): """Somebody else held the lock for as long as this program waited."""
 class LockLost(Exception): """The lease ended before the block did."""
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):  # another server would get the token
+        return None
+
+
+open_url = urllib.request.build_opener(NoRedirect).open
+LONGEST = 1 << 16  # bytes of an answer
 
 
 def now():
@@ -17,14 +26,23 @@ def now():
     return time.monotonic(), time.time()
 
 
+def service(plaintext):
+    text = os.environ.get("LOCKS_URL", "")
+    if not re.fullmatch(r"https?://[^\s@?#]+", text):
+        raise ValueError("LOCKS_URL: want the URL of the lock service, such as https://HOST, without a user, ? and #")
+    url = urllib.parse.urlsplit(text)
+    if url.scheme == "http" and not plaintext and not re.fullmatch(r"(.+\.)?localhost|127(\.\d+){3}|::1", url.hostname or ""):
+        raise ValueError("LOCKS_URL is without TLS and its host is not this machine; want https://, or plaintext=True if nobody else can read the traffic")
+    return text.rstrip("/")
+
+
 class Lock:
-    def __init__(self, key, ttl=60, wait=0, headers={}):
+    def __init__(self, key, ttl=60, wait=0, headers={}, plaintext=False):
         """ttl and wait are in seconds. headers is a dict, for example with Authorization, or
         a function (method, url, body) -> headers. The function is called for each request,
-        for example to sign the request, and has to bound its own time."""
-        if not os.environ.get("LOCKS_URL"):
-            raise ValueError("LOCKS_URL is not set; want the URL of the lock service")
-        self.url = f"{os.environ['LOCKS_URL'].rstrip('/')}/locks/{urllib.parse.quote(key)}"
+        for example to sign the request, and has to bound its own time. plaintext allows
+        http:// for a host that is not this machine."""
+        self.url = f"{service(plaintext)}/locks/{urllib.parse.quote(key)}"
         self.ttl, self.wait, self.headers = ttl, wait, headers
 
     def left(self):
@@ -39,17 +57,25 @@ class Lock:
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
         while not self._ask("PUT", {"ttl": self.ttl, "holder": holder}, {"Idempotency-Key": again}) or self.left() <= 0:
-            if self.status == 409 and time.monotonic() >= patience:
-                raise LockBusy(self.answer.get("holder"))
-            if self.status == 422:  # the answer was lost, and its lease has ended since
+            busy = self._is(409, "busy")
+            if busy and time.monotonic() >= patience:
+                name = self.answer.get("holder")
+                raise LockBusy(f"{text(name, 'name') or 'somebody else'} holds the lock {self.url}")
+            if self._is(422, "ended"):  # the answer was lost, and its lease has ended since
                 again = secrets.token_hex()
             # Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
-            tries = 0 if self.status == 409 else tries + 1
-            if tries > 5 or self.status in (400, 401, 403, 404, 405, 413, 415):
+            tries = 0 if busy else tries + 1
+            why = f"{self.status} {text(self.answer, 'detail') or text(self.answer, 'message')}"
+            if self.status in (400, 401, 403, 404, 405, 413, 415) or 300 <= self.status < 400:
                 hint = "; is the request signed, and may this caller use the key?" if self.status in (401, 403) else ""
-                raise OSError(f"no lock: {self.status} {self.answer.get('detail') or self.answer.get('message')}{hint}")
+                raise OSError(f"no lock: {why}{hint}") from self.error
+            if tries > 5:
+                raise OSError(f"no lock: {why}; if one of the requests got the lock, it is free after {self.ttl} s") from self.error
+            pause = self.answer.get("retryAfter")
+            if type(pause) not in (int, float) or not 1 <= pause < float("inf"):
+                pause = 1
             # A key in its cooldown says when it is free again, which may be in a month.
-            time.sleep(min(self.answer.get("retryAfter", 1), max(1, patience - time.monotonic())))
+            time.sleep(min(pause, max(1, patience - time.monotonic())))
         self._done = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._renewing.start()
@@ -58,8 +84,11 @@ class Lock:
     def _renew(self):
         pause = self.ttl / 3
         while not self._done.wait(pause) and self.left() > 0:
-            renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, self.left())
-            if self.status == 404:  # the lock is lost
+            try:
+                renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, self.left())
+            except BaseException:  # headers may even call sys.exit
+                renewed = False
+            if self._is(404, "no-lease"):  # the lock is lost
                 self.end = 0, 0
             pause = self.ttl / 3 if renewed else 0.5
 
@@ -69,26 +98,60 @@ class Lock:
         held = self.left() > 0
         for _ in range(3):  # when all requests fail, the lease ends by itself
             self._ask("DELETE", None, {"Lock-Token": self.token})
-            if self.status in (204, 404):
+            if self.status == 204 or self._is(404, "no-lease"):
                 break
-        if error is None and (not held or self.status == 404):
+        if error is None and (not held or self._is(404, "no-lease")):
             raise LockLost(f"the lease of {self.url} has ended")
 
+    def _is(self, status, code):
+        return self.status == status and self.answer.get("code") == code
+
     def _ask(self, method, body, headers, timeout=10):
-        """Asks the service. True when there is a lease, which is counted from before the request."""
+        """Asks the service. True when there is a lease, which is counted from before the request.
+        The status is 0 when nobody knows what was done: without an answer, with half of
+        one, and with one of the status 200 that is no lease."""
         sent, data = now(), json.dumps(body).encode() if body else None
+        self.answer, self.status, self.error = {}, 0, None
         try:
             more = self.headers(method, self.url, data) if callable(self.headers) else self.headers
             headers = {"Content-Type": "application/json", **more, **headers}
             try:
-                answer = urllib.request.urlopen(urllib.request.Request(self.url, data, headers, method=method), timeout=timeout)
+                reply = open_url(urllib.request.Request(self.url, data, headers, method=method), timeout=timeout)
             except urllib.error.HTTPError as e:
-                answer = e
-            with answer:
-                self.answer, self.status = json.loads(answer.read() or "{}"), answer.code
-        except (OSError, ValueError, http.client.HTTPException) as e:  # no answer, or half of one
-            self.answer, self.status = {"detail": str(e)}, 0
-        if self.status == 200:
-            self.end = tuple(t + self.answer["expiresIn"] for t in sent)
-            self.token, self.fence = self.answer["token"], self.answer["fence"]
+                reply = e
+            with reply:
+                said = b""
+                while part := reply.read1(LONGEST):
+                    said += part
+                    if len(said) > LONGEST or now()[0] - sent[0] > timeout:
+                        raise ValueError("the answer is too long")
+            try:
+                answer = json.loads(said)
+            except (ValueError, RecursionError):  # such as a proxy's page
+                answer = None
+            self.answer = answer if isinstance(answer, dict) else {}
+            if reply.code == 200 and body:
+                lease = self._lease(reply.headers.get_content_type(), **self.answer)
+                if method == "PATCH" and lease[1] != self.fence:
+                    raise ValueError("the answer is of another lease")
+                self.token, self.fence, self.end = *lease[:2], tuple(t + lease[2] for t in sent)
+            self.status = reply.code
+        except Exception as e:
+            self.answer, self.error = {"detail": str(e) or type(e).__name__}, e
         return self.status == 200
+
+    def _lease(self, kind, token=None, fence=None, expiresIn=None, **_):
+        """Checks an answer that should be a lease: what is none of the service's is no lease."""
+        if kind != "application/json" or type(token) is not str or not re.fullmatch("[!-~]{1,1024}", token):
+            raise ValueError("the answer is no lease: it is not JSON, or has no token")
+        if type(fence) is not int or not 0 < fence < 1 << 63:
+            raise ValueError("the answer is no lease: its fence is no whole number above 0")
+        if type(expiresIn) not in (int, float) or not 0 < expiresIn <= self.ttl:
+            raise ValueError("the answer is no lease: its expiresIn is not above 0 and at most ttl")
+        return token, fence, expiresIn
+
+
+def text(answer, name):
+    """A text of an answer, for people: short, and without what steers a terminal."""
+    value = answer.get(name) if isinstance(answer, dict) else None
+    return re.sub("[^ -~\u00a1-\ud7ff]", "?", value[:200]) if isinstance(value, str) else ""

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -29,24 +28,17 @@ func TestMain(m *testing.M) {
 
 // program is one of clients/.
 type program struct {
-	file          string
-	needs         []string       // a command that fails where the program cannot run
-	command       []string       // to which the key is added, for cron.sh in the spelling of URLs, and the job of cron.sh
-	signal        syscall.Signal // that ends the program in order
-	authorization string         // of its requests
-	checks        bool           // the job itself looks at the lease
+	file    string
+	needs   []string // a command that fails where the program cannot run
+	command []string // to which the key is added
 }
-
-// The job of cron.sh is a process of the command, not the command itself.
-var cronJob = []string{"sh", "-c", `sh "$0"; exit $?`, "jobs/job.sh"}
 
 // bearer is what jobs/job.py and jobs/job.mjs send.
 const bearer = "Bearer of a test"
 
 var programs = []program{
-	{"cron.sh", []string{"sh", "-c", "command -v curl && command -v sed && command -v od"}, []string{"sh", "../../clients/cron.sh"}, syscall.SIGTERM, "", false},
-	{"lock.py", []string{"python3", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"}, []string{"python3", "jobs/job.py"}, syscall.SIGINT, bearer, true},
-	{"lock.mjs", []string{"node", "-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"}, []string{"node", "jobs/job.mjs"}, 0, bearer, true},
+	{"lock.py", []string{"python3", "-c", "import sys; sys.exit(sys.version_info < (3, 8))"}, []string{"python3", "jobs/job.py"}},
+	{"lock.mjs", []string{"node", "-e", "process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)"}, []string{"node", "jobs/job.mjs"}},
 }
 
 func TestClients(t *testing.T) {

@@ -26,14 +26,13 @@ type harness struct {
 	dir     string // of the jobs
 	proxy   *proxy
 	key     string
-	path    string // the key as in a URL
 }
 
 func newHarness(t *testing.T, service string, p program) *harness {
 	// Each of these is escaped in a URL, and none twice.
 	key := "shared/clients/" + rand.Text() + "/ü b%2F"
 	path := strings.ReplaceAll(url.PathEscape(key), "%2F", "/")
-	return &harness{t, p, service + "/locks/" + path, t.TempDir(), newProxy(t, service), key, path}
+	return &harness{t, p, service + "/locks/" + path, t.TempDir(), newProxy(t, service), key}
 }
 
 // until waits until something is so.
@@ -57,9 +56,6 @@ func (h *harness) start(env ...string) *process {
 	ctx, cancel := context.WithTimeout(context.Background(), 9*ttl)
 	p := &process{dir: h.TempDir()}
 	args := append(slices.Clone(h.program.command[1:]), h.key)
-	if h.program.file == "cron.sh" {
-		args = append(append(slices.Clone(h.program.command[1:]), h.path), cronJob...)
-	}
 	p.Cmd = exec.CommandContext(ctx, h.program.command[0], args...)
 	// Ours without what would change a program's way to the service.
 	p.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
@@ -82,14 +78,16 @@ func (h *harness) start(env ...string) *process {
 			_ = p.Wait() // its state says how it ended
 		}
 		if h.Failed() {
-			h.Logf("%v: %s\nrequests: %+v", p.ProcessState, &p.text, h.proxy.seen("", 0))
+			h.Logf("%v: %s", p.ProcessState, &p.text)
+			for _, e := range h.proxy.seen("", 0) {
+				h.Logf("%s %s, answered with %d %.200s", e.at.Format(time.StampMilli), e.method, e.status, e.text)
+			}
 		}
 	})
 	return p
 }
 
-// signalAll sends a signal to the process and all that it has started, also
-// meanwhile. A process group would not do: cron.sh makes groups of its own.
+// signalAll sends a signal to the process and all that it has started, also meanwhile.
 func (p *process) signalAll(h *harness, signal string) {
 	for before := 0; ; {
 		text, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=").Output()
@@ -166,15 +164,14 @@ func (h *harness) free(fence int64) {
 	h.release(a)
 }
 
-// takeOver gets the lock when its lease has ended. since is when the holder could
-// renew it no more.
-func (h *harness) takeOver(since time.Time, fence int64) (a answer) {
+// takeOver gets the lock when its lease has ended, which is at end.
+func (h *harness) takeOver(end time.Time, fence int64) (a answer) {
 	h.Helper()
 	h.until("the lock of a dead holder", func() bool {
 		asked := time.Now()
 		a = h.put()
 		require.Contains(h, []int{200, 409}, a.status, "%s", a.text)
-		require.True(h, a.status == 200 || asked.Sub(since) < ttl+late, "the lock is still held")
+		require.True(h, a.status == 200 || asked.Sub(end) < late, "the lock is still held")
 		return a.status == 200
 	})
 	require.Greater(h, a.Fence, fence)

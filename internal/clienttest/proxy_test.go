@@ -70,9 +70,10 @@ const (
 // exchange is a request that went through the proxy, and its answer.
 type exchange struct {
 	answer
-	at      time.Time
-	method  string
-	request http.Header
+	at           time.Time
+	method, path string
+	request      http.Header
+	body         string
 }
 
 func (e exchange) again() string { return e.request.Get("Idempotency-Key") }
@@ -85,10 +86,15 @@ type proxy struct {
 	mu     sync.Mutex
 	all    []exchange
 	faults map[string][]fault // of the next requests of a method
+	says   map[string][]reply // to the next requests of a method, before faults
+	lease  answer             // the last that the service granted
 }
 
+// reply makes an answer in place of the service's. lease is the last that the service granted.
+type reply func(lease answer) answer
+
 func newProxy(t *testing.T, service string) *proxy {
-	p := &proxy{service: service, faults: map[string][]fault{}}
+	p := &proxy{service: service, faults: map[string][]fault{}, says: map[string][]reply{}}
 	p.Server = httptest.NewServer(p)
 	t.Cleanup(p.Close)
 	return p
@@ -99,6 +105,22 @@ func (p *proxy) plan(method string, faults ...fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.faults[method] = faults
+}
+
+// say says what the next requests of the method are answered with. A PUT is passed on before.
+func (p *proxy) say(method string, replies ...reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.says[method] = replies
+}
+
+func (p *proxy) nextReply(method string) (r reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if plan := p.says[method]; len(plan) > 0 {
+		r, p.says[method] = plan[0], plan[1:]
+	}
+	return r
 }
 
 // seen are the requests of the method that had this answer; "" and 0 are any.
@@ -123,8 +145,13 @@ func (p *proxy) next(method string) (f fault) {
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e, f, url := exchange{at: time.Now(), method: r.Method, request: r.Header.Clone()}, p.next(r.Method), p.service+r.RequestURI
+	e, url := exchange{at: time.Now(), method: r.Method, path: r.URL.Path, request: r.Header.Clone()}, p.service+r.RequestURI
 	body, err := io.ReadAll(r.Body)
+	e.body = string(body)
+	f, say := none, p.nextReply(r.Method)
+	if say == nil {
+		f = p.next(r.Method)
+	}
 	if f == ended {
 		err = errors.Join(err, end(url, r.Header.Get("Lock-Token")))
 	}
@@ -135,6 +162,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.answer = answer{status: http.StatusServiceUnavailable, text: `{"message":"Service Unavailable"}`}
 	case f == cooldown:
 		e.answer = answer{status: http.StatusConflict, text: `{"code":"busy","retryAfter":3600}`}
+	case say != nil && r.Method != http.MethodPut:
 	default:
 		r.Header.Del("Connection")
 		// Its client may have gone, and the answer is lost then.
@@ -144,6 +172,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = errors.Join(err, end(url, e.Token))
 	}
 	p.mu.Lock()
+	if e.Token != "" {
+		p.lease = e.answer
+	}
+	if say != nil {
+		e.answer = say(p.lease)
+	}
 	p.all = append(p.all, e)
 	p.mu.Unlock()
 	if err != nil || f == lost || f == lostAndEnded {

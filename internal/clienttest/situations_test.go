@@ -1,7 +1,12 @@
 package clienttest
 
 import (
+	"net/http"
 	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +33,10 @@ var situations = []struct {
 		require.Equal(h, 409, h.put().status, "the lock is held")
 		h.ends(p, 0, fence)
 		for _, e := range h.proxy.seen("", 0) {
-			require.Equal(h, h.program.authorization, e.request.Get("Authorization"), e.method)
+			require.Equal(h, bearer, e.request.Get("Authorization"), e.method)
+			if e.method != "DELETE" {
+				require.Regexp(h, `"ttl": ?30[,}]`, e.body, "ttl is the whole number that the program has")
+			}
 		}
 	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
@@ -80,28 +88,26 @@ var situations = []struct {
 		p, fence := h.begin(short)
 		require.Equal(h, 409, h.put().status, "the lock is held")
 		require.NoError(h, p.Cancel())
-		h.takeOver(time.Now(), fence)
+		h.takeOver(time.Now().Add(ttl), fence)
 	}},
 	{"F05 the job fails", "", func(h *harness) {
 		p, fence := h.begin("JOB_STATUS=3")
 		h.ends(p, 3, fence)
 	}},
-	{"F69 ended by a signal", "cron.sh lock.py", func(h *harness) {
+	{"F69 ended by a signal", "lock.py", func(h *harness) {
 		p, fence := h.begin()
-		require.NoError(h, p.Process.Signal(h.program.signal))
-		h.exits(p, 128+int(h.program.signal))
+		require.NoError(h, p.Process.Signal(syscall.SIGINT))
+		h.exits(p, 130)
 		h.free(fence)
 	}},
 	{"F07 stopped for longer than the lease", "", func(h *harness) {
 		p, fence := h.begin(short)
 		p.signalAll(h, "STOP")
-		next := h.takeOver(time.Now(), fence)
+		next := h.takeOver(time.Now().Add(ttl), fence)
 		taken := time.Now()
 		p.signalAll(h, "CONT")
 		h.exits(p, 79)
-		if h.program.checks {
-			require.True(h, p.lastTick().Before(taken), "it went on")
-		}
+		require.True(h, p.lastTick().Before(taken), "it went on")
 		state := h.state()
 		require.True(h, state.State == "held" && state.Fence == next.Fence, "the next holder's lease is gone: %s", state.text)
 		h.release(next)
@@ -110,7 +116,7 @@ var situations = []struct {
 		p, fence := h.begin(short)
 		h.proxy.plan("", cut)
 		since := time.Now()
-		h.takeOver(since, fence)
+		h.takeOver(since.Add(ttl), fence)
 		taken := time.Now()
 		h.exits(p, 79)
 		require.True(h, p.lastTick().Before(taken), "the job ran on after %v", p.lastTick().Sub(since))
@@ -128,29 +134,178 @@ var situations = []struct {
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
-	{"signs when it has credentials", "cron.sh", func(h *harness) {
-		p, fence := h.begin("AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY=a/secret+of=no_one", "AWS_SESSION_TOKEN=a/session+token==", "AWS_REGION=eu-central-1")
+	{"answers that are no lease, to acquire", "", func(h *harness) {
+		plan := []reply{}
+		for i, flaw := range noLeases() {
+			if plan = append(plan, flaw); i%5 == 4 {
+				plan = append(plan, busy("1")) // it gives up after six in a row
+			}
+		}
+		h.proxy.say("PUT", append(plan, whole)...)
+		p, fence := h.begin("LOCKS_WAIT=900")
+		tries := h.proxy.seen("PUT", 0)
+		require.Len(h, tries, len(plan)+1, "the job began with an answer that is no lease: %s", tries[len(tries)-1].text)
+		for _, e := range tries {
+			require.Equal(h, tries[0].again(), e.again(), "the Idempotency-Keys")
+		}
+		require.Equal(h, h.state().Fence, fence)
 		h.ends(p, 0, fence)
-		day := time.Now().UTC().Format("20060102")
-		for _, e := range h.proxy.seen("", 0) {
-			require.Contains(h, e.request.Get("Authorization"), "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"+day+"/eu-central-1/execute-api/aws4_request")
-			require.Equal(h, "a/session+token==", e.request.Get("X-Amz-Security-Token"))
-		}
 	}},
-	{"refuses settings that it cannot use", "cron.sh", func(h *harness) {
-		for _, c := range []struct{ setting, text string }{
-			{"LOCKS_TTL=9", "LOCKS_TTL is 9; want 10 to 900"},
-			{"LOCKS_TTL=901", "LOCKS_TTL is 901; want 10 to 900"},
-			{"LOCKS_TTL=060", "LOCKS_TTL is 060; want 10 to 900"},
-			{"LOCKS_WAIT=08", "LOCKS_WAIT is 08; want whole seconds"},
-			{"LOCKS_URL=" + h.proxy.URL + "/locks", "want it without a path"},
-			{"LOCKS_URL=http://127.0.0.1:port", "KEY: spell it as in a URL"},
-			{"AWS_ACCESS_KEY_ID=AKIDEXAMPLE", "AWS_REGION is not set"},
+	{"answers that are no lease, to renew", "", func(h *harness) { noRenewal(h, 0) }},
+	{"more answers that are no lease, to renew", "", func(h *harness) { noRenewal(h, 1) }},
+	{"renews after headers that cannot be made, and answers that are no lease", "", func(h *harness) {
+		h.proxy.say("PATCH", noLeases()[:3]...)
+		p, fence := h.begin(short, "JOB_THROWS=2")
+		granted := time.Now()
+		h.until("the end of the first lease", func() bool { return time.Since(granted) > ttl })
+		require.NotEmpty(h, h.proxy.seen("PATCH", 200))
+		h.ends(p, 0, fence)
+	}},
+	{"answers that are none, to release", "", func(h *harness) {
+		h.openGate() // the job ends at once
+		for i, flaw := range []reply{
+			body(200, ""), body(200, "{}"), body(200, "null"), body(404, "null"), body(404, "<html>no</html>"), body(404, `{"code": ["no-lease"]}`), body(503, "[1]"), body(307, ""),
+			whole, func(answer) answer { return answer{status: 200, text: strings.Repeat(" ", 1<<20)} },
 		} {
-			p := h.start(c.setting)
-			h.exits(p, 64)
-			require.Contains(h, p.text.String(), c.text, c.setting)
+			h.proxy.say("DELETE", flaw, flaw)
+			p, fence := h.begin()
+			h.exits(p, 0)
+			h.free(fence)
+			require.Len(h, h.proxy.seen("DELETE", 0), 3*(i+1))
 		}
-		require.Empty(h, h.proxy.seen("", 0), "it asked all the same")
 	}},
+	{"refusals that are not the service's, and odd ones of its own", "", func(h *harness) {
+		h.proxy.say("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
+			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"))
+		began := time.Now()
+		p, fence := h.begin("LOCKS_WAIT=900")
+		tries := h.proxy.seen("PUT", 0)
+		require.GreaterOrEqual(h, time.Since(began), time.Duration(len(tries)-1)*time.Second, "it asked again too soon")
+		for _, e := range tries {
+			require.Equal(h, tries[0].again(), e.again(), "the Idempotency-Keys")
+		}
+		h.ends(p, 0, fence)
+		for _, holder := range []string{"null", "7", "[]", `{"name": 7}`, `{"name": "a\u001b[2Jb"}`} {
+			h.proxy.say("PUT", body(409, `{"code": "busy", "holder": `+holder+`}`))
+			p := h.start()
+			h.exits(p, 75)
+			require.NotContains(h, p.text.String(), "\x1b")
+		}
+	}},
+	{"gives up when no answer is a lease", "", func(h *harness) {
+		h.proxy.say("PUT", slices.Repeat([]reply{body(200, "{}")}, 100)...)
+		p := h.start()
+		h.exits(p, 1)
+		require.Contains(h, p.text.String(), "the answer is no lease")
+		require.Contains(h, p.text.String(), "it is free after 900 s")
+		require.Len(h, h.proxy.seen("PUT", 0), 6)
+		require.Zero(h, p.said("fence"), "the job began")
+	}},
+	{"follows no redirect", "", func(h *harness) {
+		elsewhere := func(answer) answer {
+			return answer{status: 307, header: http.Header{"Location": {h.proxy.URL + "/elsewhere"}}}
+		}
+		h.proxy.say("DELETE", elsewhere)
+		p, fence := h.begin()
+		h.ends(p, 0, fence)
+		h.proxy.say("PUT", elsewhere)
+		p = h.start()
+		h.exits(p, 1)
+		require.Contains(h, p.text.String(), "no lock: 307")
+		for _, e := range h.proxy.seen("", 0) {
+			require.NotContains(h, e.path, "elsewhere")
+		}
+	}},
+	{"refuses a URL that it cannot use", "", func(h *harness) {
+		for _, url := range []string{"", "http://192.0.2.1:1", "http://localhost.example.com", "http://127.0.0.1.example.com", "http://user:s3cret@127.0.0.1:1", "http://127.0.0.1:1?s3cret", "http://127.0.0.1:1#s3cret", "ftp://127.0.0.1", "http://127.0.0.1:1\n"} {
+			p := h.start("LOCKS_URL=" + url)
+			h.exits(p, 1)
+			require.Contains(h, p.text.String(), "LOCKS_URL", url)
+			require.NotContains(h, p.text.String(), "s3cret")
+		}
+	}},
+}
+
+// body is an answer of the service, which did nothing.
+func body(status int, text string) reply {
+	return func(answer) answer { return answer{status: status, header: jsonHeader, text: text} }
+}
+
+// busy is a refusal with that retryAfter.
+func busy(retryAfter string) reply {
+	return body(409, `{"code": "busy", "retryAfter": `+retryAfter+`}`)
+}
+
+var jsonHeader = http.Header{"Content-Type": {"application/json"}}
+
+// whole is the lease as the service gives it.
+func whole(lease answer) answer { return with("", "", lease) }
+
+// with is the lease with another value of a field, or without the field.
+func with(field, value string, lease answer) answer {
+	fields := []string{}
+	for _, f := range [][2]string{{"fence", strconv.FormatInt(lease.Fence, 10)}, {"expiresIn", "30"}, {"token", strconv.Quote(lease.Token)}} {
+		if f[0] == field {
+			f[1] = value
+		}
+		if f[1] != "" {
+			fields = append(fields, strconv.Quote(f[0])+": "+f[1])
+		}
+	}
+	return answer{status: 200, header: jsonHeader, text: "{" + strings.Join(fields, ", ") + "}"}
+}
+
+// noRenewal answers each renewal of a job with an answer that is no lease, with each second of them. The job has to end
+// in time.
+func noRenewal(h *harness, from int) {
+	plan := []reply{func(lease answer) answer { return with("fence", "1", lease) }} // of another lease
+	for i, flaw := range noLeases() {
+		if i%2 == from {
+			plan = append(plan, flaw)
+		}
+	}
+	h.proxy.say("PATCH", plan...)
+	h.proxy.plan("PATCH", slices.Repeat([]fault{unavailable}, 1000)...)
+	p, fence := h.begin("LOCKS_TTL=60") // 40 s for 25 renewals
+	next := h.takeOver(time.Now().Add(time.Minute), fence)
+	taken := time.Now()
+	h.exits(p, 79)
+	require.GreaterOrEqual(h, len(h.proxy.seen("PATCH", 0)), len(plan), "it did not try again after an answer that is no lease")
+	require.True(h, p.lastTick().Before(taken), "the job went on for %v", p.lastTick().Sub(taken))
+	h.release(next)
+}
+
+// noLeases are answers that are no lease.
+func noLeases() []reply {
+	long := `"` + strings.Repeat("a", 2000) + `"`
+	all := []reply{}
+	for _, field := range []struct {
+		name   string
+		values []string
+	}{
+		{"token", []string{"", "null", "7", `""`, `"a\nb"`, `"a b"`, `"\u00fc"`, long, `["a"]`, `{"a": "b"}`}},
+		{"fence", []string{"", "null", `"7"`, "0", "-1", "1.5", "1e30", "true", "[7]", "NaN"}},
+		{"expiresIn", []string{"", "null", `"5"`, `"ttl[$(id)]+59"`, "0", "-1", "900.001", "1e999", "NaN", "Infinity", "true", "[5]", "{}"}},
+	} {
+		for _, value := range field.values {
+			all = append(all, func(lease answer) answer { return with(field.name, value, lease) })
+		}
+	}
+	change := func(change func(*answer)) reply {
+		return func(lease answer) answer {
+			a := whole(lease)
+			a.header = a.header.Clone()
+			change(&a)
+			return a
+		}
+	}
+	return append(all, body(200, ""), body(200, "null"), body(200, "{}"), body(200, "[]"), body(200, strings.Repeat("[", 60000)), body(204, ""), body(201, "{}"),
+		change(func(a *answer) { a.text = "[" + a.text + "]" }),
+		change(func(a *answer) { a.text = `{"lease": ` + a.text + "}" }),
+		change(func(a *answer) { a.text = a.text[:len(a.text)-1] }),
+		change(func(a *answer) { a.header.Set("Content-Length", "1000"); a.text = a.text[:20] }),
+		change(func(a *answer) { a.text = strings.Repeat(" ", 1<<20) + a.text }),
+		change(func(a *answer) { a.header.Set("Content-Type", "text/html") }),
+		change(func(a *answer) { a.header.Set("Content-Type", "text/html"); a.text = "<html>welcome</html>" }),
+	)
 }

@@ -303,7 +303,7 @@ func TestOpen(t *testing.T) {
 	for bad, want := range map[string]string{
 		"etcd://host":         `the scheme "etcd"; want dynamodb, redis, rediss, valkey or valkeys`,
 		"dynamodb://accounts": "region",
-		"rediss://host?cache": "cache",
+		"rediss://host?cache": "unknown parameter",
 		"redis://host":        "without TLS",
 	} {
 		assert.ErrorContains(t, open(bad), want, bad)

@@ -7,9 +7,14 @@ const [ttl, wait, status] = ["LOCKS_TTL", "LOCKS_WAIT", "JOB_STATUS"].map((name)
 const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/${name}`);
 const say = (name, what) => writeFileSync(`${process.env.JOB_OUT}/${name}`, `${what}\n`);
 class Failed extends Error {}
+let throws = Number(process.env.JOB_THROWS ?? 0);
+const headers = async (method) => {
+  if (method === "PATCH" && throws-- > 0) throw null; // not even an Error
+  return { Authorization: "Bearer of a test" };
+};
 
 try {
-  await withLock(process.argv[2], { ttl, wait, headers: async () => ({ Authorization: "Bearer of a test" }) }, async (lock) => {
+  await withLock(process.argv[2], { ttl, wait, headers }, async (lock) => {
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });
     say("fence", lock.fence);

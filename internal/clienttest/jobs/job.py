@@ -10,9 +10,21 @@ def say(name, what):
         print(what, file=file)
 
 
+class Hiccup(Exception):
+    """As of a credential provider: none of the exceptions that requests raise."""
+
+
+throws = [Hiccup(), SystemExit(3)][:int(os.environ.get("JOB_THROWS", 0))]
+
+
+def headers(method, url, body):
+    if method == "PATCH" and throws:
+        raise throws.pop()
+    return {"Authorization": "Bearer of a test"}
+
+
 try:
-    with Lock(sys.argv[1], ttl=float(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]),
-              headers=lambda method, url, body: {"Authorization": "Bearer of a test"}) as lock:
+    with Lock(sys.argv[1], ttl=float(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]), headers=headers) as lock:
         if os.path.exists(inside):
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
