@@ -247,7 +247,7 @@ func (t *table) trusted(ctx context.Context, key string, q driver.Request, g *gr
 	if !t.mustCorrect(g, q.TTL, r.date) {
 		return a, nil
 	}
-	tell.Log(ctx, t.log, slog.LevelWarn, "dynamostore: the end of a lease is written a second time: it was too far from DynamoDB's time, because the local clock is wrong or the request was slow",
+	defer tell.Log(ctx, t.log, slog.LevelWarn, "dynamostore: the end of a lease is written a second time: it was too far from DynamoDB's time, because the local clock is wrong or the request was slow",
 		slog.String("key", key), slog.Duration("correction", time.Duration(t.clock.offset.Load())))
 	now, right := t.clock.read(), g.fence
 	if g.before >= 0 {

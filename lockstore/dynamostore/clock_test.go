@@ -176,6 +176,41 @@ func TestWarningsGoToTheCurrentDefaultLogger(t *testing.T) {
 	})
 }
 
+// brokenLog is a handler of slog that panics, or hangs until it is free.
+type brokenLog struct {
+	slog.Handler
+	free chan struct{}
+}
+
+func (brokenLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (b brokenLog) Handle(context.Context, slog.Record) error {
+	if b.free == nil {
+		panic("the logger's")
+	}
+	<-b.free
+	return nil
+}
+
+// The warning comes after the correction, and a logger that fails takes a second at most.
+func TestABrokenLogCostsNoLease(t *testing.T) {
+	for name, hangs := range map[string]bool{"F81 it panics": false, "F81 it hangs": true} {
+		bubble(t, name, func(t *testing.T) {
+			var b brokenLog
+			if hangs {
+				b.free = make(chan struct{})
+				defer func() { close(b.free) }()
+			}
+			service, began := fakedynamo.New(table), time.Now()
+			s := newStore(t, service, time.Minute, dynamostore.Options{Logger: slog.New(b)})
+			lease := acquired(t, s, request(30*time.Second))
+			require.LessOrEqual(t, time.Since(began), time.Second)
+			require.Equal(t, 2, service.Requests(), "a grant and its correction")
+			require.NoError(t, s.Release(t.Context(), lease))
+		})
+	}
+}
+
 // A call with a wrong clock corrects its grant. The request that does it is late, and the caller
 // acquires again meanwhile. The late request must not end the lease of the second call.
 func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
