@@ -132,7 +132,7 @@ func TestWrap(t *testing.T) {
 		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "hangs", Since: time.Now()}})
 		require.NoError(t, err)
 		for _, level := range []string{"INFO", "WARN", "WARN"} {
-			out, err := Wrap(g, key, neverRuns(t)).Handle(request("r-1"), event{})
+			out, err := Wrap(g, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
 			require.NoError(t, err)
 			require.True(t, out.Skipped)
 			require.Contains(t, log.String(), "level="+level+" msg=lock")
