@@ -22,8 +22,8 @@ const (
 	maxCellWords      = 20
 )
 
-// maxDocsWords bounds the pages in docs/ that nobody generates.
-const maxDocsWords = 18_000
+// maxDocsWords bounds the prose of the pages in docs/ that nobody generates. Code and output that a page shows is not counted.
+const maxDocsWords = 17_000
 
 // generated are the pages in docs/ that a program writes, or whose rows a test counts.
 var generated = []string{"benchmarks.md", "dependencies.md", "faults.md", "verification.md"}
@@ -163,7 +163,11 @@ func TestDocsAreShort(t *testing.T) {
 		if !slices.Contains(generated, path.Base(page)) {
 			b, err := fs.ReadFile(repository, page)
 			require.NoError(t, err)
-			words += len(strings.Fields(string(b)))
+			for i, block := range strings.Split(string(b), "```") {
+				if i%2 == 0 {
+					words += len(strings.Fields(block))
+				}
+			}
 		}
 	}
 	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
