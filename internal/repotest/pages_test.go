@@ -28,6 +28,17 @@ const maxDocsWords = 17_000
 // generated are the pages in docs/ that a program writes, or whose rows a test counts.
 var generated = []string{"benchmarks.md", "dependencies.md", "faults.md", "verification.md"}
 
+// prose is a Markdown text without the blocks of code and output.
+func prose(markdown string) string {
+	var b strings.Builder
+	for i, block := range strings.Split(markdown, "```") {
+		if i%2 == 0 {
+			b.WriteString(block)
+		}
+	}
+	return b.String()
+}
+
 // goBlocks returns the Go blocks of a Markdown text.
 func goBlocks(markdown string) (blocks []string) {
 	for {
@@ -163,11 +174,7 @@ func TestDocsAreShort(t *testing.T) {
 		if !slices.Contains(generated, path.Base(page)) {
 			b, err := fs.ReadFile(repository, page)
 			require.NoError(t, err)
-			for i, block := range strings.Split(string(b), "```") {
-				if i%2 == 0 {
-					words += len(strings.Fields(block))
-				}
-			}
+			words += len(strings.Fields(prose(string(b))))
 		}
 	}
 	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
@@ -203,7 +210,7 @@ func brokenLinks(top fs.FS, page string) (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+	for _, m := range link.FindAllStringSubmatch(prose(string(text)), -1) {
 		file, heading := page, m[2]
 		if m[1] != "" {
 			file = path.Join(path.Dir(page), m[1])
