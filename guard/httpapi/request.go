@@ -95,18 +95,18 @@ type requestContext struct {
 func (r *Request) UnmarshalJSON(text []byte) error {
 	var e event
 	if err := json.Unmarshal(text, &e); err != nil {
-		return fmt.Errorf("httpapi: this is %s, and cannot be read: %w", eventsource.Name(text), err)
+		return fmt.Errorf("httpapi: the event is %s, and cannot be read: %w", eventsource.Name(text), err)
 	}
 	in, err := e.request()
 	if err != nil {
-		return fmt.Errorf("httpapi: this is %s: %w", eventsource.Name(text), err)
+		return fmt.Errorf("httpapi: the event is %s; %w", eventsource.Name(text), err)
 	}
 	in.Event = slices.Clone(text)
 	*r = in
 	return nil
 }
 
-var errNotHTTP = errors.New("want an HTTP request of API Gateway, a function URL, a load balancer or VPC Lattice, with a method and a path")
+var errNotHTTP = errors.New("want an HTTP request of API Gateway, a function URL, a load balancer or VPC Lattice, with a method and a path; nothing was run")
 
 func (e *event) request() (in Request, err error) {
 	context := e.RequestContext

@@ -283,19 +283,19 @@ func TestSamples(t *testing.T) {
 		require.Equal(t, want, fmt.Sprintf("%s %s %s [%s] [%s]", in.Method, &in.URL, in.API, in.Route, in.Caller), file)
 	}
 	for file, want := range map[string]string{
-		"sqs-event":                              "this is a batch of SQS: want an HTTP request",
-		"s3-event":                               "this is an event of S3: want",
-		"sns-event":                              "this is an event of SNS: want",
-		"kinesis-event":                          "this is a batch of a Kinesis stream: want",
-		"dynamodb-event":                         "this is a batch of a DynamoDB stream: want",
-		"kafka-event":                            "this is a batch of MSK: want",
-		"activemq-event":                         "this is a batch of Amazon MQ (ActiveMQ): want",
-		"codebuild-state-change":                 "this is an event of EventBridge",
-		"apigw-websocket-request":                "this is an event of a WebSocket API: want",
-		"apigw-custom-auth-request-type-request": "this is a request to an authorizer of API Gateway: want",
-		"apigw-v2-custom-authorizer-v1-request":  "this is a request to an authorizer of API Gateway: want",
-		"apigw-v2-custom-authorizer-v2-request":  "this is a request to an authorizer of API Gateway: want",
-		"iot-button-event":                       "this is an event of no known source, such as a direct call: want",
+		"sqs-event":                              "the event is a batch of SQS; want an HTTP request",
+		"s3-event":                               "the event is an event of S3; want",
+		"sns-event":                              "the event is an event of SNS; want",
+		"kinesis-event":                          "the event is a batch of a Kinesis stream; want",
+		"dynamodb-event":                         "the event is a batch of a DynamoDB stream; want",
+		"kafka-event":                            "the event is a batch of MSK; want",
+		"activemq-event":                         "the event is a batch of Amazon MQ (ActiveMQ); want",
+		"codebuild-state-change":                 "the event is an event of EventBridge",
+		"apigw-websocket-request":                "a request of a WebSocket API; want",
+		"apigw-custom-auth-request-type-request": "the event is a request to an authorizer of API Gateway; want",
+		"apigw-v2-custom-authorizer-v1-request":  "the event is a request to an authorizer of API Gateway; want",
+		"apigw-v2-custom-authorizer-v2-request":  "the event is a request to an authorizer of API Gateway; want",
+		"iot-button-event":                       "the event is an event of no known source, such as a direct call; want",
 	} {
 		_, err := read(file)
 		require.ErrorContains(t, err, want, file)
@@ -305,14 +305,14 @@ func TestSamples(t *testing.T) {
 func TestNoRequests(t *testing.T) {
 	const http2 = `"version": "2.0", "rawPath": "/x", "requestContext": {"http": {"method": "POST"}}`
 	for event, want := range map[string]string{
-		`null`:                 "this is no JSON object",
-		`[]`:                   "this is no JSON object",
-		`[{"version": "1.0"}]`: "this is no JSON object",
-		`"POST"`:               "this is no JSON object",
-		`{}`:                   "this is an event of no known source, such as a direct call: want an HTTP request",
+		`null`:                 "the event is no JSON object",
+		`[]`:                   "the event is no JSON object",
+		`[{"version": "1.0"}]`: "the event is no JSON object",
+		`"POST"`:               "the event is no JSON object",
+		`{}`:                   "the event is an event of no known source, such as a direct call; want an HTTP request",
 		`{"account": "7"}`:     "such as a direct call",
-		`{"Records": []}`:      "this is a batch without records",
-		`{"Service": "Amazon S3", "Event": "s3:TestEvent"}`: "this is a test event of S3",
+		`{"Records": []}`:      "the event is a batch without records",
+		`{"Service": "Amazon S3", "Event": "s3:TestEvent"}`: "an event of S3 (a test)",
 		// Half events.
 		`{"version": "2.0", "rawPath": "/x", "requestContext": {"http": {}}}`:                 "with a method and a path",
 		`{"version": "2.0", "rawPath": "/x", "requestContext": {}}`:                           "with a method and a path",
@@ -324,15 +324,15 @@ func TestNoRequests(t *testing.T) {
 		`{"httpMethod": "POST", "requestContext": {"apiId": "a1"}}`:                           "with a method and a path",
 		`{"path": "/x", "resource": "/x", "requestContext": {"apiId": "a1", "identity": {}}}`: "with a method and a path",
 		`{"version": "2.0", "httpMethod": "POST", "path": "/x", "requestContext": {}}`:        `version: is "2.0"; want "1.0", or none`,
-		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "arn"}}}`:        "this is a request of a load balancer: want",
+		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "arn"}}}`:        "the event is a request of a load balancer; want",
 		`{"method": "POST", "path": "/x", "requestContext": {"serviceArn": "arn"}}`:           `want raw_path (event version 1), or version "2.0"`,
 		`{"method": "POST", "path": "/x", "version": "2.0"}`:                                  "requestContext.serviceArn",
-		`{"raw_path": "/x"}`: "this is a request of VPC Lattice: want",
+		`{"raw_path": "/x"}`: "the event is a request of VPC Lattice; want",
 		// Two forms at once.
 		`{"httpMethod": "POST", "path": "/x", ` + http2 + `}`:                                      "it has requestContext.http and httpMethod",
 		`{"method": "POST", "raw_path": "/x", ` + http2 + `}`:                                      "it has requestContext.http and method",
-		`{"Records": [{"eventSource": "aws:sqs"}], ` + http2 + `}`:                                 "this is a batch of SQS",
-		`{"httpMethod": "POST", "path": "/x", "requestContext": {"elb": {}, "connectionId": "c"}}`: "this is an event of a WebSocket API",
+		`{"Records": [{"eventSource": "aws:sqs"}], ` + http2 + `}`:                                 "the event is a batch of SQS",
+		`{"httpMethod": "POST", "path": "/x", "requestContext": {"elb": {}, "connectionId": "c"}}`: "a request of a WebSocket API",
 		// Fields of another type.
 		`{"body": {"a": 1}, ` + http2 + `}`:                              "cannot be read: json: cannot unmarshal object into Go struct field event.Body of type string",
 		`{"body": 7, ` + http2 + `}`:                                     "event.Body of type string",
@@ -346,7 +346,7 @@ func TestNoRequests(t *testing.T) {
 		var in Request
 		err := json.Unmarshal([]byte(event), &in)
 		require.ErrorContains(t, err, want, event)
-		require.ErrorContains(t, err, "httpapi: this is ", event)
+		require.ErrorContains(t, err, "httpapi: the event is ", event)
 		require.Zero(t, in, event)
 	}
 }
