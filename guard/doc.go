@@ -190,7 +190,7 @@
 //	                                               may end 200 ms later
 //	release, abandon or leave, with all repeats    1 s
 //	storing a result, or a release after the work
-//	was marked as started, with all repeats        MaxHold
+//	was marked as started, with all repeats        1 minute, or MaxHold if that is less
 //	Renew, with all repeats                        5 s, but at most half of the time left;
 //	                                               the last call may end 200 ms later
 //

@@ -47,7 +47,7 @@ type Completion struct {
 // another run works, a run with Wait waits, and gets the result at most about two seconds after it is stored.
 //
 // The write that stores the result is the one that ends the lease. After the work it may take
-// as long as MaxHold, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
+// a minute, or MaxHold if that is less, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
 // always has 100 ms. This write can succeed after the end of the lease, unless the key was granted to another,
 // or somebody has revoked the lease or resolved the key. If it succeeds, the run ends as ok. If it fails, DoOnce
 // does not release the lease, because a second run could begin at once: the lease ends by its TTL.
@@ -93,7 +93,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 		case err == nil && completion.ResultTime != 0:
 			r.complete(completion)
 		case r.started && (completion.NoEffect || !c.working):
-			r.releaseAfterWork(0, g.opt.MaxHold)
+			r.releaseAfterWork(0, g.completeTime())
 		case !r.started:
 			r.releaseAfterWork(0, releaseTime)
 		default:
@@ -124,11 +124,14 @@ func (r *run) markStarted() (Outcome, error) {
 	return r.mayBegin(outcome, err)
 }
 
+// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats.
+func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
+
 // complete ends the lease and stores the result in its place. If that fails, the lease must
 // run out: the result is not stored, and a release would let a second run begin at once.
 func (r *run) complete(c Completion) {
 	why := c.Err
-	err := r.releasing(true, r.guard.opt.MaxHold, func(ctx context.Context) error {
+	err := r.releasing(true, r.guard.completeTime(), func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
 			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)

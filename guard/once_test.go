@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -311,19 +312,41 @@ func TestMarkStarted(t *testing.T) {
 			require.NoError(t, b.report(t).CompleteErr)
 		})
 	}
-	on("F22 started work had no effect, and its release does not arrive for a minute: the key is free after that", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		back := time.Now().Add(time.Minute)
+	own := errors.New("own")
+	noEffect := func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }
+	on("F22 started work had no effect, and its release does not arrive for half a minute: the key is free after that", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
+		back := time.Now().Add(completeTime / 2)
 		b.fault = func(c storetest.Call) storetest.Fault {
 			if c.Kind == driver.Release && time.Now().Before(back) {
 				return storetest.Fault{Drop: lockstore.ErrUnavailable}
 			}
 			return storetest.Fault{}
 		}
-		own := errors.New("own")
-		require.Equal(t, own, b.DoOnce(ctx, "k", started, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }))
+		require.Equal(t, own, b.DoOnce(ctx, "k", started, noEffect))
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.False(t, b.status(t).State.Taken())
 	})
+	for name, c := range map[string]struct {
+		opt  OnceOptions
+		work func(context.Context, Lock) (Completion, error)
+		err  error
+	}{
+		"work":                            {OnceOptions{}, completes, nil},
+		"started work":                    {started, completes, nil},
+		"started work that has no effect": {started, noEffect, own},
+	} {
+		for most, opt := range map[time.Duration]Options{time.Minute: {}, 10 * time.Second: {MaxHold: 10 * time.Second}} {
+			on(fmt.Sprintf("F22 the store goes down under %s: the run ends after %v, with its result", name, most), t, newOnceBench, opt, func(t *testing.T, b *onceBench) {
+				b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Complete, driver.Release)
+				leaves, cancel := context.WithCancel(ctx)
+				time.AfterFunc(time.Second, cancel) // that nobody waits for the answer changes nothing: the result is for a repeat
+				began := time.Now()
+				require.Equal(t, c.err, b.DoOnce(leaves, "k", c.opt, c.work))
+				require.WithinRange(t, time.Now(), began.Add(most-maxPause), began.Add(most))
+				require.ErrorIs(t, errors.Join(b.report(t).CompleteErr, b.report(t).ReleaseErr), lockstore.ErrUnavailable)
+			})
+		}
+	}
 	on("F22 a release of work that did not start takes a second at most", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.MarkStarted, driver.Release)
 		began := time.Now()
