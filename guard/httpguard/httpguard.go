@@ -8,6 +8,7 @@
 //
 //	Once: the body is larger than MaxBodyBytes      413
 //	Once: the body cannot be read                   400
+//	Once: a middleware around has read the body     500
 //	the handler's answer cannot be sent, see below  500  the request may have been carried out
 //
 // An error of the key function or of OnceOptions.Caller is a 400, and the caller gets its text. The

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -317,22 +318,114 @@ func TestBinaryBodiesAndAKeyFromTheBody(t *testing.T) {
 	require.Equal(t, 1, s.runs)
 }
 
-// A middleware outside has read the body: another form is another request all the same.
-func TestAFormThatWasParsedOutside(t *testing.T) {
-	s := onced(t, idempotency.AtLeastOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, r.PostFormValue("cents"))
-	})
-	send := func(form string) *http.Response {
-		r := post(form)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		require.NoError(t, r.ParseForm())
-		return s.serve(r)
+// multipartForm is a body with the field account and these files, all of one field.
+func multipartForm(t *testing.T, account string, files ...string) (body, contentType string) {
+	var b strings.Builder
+	m := multipart.NewWriter(&b)
+	require.NoError(t, m.SetBoundary("boundary"))
+	require.NoError(t, m.WriteField("account", account))
+	for _, content := range files {
+		w, err := m.CreateFormFile("file", "a.txt")
+		require.NoError(t, err)
+		_, err = io.WriteString(w, content)
+		require.NoError(t, err)
 	}
-	require.Equal(t, "1", body(t, send("cents=1")))
-	require.Equal(t, "1", body(t, send("cents=1")))
-	require.Equal(t, http.StatusUnprocessableEntity, send("cents=2").StatusCode)
-	require.Equal(t, 1, s.runs)
+	require.NoError(t, m.Close())
+	return b.String(), m.FormDataContentType()
 }
+
+// A middleware outside has read the body: another form, or another file, is another request all the same. What cannot
+// be compared does not run.
+func TestABodyThatWasReadOutside(t *testing.T) {
+	const urlencoded = "application/x-www-form-urlencoded"
+	type sent struct{ body, contentType string }
+	form := func(account string, files ...string) sent {
+		body, contentType := multipartForm(t, account, files...)
+		return sent{body, contentType}
+	}
+	first := form("7", "first", "second")
+	parses := func(t *testing.T, r *http.Request) { require.NoError(t, r.ParseMultipartForm(1<<20)) }
+	reads := func(t *testing.T, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		require.NoError(t, err)
+	}
+	for name, c := range map[string]struct {
+		outside       func(*testing.T, *http.Request)
+		first, second sent
+		chunked       bool
+		want          []int // the statuses of the first, its repeat, and the second
+	}{
+		"nobody":             {func(*testing.T, *http.Request) {}, sent{"a", ""}, sent{"b", ""}, false, []int{200, 200, 422}},
+		"nobody, chunked":    {func(*testing.T, *http.Request) {}, sent{"a", ""}, sent{"b", ""}, true, []int{200, 200, 422}},
+		"no body":            {reads, sent{"", ""}, sent{"", ""}, false, []int{200, 200, 200}},
+		"a form":             {parsesForm, sent{"cents=1", urlencoded}, sent{"cents=2", urlencoded}, false, []int{200, 200, 422}},
+		"a form, chunked":    {parsesForm, sent{"cents=1", urlencoded}, sent{"cents=2", urlencoded}, true, []int{200, 200, 422}},
+		"a field":            {parses, first, form("8", "first", "second"), false, []int{200, 200, 422}},
+		"a file":             {parses, first, form("7", "other", "second"), false, []int{200, 200, 422}},
+		"another order":      {parses, first, form("7", "second", "first"), false, []int{200, 200, 422}},
+		"a file less":        {parses, first, form("7", "first"), false, []int{200, 200, 422}},
+		"files on disk":      {func(t *testing.T, r *http.Request) { require.NoError(t, r.ParseMultipartForm(0)) }, first, form("7", "other", "second"), false, []int{200, 200, 422}},
+		"a form of no other": {parsesForm, sent{`{"cents": 1}`, "application/json"}, sent{`{"cents": 2}`, "application/json"}, false, []int{200, 200, 422}},
+		"files that are gone": {func(t *testing.T, r *http.Request) {
+			require.NoError(t, r.ParseMultipartForm(0)) // files on disk
+			require.NoError(t, r.MultipartForm.RemoveAll())
+		}, first, first, false, []int{500, 500, 500}},
+		"all":           {reads, sent{"a", ""}, sent{"b", ""}, false, []int{500, 500, 500}},
+		"all, chunked":  {reads, sent{"a", ""}, sent{"b", ""}, true, []int{500, 500, 500}},
+		"a part":        {func(_ *testing.T, r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1) }, sent{"ab", ""}, sent{"cb", ""}, false, []int{500, 500, 500}},
+		"all, and JSON": {func(t *testing.T, r *http.Request) { parsesForm(t, r); reads(t, r) }, sent{`{"cents": 1}`, "application/json"}, sent{`{"cents": 2}`, "application/json"}, false, []int{500, 500, 500}},
+		"a MultipartReader": {func(t *testing.T, r *http.Request) {
+			_, err := r.MultipartReader()
+			require.NoError(t, err)
+			reads(t, r)
+		}, first, form("7", "other", "second"), false, []int{500, 500, 500}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
+				if name == "a file" {
+					f, _, err := r.FormFile("file")
+					require.NoError(t, err)
+					_, err = io.Copy(w, f)
+					require.NoError(t, err, "the hash has read the file, and the handler reads it again")
+				}
+			})
+			var statuses []int
+			var answers []string
+			for _, x := range []sent{c.first, c.first, c.second} {
+				r := post(x.body)
+				r.Header.Set("Content-Type", x.contentType)
+				if c.chunked {
+					r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+				}
+				c.outside(t, r)
+				answer := s.serve(r)
+				if r.MultipartForm != nil {
+					_ = r.MultipartForm.RemoveAll()
+				}
+				statuses, answers = append(statuses, answer.StatusCode), append(answers, body(t, answer))
+			}
+			require.Equal(t, c.want, statuses)
+			if name == "a file" {
+				require.Equal(t, "first", answers[0])
+			}
+			if c.want[0] == 500 {
+				require.Equal(t, 0, s.runs)
+				require.Empty(t, s.reports, "the guard was not asked")
+				require.Contains(t, s.log.String(), "set OnceOptions.Fingerprint")
+				own := onced(t, idempotency.AtMostOnce, OnceOptions{Fingerprint: func(*http.Request, []byte) any { return 1 }}, func(http.ResponseWriter, *http.Request) {})
+				r := post(c.first.body)
+				r.Header.Set("Content-Type", c.first.contentType)
+				c.outside(t, r)
+				require.Equal(t, http.StatusOK, own.serve(r).StatusCode)
+			} else {
+				require.Equal(t, 1, s.runs)
+			}
+		})
+	}
+}
+
+// parsesForm asks for a value of the form, as a middleware may do whatever the body is.
+func parsesForm(_ *testing.T, r *http.Request) { _ = r.PostFormValue("token") }
 
 // Each route has keys of its own. The operator's answer is in the form of docs/operations.md.
 func TestRoutesAndResolve(t *testing.T) {

@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -27,8 +31,9 @@ type OnceOptions struct {
 	Optional bool
 
 	// Fingerprint is what makes a request a repeat, beside its method and its path, see
-	// idempotency.Call. nil is the query, the body, and http.Request.PostForm: if a middleware around this one has
-	// parsed the form, the body is empty.
+	// idempotency.Call. nil is the query, the body, and the form with its files that a middleware around this one has
+	// parsed. With nil a request does not run, and its answer is a 500, if the body is shorter than its Content-Length, or
+	// empty and of unknown length: then a middleware has read it, and body has only what is left.
 	Fingerprint func(r *http.Request, body []byte) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
@@ -65,9 +70,6 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	if opt.MaxBodyBytes, err = atMost("MaxBodyBytes", opt.MaxBodyBytes); err != nil {
 		return nil, err
 	}
-	if opt.Fingerprint == nil {
-		opt.Fingerprint = queryAndBody
-	}
 	once := &httpanswer.Once[*request, answer]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
 		Next: func(ctx context.Context, lock guard.Lock, in *request) (answer, error) {
@@ -98,7 +100,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 				ctx, cancel = staying(ctx)
 			}
 			defer cancel()
-			a, err := once.Handle(ctx, &request{w: w, r: r, next: next})
+			a, err := once.Handle(ctx, &request{r: r, next: next})
 			a.send(w, err)
 		})
 	}, nil
@@ -106,7 +108,6 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 
 // request is one request of Once.
 type request struct {
-	w    http.ResponseWriter
 	r    *http.Request
 	next http.Handler
 
@@ -125,7 +126,11 @@ func (in *request) with(ctx context.Context) *http.Request {
 
 // fingerprint reads the body.
 func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
-	body, err := io.ReadAll(http.MaxBytesReader(in.w, in.r.Body, int64(opt.MaxBodyBytes)))
+	var body []byte
+	var err error
+	if in.r.Body != nil {
+		body, err = io.ReadAll(http.MaxBytesReader(nil, in.r.Body, int64(opt.MaxBodyBytes)))
+	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &httpanswer.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit)}
 	}
@@ -133,13 +138,48 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 		return nil, &httpanswer.Problem{Status: http.StatusBadRequest, Detail: "The body cannot be read."}
 	}
 	in.hasBody, in.body = true, body
-	return []any{in.r.Method, in.r.URL.EscapedPath(), opt.Fingerprint(in.with(in.r.Context()), body)}, nil
+	what := opt.Fingerprint
+	if what == nil {
+		form, err := parsed(in.r)
+		if err == nil && len(form) == 0 && (int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
+			err = fmt.Errorf("%d bytes are left, and Content-Length is %d (-1 is unknown)", len(body), in.r.ContentLength)
+		}
+		if err != nil {
+			slog.Default().LogAttrs(in.r.Context(), slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
+				slog.String("route", in.r.Pattern), slog.String("error", err.Error()))
+			return nil, &httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The body cannot be compared with that of an earlier request, and the request was not begun."}
+		}
+		// As bytes, because JSON would make one text of several that are not UTF-8.
+		what = func(r *http.Request, body []byte) any { return append([][]byte{[]byte(r.URL.RawQuery), body}, form...) }
+	}
+	return []any{in.r.Method, in.r.URL.EscapedPath(), what(in.with(in.r.Context()), body)}, nil
 }
 
-// queryAndBody is OnceOptions.Fingerprint where it is nil. As bytes, because JSON would make one text of
-// several that are not UTF-8.
-func queryAndBody(r *http.Request, body []byte) any {
-	return [][]byte{[]byte(r.URL.RawQuery), body, []byte(r.PostForm.Encode())}
+// parsed is the form that a middleware around this one has parsed, nil if there is none. A file is there as its hash.
+func parsed(r *http.Request) (form [][]byte, err error) {
+	if len(r.PostForm) > 0 {
+		form = append(form, []byte(r.PostForm.Encode()))
+	}
+	if r.MultipartForm == nil {
+		return form, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.MultipartForm.File)) {
+		for _, header := range r.MultipartForm.File[name] {
+			file, err := header.Open()
+			if err != nil {
+				return nil, err
+			}
+			h := sha256.New()
+			fmt.Fprintf(h, "%q %q\n", name, header.Header)
+			_, err = io.Copy(h, file)
+			file.Close()
+			if err != nil {
+				return nil, err
+			}
+			form = append(form, h.Sum(nil))
+		}
+	}
+	return form, nil
 }
 
 // staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
