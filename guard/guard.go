@@ -36,9 +36,6 @@ const (
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds a release, an abandon and a leave with all repeats, unless the work was marked as started.
 	releaseTime = time.Second
-	// completeTime bounds storing a result, and a release after the work was marked as started, with all repeats. It
-	// outlasts most failovers of a store. The caller waits for so long.
-	completeTime = time.Minute
 	// shutdownTime bounds a release or an abandon after Shutdown. Lambda ends the process 500 ms
 	// after SIGTERM. The rest is for the store, which may take 50 ms to notice that its time is
 	// over, and for the report.
@@ -53,6 +50,10 @@ const (
 	maxPause   = time.Second
 	// maxWaitPause bounds the pause of a run in the queue when the store has answered too early.
 	maxWaitPause = 200 * time.Millisecond
+
+	// completeTime bounds storing a result, and a release after the work was marked as started, with all repeats. It
+	// outlasts most failovers of a store. The caller waits for so long.
+	completeTime = time.Minute
 )
 
 // Options are a Guard's settings; the zero value is good for most functions.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"strings"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -76,10 +74,10 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
 			return []any{in.Method, in.URL.Path, in.URL.RawPath, opt.Fingerprint(in)}, nil
 		},
-		Answer:         response,
-		Status:         func(answer Response) int { return answer.StatusCode },
-		WithoutCookies: withoutCookies,
-		Replayed:       replayed,
+		Answer:     response,
+		Status:     func(answer Response) int { return answer.StatusCode },
+		Repeatable: repeatable,
+		Replayed:   replayed,
 	}
 	mistake := once.Check()
 	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
@@ -98,10 +96,9 @@ func authenticated(_ context.Context, in Request) (string, error) {
 	return in.Caller, nil
 }
 
-// withoutCookies is an answer without what belongs to one session, in the form in which it is stored.
-func withoutCookies(answer Response) Response {
-	answer.source, answer.Header = unknown, maps.Clone(answer.Header)
-	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return strings.EqualFold(name, setCookie) })
+// repeatable is an answer in the form in which it is stored.
+func repeatable(answer Response) Response {
+	answer.source, answer.Header = unknown, httpanswer.Repeatable(answer.Header)
 	return answer
 }
 

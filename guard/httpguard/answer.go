@@ -23,9 +23,10 @@ import (
 
 // answer is a whole answer.
 type answer struct {
-	status int
-	header http.Header
-	body   []byte
+	status  int
+	header  http.Header
+	body    []byte
+	trailer http.Header // is sent, and not stored
 }
 
 func problem(p httpanswer.Problem) answer {
@@ -33,15 +34,23 @@ func problem(p httpanswer.Problem) answer {
 	if p.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	return answer{p.Status, header, httpanswer.Body(p.Status, p.Detail, nil)}
+	return answer{status: p.Status, header: header, body: httpanswer.Body(p.Status, p.Detail, nil)}
+}
+
+// handled is the answer of a request, in place of a guard's error, too.
+func handled(a answer, err error) answer {
+	if p, ok := httpanswer.OfLock(err); ok {
+		return problem(p)
+	}
+	if err != nil {
+		panic(err) // a mistake in the program, and the guards and the options were checked before
+	}
+	return a
 }
 
 // send writes the answer. Headers that a middleware outside has set stay, if the answer has no such header. Cookies
 // and Vary stay in any case: handlers add to them, as http.SetCookie does.
-func (a answer) send(w http.ResponseWriter, mistake error) {
-	if mistake != nil {
-		panic(mistake) // the guards and the options were checked before
-	}
+func (a answer) send(w http.ResponseWriter) {
 	for name, values := range a.header {
 		name = http.CanonicalHeaderKey(name)
 		if name == "Set-Cookie" || name == "Vary" {
@@ -51,6 +60,7 @@ func (a answer) send(w http.ResponseWriter, mistake error) {
 	}
 	w.WriteHeader(a.status)
 	_, _ = w.Write(a.body) // an error says that the client has left
+	maps.Copy(w.Header(), a.trailer)
 }
 
 // stored is the form of an answer in the store, and in the command of an operator who resolves a key: that of a
@@ -59,6 +69,7 @@ type stored struct {
 	StatusCode        int                 `json:"statusCode"`
 	Headers           map[string]string   `json:"headers,omitempty"`
 	MultiValueHeaders map[string][]string `json:"multiValueHeaders"`
+	BinaryHeaders     map[string][][]byte `json:"binaryHeaders,omitempty"` // those that are no UTF-8; API Gateway has none
 	Body              string              `json:"body"`
 	IsBase64Encoded   bool                `json:"isBase64Encoded,omitempty"`
 	Cookies           []string            `json:"cookies,omitempty"` // are not sent again
@@ -66,7 +77,16 @@ type stored struct {
 
 // MarshalJSON makes the stored form.
 func (a answer) MarshalJSON() ([]byte, error) {
-	s := stored{StatusCode: a.status, MultiValueHeaders: a.header, Body: string(a.body)}
+	s := stored{StatusCode: a.status, MultiValueHeaders: maps.Clone(a.header), Body: string(a.body), BinaryHeaders: map[string][][]byte{}}
+	for name, values := range a.header {
+		if utf8.ValidString(strings.Join(values, ",")) {
+			continue
+		}
+		delete(s.MultiValueHeaders, name)
+		for _, value := range values {
+			s.BinaryHeaders[name] = append(s.BinaryHeaders[name], []byte(value))
+		}
+	}
 	if !utf8.Valid(a.body) {
 		s.Body, s.IsBase64Encoded = base64.StdEncoding.EncodeToString(a.body), true
 	}
@@ -85,7 +105,7 @@ func (a *answer) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&s); err != nil {
 		return err
 	}
-	*a = answer{s.StatusCode, s.MultiValueHeaders, []byte(s.Body)}
+	*a = answer{status: s.StatusCode, header: s.MultiValueHeaders, body: []byte(s.Body)}
 	if s.IsBase64Encoded {
 		var err error
 		if a.body, err = base64.StdEncoding.DecodeString(s.Body); err != nil {
@@ -95,8 +115,13 @@ func (a *answer) UnmarshalJSON(text []byte) error {
 	if a.status < 200 || a.status > 999 {
 		return fmt.Errorf("status %d", a.status)
 	}
-	if a.header == nil && len(s.Headers) > 0 {
+	if a.header == nil && len(s.Headers)+len(s.BinaryHeaders) > 0 {
 		a.header = http.Header{}
+	}
+	for name, values := range s.BinaryHeaders {
+		for _, value := range values {
+			a.header[name] = append(a.header[name], string(value))
+		}
 	}
 	for name, value := range s.Headers {
 		a.header.Set(name, value)
@@ -104,41 +129,44 @@ func (a *answer) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func (a answer) withoutCookies() answer {
-	a.header = maps.Clone(a.header)
-	maps.DeleteFunc(a.header, func(name string, _ []string) bool { return strings.EqualFold(name, "Set-Cookie") })
+// repeatable is what is stored, and sent again.
+func (a answer) repeatable() answer {
+	a.header = httpanswer.Repeatable(a.header)
 	return a
 }
 
-func replayed(in *request, a answer) answer {
-	if a.header == nil {
-		a.header = http.Header{}
-	}
-	if p := httpanswer.Replay(in.r.Header, a.header); p != nil {
+// replayed is a stored answer for the request that is a repeat.
+func (a answer) replayed(r *http.Request) answer {
+	if p := httpanswer.Replay(r.Header, a.header); p != nil {
 		return problem(*p)
 	}
 	return a
 }
 
-// record calls the handler and returns its answer.
-func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handler, r *http.Request) answer {
+// record calls the handler and returns its answer. An error says that the client has left before.
+func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handler, r *http.Request, c *client) (answer, error) {
+	ctx, cancel, err := c.begin(ctx, lock.Key)
+	if err != nil {
+		return answer{}, err
+	}
+	defer cancel()
 	if lock.Fence != 0 {
 		ctx = context.WithValue(ctx, lockKey{}, lock)
 	}
-	w := &recorder{header: http.Header{}, most: maxAnswer}
-	next.ServeHTTP(w, r.WithContext(ctx))
-	a, err := w.end()
-	if err != nil {
-		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", err.Error()))
-		return problem(httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."})
+	w := &recorder{header: http.Header{}, most: maxAnswer, head: r.Method == http.MethodHead}
+	w.record(next, r.WithContext(ctx))
+	if w.err != nil {
+		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", w.err.Error()))
+		return problem(httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."}), nil
 	}
-	return a
+	return w.answer, nil
 }
 
 // recorder is the http.ResponseWriter of a handler under a lock.
 type recorder struct {
 	header http.Header
 	most   int
+	head   bool   // the request is a HEAD
 	answer answer // its status is 0 until the handler has given one
 	err    error  // why the answer cannot be sent
 }
@@ -152,8 +180,9 @@ func (w *recorder) WriteHeader(status int) {
 	case w.answer.status != 0:
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("httpguard: invalid WriteHeader code %d", status)) // as net/http does
-	case status < 200:
-		w.fail(fmt.Errorf("httpguard: status %d cannot be sent before the answer, because the answer waits for the end of the lock; leave it out, or send it in a handler around the middleware", status))
+	case status == http.StatusSwitchingProtocols:
+		w.fail(fmt.Errorf("httpguard: status %d cannot be sent, because the connection cannot be hijacked; leave this handler out of the middleware", status))
+	case status < 200: // the answer comes later
 	default:
 		w.answer.status, w.answer.header = status, w.header.Clone()
 	}
@@ -163,6 +192,9 @@ func (w *recorder) WriteHeader(status int) {
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.answer.status == 0 {
 		w.WriteHeader(http.StatusOK)
+	}
+	if len(b) > 0 && !w.mayHaveBody() {
+		return 0, http.ErrBodyNotAllowed
 	}
 	if len(b) > w.most-len(w.answer.body) {
 		w.fail(fmt.Errorf("httpguard: the answer has more than %d bytes; raise MaxAnswerBytes, or answer with a link and send the data in a handler without the middleware", w.most))
@@ -192,15 +224,47 @@ func noStream(what string) error {
 	return fmt.Errorf("httpguard: the answer waits until the handler has returned and its lock is released, so it cannot be %s; leave this handler out of the middleware, and let it call guard.Guard.Do itself: %w", what, http.ErrNotSupported)
 }
 
-// end is the answer when the handler has returned.
-func (w *recorder) end() (answer, error) {
+func (w *recorder) mayHaveBody() bool {
+	return w.answer.status != http.StatusNoContent && w.answer.status != http.StatusNotModified
+}
+
+// record calls the handler, and completes the answer or says why it cannot be sent.
+func (w *recorder) record(next http.Handler, r *http.Request) {
+	defer func() {
+		if w.err == nil {
+			return
+		}
+		// A handler that passes an answer on, as httputil.ReverseProxy does, aborts after an error of Write. The
+		// reason for this is ours.
+		if v := recover(); v != nil && v != http.ErrAbortHandler {
+			panic(v)
+		}
+	}()
+	next.ServeHTTP(w, r)
 	if w.answer.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	for name := range w.header {
-		if name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix) {
-			w.fail(fmt.Errorf("httpguard: the handler sets trailers (header %q), and the middleware sends none; set a header instead, because the whole answer is known before it is sent", name))
+	length, err := strconv.Atoi(w.answer.header.Get("Content-Length"))
+	if err == nil && length != len(w.answer.body) && w.mayHaveBody() && !w.head {
+		w.fail(fmt.Errorf("httpguard: the handler has announced %d bytes by Content-Length and written %d; leave the header out", length, len(w.answer.body)))
+	}
+	w.endTrailer()
+}
+
+// endTrailer keeps what the handler has set for the end of the body.
+func (w *recorder) endTrailer() {
+	w.answer.trailer = http.Header{}
+	for _, names := range w.answer.header["Trailer"] {
+		for name := range strings.SplitSeq(names, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if values, ok := w.header[name]; ok {
+				w.answer.trailer[name] = values
+			}
 		}
 	}
-	return w.answer, w.err
+	for name, values := range w.header {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			w.answer.trailer[name] = values
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package httpguard_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"net/http"
@@ -42,6 +43,33 @@ func ExampleWrap() {
 	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/accounts/7/deposits", strings.NewReader("30")))
 	fmt.Println(answer.Code, answer.Body)
 	// Output: 200 account/7, fence above 0: true
+}
+
+// A handler that streams takes its lock itself, and answers as Wrap does if it does not get it.
+func ExampleWriteProblem() {
+	g := newGuard()
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := false
+		err := g.Do(r.Context(), "export", func(ctx context.Context, lock guard.Lock) error {
+			began = true
+			fmt.Fprintln(w, "first line")
+			return http.NewResponseController(w).Flush()
+		})
+		if !began && httpguard.WriteProblem(w, err) {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // the client sees that its answer is not whole
+		}
+	})
+
+	_ = g.Do(context.Background(), "export", func(context.Context, guard.Lock) error {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/export", nil))
+		fmt.Println(answer.Code, answer.Header().Get("Content-Type"), answer.Header().Get("Retry-After") != "")
+		return nil
+	})
+	// Output: 409 application/problem+json true
 }
 
 // A request that comes again with the same header Idempotency-Key gets the first answer.

@@ -10,6 +10,7 @@
 //	Once: the body cannot be read                   400
 //	Once: a middleware around has read the body     500
 //	the handler's answer cannot be sent, see below  500  the request may have been carried out
+//	Timeout is over, and the handler at work        503  the request may have been carried out
 //
 // An error of the key function or of OnceOptions.Caller is a 400, and the caller gets its text. The
 // error is logged, too. So check who the caller is before, in a middleware around this one that
@@ -18,31 +19,30 @@
 // # The handler's answer
 //
 // The middleware keeps the answer until the handler has returned and the lock is released: only then it is
-// known that the lock was not lost. So some things cannot work, and an error says what to do instead:
+// known that the lock was not lost. So some things cannot work:
 //
-//	more than MaxAnswerBytes              Write returns an error
-//	Flush, Hijack                         http.ResponseController returns an error that matches
-//	                                      http.ErrNotSupported; w is no http.Flusher
-//	trailers, and statuses 100 to 199     the log has the error
+//	Flush, Hijack, and the other methods of      an error that matches http.ErrNotSupported; the
+//	http.ResponseController                      handler can still answer. w is no http.Flusher
+//	status 100 and 102 to 199                    is left out
+//	status 101                                   500
+//	more than MaxAnswerBytes                     500, and Write returns an error
+//	another Content-Length than was written      500
 //
-// An answer of more than MaxAnswerBytes, with trailers, or after a status below 200 is not sent. It counts as an
-// answer of the handler with status 500, and the reason is logged to [slog.Default]. After a Flush or
-// a Hijack that was refused, the handler can still answer.
+// Such a 500 counts as an answer of the handler, and the reason is logged to [slog.Default].
 //
 // A handler that streams needs no middleware: it calls guard.Guard.Do around the stream. Then
-// it must cope with a lock that is lost in the middle.
+// it must cope with a lock that is lost in the middle. [WriteProblem] answers if it does not get the lock.
 //
 // # When the client leaves
 //
 // With Wrap the request's context ends as usual when the client leaves. While it waits for the lock, the
-// handler then never runs. While it works, it may stop early. The lock is released when it returns, and not
-// renewed meanwhile.
+// handler then never runs. While it works, it may stop early. The lock is held until it returns.
 //
 // With Once a request that has the header goes on, because its answer is for the repeat: the handler's context
 // ends with its lease, with a deadline of the request's context, or when the context is cancelled with a cause
 // of its own (context.WithCancelCause), and not with the plain context.Canceled of a client that left.
-// A lock of Wrap or guard.Guard.Do around Once is not renewed any more then, and the handler's context ends when
-// this lock is lost. OnceOptions.Lock is renewed.
+// A lock of guard.Guard.Do around Once is not renewed any more then, and the handler's context ends when
+// this lock is lost. That of Wrap around Once, and OnceOptions.Lock, are renewed.
 //
 // # Panics
 //
@@ -63,6 +63,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
@@ -73,6 +74,16 @@ import (
 type Options struct {
 	// MaxAnswerBytes bounds the body of an answer, which is kept in memory. 0 is 1 MiB.
 	MaxAnswerBytes int
+
+	// Timeout is how long a client waits for the answer, from when the middleware gets the request. 0 is no bound.
+	// After it the handler's context ends with the cause guard.ErrDeadline, the body cannot be read any more, and the
+	// client gets a 503. The lock is held until the handler has returned, also if this client has left, but
+	// at most for guard.Options.MaxHold. If the handler has not begun by then, it does not begin. http.Server.Shutdown
+	// does not wait for such a handler. After a panic the log has the handler's stack, and the server's log another.
+	//
+	// Inside another middleware of this package the client waits until the handler returns: so give the Timeout to the
+	// outermost one. Do not use a Timeout inside the work of guard.Guard.Do.
+	Timeout time.Duration
 }
 
 const defaultMaxBytes = 1 << 20
@@ -92,6 +103,10 @@ func atMost(name string, bytes int) (int, error) {
 // answers with a problem of RFC 9457. The handler finds its lock with LockOf. An error is a mistake
 // in the program. The middleware panics if it gets a nil handler.
 //
+// The lock is released when the handler returns, whatever the handler has left running. So do not put
+// http.TimeoutHandler inside: it returns while the work goes on, and the next request works beside it. Set
+// Options.Timeout in its place.
+//
 // What key reads of the body is gone for the handler, unless key sets r.Body anew.
 func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) (func(http.Handler) http.Handler, error) {
 	if err := g.Validate(); err != nil {
@@ -104,25 +119,35 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 	if err != nil {
 		return nil, err
 	}
+	if err := checkTimeout(opt.Timeout); err != nil {
+		return nil, err
+	}
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			var a answer
-			k, err := ask(r, "no key", key)
-			if err != nil {
-				err = &guard.LockInvalid{Key: k, Err: err}
-			} else {
-				err = g.Do(r.Context(), k, func(ctx context.Context, lock guard.Lock) error {
-					a = record(ctx, lock, maxAnswer, next, r)
-					return nil
+			serve(r.Context(), w, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
+				k, err := ask(r, "no key", key)
+				if err != nil {
+					return a, &guard.LockInvalid{Key: k, Err: err}
+				}
+				err = g.Do(ctx, k, func(ctx context.Context, lock guard.Lock) (err error) {
+					a, err = record(ctx, lock, maxAnswer, next, r, c)
+					return err
 				})
-			}
-			if p, ok := httpanswer.OfLock(err); ok {
-				a, err = problem(p), nil
-			}
-			a.send(w, err)
+				return a, err
+			})
 		})
 	}, nil
+}
+
+// WriteProblem answers with the problem that Wrap would answer with after this error of the guard. It returns false, and
+// writes nothing, if err is none. It is for a handler that calls guard.Guard.Do itself, and has not begun its answer.
+func WriteProblem(w http.ResponseWriter, err error) bool {
+	p, ok := httpanswer.OfLock(err)
+	if ok {
+		problem(p).send(w)
+	}
+	return ok
 }
 
 func mustHandle(next http.Handler) {

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -50,6 +51,9 @@ type OnceOptions struct {
 	// MaxAnswerBytes bounds the body of an answer, which is kept in memory. 0 is 1 MiB. An answer of more than
 	// MaxResultBytes of idempotency.Options (4 KiB by default) is sent, but not stored.
 	MaxAnswerBytes int
+
+	// Timeout is as in Options. The answer of the handler is stored for a repeat, also after it.
+	Timeout time.Duration
 }
 
 // AnyCaller makes one caller of all.
@@ -59,6 +63,10 @@ func AnyCaller(*http.Request) (string, error) { return "any", nil }
 // answers are stored, are those of httpapi.Once: an answer 408, 409, 425, 429 or 5xx is not stored, and under
 // idempotency.AtMostOnce a 5xx is. The route is http.Request.Pattern. If no http.ServeMux has matched the request
 // before, it is "none": then a key that was sent to one path is a 422 on every other.
+//
+// A repeat does not get these headers of the first answer: cookies, trailers, Date, those of one connection, and those
+// of CORS, if they allow another origin than that of the repeat. The handler gets its request without Accept-Encoding,
+// because a repeat may accept less. So middlewares that compress, or answer for CORS, belong around this one.
 //
 // The lock that LockOf returns is that of OnceOptions.Key. Without one it is that of the result's key.
 // An error is a mistake in the program. The middleware panics if it gets a nil handler.
@@ -70,18 +78,22 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	if opt.MaxBodyBytes, err = atMost("MaxBodyBytes", opt.MaxBodyBytes); err != nil {
 		return nil, err
 	}
+	if err := checkTimeout(opt.Timeout); err != nil {
+		return nil, err
+	}
 	once := &httpanswer.Once[*request, answer]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
 		Next: func(ctx context.Context, lock guard.Lock, in *request) (answer, error) {
-			return record(ctx, lock, maxAnswer, in.next, in.with(ctx)), nil
+			a, err := record(ctx, lock, maxAnswer, in.next, in.with(ctx), in.client)
+			return a, idempotency.NoEffect(err)
 		},
-		Key:            func(in *request) (string, error) { return httpanswer.Key(in.r.Header.Values(httpanswer.Header)) },
-		Scope:          func(in *request) (api, route string) { return "none", cmp.Or(in.r.Pattern, "none") },
-		Fingerprint:    opt.fingerprint,
-		Answer:         problem,
-		Status:         func(a answer) int { return a.status },
-		WithoutCookies: answer.withoutCookies,
-		Replayed:       replayed,
+		Key:         func(in *request) (string, error) { return httpanswer.Key(in.r.Header.Values(httpanswer.Header)) },
+		Scope:       func(in *request) (api, route string) { return "none", cmp.Or(in.r.Pattern, "none") },
+		Fingerprint: opt.fingerprint,
+		Answer:      problem,
+		Status:      func(a answer) int { return a.status },
+		Repeatable:  answer.repeatable,
+		Replayed:    func(in *request, a answer) answer { return a.replayed(in.r) },
 	}
 	if opt.Caller != nil {
 		once.Caller = func(_ context.Context, in *request) (string, error) { return ask(in.r, "no caller", opt.Caller) }
@@ -100,26 +112,31 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 				ctx, cancel = staying(ctx)
 			}
 			defer cancel()
-			a, err := once.Handle(ctx, &request{r: r, next: next})
-			a.send(w, err)
+			serve(ctx, w, opt.Timeout, func(ctx context.Context, c *client) (answer, error) {
+				return once.Handle(ctx, &request{r: r, next: next, client: c})
+			})
 		})
 	}, nil
 }
 
 // request is one request of Once.
 type request struct {
-	r    *http.Request
-	next http.Handler
+	r      *http.Request
+	next   http.Handler
+	client *client
 
 	hasBody bool
 	body    []byte // if hasBody
 }
 
-// with is the request for a function of the program's, with the whole body if it was read.
+// with is the request for a function of the program's. If the body was read, it has the whole body, and asks for an
+// answer that every repeat can read.
 func (in *request) with(ctx context.Context) *http.Request {
 	r := in.r.WithContext(ctx)
 	if in.hasBody {
 		r.Body = io.NopCloser(bytes.NewReader(in.body))
+		r.Header = r.Header.Clone()
+		r.Header.Del("Accept-Encoding")
 	}
 	return r
 }
@@ -129,6 +146,7 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 	var body []byte
 	var err error
 	if in.r.Body != nil {
+		// Without the http.ResponseWriter, because after a Timeout it is not ours any more.
 		body, err = io.ReadAll(http.MaxBytesReader(nil, in.r.Body, int64(opt.MaxBodyBytes)))
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -27,10 +27,10 @@ type Once[In, Out any] struct {
 	Scope       func(In) (api, route string) // "none" where there is none
 	Fingerprint func(In) (any, *Problem)     // with method and path
 
-	Answer         func(Problem) Out
-	Status         func(Out) int
-	WithoutCookies func(Out) Out     // a copy without what belongs to one session
-	Replayed       func(In, Out) Out // the answer of an earlier request, see Replay
+	Answer     func(Problem) Out
+	Status     func(Out) int
+	Repeatable func(Out) Out     // a copy whose headers are Repeatable
+	Replayed   func(In, Out) Out // the answer of an earlier request, see Replay
 }
 
 // Check finds mistakes in the program.
@@ -84,11 +84,11 @@ func (o *Once[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 		if err == nil {
 			err = notStored(o.Status(answer), o.Once.InDoubt())
 		}
-		return o.WithoutCookies(answer), err
+		return o.Repeatable(answer), err
 	})
 	if replay != nil {
 		// What Prepare or an operator has stored may have cookies.
-		return o.Replayed(in, o.WithoutCookies(result)), nil
+		return o.Replayed(in, o.Repeatable(result)), nil
 	}
 	return r.answered(err)
 }

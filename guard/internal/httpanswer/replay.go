@@ -6,6 +6,29 @@ import (
 	"strings"
 )
 
+// Repeatable returns a copy of the headers of an answer, with canonical names, without those that are not sent again:
+//
+//	Set-Cookie                         belongs to one session
+//	Connection and the like            concern one connection (RFC 9110, 7.6.1)
+//	Trailer, Content-Length            say how one answer is sent
+//	Date, Age                          say when it was sent
+func Repeatable(header http.Header) http.Header {
+	kept := make(http.Header, len(header))
+	for name, values := range header {
+		switch canonical := http.CanonicalHeaderKey(name); canonical {
+		case "Set-Cookie", "Set-Cookie2",
+			"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Transfer-Encoding", "Upgrade",
+			"Trailer", "Content-Length",
+			"Date", "Age":
+		default:
+			if !strings.HasPrefix(canonical, http.TrailerPrefix) {
+				kept[canonical] = append(kept[canonical], values...)
+			}
+		}
+	}
+	return kept
+}
+
 // Replay makes the headers of a stored answer those of the answer to a repeat, and marks them. If the repeat cannot read
 // the answer, it returns what the repeat gets instead.
 func Replay(request, answer http.Header) *Problem {

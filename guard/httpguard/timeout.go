@@ -1,0 +1,141 @@
+package httpguard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+)
+
+func checkTimeout(d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("httpguard: Timeout is %v; want 0 (none) or more", d)
+	}
+	return nil
+}
+
+// serve sends the answer of handle, or a problem if there is none after the timeout (0 is no bound). Then handle goes on.
+// The context of handle does not end when the client leaves, because it holds the lock until the handler has returned.
+func serve(ctx context.Context, w http.ResponseWriter, timeout time.Duration, handle func(context.Context, *client) (answer, error)) {
+	waits, end := ctx, func() {}
+	if timeout > 0 {
+		waits, end = context.WithTimeoutCause(ctx, timeout, guard.ErrDeadline)
+	}
+	defer end()
+	holds, release := staying(ctx)
+	holds, cancel := context.WithCancelCause(holds)
+	c := &client{Context: waits, cancel: cancel}
+	stop := context.AfterFunc(waits, func() { c.leave() })
+	run := func() answer {
+		defer release()
+		defer cancel(nil)
+		defer stop()
+		return handled(handle(holds, c))
+	}
+	if timeout == 0 {
+		run().send(w)
+		return
+	}
+	answers := make(chan func() answer, 1)
+	go func() {
+		last := func() answer { panic(http.ErrAbortHandler) } // after runtime.Goexit
+		defer func() {
+			if v := recover(); v != nil {
+				if v != http.ErrAbortHandler { // as a server does, which would log another goroutine
+					slog.Default().LogAttrs(ctx, slog.LevelError, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+				}
+				last = func() answer { panic(v) }
+			}
+			answers <- last
+		}()
+		a := run()
+		last = func() answer { return a }
+	}()
+	select {
+	case last := <-answers:
+		last().send(w)
+		return
+	case <-waits.Done():
+	}
+	// Nobody waits if the client has left, or a lock around this one is lost. A middleware around this one would release
+	// its lock.
+	if _, inside := LockOf(ctx); inside || context.Cause(waits) != guard.ErrDeadline {
+		(<-answers)().send(w)
+		return
+	}
+	p, _ := httpanswer.OfLock(&guard.LockDeadline{})
+	if c.leave() == begun {
+		p = httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
+	}
+	a := problem(p)
+	a.header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
+	a.send(w)
+}
+
+// client is the context of one who waits for an answer.
+type client struct {
+	context.Context
+	cancel context.CancelCauseFunc // of the context that holds the lock
+	state  atomic.Int32
+}
+
+const (
+	waiting = iota
+	begun   // the handler
+	left    // before the handler began
+)
+
+// leave ends the wait for the lock. If the handler has begun, it changes nothing.
+func (c *client) leave() (state int32) {
+	if c.state.CompareAndSwap(waiting, left) {
+		c.cancel(context.Cause(c))
+	}
+	return c.state.Load()
+}
+
+// begin returns the context of the handler: lock, until the client waits no longer. It is an error if that is so already.
+func (c *client) begin(lock context.Context, key string) (context.Context, context.CancelFunc, error) {
+	if !c.state.CompareAndSwap(waiting, begun) {
+		return nil, nil, &guard.LockDeadline{Key: key, Err: context.Cause(c)}
+	}
+	ctx, cancel := context.WithCancelCause(lock)
+	end := func() {}
+	if deadline, ok := c.Deadline(); ok {
+		ctx, end = context.WithDeadlineCause(ctx, deadline, guard.ErrDeadline)
+	}
+	stop := context.AfterFunc(c, func() {
+		if cause := context.Cause(c); cause != guard.ErrDeadline {
+			cancel(cause)
+		}
+	})
+	return &work{ctx, lock}, func() {
+		stop()
+		end()
+		cancel(nil)
+	}, nil
+}
+
+// work is the context of a handler. It asks the lock's context, which reads the clocks: after a freeze no timer has done
+// so yet.
+type work struct {
+	context.Context
+	lock context.Context
+}
+
+func (w *work) Err() error {
+	if err := w.lock.Err(); err != nil {
+		return err
+	}
+	return w.Context.Err()
+}
+
+func (w *work) Done() <-chan struct{} {
+	w.lock.Done()
+	return w.Context.Done()
+}

@@ -1,0 +1,495 @@
+package httpguard
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// timed is an answer, and after how long it came.
+type timed struct {
+	*http.Response
+	after time.Duration
+}
+
+// asks sends a request, and receives its answer from the channel.
+func (s *site) asks(r *http.Request) <-chan timed {
+	answers, began := make(chan timed, 1), time.Now()
+	go func() { answers <- timed{s.serve(r), time.Since(began)} }()
+	synctest.Wait()
+	return answers
+}
+
+const (
+	takesLonger = "takes longer than this server waits"
+	notBegun    = "no time left to begin"
+)
+
+// tooLate checks that a client got a 503 after a second, the Timeout.
+func tooLate(t *testing.T, a timed, says string) {
+	t.Helper()
+	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+	require.Equal(t, time.Second, a.after)
+	require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+	require.Contains(t, body(t, a.Response), says)
+}
+
+// timedSite is a site of Wrap, or of Once, with a Timeout of a second.
+func timedSite(t *testing.T, once bool, opt guard.Options, next http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(t, opt)
+	o, err := idempotency.New(s.guard, idempotency.Options{InDoubt: idempotency.AtMostOnce})
+	require.NoError(t, err)
+	middleware, err := Wrap(s.guard, byPath, Options{Timeout: time.Second})
+	if once {
+		middleware, err = Once(o, OnceOptions{Caller: AnyCaller, Timeout: time.Second})
+	}
+	require.NoError(t, err)
+	s.Handler = middleware(s.counted(next))
+	return s
+}
+
+// Nobody works beside a handler that its client has given up.
+func TestTimeoutOfAHandlerThatDoesNotAskItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := timedSite(t, false, guard.Options{Wait: time.Minute}, func(http.ResponseWriter, *http.Request) { <-time.After(5 * time.Minute) })
+		first := s.asks(post(""))
+		second := s.asks(post(""))
+		tooLate(t, <-first, takesLonger)
+		tooLate(t, <-second, notBegun)
+		for range 4 { // longer than the lease
+			<-time.After(time.Minute - time.Second)
+			tooLate(t, <-s.asks(post("")), notBegun)
+		}
+		require.Equal(t, 1, s.runs, "no other began, now or later")
+		<-time.After(time.Minute)
+		require.Equal(t, 1, s.runs)
+		require.Equal(t, guard.OutcomeOK, s.outcome())
+		require.Equal(t, 5*time.Minute, s.reports[len(s.reports)-1].HoldTime)
+		s.free("/x")
+	})
+}
+
+func TestTimeoutEndsTheHandlersContext(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := timedSite(t, once, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+				began := time.Now()
+				<-r.Context().Done()
+				require.Equal(t, time.Second, time.Since(began))
+				require.Equal(t, context.DeadlineExceeded, r.Context().Err())
+				require.Equal(t, guard.ErrDeadline, context.Cause(r.Context()))
+				<-time.After(time.Millisecond)
+				fmt.Fprint(w, "late")
+			})
+			tooLate(t, <-s.asks(post("")), takesLonger)
+			if !once {
+				<-time.After(time.Second)
+				s.free("/x")
+				return
+			}
+			require.Equal(t, http.StatusConflict, s.serve(post("")).StatusCode, "still at work")
+			<-time.After(time.Second)
+			again := s.serve(post(""))
+			require.Equal(t, "late", body(t, again))
+			require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+			require.Equal(t, 1, s.runs)
+		})
+	}
+}
+
+// In time everything is as without a Timeout.
+func TestBeforeTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := timedSite(t, false, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			_, ok := LockOf(r.Context())
+			require.True(t, ok)
+			select {
+			case <-r.Context().Done():
+				require.Equal(t, context.Canceled, context.Cause(r.Context()), "the client has left")
+			case <-time.After(900 * time.Millisecond):
+			}
+			w.Header().Set("A", "b")
+			w.WriteHeader(http.StatusTeapot)
+			fmt.Fprint(w, "in time")
+		})
+		answer := <-s.asks(post(""))
+		require.Equal(t, http.StatusTeapot, answer.StatusCode)
+		require.Equal(t, "b", answer.Header.Get("A"))
+		require.Equal(t, "in time", body(t, answer.Response))
+		require.Equal(t, 900*time.Millisecond, answer.after)
+		s.free("/x")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, nil)
+		time.AfterFunc(500*time.Millisecond, cancel)
+		require.Equal(t, 500*time.Millisecond, (<-s.asks(post("").WithContext(ctx))).after)
+		s.free("/x")
+	})
+}
+
+// A lock inside that is busy until the Timeout: nothing was done, so no key is in doubt.
+func TestTimeoutWhileALockInsideIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, guard.Options{Wait: time.Minute})
+		o, err := idempotency.New(s.guard, idempotency.Options{InDoubt: idempotency.AtMostOnce})
+		require.NoError(t, err)
+		middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Lock: s.guard, Key: byPath, Timeout: time.Second})
+		require.NoError(t, err)
+		s.Handler = middleware(s.counted(func(http.ResponseWriter, *http.Request) {}))
+		require.NoError(t, s.guard.Do(t.Context(), "/x", func(context.Context, guard.Lock) error {
+			tooLate(t, <-s.asks(post("")), notBegun)
+			return nil
+		}))
+		synctest.Wait()
+		require.Equal(t, 0, s.runs)
+		require.Equal(t, http.StatusOK, s.serve(post("")).StatusCode)
+		require.Equal(t, 1, s.runs)
+	})
+}
+
+// A middleware inside another one must not return before the handler does: the lock around it would be released.
+func TestATimeoutInsideAnotherLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := timedSite(t, true, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			<-r.Context().Done()
+			<-time.After(time.Minute)
+			fmt.Fprint(w, "done")
+		})
+		wrap, err := Wrap(s.guard, func(*http.Request) (string, error) { return "account", nil }, Options{})
+		require.NoError(t, err)
+		s.Handler = wrap(s.Handler)
+		first := s.asks(post(""))
+		<-time.After(30 * time.Second)
+		r := post("")
+		r.Header.Set("Idempotency-Key", "another")
+		require.Equal(t, http.StatusConflict, s.serve(r).StatusCode)
+		answer := <-first
+		require.Equal(t, "done", body(t, answer.Response))
+		require.Equal(t, 61*time.Second, answer.after)
+		require.Equal(t, 1, s.runs)
+	})
+}
+
+// The lock around a request with a key is held when the client has left, too.
+func TestTheClientLeavesARequestWithAKeyInsideAnotherLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(w http.ResponseWriter, r *http.Request) {
+			<-time.After(5 * time.Minute)
+			require.NoError(t, r.Context().Err())
+			fmt.Fprint(w, "done")
+		})
+		wrap, err := Wrap(s.guard, func(*http.Request) (string, error) { return "account", nil }, Options{})
+		require.NoError(t, err)
+		s.Handler = wrap(s.Handler)
+		ctx, leave := context.WithCancel(t.Context())
+		first := s.asks(post("").WithContext(ctx))
+		leave()
+		<-time.After(4 * time.Minute)
+		status, err := s.store.Inspect(t.Context(), "account")
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Held, status.State)
+		<-first
+		for _, r := range s.reports {
+			require.Equal(t, guard.OutcomeOK, r.Outcome)
+		}
+		require.Equal(t, "done", body(t, s.serve(post(""))))
+		require.Equal(t, 1, s.runs)
+	})
+}
+
+// frozen is the context of a lock after a freeze: it notices only when it is asked that the lock is lost.
+type frozen struct {
+	context.Context
+	lose func()
+}
+
+func (f *frozen) Err() error {
+	f.lose()
+	return f.Context.Err()
+}
+
+func (f *frozen) Done() <-chan struct{} {
+	f.lose()
+	return f.Context.Done()
+}
+
+func TestTheHandlersContextAsksTheLock(t *testing.T) {
+	for name, ask := range map[string]func(context.Context) bool{
+		"Err":     func(ctx context.Context) bool { return ctx.Err() != nil },
+		"of Err":  func(ctx context.Context) bool { return context.WithValue(ctx, lockKey{}, 1).Err() != nil },
+		"Done":    func(ctx context.Context) bool { <-ctx.Done(); return true },
+		"of Done": func(ctx context.Context) bool { <-context.WithValue(ctx, lockKey{}, 1).Done(); return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lock, lose := context.WithCancel(t.Context())
+			f := &frozen{lock, func() {}}
+			ctx, release, err := (&client{Context: t.Context()}).begin(f, "k")
+			require.NoError(t, err)
+			defer release()
+			require.NoError(t, ctx.Err())
+			f.lose = lose
+			require.True(t, ask(ctx))
+		})
+	}
+}
+
+// A client that leaves while it waits for the lock leaves the queue, too.
+func TestTheClientLeavesBeforeTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := timedSite(t, false, guard.Options{Wait: time.Minute}, func(http.ResponseWriter, *http.Request) { t.Error("it ran") })
+		require.NoError(t, s.guard.Do(t.Context(), "/x", func(context.Context, guard.Lock) error {
+			ctx, leave := context.WithCancel(t.Context())
+			time.AfterFunc(500*time.Millisecond, leave)
+			require.Equal(t, 500*time.Millisecond, (<-s.asks(post("").WithContext(ctx))).after)
+			require.Equal(t, guard.OutcomeDeadline, s.outcome())
+			return nil
+		}))
+	})
+}
+
+// The Timeout ends at the moment at which the handler begins: either it works, or its key is free.
+func TestTheTimeoutEndsWhenTheHandlerBegins(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			faulty := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+				if c.Kind == driver.MarkStarted {
+					f.After = time.Second
+				}
+				return f
+			})
+			g, err := guard.New(faulty.Store, guard.Options{})
+			require.NoError(t, err)
+			o, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce})
+			require.NoError(t, err)
+			middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Timeout: time.Second})
+			require.NoError(t, err)
+			runs := 0
+			s := &site{t: t, Handler: middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))}
+			<-s.asks(post(""))
+			<-time.After(time.Minute)
+			status, err := faulty.Store.Inspect(t.Context(), "http/none/none/any/k")
+			require.NoError(t, err)
+			require.Positive(t, status.Fence)
+			require.Equal(t, runs == 1, status.State == lockstore.Completed, "%v after %d runs", status.State, runs)
+			require.Equal(t, runs == 0, status.State == lockstore.Free, "%v after %d runs", status.State, runs)
+		})
+	}
+}
+
+// Between the grant and the handler the client's time may end.
+func TestTheTimeoutEndsJustBeforeTheHandlerBegins(t *testing.T) {
+	waits, cancel := context.WithCancelCause(t.Context())
+	holds, end := context.WithCancelCause(t.Context())
+	c := &client{Context: waits, cancel: end}
+	cancel(guard.ErrDeadline)
+	require.EqualValues(t, left, c.leave())
+	require.Equal(t, guard.ErrDeadline, context.Cause(holds))
+	_, err := record(t.Context(), guard.Lock{Key: "k"}, 1, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it ran") }), post(""), c)
+	require.Equal(t, &guard.LockDeadline{Key: "k", Err: guard.ErrDeadline}, err)
+	require.Equal(t, http.StatusServiceUnavailable, handled(answer{}, err).status)
+
+	c = &client{Context: waits}
+	_, release, err := c.begin(t.Context(), "k")
+	require.NoError(t, err)
+	release()
+	require.EqualValues(t, begun, c.leave())
+}
+
+func TestPanicsUnderATimeout(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails func()
+		want  any
+	}{
+		"F04 http.ErrAbortHandler": {func() { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
+		"F04 another panic":        {func() { panic("boom") }, "boom"},
+		"F04 Goexit":               {runtime.Goexit, http.ErrAbortHandler},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, takes := range []time.Duration{0, 2 * time.Second} {
+				synctest.Test(t, func(t *testing.T) {
+					s := timedSite(t, false, guard.Options{}, func(http.ResponseWriter, *http.Request) {
+						<-time.After(takes)
+						c.fails()
+					})
+					if takes == 0 {
+						require.PanicsWithValue(t, c.want, func() { s.serve(post("")) })
+					} else {
+						tooLate(t, <-s.asks(post("")), takesLonger)
+						<-time.After(takes)
+						synctest.Wait()
+					}
+					s.free("/x")
+					require.Equal(t, guard.OutcomePanic, s.outcome())
+					if c.want == "boom" {
+						require.Contains(t, s.log.String(), "panic=boom")
+						require.Contains(t, s.log.String(), "TestPanicsUnderATimeout", "the handler's stack")
+					} else {
+						require.Empty(t, s.log.String())
+					}
+				})
+			}
+		})
+	}
+}
+
+// pipes is a server's listener whose connections are pipes, which may be used in virtual time.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
+
+// A client that does not send its whole body gets its answer, and holds no lock.
+func TestTimeoutOfABodyThatDoesNotCome(t *testing.T) {
+	for _, once := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := timedSite(t, once, guard.Options{}, func(_ http.ResponseWriter, r *http.Request) {
+				_, err := io.ReadAll(r.Body)
+				require.Error(t, err)
+			})
+			listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+			server := &http.Server{Handler: s}
+			go server.Serve(listener)
+			defer server.Close()
+			conn, end := net.Pipe()
+			defer conn.Close()
+			listener.conns <- end
+			fmt.Fprint(conn, "POST /x HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nhalf")
+			began := time.Now()
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			says := takesLonger
+			if once {
+				says = notBegun // Once reads the body before it asks for the lock
+			}
+			tooLate(t, timed{answer, time.Since(began)}, says)
+			require.True(t, answer.Close)
+			synctest.Wait() // the handler's read has ended
+			if once {
+				require.Empty(t, s.reports)
+			} else {
+				s.free("/x")
+			}
+		})
+	}
+}
+
+// A server sends the 503 while the handler works, and not only when it returns.
+func TestTimeoutOfAServer(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		end, ended := make(chan struct{}), make(chan struct{})
+		s := newSite(t, guard.Options{})
+		middleware, err := Wrap(s.guard, byPath, Options{Timeout: 50 * time.Millisecond})
+		require.NoError(t, err)
+		server := httptest.NewUnstartedServer(middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			defer close(ended)
+			<-end
+		})))
+		server.EnableHTTP2 = http2
+		server.StartTLS()
+		defer server.Close()
+		answer, err := server.Client().Post(server.URL+"/x", "text/plain", strings.NewReader("body"))
+		require.NoError(t, err)
+		require.Equal(t, http2, answer.ProtoMajor == 2)
+		require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+		require.Contains(t, body(t, answer), takesLonger)
+		answer.Body.Close()
+		status, err := s.store.Inspect(t.Context(), "/x")
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Held, status.State)
+		close(end)
+		<-ended
+	}
+}
+
+// The answer is there, and the store is not: it waits for a minute, or until the Timeout. Then the client comes again.
+func TestTheStoreIsDownAfterTheWork(t *testing.T) {
+	for timeout, waits := range map[time.Duration]time.Duration{0: time.Minute, time.Second: time.Second} {
+		for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
+			synctest.Test(t, func(t *testing.T) {
+				back := time.Now().Add(timeout * 10)
+				faulty := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+					if c.Kind == driver.Complete && (timeout == 0 || time.Now().Before(back)) {
+						f.Drop = lockstore.ErrUnavailable
+					}
+					return f
+				})
+				g, err := guard.New(faulty.Store, guard.Options{})
+				require.NoError(t, err)
+				o, err := idempotency.New(g, idempotency.Options{InDoubt: inDoubt})
+				require.NoError(t, err)
+				middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Timeout: timeout})
+				require.NoError(t, err)
+				s := &site{t: t, Handler: middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") }))}
+				ctx, leave := context.WithCancelCause(t.Context())
+				time.AfterFunc(waits/2, func() { leave(nil) }) // also without a client
+				answer := <-s.asks(post("").WithContext(ctx))
+				require.LessOrEqual(t, answer.after, waits)
+				require.Greater(t, answer.after, waits-2*time.Second)
+				if timeout == 0 {
+					require.Equal(t, "charged", body(t, answer.Response))
+					return
+				}
+				tooLate(t, answer, takesLonger)
+				<-time.After(time.Minute)
+				again := s.serve(post(""))
+				require.Equal(t, "charged", body(t, again))
+				require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+			})
+		}
+	}
+}
+
+func TestWriteProblem(t *testing.T) {
+	w := httptest.NewRecorder()
+	require.False(t, WriteProblem(w, nil))
+	require.False(t, WriteProblem(w, errors.New("own")))
+	require.Equal(t, http.Header{}, w.Header())
+	for status, err := range map[int]error{
+		http.StatusConflict:            &guard.LockBusy{Key: "k", State: lockstore.Held},
+		http.StatusBadRequest:          &guard.LockInvalid{Err: errors.New("no account")},
+		http.StatusServiceUnavailable:  &guard.LockStoreUnavailable{Key: "k"},
+		http.StatusInternalServerError: &guard.LockLost{Key: "k"},
+	} {
+		w := httptest.NewRecorder()
+		require.True(t, WriteProblem(w, err))
+		require.Equal(t, status, w.Code)
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		require.Equal(t, status == http.StatusConflict || status == http.StatusServiceUnavailable, w.Header().Get("Retry-After") != "")
+	}
+}
