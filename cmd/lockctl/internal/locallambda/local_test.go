@@ -501,7 +501,7 @@ func batches(t *testing.T, bodies ...string) settings {
 	s.events, s.wait, s.after = 12, 10*time.Millisecond, ""
 	var records []string
 	for i, body := range bodies {
-		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
+		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
 	}
 	s.stdin = strings.NewReader(`{"Records": [` + strings.Join(records, ",") + `]}`)
 	return s
