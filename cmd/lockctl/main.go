@@ -131,7 +131,7 @@ func command() *cobra.Command {
 		return exit.WrongUsage("%w; see %s --help", flagError(err), cmd.CommandPath())
 	})
 	root.AddCommand(
-		run.Command(), run.GuardCommand(),
+		run.Command(), run.Details(), run.GuardCommand(),
 		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(), operate.Schema(),
 		locallambda.Command(), serve.Command(),
 	)
@@ -142,7 +142,8 @@ func command() *cobra.Command {
 }
 
 // help shows the examples first: who knows the command looks for one, or for a flag.
-const help = `{{.Short}}
+const help = `{{if not .Runnable}}{{.Long}}
+{{else}}{{.Short}}
 
 Usage: {{.UseLine}}
 
@@ -152,7 +153,7 @@ Examples:
 {{.Long}}
 
 Flags:
-{{.LocalFlags.FlagUsages}}`
+{{.LocalFlags.FlagUsages}}{{end}}`
 
 // version is set by the linker, as make build/lockctl does it.
 var version string

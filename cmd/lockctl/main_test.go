@@ -33,6 +33,8 @@ func TestCommand(t *testing.T) {
 		{[]string{"--help"}, 0, "79 lock lost"},
 		{[]string{"--help"}, 0, "128+N ended by signal N"},
 		{[]string{"run", "--help"}, 0, "--kill-after"},
+		{[]string{"help", "run-details"}, 0, "timeout inside a script"},
+		{[]string{"run-details"}, 0, "Ctrl-Z stops lockctl alone"},
 		{[]string{"run", "--help"}, 0, "Examples:\n  lockctl run -n --at-least-for 1h"},
 		{[]string{"show", "--help"}, 0, "--quiet"},
 		{[]string{"list", "--help"}, 0, "asks above 1 GB"},

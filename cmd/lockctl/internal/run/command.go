@@ -49,8 +49,8 @@ func Command() *cobra.Command {
 Without -n or -w it waits for as long as it takes, as flock does. There is no
 shell. COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true, and not
 LOCK_URL. A TIME is a number of seconds, or 1m30s. SIGTERM, SIGINT and SIGHUP are
-passed on, each once; SIGKILL follows after --kill-after. docs/operations.md says
-the rest, and which processes lockctl cannot end.
+passed on, each once; SIGKILL follows after --kill-after. lockctl help run-details
+has the rest: which processes lockctl cannot end, the terminal, several holders.
 
 Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run,
 127 if it is not found. COMMAND did not begin: 75 busy, 80 in doubt, 81 done
@@ -87,6 +87,69 @@ had ended or did not begin. 124: --max-hold is over. 70: the guard process was k
 	f.StringVar(&s.holder, "holder", "", "`TEXT` that others see; default USER@HOST COMMAND")
 	s.AddTo(f)
 	return cmd
+}
+
+// Details is the help about what few want to know of run.
+func Details() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run-details",
+		Short: "What lockctl run does with signals, the terminal, processes that stay and a store that fails",
+		Long: `If the store does not answer at the start, lockctl ends with 69 after about 5 s, so a short
+failure ends nothing. It ends at once with 77 if this user may not write, and with 78 if the
+store is set up wrongly. If the store stops answering later, lockctl goes on waiting, and warns
+after 30 s. While it waits it says who has the key: at once, and then more and more seldom (not
+with --json).
+
+With --at-least-for nobody gets the key for that time after COMMAND has ended with 0, and who
+waits for it with --at-least-for ends with 81. Choose more than the clocks of the hosts differ,
+and less than the period of the job. After another status there is no such time.
+
+A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
+
+COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true. Standard input, output and the
+terminal are its own. There is no shell. LOCK_FENCE does nothing by itself: what COMMAND
+writes to has to refuse a smaller one.
+
+With --max-holders N up to N commands hold the lock at once. LOCK_SEAT is the lowest number,
+from 0, that no other holder had, for example which of N licences to use. While programs ask
+for different numbers, the smallest one counts. Whoever compares fences compares them for each
+seat, and that helps only while all ask for the same number.
+
+COMMAND does not get LOCK_URL and ZOOKEEPER_AUTH, which may have a password. A COMMAND that
+works on locks itself can read the URL from a variable of another name, which it gets:
+  JOB_LOCKS=$LOCK_URL lockctl run KEY -- sh -c 'LOCK_URL=$JOB_LOCKS exec ./job.sh'
+All users of a machine can read the URL of --store while lockctl runs (ps). Give a URL with a
+password as LOCK_URL.
+
+The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
+before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL after
+--kill-after or when the lease can be trusted no longer, whichever is first. What COMMAND
+leaves in its process group is killed before the lock is released. The first renewal that
+fails is told on standard error, with the time that is left. If nobody reads standard error,
+what lockctl says is lost, and nothing else.
+
+The guard process cannot end these: processes that have left the group (setsid, daemons,
+docker run, ssh HOST, timeout inside a script, and the jobs of a shell with job control, as
+by bash -i or set -m), and processes of another user (sudo). Inside a script use timeout
+--foreground, or --max-hold. A virtual machine or container that was frozen wakes up past
+the end of its lease and runs for milliseconds. Where guard process and lockctl are killed
+at once, only COMMAND itself is killed, on Linux; on macOS nothing is. In these cases only
+the fence helps.
+
+SIGTERM, SIGINT and SIGHUP are passed on, each once, and SIGKILL follows after --kill-after.
+Who signals each process, as systemd does, signals COMMAND, too: it gets the signal once. A
+signal before COMMAND was started prevents its start. While lockctl waits a signal ends it, and
+it leaves the queue. SIGQUIT is passed on, and nothing follows. Nor does anything follow Ctrl-C
+if COMMAND has the terminal, because Ctrl-C goes to COMMAND alone then.
+Ctrl-Z stops both if COMMAND has the terminal, and the lock is lost at the end of its lease
+and COMMAND is ended. If COMMAND does not have it, Ctrl-Z stops lockctl alone: COMMAND works
+on, and is ended before the lease ends. So it is if standard input or output is no terminal
+("gen | lockctl run ...", "lockctl run ... | less", < /dev/null), until COMMAND reads from
+the terminal.
+
+A call that takes or renews the lock has 2 s at most, and one that releases it 1 s. --timeout
+can make this shorter, and not longer.`,
+	}
 }
 
 // read reads the arguments KEY -- COMMAND. If the key begins with "-", a "--" is before it, too.
