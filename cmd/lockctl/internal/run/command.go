@@ -102,7 +102,8 @@ with --json).
 
 With --at-least-for nobody gets the key for that time after COMMAND has ended with 0, and who
 waits for it with --at-least-for ends with 81. Choose more than the clocks of the hosts differ,
-and less than the period of the job. After another status there is no such time.
+and less than the period of the job. After another status, and after a signal that was passed
+on, there is no such time.
 
 A TIME is a number of seconds, as for flock, or a duration such as 1m30s.
 

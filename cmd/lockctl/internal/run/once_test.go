@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -23,22 +24,25 @@ func TestAtLeastFor(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
 	const done = `lockctl: done already: the work was done by "\S+ \S+" \(\d+\) since \S+Z, and nobody does it again for (1h0m0|59m\d+)s\n$`
-	job := func(key string) []string { return []string{"run", "-n", "--at-least-for", "1h", key, "--", "true"} }
+	night := func(key string) []string { return []string{"run", "-n", "--at-least-for", "1h", key, "--", "true"} }
 
 	t.Run("after success", func(t *testing.T) {
-		assert.Equal(t, 0, start(t, addr, job("done")...).status(t))
-		p := start(t, addr, job("done")...)
+		assert.Equal(t, 0, start(t, addr, night("done")...).status(t))
+		p := start(t, addr, night("done")...)
 		assert.Equal(t, exit.Done, p.status(t))
 		assert.Regexp(t, "^"+done, p.err.String())
 		p = start(t, addr, "run", "-n", "-E", "0", "--at-least-for", "1h", "done", "--", "false")
 		assert.Equal(t, 0, p.status(t), "as -E says")
 		assert.Equal(t, lockstore.Cooldown, inspect(t, addr, "done").State)
 	})
+	// job works until goOn.
+	const job = `echo begun > "$1"; while [ ! -e "$1".on ]; do sleep 0.01; done`
+	goOn := func(file string) { require.NoError(t, os.WriteFile(file+".on", nil, 0o600)) }
 	t.Run("who waits does not wait for the next time", func(t *testing.T) {
-		holder, _ := begun(t, addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--at-least-for", "1h", "waits")
+		holder, file := begun(t, addr, job, "--at-least-for", "1h", "waits")
 		p := start(t, addr, "run", "--at-least-for", "1h", "waits", "--", "false")
 		eventually(t, func() error { return wants(inspect(t, addr, "waits").Waiting == 1, "one waits") })
-		require.NoError(t, holder.Process.Signal(syscall.SIGTERM))
+		goOn(file)
 		assert.Equal(t, 0, holder.status(t), holder.err.String())
 		assert.Equal(t, exit.Done, p.status(t))
 		assert.Regexp(t, `^lockctl: waiting for "waits": held by .*\n`+done, p.err.String())
@@ -46,7 +50,13 @@ func TestAtLeastFor(t *testing.T) {
 	t.Run("after a failure the other one tries", func(t *testing.T) {
 		p := start(t, addr, "run", "-n", "--at-least-for", "1h", "fails", "--", "false")
 		assert.Equal(t, 1, p.status(t))
-		assert.Equal(t, 0, start(t, addr, job("fails")...).status(t))
+		assert.Equal(t, 0, start(t, addr, night("fails")...).status(t))
+	})
+	t.Run("nor is a job that was told to end, whatever its status", func(t *testing.T) {
+		p, _ := begun(t, addr, `trap 'exit 0' TERM; `+job, "--at-least-for", "1h", "told")
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		assert.Equal(t, 0, p.status(t), p.err.String())
+		assert.Equal(t, lockstore.Free, inspect(t, addr, "told").State)
 	})
 	t.Run("until the time is over", func(t *testing.T) {
 		for range 2 {
@@ -58,16 +68,16 @@ func TestAtLeastFor(t *testing.T) {
 		}
 	})
 	t.Run("a lease that was lost is no success", func(t *testing.T) {
-		p, _ := begun(t, addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--ttl", "3", "--at-least-for", "1h", "lost")
+		p, _ := begun(t, addr, `trap 'exit 0' TERM; `+job, "--ttl", "3", "--at-least-for", "1h", "lost")
 		require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "DEL", "lambdalock:lost").Run())
 		assert.Equal(t, exit.Lost, p.status(t))
 		assert.False(t, inspect(t, addr, "lost").State.Taken())
 	})
 	t.Run("the store is gone at the end", func(t *testing.T) {
 		proxy := testservers.Proxy(t, addr)
-		p, _ := begun(t, proxy.Addr, `trap 'exit 0' TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--at-least-for", "1h", "gone")
+		p, file := begun(t, proxy.Addr, job, "--at-least-for", "1h", "gone")
 		proxy.CutRequests("")
-		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		goOn(file)
 		assert.Equal(t, 0, p.status(t))
 		assert.Contains(t, p.err.String(), `lockctl: warning: the lock of "gone" could not be closed for --at-least-for, and its lease ends within 1m0s: `)
 	})

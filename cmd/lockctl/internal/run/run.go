@@ -193,6 +193,7 @@ type hold struct {
 	group   int            // of the command; 0 before it has started
 	given   bool           // the command has the terminal
 	early   syscall.Signal // came before the command was started; 0 is none
+	asked   bool           // somebody has asked the command to end: a status of 0 does not say that its work is done
 	over    bool           // --max-hold is over
 	lost    error
 	failed  error // of the last renewal; nil if it has succeeded
@@ -357,6 +358,7 @@ func (h *hold) pass(sig syscall.Signal) {
 		h.command.end()
 		return
 	}
+	h.asked = h.asked || slices.Contains(asksToEnd, sig)
 	if sig == syscall.SIGHUP && h.given && h.terminal.gone() {
 		_ = h.command.process.Signal(sig) // so that it knows that the command gets it from the system
 	}
@@ -397,7 +399,7 @@ func (h *hold) ended(ctx context.Context, last report) error {
 	case last.word == "failed":
 		return h.release(ctx, &exit.Error{Status: last.number, Err: errors.New(last.text)})
 	case last.word == "late":
-		return h.release(ctx, &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost before the command began; the command was not started", h.key)})
+		return h.release(ctx, h.lostBefore())
 	case last.word == "" && !h.command.started:
 		return h.release(ctx, h.notStarted(last))
 	case last.word != "ended":
@@ -427,11 +429,15 @@ func (h *hold) notStarted(last report) error {
 	case slices.Contains(passedOn, os.Signal(sig)):
 		return &exit.Silent{Status: exit.Signal + int(sig)}
 	case h.lost != nil:
-		return h.lostError(h.lost)
+		return h.lostBefore()
 	case h.over:
 		return h.status(last)
 	}
 	return &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was not started")}
+}
+
+func (h *hold) lostBefore() error {
+	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost before the command began; the command was not started", h.key)}
 }
 
 func (h *hold) status(last report) error {
@@ -465,7 +471,7 @@ func (h *hold) lostError(cause error) error {
 // the store says was lost before the command ended is an error of its own; a release that fails is a warning.
 func (h *hold) release(ctx context.Context, err error) error {
 	end, what := h.guard.Release, "released"
-	if err == nil && h.atLeastFor > 0 {
+	if err == nil && h.atLeastFor > 0 && !h.asked {
 		what = "closed for --at-least-for"
 		end = func(ctx context.Context, lease lockstore.Lease) error {
 			return h.guard.Complete(ctx, lease, h.atLeastFor)
