@@ -127,7 +127,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	if prefix := params["prefix"]; prefix != "" {
 		query.Set("prefix", prefix)
 	}
-	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: query.Encode()}
+	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: strings.ReplaceAll(query.Encode(), "+", "%20")} // redisstore takes no + in a value
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 

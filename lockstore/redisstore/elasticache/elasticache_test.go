@@ -34,6 +34,7 @@ func TestOpen(t *testing.T) {
 		want string // part of the error; "" if Open succeeds
 	}{
 		"serverless":             {"elasticache://locks@my.serverless.euw1.cache.amazonaws.com:6379?cache=my", lambdaEnv, ""},
+		"a space in the prefix":  {"elasticache://locks@host?cache=my&prefix=a%20b%2B", lambdaEnv, ""},
 		"replication group":      {"elasticache://locks@host?cache=my&serverless=false&cluster=false&prefix=p:", lambdaEnv, ""},
 		"no user":                {"elasticache://host?cache=my", lambdaEnv, "no user"},
 		"a password":             {"elasticache://locks:hunter2@host?cache=my", lambdaEnv, "has a password"},
