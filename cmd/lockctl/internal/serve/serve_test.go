@@ -269,7 +269,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		"redis://:hidden@" + guarded.Addr():                                {"WRONGPASS", exit.Permission},
 		"redis://" + guarded.Addr():                                        {"NOAUTH", exit.Permission},
 		"redis://:hidden@cache.example.com":                                {"rediss://", exit.Config},
-		"redis://127.0.0.1?prefics=x":                                      {"prefics", exit.Config},
+		"redis://127.0.0.1?prefics=x":                                      {"the unknown parameter number 1", exit.Config},
 		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": {"there is no connection to DynamoDB", exit.Unavailable},
 	} {
 		t.Run(want.text, func(t *testing.T) {
