@@ -37,7 +37,7 @@ postgres: build/lockctl ## PostgreSQL with an empty lock table, for functions of
 # only a debugger reads is neither compiled nor linked.
 test: export GOGC = 400
 RACE := -race -gcflags=all=-dwarf=false
-GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 15m
+GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 30m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
 # tests, which build these, would compile it at the same time. The two modules that are tested last come along, as nothing
