@@ -48,6 +48,8 @@
 //   - A run that would end as busy or deadline ends as unknown if the store may still have a lease of it,
 //     or a place that it could not leave. [Guard.Acquire] with LeaseRequest.Owner keeps its lease and its place
 //     when it fails, because the caller asks again. If the lease of this owner has ended, the outcome is lost.
+//   - If too little of the lease or of the time is left after the grant, because Trace took long or the process
+//     was frozen, the work does not run, and the run ends as unavailable or deadline.
 //   - If the work panics or calls runtime.Goexit, the lease is released (not if the work was
 //     marked as started, see OnceOptions), and the panic goes on with its own stack.
 //   - While the work runs, its lease is never released. If the work never returns, the
@@ -125,6 +127,7 @@
 // that add up to less than 10 ms do not count.
 // The guard checks the clocks
 //
+//   - before the work begins,
 //   - whenever the work asks its context (Err, Done),
 //   - once a second, if the work waits for Done, or if the lease still needs renewals.
 //
