@@ -162,7 +162,7 @@ func (r *reports) read(line []byte) {
 		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:
 		r.log.cause = cmp.Or(r.log.cause, report.Error)
-		if report.Outcome == "lost" {
+		if report.Outcome != "renewed" { // its release failed, or came too late
 			r.released = append(r.released, this)
 		}
 		if slices.Contains(noLock, report.Outcome) {
