@@ -42,6 +42,9 @@ func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
+	if now.wall-now.mono-c.ahead > clockNoise {
+		now = c.now() // a busy machine may have stopped the process between the two clocks; a freeze shows again
+	}
 	ahead := now.wall - now.mono
 	switch change := ahead - c.ahead; {
 	case change > clockNoise:

@@ -14,10 +14,11 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-func batch(ids ...string) (in events.SQSEvent) {
+func batch(ids ...string) (in sqsbatch.Event) {
 	for _, id := range ids {
 		in.Records = append(in.Records, events.SQSMessage{
 			MessageId: id, ReceiptHandle: "receipt " + id, EventSource: "aws:sqs", Body: `{"ID": "7", "Shop": "acme"}`,
