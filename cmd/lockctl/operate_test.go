@@ -612,7 +612,7 @@ func TestRightsOnPostgreSQL(t *testing.T) {
 		{looker, exit.Permission, "the role needs: GRANT", []string{"show", "k"}},
 		{looker, exit.Permission, "", []string{"list"}},
 		{looker, exit.Permission, "the role needs: GRANT", []string{"run", "k", "--", "true"}},
-		{looker + "&table=other", exit.Config, "Table is", []string{"show", "k"}},
+		{looker + "&table=other", exit.Config, "parameter table twice", []string{"show", "k"}},
 		{strings.Replace(looker, "ops.locks", "other", 1), exit.Config, "lockctl schema", []string{"show", "k"}},
 		{strings.Replace(looker, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, []string{"show", "k"}},
 		{strings.Replace(looker, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", []string{"show", "k"}},
