@@ -231,7 +231,7 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	}
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
-	command := []string{"go", "test", "-trimpath", "-vet=off", p.pkg, "-run", "^" + p.run + "$", "-count=1", "-timeout", (partTime - time.Minute).String()}
+	command := []string{"go", "test", "-vet=off", p.pkg, "-run", "^" + p.run + "$", "-count=1", "-timeout", (partTime - time.Minute).String()}
 	if !p.waits { // then it takes the processors only when the part beside it waits
 		command = append([]string{"nice"}, command...)
 	}
@@ -239,7 +239,7 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	cmd.Dir = p.dir
 	// Variables that were set for a replay must not make the part smaller. What functions are made of is compiled as
 	// for the functions, so that it is compiled once.
-	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "VERIFY_DIR="+dir, fmt.Sprint("VERIFY_SEED=", seed), "VERIFY_SEEDS=", "FUZZTIME=")
 	// go test does not end its test when it is ended itself, so the signal goes to
 	// the whole process group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
