@@ -218,6 +218,22 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
+func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
+	readings := []instant{{mono: time.Second, wall: time.Minute + time.Second}, {mono: time.Second, wall: time.Minute + time.Second}, // ahead by a minute
+		{mono: 2 * time.Second, wall: time.Minute + 5*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 5*time.Second}, // stopped for 3 s in between
+		{mono: 5 * time.Second, wall: time.Minute + 9*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 9*time.Second}} // frozen for 4 s
+	c := clock{now: func() instant {
+		next := readings[0]
+		readings = readings[1:]
+		return next
+	}}
+	start, _ := c.read()
+	stopped, _ := c.read()
+	require.Equal(t, 4*time.Second, stopped-start)
+	frozen, _ := c.read()
+	require.Equal(t, 8*time.Second, frozen-start)
+}
+
 func TestClocks(t *testing.T) {
 	on("F08 F07 a freeze is seen at the first check, before any timer", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, 30*time.Second), "k", func(ctx context.Context, _ Lock) error {
