@@ -66,7 +66,8 @@ and credentials, and with ZooKeeper ZOOKEEPER_AUTH.
 In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text
 that is new in each phase: use both in ids, and in keys that are to differ. There is one
 client for each environment. It tries again after a busy answer: the error LockBusy, the
-HTTP status 409, or batch items that failed because their lock was busy. Another failure of
+HTTP status 409, or batch items that failed because their lock was busy; and up to three times
+if the store was not available (LockStoreUnavailable, HTTP 503 with Retry-After). Another failure of
 a batch item is not tried again, though a queue would, and is told with its cause. What is
 the cause is read from the lines that guard/sqsbatch, guard/stream and the guard log.
 

@@ -172,7 +172,11 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 	return attempts, faults.wait(), err
 }
 
-// one sends one event until it is answered for good. A busy answer is followed by
+// mostUnavailable is how often one event is sent again because the store was not available: a store that nobody reaches
+// is told soon.
+const mostUnavailable = 3
+
+// one sends one event until it is answered for good. A busy answer, and that the store is not available, is followed by
 // another try with a new request id, as a client would do. After a fault the event
 // comes again with its request id, as Lambda's retry of an asynchronous event does. A run
 // whose event has a token and whose lock was busy is parked: it is tried again when the token comes back.
@@ -218,6 +222,8 @@ func (d *driver) one(ctx context.Context, all environments, e *environment, n in
 		case answer.busy:
 			a.failed, a.detail = "busy for "+retryTime.String(), cut(answer.detail, mostText)
 			return a, nil
+		case answer.again && a.unavailable < mostUnavailable:
+			a.unavailable++
 		case answer.failed != "" && hit && !late:
 			a.sentAgain++
 			id = r.RequestID

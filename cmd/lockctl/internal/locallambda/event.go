@@ -48,6 +48,7 @@ func (e eventTemplate) event(n int, run string) []byte {
 type answer struct {
 	busy   bool
 	failed string // the type of the failure; "" for success, and when it is only busy
+	again  bool   // after this failure nothing has run: the store was not available
 	detail string
 	rest   []byte // what of the event is to be sent again, if it is; nil: all
 }
@@ -59,11 +60,12 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	case "LockBusy":
 		return answer{busy: true, detail: r.ErrorMessage}
 	default:
-		return answer{failed: r.ErrorType, detail: r.ErrorMessage}
+		return answer{failed: r.ErrorType, detail: r.ErrorMessage, again: r.ErrorType == "LockStoreUnavailable"}
 	}
 	var out struct {
-		StatusCode int    `json:"statusCode"`
-		Body       string `json:"body"`
+		StatusCode int               `json:"statusCode"`
+		Headers    map[string]string `json:"headers"`
+		Body       string            `json:"body"`
 		Failures   []struct {
 			Item string `json:"itemIdentifier"`
 		} `json:"batchItemFailures"`
@@ -75,7 +77,7 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	case out.StatusCode == 409:
 		return answer{busy: true, detail: out.Body}
 	case out.StatusCode >= 400:
-		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body}
+		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body, again: out.StatusCode == 503 && out.Headers["Retry-After"] != ""}
 	case len(out.Failures) > 0:
 		var ids []string
 		for _, f := range out.Failures {

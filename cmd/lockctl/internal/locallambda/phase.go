@@ -31,6 +31,7 @@ type phase struct {
 type counts struct {
 	took                       time.Duration // until the last answer
 	succeeded, busy, sentAgain int
+	unavailable                int
 	parked, woken              int            // waits without a running function; of these, those that a wake-up ended
 	failures                   map[string]int // by type
 	failure                    string         // the first one
@@ -50,6 +51,7 @@ type attempt struct {
 	sent, answered time.Time
 	requestIDs     []string          // of all its tries
 	busy           int               // busy answers, after which it was tried again
+	unavailable    int               // the same, because the store was not available
 	sentAgain      int               // tries after a fault
 	parked         []parked          // between its tries
 	failed         string            // the type of its failure; "" when it succeeded
@@ -100,6 +102,7 @@ func (p *phase) finish() {
 	p.counts = counts{most: most, failures: map[string]int{}, overlaps: map[string]int{}, event: map[string]int{}}
 	for i, a := range p.attempts {
 		p.busy += a.busy
+		p.unavailable += a.unavailable
 		p.sentAgain += a.sentAgain
 		p.parked += len(a.parked)
 		for _, wait := range a.parked {

@@ -23,6 +23,9 @@ func table(phases []phase, color bool) string {
 	t.row("", func(p phase) string { return p.title })
 	t.row("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
 	t.row("busy, tried again", func(p phase) string { return fmt.Sprint(p.busy) })
+	if t.any(func(p phase) bool { return p.unavailable > 0 }) {
+		t.row("no store, tried again", func(p phase) string { return fmt.Sprint(p.unavailable) })
+	}
 	if t.any(func(p phase) bool { return p.parked > 0 }) {
 		t.row("parked / of these woken", func(p phase) string { return fmt.Sprintf("%d / %d", p.parked, p.woken) })
 	}
