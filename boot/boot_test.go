@@ -254,7 +254,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
 		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
-	}, nil, memstore.Opener)
+	}, nil, lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return memstore.New(nil), nil }})
 	require.NoError(t, err)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")

@@ -637,7 +637,7 @@ func TestStateIsText(t *testing.T) {
 	text, err := json.Marshal(map[string]lockstore.State{"state": lockstore.InDoubt})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"in doubt"}`, string(text))
-	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
+	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Started:false Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
 }
 
 // A driver may remember owners, so a store prints its name only.

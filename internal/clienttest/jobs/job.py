@@ -24,7 +24,7 @@ def headers(method, url, body):
 
 
 try:
-    with Lock(sys.argv[1], ttl=float(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]), headers=headers) as lock:
+    with Lock(sys.argv[1], ttl=int(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]), headers=headers) as lock:
         if os.path.exists(inside):
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
