@@ -175,6 +175,8 @@ func (w *window) tick() {
 	defer w.mu.Unlock()
 	if left > 0 && !w.done {
 		w.timer.Reset(w.untilTick(left))
+	} else {
+		w.why.due = 0
 	}
 }
 

@@ -96,6 +96,11 @@ func TestLockLostSaysWhy(t *testing.T) {
 			work: func(context.Context, *bench) error { pass(5 * time.Second); return nil },
 			want: []string{"the work went on after its end"}, not: []string{"renewal", "stood still"},
 		},
+		"and its context has been asked for Done": {
+			left: 3 * time.Second,
+			work: func(ctx context.Context, _ *bench) error { ctx.Done(); pass(5 * time.Second); return nil },
+			want: []string{"the work went on after its end"}, not: []string{"renewal", "stood still"},
+		},
 		"a clock that is a little off is not why": {
 			left: 3 * time.Second,
 			work: func(_ context.Context, b *bench) error {
