@@ -39,6 +39,9 @@ func key(_ context.Context, d Document) (string, error) { return lockstore.Key("
 func read(rows redis.Cmdable) func(context.Context, Document) (Document, error) {
 	return func(ctx context.Context, d Document) (Document, error) {
 		title, err := rows.Get(ctx, d.ID+":title").Result()
+		if err == redis.Nil {
+			return Document{ID: d.ID}, nil // nobody has written it
+		}
 		if err != nil {
 			return Document{}, err
 		}

@@ -75,7 +75,8 @@ Critical sections are read from the report lines of the guard, so the function h
 them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
 be known: examples/own-function/without shows how. How many sections of a key may run at once, each
 line says itself (max_holders). A run with two locks has two sections: with Once inside Wrap a batch
-has two for each message.
+has one for each key, and one for each message that was worked on. A run that ends without a log
+line, as after a timeout, is no section.
 
 A run that --freeze stops loses its lease. If its work returns no error though the next run of
 the key has begun, its last write may have come too late: the check fails, unless --fenced says
@@ -104,7 +105,7 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	f.SortFlags = false
 	f.IntVarP(&s.environments, "environments", "c", 8, "how many environments run at once")
 	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
-	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON; - is standard input")
+	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON, or with one in each line, which come in turn;\n- is standard input")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
 	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
 	s.timeout, s.wait, s.think = 15*time.Second, time.Second, 100*time.Millisecond

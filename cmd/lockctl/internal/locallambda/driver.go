@@ -36,7 +36,7 @@ type driver struct {
 // phase sends all events to one build of the function.
 func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
 	run := rand.Text()[:8]
-	if bytes.Contains(d.event, []byte(tokenMark)) {
+	if bytes.Contains(bytes.Join(d.event, nil), []byte(tokenMark)) {
 		if d.tokens, err = takeCallbacks(); err != nil {
 			return phase{}, err
 		}

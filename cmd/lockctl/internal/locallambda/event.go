@@ -13,8 +13,8 @@ import (
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
-// eventTemplate is the text that every event is made of.
-type eventTemplate []byte
+// eventTemplate has the texts that events are made of, in turn.
+type eventTemplate [][]byte
 
 // readEvent reads the file of --event.
 func readEvent(file string, stdin io.Reader) (eventTemplate, error) {
@@ -31,16 +31,34 @@ func readEvent(file string, stdin io.Reader) (eventTemplate, error) {
 	if err != nil {
 		return nil, exit.WrongUsage("--event cannot be read: %w", err)
 	}
-	var event any
-	if err := json.Unmarshal(eventTemplate(text).event(1, "run"), &event); err != nil {
-		return nil, exit.WrongUsage("--event %s is not JSON after {{n}} and {{run}} have been replaced: %w", file, err)
+	e := eventTemplate{text}
+	if !e.isJSON() {
+		e = nil
+		for line := range bytes.Lines(text) {
+			if line = bytes.TrimSpace(line); len(line) > 0 {
+				e = append(e, line)
+			}
+		}
 	}
-	return text, nil
+	if !e.isJSON() {
+		return nil, exit.WrongUsage("--event %s is neither JSON nor one JSON text in each line, after {{n}} and {{run}} have been replaced", file)
+	}
+	return e, nil
+}
+
+// isJSON reports whether all texts make events.
+func (e eventTemplate) isJSON() bool {
+	for i := range e {
+		if !json.Valid(e.event(i+1, "run")) {
+			return false
+		}
+	}
+	return len(e) > 0
 }
 
 // event is the event with that number, from 1 on.
 func (e eventTemplate) event(n int, run string) []byte {
-	text := bytes.ReplaceAll(e, []byte("{{n}}"), []byte(strconv.Itoa(n)))
+	text := bytes.ReplaceAll(e[(n-1)%len(e)], []byte("{{n}}"), []byte(strconv.Itoa(n)))
 	return bytes.ReplaceAll(text, []byte("{{run}}"), []byte(run))
 }
 

@@ -19,6 +19,11 @@ func TestReadEvent(t *testing.T) {
 	assert.JSONEq(t, `{"id": "abc-12", "n": 12}`, string(e.event(12, "abc")))
 	assert.JSONEq(t, `{"id": "abc-13", "n": 13}`, string(e.event(13, "abc")))
 
+	e, err = readEvent("-", strings.NewReader("{\"read\": {{n}}}\n\n{\"write\": {{n}}}\n"))
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"read": 7}`, string(e.event(7, "r")))
+	assert.JSONEq(t, `{"write": 8}`, string(e.event(8, "r")))
+
 	file := filepath.Join(t.TempDir(), "event.json")
 	require.NoError(t, os.WriteFile(file, []byte(`[1, "{{x}}"]`), 0o600))
 	e, err = readEvent(file, nil)

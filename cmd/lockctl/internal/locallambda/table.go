@@ -39,7 +39,7 @@ func table(phases []phase, color bool) string {
 	t.row("critical sections", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.sections))) })
 	t.row("keys", func(p phase) string { return p.ifReported(fmt.Sprint(p.keys)) })
 	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
-		t.row("succeeded without section", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
+		t.row("answered without work", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
 	}
 	t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
 	if t.any(phase.several) {

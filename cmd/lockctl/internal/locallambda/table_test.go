@@ -120,7 +120,7 @@ func TestTableOfTroubles(t *testing.T) {
   sent again after that                        2
   critical sections                            5
   keys                                         2
-  succeeded without section                    1
+  answered without work                        1
   most at once, of one key                     2
   overlapping sections                         4
     a key that is too long …                   2

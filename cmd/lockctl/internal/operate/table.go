@@ -245,11 +245,15 @@ func card(out io.Writer, s lockstore.Status) error {
 	return err
 }
 
-// renewed says if a holder renews its lease. The store does not say how long the holder's TTL is. A lease that was never
-// renewed has it from its begin to its end.
+// renewed says if a holder has renewed its lease, whose TTL the store does not say. A lease that was never
+// renewed has it from its begin to its end, by two clocks.
 func renewed(whole time.Duration) string {
-	if whole > lockstore.MaxTTL {
+	const usual = time.Minute // TTL of a guard and of lockctl run, if nobody has set another
+	switch {
+	case whole > lockstore.MaxTTL:
 		return "yes"
+	case whole > usual+2*time.Second:
+		return fmt.Sprintf("yes, if its TTL is less than %v", whole.Round(time.Second))
 	}
-	return fmt.Sprintf("yes, if its TTL is less than %v", whole.Round(time.Second))
+	return "not seen yet"
 }
