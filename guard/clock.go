@@ -42,7 +42,7 @@ func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if now.wall-now.mono-c.ahead > clockNoise {
+	if change := now.wall - now.mono - c.ahead; change > clockNoise || change < -clockNoise {
 		now = c.now() // a busy machine may have stopped the process between the two clocks; a freeze shows again
 	}
 	ahead := now.wall - now.mono

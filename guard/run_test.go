@@ -219,9 +219,9 @@ func TestRenewal(t *testing.T) {
 }
 
 func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
-	readings := []instant{{mono: time.Second, wall: time.Minute + time.Second}, {mono: time.Second, wall: time.Minute + time.Second}, // ahead by a minute
-		{mono: 2 * time.Second, wall: time.Minute + 5*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 5*time.Second}, // stopped for 3 s in between
-		{mono: 5 * time.Second, wall: time.Minute + 9*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 9*time.Second}} // frozen for 4 s
+	readings := []instant{{mono: time.Second, wall: time.Minute}, {mono: time.Second, wall: time.Minute}, // the first reading
+		{mono: 5 * time.Second, wall: time.Minute + time.Second}, {mono: 5 * time.Second, wall: time.Minute + 4*time.Second}, // stopped for 3 s behind the wall clock, which is read first
+		{mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 8*time.Second}} // frozen for 4 s
 	c := clock{now: func() instant {
 		next := readings[0]
 		readings = readings[1:]
