@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -452,6 +454,41 @@ func TestDelay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hangs is a log that nobody reads.
+type hangs struct {
+	slog.Handler
+	until <-chan struct{}
+}
+
+func (hangs) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h hangs) Handle(context.Context, slog.Record) error { <-h.until; return nil }
+
+func TestALogThatHangs(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	batchtest.Bubble("F81 costs the batch a second, and not each of its messages", t, func(t *testing.T) {
+		until := make(chan struct{})
+		defer close(until)
+		g, err := guard.New(memstore.New(nil), guard.Options{})
+		require.NoError(t, err)
+		slog.SetDefault(slog.New(hangs{until: until}))
+		var bodies []string
+		for range 100 {
+			bodies = append(bodies, "k")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		began := time.Now()
+		out, err := Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return "k", nil }, func(context.Context, guard.Lock, events.SQSMessage) error {
+			return errors.New("no")
+		}).Handle(ctx, Event{Records: messages(bodies...)})
+		require.NoError(t, err)
+		require.Len(t, out.BatchItemFailures, 100)
+		require.LessOrEqual(t, time.Since(began), time.Second)
+	})
 }
 
 func TestRefused(t *testing.T) {

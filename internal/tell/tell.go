@@ -16,12 +16,12 @@ import (
 // Most is how long a caller waits, if its own time allows that.
 const Most = time.Second
 
-// mostCalls is how many calls there may be at once. When so many hang, further ones are left out.
-const mostCalls = 1000
+// mostHung is how many calls may hang. When so many do, further ones are left out.
+const mostHung = 1000
 
 var (
-	calls   atomic.Int64 // that have not returned
-	leftOut atomic.Int64 // that were not made since the last one that was
+	hung    atomic.Int64 // calls that have not returned within their time
+	leftOut atomic.Int64 // calls that were not made since the last one that was
 )
 
 // Call is one call, on a goroutine of its own.
@@ -33,8 +33,7 @@ type Call struct {
 // Start begins a call; what names the function. Its panic is told on standard error.
 func Start(what string, f func()) *Call {
 	c := &Call{what, make(chan struct{})}
-	if calls.Add(1) > mostCalls {
-		calls.Add(-1)
+	if hung.Load() >= mostHung {
 		leftOut.Add(1)
 		close(c.done)
 		return c
@@ -42,10 +41,9 @@ func Start(what string, f func()) *Call {
 	go func() {
 		returned := false
 		defer func() {
-			defer calls.Add(-1)
 			defer close(c.done)
 			if n := leftOut.Swap(0); n > 0 {
-				stderr("%d calls of hooks and loggers were left out, because %d had not returned", n, mostCalls)
+				stderr("%d calls of hooks and loggers were left out, because %d had not returned", n, mostHung)
 			}
 			if p := recover(); p != nil {
 				stderr("%s panicked: %v\n%s", what, p, debug.Stack())
@@ -59,7 +57,8 @@ func Start(what string, f func()) *Call {
 	return c
 }
 
-// Wait waits until the call has ended, but for d at the most. If that is too short, it returns false, and standard error says so.
+// Wait waits until the call has ended, but for d at the most. If that is too short, it returns false, and standard error
+// says so. It is called once for a call.
 func (c *Call) Wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -67,14 +66,27 @@ func (c *Call) Wait(d time.Duration) bool {
 	case <-c.done:
 		return true
 	case <-timer.C:
-		go stderr("%s has not returned within %v; the program goes on without it", c.what, d) // this may hang, too
-		return false
 	}
+	hung.Add(1)
+	go func() {
+		stderr("%s has not returned within %v; the program goes on without it", c.what, d) // this may hang, too
+		<-c.done
+		hung.Add(-1)
+	}()
+	return false
 }
 
-// Log writes a line with the logger, or with slog.Default() if that is nil.
+// Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second and a quarter
+// of the time until ctx's deadline, and not while another call hangs: a batch has many lines.
 func Log(ctx context.Context, logger *slog.Logger, level slog.Level, message string, attrs ...slog.Attr) {
-	Start("the logger", func() { cmp.Or(logger, slog.Default()).LogAttrs(ctx, level, message, attrs...) }).Wait(Most)
+	c := Start("the logger", func() { cmp.Or(logger, slog.Default()).LogAttrs(ctx, level, message, attrs...) })
+	d := Most
+	if deadline, ok := ctx.Deadline(); ok {
+		d = max(0, min(d, time.Until(deadline)/4))
+	}
+	if hung.Load() == 0 {
+		c.Wait(d)
+	}
 }
 
 func stderr(format string, args ...any) { fmt.Fprintf(os.Stderr, "lambdalock: "+format+"\n", args...) }
