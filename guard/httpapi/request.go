@@ -282,6 +282,8 @@ func (c *requestContext) caller() string {
 	switch {
 	case arn != "" && cognito != "": // all users of an identity pool have one role
 		return withoutSession(arn) + "#" + cognito
+	case strings.HasSuffix(arn, "/CognitoIdentityCredentials"): // of one of them, and nobody knows of which
+		return ""
 	case arn != "":
 		return withoutSession(arn)
 	case text(claims["sub"]) != "":

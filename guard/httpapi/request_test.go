@@ -378,17 +378,18 @@ func TestCaller(t *testing.T) {
 		`null`:                     "",
 		`{}`:                       "",
 		`{"iam": {"userArn": ""}}`: "",
-		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/team/jo"}}`:                                      "arn:aws:iam::123456789012:user/team/jo",
-		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron/host-4"}}`:                          role[:len(role)-4] + "cron",
-		`{"iam": {"userArn": "arn:aws-cn:sts::123456789012:assumed-role/cron/jo@example.com"}}`:               "arn:aws-cn:sts::123456789012:assumed-role/cron",
-		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/a:assumed-role/b/c"}}`:                           "arn:aws:iam::123456789012:user/a:assumed-role/b/c",
-		`{"jwt": {"claims": {"iss": "https://id.example.com", "sub": "7"}}}`:                                  "https://id.example.com#7",
-		`{"jwt": {"claims": {"iss": "https://id.example.com"}}}`:                                              "",
-		`{"jwt": {"claims": {"sub": 7}}}`:                                                                     "",
-		`{"lambda": {"user": "jo"}}`:                                                                          "",
-		`{"lambda": {"principalId": "arn:aws:iam::1:user/jo"}}`:                                               "lambda#arn:aws:iam::1:user/jo",
-		`{"principalId": "jo", "claims": {"sub": "jo"}}`:                                                      "", // not of format 2.0
-		`{"iam": {"userArn": "arn:aws:iam::1:user/jo"}, "jwt": {"claims": {"iss": "x", "sub": "arn:other"}}}`: "arn:aws:iam::1:user/jo",
+		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/team/jo"}}`:                                                          "arn:aws:iam::123456789012:user/team/jo",
+		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/cron/host-4"}}`:                                              role[:len(role)-4] + "cron",
+		`{"iam": {"userArn": "arn:aws-cn:sts::123456789012:assumed-role/cron/jo@example.com"}}`:                                   "arn:aws-cn:sts::123456789012:assumed-role/cron",
+		`{"iam": {"userArn": "arn:aws:iam::123456789012:user/a:assumed-role/b/c"}}`:                                               "arn:aws:iam::123456789012:user/a:assumed-role/b/c",
+		`{"iam": {"userArn": "arn:aws:sts::123456789012:assumed-role/pool/CognitoIdentityCredentials", "cognitoIdentity": null}}`: "",
+		`{"jwt": {"claims": {"iss": "https://id.example.com", "sub": "7"}}}`:                                                      "https://id.example.com#7",
+		`{"jwt": {"claims": {"iss": "https://id.example.com"}}}`:                                                                  "",
+		`{"jwt": {"claims": {"sub": 7}}}`:                                                                                         "",
+		`{"lambda": {"user": "jo"}}`:                                                                                              "",
+		`{"lambda": {"principalId": "arn:aws:iam::1:user/jo"}}`:                                                                   "lambda#arn:aws:iam::1:user/jo",
+		`{"principalId": "jo", "claims": {"sub": "jo"}}`:                                                                          "", // not of format 2.0
+		`{"iam": {"userArn": "arn:aws:iam::1:user/jo"}, "jwt": {"claims": {"iss": "x", "sub": "arn:other"}}}`:                     "arn:aws:iam::1:user/jo",
 	} {
 		var in Request
 		require.NoError(t, json.Unmarshal([]byte(`{"version": "2.0", "rawPath": "/x", "requestContext": {"http": {"method": "GET"}, "authorizer": `+authorizer+`}}`), &in))

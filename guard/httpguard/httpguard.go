@@ -79,7 +79,7 @@ type Options struct {
 	// After it the handler's context ends with the cause guard.ErrDeadline, the body cannot be read any more, and the
 	// client gets a 503. The lock is held until the handler has returned, also if this client has left, but
 	// at most for guard.Options.MaxHold. If the handler has not begun by then, it does not begin. http.Server.Shutdown
-	// does not wait for such a handler. After a panic the log has the handler's stack, and the server's log another.
+	// does not wait for such a handler. A panic is logged twice: with the stack of the handler, and by the server.
 	//
 	// Inside another middleware of this package the client waits until the handler returns: so give the Timeout to the
 	// outermost one. Do not use a Timeout inside the work of guard.Guard.Do.
@@ -125,7 +125,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			serve(r.Context(), w, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
+			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
 				k, err := ask(r, "no key", key)
 				if err != nil {
 					return a, &guard.LockInvalid{Key: k, Err: err}

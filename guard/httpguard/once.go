@@ -17,6 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // OnceOptions are the settings of Once.
@@ -112,7 +113,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 				ctx, cancel = staying(ctx)
 			}
 			defer cancel()
-			serve(ctx, w, opt.Timeout, func(ctx context.Context, c *client) (answer, error) {
+			serve(ctx, w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (answer, error) {
 				return once.Handle(ctx, &request{r: r, next: next, client: c})
 			})
 		})
@@ -159,11 +160,13 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 	what := opt.Fingerprint
 	if what == nil {
 		form, err := parsed(in.r)
-		if err == nil && len(form) == 0 && (int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
+		// A body that a middleware has decoded has another length.
+		if err == nil && len(form) == 0 && in.r.Header.Get("Content-Encoding") == "" &&
+			(int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
 			err = fmt.Errorf("%d bytes are left, and Content-Length is %d (-1 is unknown)", len(body), in.r.ContentLength)
 		}
 		if err != nil {
-			slog.Default().LogAttrs(in.r.Context(), slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
+			tell.Log(in.r.Context(), nil, slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
 				slog.String("route", in.r.Pattern), slog.String("error", err.Error()))
 			return nil, &httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The body cannot be compared with that of an earlier request, and the request was not begun."}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 func checkTimeout(d time.Duration) error {
@@ -22,7 +23,7 @@ func checkTimeout(d time.Duration) error {
 
 // serve sends the answer of handle, or a problem if there is none after the timeout (0 is no bound). Then handle goes on.
 // The context of handle does not end when the client leaves, because it holds the lock until the handler has returned.
-func serve(ctx context.Context, w http.ResponseWriter, timeout time.Duration, handle func(context.Context, *client) (answer, error)) {
+func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout time.Duration, handle func(context.Context, *client) (answer, error)) {
 	waits, end := ctx, func() {}
 	if timeout > 0 {
 		waits, end = context.WithTimeoutCause(ctx, timeout, guard.ErrDeadline)
@@ -48,7 +49,7 @@ func serve(ctx context.Context, w http.ResponseWriter, timeout time.Duration, ha
 		defer func() {
 			if v := recover(); v != nil {
 				if v != http.ErrAbortHandler { // as a server does, which would log another goroutine
-					slog.Default().LogAttrs(ctx, slog.LevelError, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+					tell.Log(ctx, nil, slog.LevelError, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 				}
 				last = func() answer { panic(v) }
 			}
@@ -74,7 +75,9 @@ func serve(ctx context.Context, w http.ResponseWriter, timeout time.Duration, ha
 		p = httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
 	}
 	a := problem(p)
-	a.header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
+	if protoMajor == 1 { // HTTP/2 would end the whole connection
+		a.header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
+	}
 	a.send(w)
 }
 
@@ -91,7 +94,7 @@ const (
 	left    // before the handler began
 )
 
-// leave ends the wait for the lock. If the handler has begun, it changes nothing.
+// leave ends the wait for the lock. It changes nothing after the handler has begun.
 func (c *client) leave() (state int32) {
 	if c.state.CompareAndSwap(waiting, left) {
 		c.cancel(context.Cause(c))
