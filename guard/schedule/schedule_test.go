@@ -144,6 +144,15 @@ func TestWrap(t *testing.T) {
 			}
 		}
 	})
+	bubble("F81 a run that cannot say who it is does not skip: the holder may be its own crashed try", t, func(t *testing.T) {
+		store := memstore.New(nil)
+		g, err := guard.New(store, guard.Options{HolderInfo: func(context.Context) lockstore.HolderInfo { panic("boom") }})
+		require.NoError(t, err)
+		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: "r-1"}})
+		require.NoError(t, err)
+		_, err = Wrap(g, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
+		require.IsType(t, &guard.LockBusy{}, err)
+	})
 	on("F63 a run does not skip on its own crashed try", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
 		h := Wrap(b.Guard, key, counts(&runs, time.Second))
@@ -342,10 +351,9 @@ func TestEvents(t *testing.T) {
 		return err
 	}
 	for in, is := range map[string]string{
-		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`: "a batch of SQS",
-		`{"Records": [{"eventSource": "aws:kinesis"}]}`:               "a batch of a Kinesis stream",
-		`{"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}`:        "a batch of Amazon MQ (RabbitMQ)",
-		`{"Records": []}`: "a batch without records",
+		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`:                "a batch of SQS",
+		`{"Records": [{"eventSource": "aws:kinesis"}]}`:                              "a batch of a Kinesis stream",
+		`{"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}`:                       "a batch of Amazon MQ (RabbitMQ)",
 		`{"version": "2.0", "requestContext": {"http": {"method": "POST"}}}`:         "a request of an HTTP API or a function URL (payload format 2.0)",
 		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "a"}}}`: "a request of a load balancer",
 	} {
@@ -358,12 +366,13 @@ func TestEvents(t *testing.T) {
 	require.Empty(t, b.outcomes)
 	for _, in := range []string{
 		`{"id": "e", "detail-type": "Scheduled Event", "source": "aws.events"}`,
+		`{"id": "e", "records": [{"n": 1}], "eventSource": "nightly"}`, // an input of one's own
 		`{"id": "e", "Records": [{"eventSource": "aws:s3"}]}`,
 		`{"id": "e"}`,
 	} {
 		require.NoError(t, handle(in), in)
 	}
-	require.Equal(t, []event{{"e"}, {"e"}, {"e"}}, ran)
+	require.Equal(t, []event{{"e"}, {"e"}, {"e"}, {"e"}}, ran)
 }
 
 func TestResultJSON(t *testing.T) {

@@ -40,11 +40,11 @@ func Check(adapter string, event json.RawMessage, want string) error {
 	return nil
 }
 
-// CheckAsync refuses an event whose success means more than that it has been heard: a batch, which would be
-// deleted, and a request, whose client waits for an answer. It takes what is no JSON object.
+// CheckAsync refuses a batch of a known source, which its source deletes after a success, and a request, whose client
+// waits for an answer. It takes what is no JSON object.
 func CheckAsync(adapter string, event json.RawMessage) error {
 	name := Name(event)
-	if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a request") {
+	if strings.HasPrefix(name, "a batch of ") || strings.HasPrefix(name, "a request") {
 		return fmt.Errorf("%s: the event is %s; want one of a schedule or of another source that calls the function asynchronously; nothing was run", adapter, name)
 	}
 	return nil
@@ -117,5 +117,8 @@ func named(source string) string {
 	case source == "":
 		return "a batch whose records name no eventSource"
 	}
-	return fmt.Sprintf("a batch of %.80q", source)
+	if strings.HasPrefix(source, "aws:") {
+		return fmt.Sprintf("a batch of %.80q", source)
+	}
+	return fmt.Sprintf("a batch whose eventSource is %.80q", source)
 }
