@@ -142,6 +142,8 @@ func (f fixture) release(answer []byte) (event fixture, ok bool) {
 		context, _ := e["requestContext"].(map[string]any)
 		context["http"] = map[string]string{"method": http.MethodDelete}
 		e = map[string]any{
+			"version":        e["version"],
+			"rawPath":        e["rawPath"],
 			"headers":        map[string]string{"lock-token": body.Token},
 			"pathParameters": e["pathParameters"],
 			"requestContext": context,
