@@ -141,7 +141,7 @@ func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
 // errors are those of Release, *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
 // that says so if MaxHolders is above 1.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	return g.endLease(ctx, lease, max(d, 1))
+	return g.endLease(ctx, lease, max(d, 1)) // 0 would be no cooldown; the store refuses both
 }
 
 func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {

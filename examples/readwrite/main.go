@@ -35,7 +35,8 @@ func handler(g *guard.Guard, rows redis.Cmdable) guard.Wrapped[Document, Documen
 
 func key(_ context.Context, d Document) (string, error) { return lockstore.Key("document", d.ID), nil }
 
-// read gets the title and the body of one write, because no writer is at work.
+// read gets the title and the body of one write, because no writer is at work. (One that died between its two writes
+// leaves the first.)
 func read(rows redis.Cmdable) func(context.Context, Document) (Document, error) {
 	return func(ctx context.Context, d Document) (Document, error) {
 		title, err := rows.Get(ctx, d.ID+":title").Result()

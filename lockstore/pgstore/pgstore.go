@@ -80,7 +80,7 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener 
 			}
 			query := u.Query()
 			query.Del("table")
-			u.RawQuery = query.Encode()
+			u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 		}
 		db, err := open(u.String())
 		if err != nil {

@@ -151,8 +151,8 @@ func hidden(r rune) bool {
 		(!unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector))
 }
 
-// Aside is standard error of a command that has more important things to do than to wait for the reader of what it
-// says. Its Write returns at once and without an error. What nobody reads is lost.
+// Aside is standard error of a command that must not wait for its reader. Write returns at once and without an error.
+// What nobody reads is lost.
 type Aside struct {
 	texts   chan []byte // nil asks for flushed
 	flushed chan struct{}

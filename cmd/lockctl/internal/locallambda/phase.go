@@ -42,6 +42,7 @@ type counts struct {
 	most                       int             // sections of one key at once
 	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
 	lost                       int             // sections whose lease was lost
+	beside                     int             // of these, those that ended after the next had begun
 	late                       []section       // of these, those that returned no error after the next had begun
 	waits, holds               []time.Duration // sorted
 }
@@ -133,6 +134,9 @@ func (p *phase) finish() {
 		}
 		if s.outcome == "lost" {
 			p.lost++
+			if s.next != nil {
+				p.beside++
+			}
 		}
 		if s.late() {
 			p.late = append(p.late, *s)

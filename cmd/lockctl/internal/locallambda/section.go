@@ -152,7 +152,7 @@ func (r *reports) read(line []byte) {
 	r.log.runs++
 	this := lease{report.Key, report.Fence, report.RequestID}
 	switch report.Outcome {
-	case "ok":
+	case "ok", "replayed":
 		delete(r.log.lost, report.Key)
 	case "acquired":
 		r.acquired = append(r.acquired, this)

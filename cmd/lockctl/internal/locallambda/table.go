@@ -51,6 +51,7 @@ func table(phases []phase, color bool) string {
 	}
 	if t.any(func(p phase) bool { return p.lost > 0 }) {
 		t.row("leases lost", func(p phase) string { return p.ifReported(fmt.Sprint(p.lost)) })
+		t.row("  ended beside the next", func(p phase) string { return p.ifReported(fmt.Sprint(p.beside)) })
 		t.row("  returned success late", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.late))) })
 	}
 	for _, name := range t.afterNames() {

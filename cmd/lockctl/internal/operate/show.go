@@ -24,8 +24,8 @@ const aboutState = `STATE is one of these:
   in doubt   the work has started, and nobody said how it ended: nobody gets the key before
              lockctl resolve
 LEFT is the longest time until STATE is over, if nobody renews. HOLDER is who has the lease
-or has revoked it, or who did or started the work, AGE since when: by its clock and by that of
-this machine. A result is never shown.
+or has revoked it, or who did or started the work. AGE is the time since then: it compares the
+clock of HOLDER with that of this machine. A result is never shown.
 
 If several may hold the key, HOLDER is how many do, such as "2 of 3": 3 is the smallest number
 among those who hold it. Below it each of them is shown, with its seat. One that is reserved

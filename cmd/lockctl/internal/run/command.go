@@ -63,7 +63,7 @@ had ended or did not begin. 124: --max-hold is over. 70: the guard process was k
 			if err := s.read(args, cmd); err != nil {
 				return err
 			}
-			aside := exit.NewAside(cmd.ErrOrStderr())
+			aside := exit.NewAside(exit.Writer{To: cmd.ErrOrStderr()}) // with the names of holders, which come from outside
 			cmd.SetErr(aside)
 			return s.run(cmd.Context(), aside)
 		},
@@ -140,7 +140,7 @@ the fence helps.
 SIGTERM, SIGINT and SIGHUP are passed on, each once, and SIGKILL follows after --kill-after.
 Who signals each process, as systemd does, signals COMMAND, too: it gets the signal once. A
 signal before COMMAND was started prevents its start. While lockctl waits a signal ends it, and
-it leaves the queue. SIGQUIT is passed on, and nothing follows. Nor does anything follow Ctrl-C
+it leaves the queue. SIGQUIT is passed on, and nothing follows. After Ctrl-C no SIGKILL follows
 if COMMAND has the terminal, because Ctrl-C goes to COMMAND alone then.
 Ctrl-Z stops both if COMMAND has the terminal, and the lock is lost at the end of its lease
 and COMMAND is ended. If COMMAND does not have it, Ctrl-Z stops lockctl alone: COMMAND works

@@ -226,9 +226,9 @@ func (g *guardProcess) pass(sig syscall.Signal) {
 	}
 }
 
-// tell sends one of these signals. One that asks the command to end is sent once, and SIGKILL comes after it: many
+// sendOnce sends a signal. One that asks the command to end is sent once, and SIGKILL comes after it: many
 // programs end at the second one without cleaning up.
-func (g *guardProcess) tell(sig syscall.Signal) {
+func (g *guardProcess) sendOnce(sig syscall.Signal) {
 	if g.told[sig] {
 		return
 	}
@@ -246,7 +246,7 @@ func (g *guardProcess) look() {
 	for sig, at := range g.due {
 		if now().until(at) <= 0 {
 			delete(g.due, sig)
-			g.tell(sig)
+			g.sendOnce(sig)
 		}
 	}
 	left := now().until(g.until)
@@ -266,7 +266,7 @@ func (g *guardProcess) end() {
 		return
 	}
 	g.ending = true
-	g.tell(syscall.SIGTERM)
+	g.sendOnce(syscall.SIGTERM)
 	g.signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
 }
 
