@@ -194,7 +194,7 @@ func (p site) testShow(t *testing.T) {
 	lease := p.take("show/7", "withdraw")
 	r := p.lockctl("show", "show/7")
 	assert.Equal(t, 0, r.status, r.err)
-	assert.Regexp(t, `^KEY      show/7\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  yes, if its TTL is less than \S+\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, r.out)
+	assert.Regexp(t, `^KEY      show/7\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  not seen yet\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, r.out)
 	r = p.lockctl("show", "--json", "show/7")
 	s := read(t, r.out)[0]
 	assert.Equal(t, []any{"show/7", "held", fence(lease), "withdraw", "4f1c"}, []any{s.Key, s.State, s.Fence, s.Holder.Name, s.Holder.ID})
