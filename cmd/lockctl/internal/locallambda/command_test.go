@@ -37,7 +37,7 @@ func TestWrongUsage(t *testing.T) {
 		text:                                      "BINARY-or-PACKAGE-DIR " + text + " is no program; want",
 		program:                                   "--event is missing; want a file with the event as JSON, or -",
 		"--event none.json " + program:            "--event cannot be read: open none.json",
-		"--event " + text + " " + program:         "--event " + text + " is not JSON after {{n}} and {{run}} have been replaced",
+		"--event " + text + " " + program:         "--event " + text + " is neither JSON nor one JSON text in each line, after {{n}} and {{run}} have been replaced",
 		"--compare none " + program:               "--compare: stat none",
 		"-c 0 " + program:                         "-c, --environments is 0; want 1 to 100",
 		"-c 101 " + program:                       "-c, --environments is 101; want 1 to 100",

@@ -126,7 +126,7 @@ func TestTableOfTroubles(t *testing.T) {
     a key that is too long …                   2
     account/7                                  2
   leases lost                                  1
-    ended beside the next                        0
+    ended beside the next                      0
     returned success late                      0
   wait p50                                 10 ms
 `
