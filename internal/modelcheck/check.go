@@ -226,8 +226,9 @@ func (m *model) wrong(n *node) string {
 	if trusting > fewest {
 		return "more trust than one of them allows"
 	}
-	holding, fewest := 0, 1<<30
+	holding, fewest, room := 0, 1<<30, 1<<30
 	for _, h := range n.key.Holders {
+		room = min(room, h.MaxHolders)
 		if live(h) {
 			holding, fewest = holding+1, min(fewest, h.MaxHolders)
 		}
@@ -237,8 +238,8 @@ func (m *model) wrong(n *node) string {
 		return "more hold the key than one of them allows"
 	case len(n.key.Queue) > 0 && closed(n.key):
 		return "somebody waits for a completed key"
-	case len(n.key.Queue) > 0 && len(n.key.Holders) == 0:
-		return "somebody waits for a key that nobody holds or held"
+	case len(n.key.Queue) > 0 && len(n.key.Holders) < min(room, n.key.Queue[0].MaxHolders):
+		return "somebody waits for whom there is room, and nothing says since when"
 	}
 	return ""
 }

@@ -44,6 +44,10 @@
 // behind the first that goes makes no room, so nobody is handed the key: otherwise runs that come
 // and go would hand it to all the dead before them, one turn each.
 //
+// So if there is room for the first in the queue, the end of some lease or result says since when. No request
+// makes another state, but a damaged one may be another, or one of an earlier version. Then the next Acquire
+// hands the key over to those before its owner: nobody passes them, and their turns begin.
+//
 // # Parked places
 //
 // Nobody waits at a parked place: its owner asks again only when somebody wakes it. So its turn is
@@ -297,6 +301,7 @@ func (d *decision) acquire() driver.Answer {
 		d.rest(OnStamp)
 		return driver.Answer{Outcome: driver.Refused, Status: d.status()}
 	}
+	d.heal()
 	before := d.before(d.Owner)
 	if wait, held := d.wait(d.MaxHolders, before); wait > 0 {
 		return d.refuse(wait, held)
@@ -313,7 +318,7 @@ func (d *decision) refuse(wait, held time.Duration) driver.Answer {
 		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Parked})
 		d.changed = true
 	}
-	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status()}
+	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status(), HandedOver: d.handed, Wake: d.wake}
 	if a.Status.Remaining = held; held <= 0 {
 		a.Status.State, a.Status.Holder, a.Status.Remaining = driver.Reserved, "", wait
 	}

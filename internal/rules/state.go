@@ -165,26 +165,42 @@ func (d *decision) grant(h Holder) Holder {
 	return h
 }
 
-// handOver makes the first in the queue a holder for one turn, as long as there is room. One that is a holder
-// already, see setLive, gets no second lease.
+// handOver makes the first in the queue a holder for one turn, as long as there is room.
 func (d *decision) handOver() {
 	for len(d.Queue) > 0 && !d.inDoubt() {
 		first := d.Queue[0]
 		if wait, _ := d.wait(first.MaxHolders, nil); wait > 0 {
 			return
 		}
-		d.restOnTime(first.MaxHolders, nil)
-		if i := d.holder(first.Owner); i >= 0 && d.live(d.Holders[i]) {
-			d.rest(OnStamp)
-			d.Queue = d.Queue[1:]
-		} else {
-			d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+		d.handOverTo(first)
+	}
+}
+
+// handOverTo makes the first in the queue a holder for one turn. One that is a holder already, see setLive, gets
+// no second lease.
+func (d *decision) handOverTo(first Waiter) {
+	d.restOnTime(first.MaxHolders, nil)
+	if i := d.holder(first.Owner); i >= 0 && d.live(d.Holders[i]) {
+		d.rest(OnStamp)
+		d.Queue, d.changed = d.Queue[1:], true
+	} else {
+		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+	}
+	if first.Parked > 0 {
+		d.wake = append(d.wake, first.Owner)
+	} else {
+		d.handed = append(d.handed, first.Owner)
+	}
+}
+
+// heal hands the key over to those before the owner for whom there is room, if nothing says since when.
+func (d *decision) heal() {
+	for len(d.before(d.Owner)) > 0 {
+		first := d.Queue[0]
+		if _, ever := d.roomSince(first.MaxHolders, nil); ever {
+			return
 		}
-		if first.Parked > 0 {
-			d.wake = append(d.wake, first.Owner)
-		} else {
-			d.handed = append(d.handed, first.Owner)
-		}
+		d.handOverTo(first)
 	}
 }
 

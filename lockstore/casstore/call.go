@@ -68,7 +68,7 @@ func (c *call) do() (driver.Answer, error) {
 			v, err = c.read(true)
 		case !changed:
 			return c.certain(v, a)
-		case a.Outcome == driver.Refused && c.yields(v):
+		case a.Outcome == driver.Refused && len(a.HandedOver)+len(a.Wake) == 0 && c.yields(v):
 			r := c.Request
 			r.Join = false
 			_, _, a, _ = c.decide(v, r)
@@ -161,8 +161,11 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	if c.Kind == driver.Revoke { // a lease that this write has handed over has an end only now
-		a.Status.Holders = c.status(written).Holders
+	switch now := c.status(written); { // a lease that this write has handed over has an end only now
+	case c.Kind == driver.Revoke:
+		a.Status.Holders = now.Holders
+	case a.Outcome == driver.Refused && len(a.HandedOver)+len(a.Wake) > 0:
+		a.Status = now
 	}
 	return a, nil
 }
