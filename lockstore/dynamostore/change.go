@@ -125,18 +125,13 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			granted.Wake = a.Wake
 			return granted, err
 		case u.applied && a.Outcome == driver.Refused:
-			if before, err := t.names.decode(key, u.item); err == nil {
+			if before, err := t.names.decode(key, u.item); err == nil && len(next.Queue) > len(seen.Queue) { // others have come or gone meanwhile
 				a.Position = len(before.Queue) + 1
 				a.Status.Waiting = a.Position
-				if len(before.Queue) < len(seen.Queue) { // some have left meanwhile, so there may be room
-					if seen, err = t.withPlace(key, before, waiterText(next.Queue[len(next.Queue)-1])); err != nil {
-						return driver.Answer{}, err
-					}
-					r, ambiguous, last = u, true, try{next, a}
-					continue
-				}
 			}
-			a.Note = placeNote(a.Position, t.clock.local(), seen)
+			if a.Position > 0 {
+				a.Note = placeNote(a.Position, t.clock.local(), seen)
+			}
 			return a, nil
 		case u.applied && next.Closed.For > 0:
 			a.Wake = t.parkedIn(key, u.item)
@@ -270,13 +265,19 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 			conditions = append(conditions, was(attrQueue)) // its acquire may join meanwhile, with any MaxHolders
 		}
 	}
-	change := queueChange(seen, next, queue)
+	newcomer := func(most int) bool { // would find room if nobody waited
+		next := next
+		next.Queue = []rules.Waiter{{MaxHolders: most}}
+		return book.Wait(next, t.clockOf(r), "") <= 0
+	}
+	// Whoever ends a lease or the first place hands the key over until the first that stays finds no room. Whoever
+	// joins though there is room waits for the first.
+	waits := len(seen.Queue) > 0 && len(next.Queue) > len(seen.Queue) && newcomer(next.Queue[len(next.Queue)-1].MaxHolders)
+	change := queueChange(seen, next, queue, waits || makesRoom(seen.State, next))
 	conditions = append(conditions, change.conditions...)
 	w.set, w.remove = append(w.set, change.set...), append(w.remove, change.remove...)
 	maps.Copy(w.values, change.values)
-	newcomer := next
-	newcomer.Queue = []rules.Waiter{{MaxHolders: math.MaxInt}}
-	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && book.Wait(newcomer, t.clockOf(r), "") <= 0 {
+	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && newcomer(math.MaxInt) {
 		// Who has joined since would have been handed the key.
 		conditions = append(conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", len(seen.queue)))
 	}
@@ -321,9 +322,19 @@ type queueWrite struct {
 	values                  values
 }
 
+// makesRoom says that a lease or the first place has ended.
+func makesRoom(seen, next rules.State) bool {
+	return len(seen.Queue) > 0 && (len(next.Queue) == 0 || next.Queue[0].Owner != seen.Queue[0].Owner) ||
+		slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool {
+			return !slices.ContainsFunc(next.Holders, func(n rules.Holder) bool { return n.Fence == h.Fence })
+		})
+}
+
 // queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
-// queue that only lost places is as it was up to an element if this one is where it was.
-func queueChange(seen row, next rules.State, queue []string) queueWrite {
+// queue that only lost places is as it was up to an element if this one is where it was. So the write requires the
+// last element that it removes, and, if the decision rests on it, the first that stays: it is the holder now, or
+// there is no room for it.
+func queueChange(seen row, next rules.State, queue []string, onFirst bool) queueWrite {
 	if next.Closed.For > 0 { // also of those who join meanwhile
 		return queueWrite{remove: []string{"#queue"}}
 	}
@@ -341,8 +352,10 @@ func queueChange(seen row, next rules.State, queue []string) queueWrite {
 		c.conditions = append(c.conditions, fmt.Sprintf("#queue[%d] = :at%d", i, i))
 		c.values[fmt.Sprintf(":at%d", i)] = text(seen.queue[i])
 	}
-	if h := (row{State: next}).alone(); h != nil && seen.alone() == nil && len(seen.queue) > 0 && len(removed) == 0 {
-		at(0) // it is the holder now, after those who shared the key
+	if onFirst && len(queue) > 0 {
+		if i := slices.Index(seen.queue, queue[0]); i >= 0 {
+			at(i)
+		}
 	}
 	switch {
 	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
@@ -374,9 +387,6 @@ func queueChange(seen row, next rules.State, queue []string) queueWrite {
 			c.remove = append(c.remove, fmt.Sprintf("#queue[%d]", i))
 		}
 		at(removed[len(removed)-1])
-		if next := removed[len(removed)-1] + 1; removed[0] == 0 && next < len(seen.queue) {
-			at(next) // it is the holder now
-		}
 	}
 	return c
 }
