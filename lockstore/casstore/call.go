@@ -62,6 +62,11 @@ func (c *call) do() (driver.Answer, error) {
 		}
 		next, changed, a, basis := c.decide(v, c.Request)
 		switch {
+		case c.Kind == driver.Leave && changed && !v.own && c.room != v.version && c.yields(v):
+			// A Leave gives way to a renewal once for each version, before it writes even a stamp. If the version is the
+			// same after that, no holder is about to write; it may be dead, and then nobody would ever leave.
+			c.room = v.version
+			v, err = c.again(v)
 		case basis == rules.OnStamp && !v.own:
 			v, err = c.write(v, v.State) // the same state, for the service's stamp
 		case basis == rules.OnFreshRead && !v.fresh:
@@ -73,11 +78,6 @@ func (c *call) do() (driver.Answer, error) {
 			r.Join = false
 			_, _, a, _ = c.decide(v, r)
 			return a, nil
-		case c.Kind == driver.Leave && c.room != v.version && c.yields(v):
-			// A Leave gives way to a renewal once for each version. If the version is the same after that,
-			// no holder is about to write; it may be dead, and then nobody would ever leave.
-			c.room = v.version
-			v, err = c.again(v)
 		default:
 			if a, err = c.change(v, next, a, basis); !errors.Is(err, ErrConflict) {
 				return a, err

@@ -67,6 +67,11 @@ func TestRuleBook(t *testing.T) {
 	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 7150, kvs)
 }
 
+// Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
+func TestWithinCalls(t *testing.T) {
+	storetest.Within(t, kvs["clocks of 1s that differ by 0.2s"])
+}
+
 // dropping is a KV whose service does not write what changes nothing. An entry counts its writes, so each
 // write changes the entry.
 type dropping struct{ *castest.Memory }

@@ -40,6 +40,12 @@ func TestRuleBook(t *testing.T) {
 		map[string]func(*testing.T) storetest.Harness{"the fake": onTheFake})
 }
 
+// Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
+func TestWithinCalls(t *testing.T) {
+	t.Parallel()
+	storetest.Within(t, onTheFake)
+}
+
 func onTheFake(t *testing.T) storetest.Harness {
 	service := fakedynamo.New(table)
 	return harness(t, service, fakeEndpoint, fakeRows{service})

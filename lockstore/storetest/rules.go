@@ -153,17 +153,23 @@ type comparison struct {
 	slow    time.Duration // how much later than the rule book the store is asked, and answers
 }
 
-// compare runs the steps, or random ones, on a new key, until the store differs. It
-// returns what it ran and the difference.
-func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
+// comparison is that of a new key.
+func (c *check) comparison() *comparison {
 	m := &comparison{
 		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16)},
 		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, over: map[driver.Owner]bool{}, began: time.Now(), at: c.elapsed(),
 	}
-	prefix, length := fmt.Sprintf("%016x-", rand.Uint64()), len(steps)
+	prefix := fmt.Sprintf("%016x-", rand.Uint64())
 	for n := range m.owners {
 		m.owners[n] = driver.Owner(prefix + strconv.Itoa(n))
 	}
+	return m
+}
+
+// compare runs the steps, or random ones, on a new key, until the store differs. It
+// returns what it ran and the difference.
+func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
+	m, length := c.comparison(), len(steps)
 	var g *generator
 	if random != nil {
 		g = newGenerator(c, random)
@@ -300,7 +306,7 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 		s.join = false
 		orders = append(orders, []step{s, inside}, []step{inside, s})
 	}
-	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted) {
+	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted || s.kind == driver.Revoke) {
 		orders = append(orders, []step{steps[0], inside, steps[0]}) // the answer is that of the repeat
 	}
 	if other.err != nil {
