@@ -153,7 +153,7 @@ func withoutPlace(a driver.Answer, seen row) driver.Answer {
 func (t *table) arriving(q driver.Request) (write, *grant) {
 	now := t.clock.read()
 	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL)}
-	t.clock.noteFence(g.fence)
+	t.sent.note(q.Owner, g.fence)
 	w := write{
 		set:       []string{"#owner = :me", "#fence = :fence", "#expires = :expires", "#holder = :holder", "#queue = :mine"},
 		remove:    []string{"#last"},
@@ -196,7 +196,7 @@ func (t *table) extendHandOver(ctx context.Context, key string, q driver.Request
 		values:    mine(q),
 		oldRow:    true,
 	}
-	w.values[":expires"], w.values[":holder"], w.values[":ttl"], w.values[":now"] = millis(g.expires), text(q.Holder), sweepTime(g.expires), millis(now)
+	w.values[":expires"], w.values[":holder"], w.values[":ttl"], w.values[":now"] = millis(g.expires), text(q.Holder), sweepTime(g.expires, q.Fence), millis(now)
 	r, err := t.update(ctx, key, w)
 	if err != nil {
 		return driver.Answer{}, err
@@ -254,7 +254,7 @@ func (t *table) trusted(ctx context.Context, key string, q driver.Request, g *gr
 		right = lockstore.NextFence(g.before, now) // one from a clock far ahead would cost every acquire until that time a second request
 	}
 	expires := t.expiresAt(now, q.TTL)
-	r, err := t.moveEnd(ctx, key, g.fence, right, g.expires, expires, sweepTime(expires))
+	r, err := t.moveEnd(ctx, key, g.fence, right, g.expires, expires, expires)
 	switch {
 	case err != nil:
 		return driver.Answer{}, outcome(err, true)
@@ -271,7 +271,7 @@ func (t *table) trusted(ctx context.Context, key string, q driver.Request, g *gr
 
 // moveEnd writes another end, and another fence, of a lease or of a closed key that has not
 // changed since.
-func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fence, ended, expires time.Time, sweeps value) (reply, error) {
+func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fence, ended, expires, used time.Time) (reply, error) {
 	return t.update(ctx, key, write{
 		set:       []string{"#fence = :right", "#expires = :expires"},
 		ttl:       ":ttl",
@@ -281,7 +281,7 @@ func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fen
 			":right":   fenceNumber(right),
 			":ended":   millis(ended),
 			":expires": millis(expires),
-			":ttl":     sweeps,
+			":ttl":     sweepTime(used, right),
 			":shared":  text(sharedOwner),
 		},
 	})

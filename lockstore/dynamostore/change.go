@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -213,7 +214,7 @@ func revokedBefore(key string, q driver.Request, seen row, a, first driver.Answe
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{values: values{}}
 	if q.Kind == driver.Abandon {
-		t.raise(seen, &next)
+		t.raise(q.Owner, seen, r, &next)
 	}
 	item, queue := t.encode(seen, next)
 	was := func(name string) (condition string) {
@@ -288,17 +289,18 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raise makes the fence of a free key larger than every fence that this process has sent, so that
+// raise makes the fence of a free key larger than every fence that this process has sent for the owner, so that
 // a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
-// this process has sent no acquire, the row's own fence is large enough: a fence from a clock far
+// this process has sent no acquire of it, the row's own fence is large enough: a fence from a clock far
 // ahead would cost every acquire until that time a second request.
-func (t *table) raise(seen row, next *rules.State) {
-	highest := t.clock.highestFence.Load()
+func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) {
+	highest := t.sent.highest(owner)
 	if !(row{State: *next}).free() || len(seen.Holders) > 0 && highest == 0 {
 		return
 	}
+	c := t.clockOf(r)
 	// The clock may have been set back since the acquire was sent.
-	next.LastFence = max(seen.LastFence+1, driver.Fence(t.clock.read().UnixMicro()), driver.Fence(highest)+1)
+	next.LastFence = max(lockstore.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
 }
 
 // sweeps is when DynamoDB may delete the row.
@@ -313,7 +315,7 @@ func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 	if next.Closed.For > 0 {
 		used = next.Closed.End().Add(idleRow) // a day more: the clock of the writer may be off
 	}
-	return sweepTime(used)
+	return sweepTime(used, next.LastFence)
 }
 
 // queueWrite is the part of a write about the queue.

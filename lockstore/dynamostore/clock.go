@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,12 +11,11 @@ import (
 // clock is the local clock, corrected by the Date headers of DynamoDB. It is wall time,
 // because other machines compare it with theirs.
 type clock struct {
-	now          func() time.Time
-	offset       atomic.Int64 // nanoseconds to add to the local time
-	started      time.Time
-	known        atomic.Bool  // a reply has corrected the time
-	ahead        atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
-	highestFence atomic.Int64 // the largest fence from the local time that was sent, see raise
+	now     func() time.Time
+	offset  atomic.Int64 // nanoseconds to add to the local time
+	started time.Time
+	known   atomic.Bool  // a reply has corrected the time
+	ahead   atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
 }
 
 // local reads the local clock without the correction.
@@ -67,14 +67,35 @@ func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }
 
-// noteFence remembers a fence from the local time that is about to be sent.
-func (c *clock) noteFence(f driver.Fence) {
-	for {
-		old := c.highestFence.Load()
-		if int64(f) <= old || c.highestFence.CompareAndSwap(old, int64(f)) {
-			return
-		}
+// sentFences are the largest fence from the local time that was sent for each of the last owners, see raise.
+type sentFences struct {
+	mu    sync.Mutex
+	of    map[driver.Owner]driver.Fence
+	order []driver.Owner
+}
+
+const maxSentFences = 1024
+
+// note remembers a fence that is about to be sent.
+func (s *sentFences) note(o driver.Owner, f driver.Fence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, there := s.of[o]; there {
+		s.of[o] = max(old, f)
+		return
 	}
+	if len(s.order) == maxSentFences {
+		delete(s.of, s.order[0])
+		s.order = s.order[1:]
+	}
+	s.of[o], s.order = f, append(s.order, o)
+}
+
+// highest is 0 for an owner whose acquire this process has not sent.
+func (s *sentFences) highest(o driver.Owner) driver.Fence {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of[o]
 }
 
 // expiresAt is the end of a lease that is requested at now, as the row keeps it. The

@@ -341,3 +341,79 @@ func (j jitter) RetryDelay(int, error) (time.Duration, error) {
 func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
+
+// A process whose clock was ahead for once abandons a key whose acquire it has not sent. The next fence is of the
+// right time.
+func TestAbandonAfterAClockFarAhead(t *testing.T) {
+	bubble(t, "F15", func(t *testing.T) {
+		service, right := newFake(t)
+		ahead := newStore(t, service, 10*24*time.Hour, dynamostore.Options{})
+		other := request(time.Minute)
+		other.Key = "another"
+		require.NoError(t, ahead.Release(t.Context(), acquired(t, ahead, other)))
+		require.NoError(t, right.Release(t.Context(), held(t, right)))
+		pass(time.Hour)
+		require.NoError(t, ahead.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
+		pass(2 * time.Second)
+		sent := service.Requests()
+		require.InDelta(t, time.Now().UnixMicro(), int64(held(t, right).Fence), 1)
+		require.Equal(t, sent+1, service.Requests())
+	})
+}
+
+// A clock that is far ahead writes a fence, and its reply is lost. DynamoDB does not delete the row before the
+// time of its fence, whatever is written since: otherwise the next fence would be smaller.
+func TestRowStaysUntilTheTimeOfItsFence(t *testing.T) {
+	const days = 10 * 24 * time.Hour
+	check := func(t *testing.T, service *fakedynamo.Service) {
+		t.Helper()
+		row := fakeRows{service}.get(t, key)
+		fence := time.UnixMicro(number(t, row, fenceOf(row)))
+		require.Greater(t, fence, time.Now().Add(days-time.Hour), "the fence never falls")
+		require.Greater(t, time.Unix(number(t, row, "ttl"), 0), fence.Add(23*time.Hour), dump(row))
+	}
+	bubble(t, "F15 F26 an abandon of its own acquire", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		s := newStore(t, service, days, dynamostore.Options{})
+		service.Fault = on(fakedynamo.Fault{In: 20 * time.Second}, 1)
+		defer service.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := request(time.Minute)
+		_, err := s.Acquire(ctx, req)
+		require.True(t, isUnknown(err), "%v", err)
+		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+		check(t, service)
+		service.Wait()
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Free, status.State)
+		require.NoError(t, s.Release(t.Context(), held(t, s)))
+		check(t, service)
+	})
+	bubble(t, "F15 F20 each request", func(t *testing.T) {
+		service, s := newFake(t)
+		fakeRows{service}.put(t, key, item{"last": n(strconv.FormatInt(time.Now().Add(days).UnixMicro(), 10)), "ttl": n(strconv.FormatInt(time.Now().Add(2*days).Unix(), 10))})
+		step := func(err error) {
+			t.Helper()
+			require.NoError(t, err)
+			check(t, service)
+			pass(time.Second)
+		}
+		lease := held(t, s)
+		step(nil)
+		_, err := s.Renew(t.Context(), lease, 2*time.Minute)
+		step(err)
+		waiter := join(t, s)
+		step(nil)
+		step(s.Release(t.Context(), lease)) // hands over
+		lease, err = s.Acquire(t.Context(), waiter)
+		step(err)
+		_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: lease.Fence, OpenAtOnce: true})
+		step(err)
+		step(s.Complete(t.Context(), held(t, s), []byte("result"), time.Minute))
+		pass(2 * time.Minute)
+		step(s.Release(t.Context(), held(t, s)))
+		step(s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
+	})
+}

@@ -17,7 +17,7 @@ import (
 //
 // The row of a completed key has an owner that nobody is. So everything that holds for a row
 // with an owner holds for it, and the next acquire after its end is a takeover.
-func completing(condition string, given values, result []byte, opens time.Time) write {
+func completing(condition string, given values, fence driver.Fence, result []byte, opens time.Time) write {
 	w := write{
 		set:       []string{"#released = #owner", "#ended = :fence", "#how = :completed", "#owner = :closed", "#expires = :opens"},
 		remove:    []string{"#queue", "#begun", "#handed"},
@@ -28,7 +28,7 @@ func completing(condition string, given values, result []byte, opens time.Time) 
 	w.values[":completed"] = integer(int64(rules.Completed))
 	w.values[":closed"] = text(closedOwner)
 	w.values[":opens"] = millis(opens)
-	w.values[":ttl"] = sweepTime(opens.Add(idleRow)) // a day more: the clock of the writer may be off
+	w.values[":ttl"] = sweepTime(opens.Add(idleRow), fence) // a day more: the clock of the writer may be off
 	if len(result) > 0 {
 		w.set = append(w.set, "#kept = :kept", "#stored = :stored")
 		w.values[":kept"] = &types.AttributeValueMemberB{Value: result}
@@ -43,7 +43,7 @@ func completing(condition string, given values, result []byte, opens time.Time) 
 // of the first one, whose error nothing corrects.
 func (t *table) complete(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	opens := t.expiresAt(t.clock.read(), q.TTL)
-	w := completing(ifMine, mine(q), q.Result, opens)
+	w := completing(ifMine, mine(q), q.Fence, q.Result, opens)
 	w.oldRow = true // it says who is parked
 	r, err := t.update(ctx, key, w)
 	if err != nil {
@@ -73,7 +73,7 @@ func (t *table) correctEnd(ctx context.Context, key string, q driver.Request, op
 	if wanted.Sub(opens).Abs() <= min(max(t.skew, margin), q.TTL/4) {
 		return done, nil
 	}
-	r, err := t.moveEnd(ctx, key, q.Fence, q.Fence, opens, wanted, sweepTime(wanted.Add(idleRow)))
+	r, err := t.moveEnd(ctx, key, q.Fence, q.Fence, opens, wanted, wanted.Add(idleRow))
 	if err != nil || r.applied {
 		return done, outcome(err, true)
 	}

@@ -224,7 +224,7 @@
 // An abandon is a Release with Fence 0. It takes its owner's place out of the queue, if there is one, and
 // writes the owner of the acquire into the row as abandoned, or as released if its lease is there. If
 // the key is free then, it makes the fence larger. (The fence stays if the owner's lease is in the row
-// and this process has sent no acquire.) A late duplicate of the acquire is then refused, because
+// and this process has sent no acquire of it.) A late duplicate of the acquire is then refused, because
 // its condition compares these owners and the fence.
 //
 // In these cases a late duplicate is not refused. It takes the key until its own lease ends; no

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // API is what the store calls; *dynamodb.Client has these methods. A wrapper must pass
@@ -84,7 +85,7 @@ func New(client API, name string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{api: client, name: name, names: n, skew: opt.Skew, log: opt.Logger, clock: clock{started: time.Now()}, random: rand.N[time.Duration]}
+	t := &table{api: client, name: name, names: n, skew: opt.Skew, log: opt.Logger, clock: clock{started: time.Now()}, sent: sentFences{of: map[driver.Owner]driver.Fence{}}, random: rand.N[time.Duration]}
 	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 

@@ -56,14 +56,15 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 func (t *table) releasing(q driver.Request, waits bool) (w write, next driver.Fence, end time.Time) {
 	w = write{set: []string{"#released = :me", "#ended = :fence"}, remove: []string{"#how", "#begun"}, ttl: ":ttl", condition: ifMine, values: mine(q)}
 	now := t.clock.read()
-	w.values[":ttl"] = sweepTime(now)
 	if !waits {
+		w.values[":ttl"] = sweepTime(now, q.Fence)
 		w.set, w.remove = append(w.set, "#last = :fence", "#queue = :none"), append(w.remove, "#owner", "#fence", "#expires", "#handed", "#holder")
 		w.condition += " AND attribute_not_exists(#queue[1]) AND #queue[0] = :me"
 		w.values[":none"] = list()
 		return w, 0, end
 	}
 	next, end = lockstore.NextFence(q.Fence, now), now.Add(driver.Turn).Truncate(time.Millisecond)
+	w.values[":ttl"] = sweepTime(now, next)
 	w.set, w.remove = append(w.set, "#owner = #queue[1]", "#fence = :next", "#expires = :expires", "#handed = :one", "#holder = :nobody"), append(w.remove, "#queue[0]")
 	// A place of an owner that shares the key has a space, and is not for this write.
 	w.condition += " AND #queue[0] = :me AND attribute_type(#queue[1], :text) AND #queue[1] <> :me AND #queue[1] > :space AND NOT contains(#queue[1], :space)"
@@ -81,7 +82,7 @@ func (t *table) correctTurn(ctx context.Context, key string, fence driver.Fence,
 	}
 	right := t.clock.read().Add(driver.Turn).Truncate(time.Millisecond)
 	if right.Sub(end) > dateStep+margin {
-		_, _ = t.moveEnd(ctx, key, fence, fence, end, right, sweepTime(right))
+		_, _ = t.moveEnd(ctx, key, fence, fence, end, right, right)
 	}
 }
 

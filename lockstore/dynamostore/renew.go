@@ -65,7 +65,7 @@ func (t *table) extend(ctx context.Context, key string, q driver.Request, ended,
 		values:    mine(q),
 		oldRow:    true,
 	}
-	w.values[":expires"], w.values[":ttl"] = millis(expires), sweepTime(expires)
+	w.values[":expires"], w.values[":ttl"] = millis(expires), sweepTime(expires, q.Fence)
 	if ended.IsZero() {
 		w.condition += ifNotOver
 		w.values[":now"] = millis(t.clock.read())

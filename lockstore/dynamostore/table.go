@@ -38,6 +38,7 @@ type table struct {
 	skew  time.Duration
 	log   *slog.Logger // nil means slog.Default()
 	clock clock
+	sent  sentFences
 
 	random func(time.Duration) time.Duration // from 0 to the argument
 }

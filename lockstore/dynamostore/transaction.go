@@ -63,7 +63,7 @@ func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d
 		":fence":  fenceNumber(fence),
 		":shared": text(sharedOwner),
 		":last":   integer(maxMilli),
-	}, result, t.expiresAt(t.clock.read(), d))
+	}, fence, result, t.expiresAt(t.clock.read(), d))
 	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
 		w.condition += " AND attribute_not_exists(#fence)"
 	}
