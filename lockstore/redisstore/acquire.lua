@@ -11,6 +11,7 @@ if i then
 	if h.revoked or extends ~= '' and extends ~= h.fence then return 'L' end
 	if live(h) then
 		if h.handed then
+			saves = true -- it is a holder's request
 			leaveQueue(me)
 			h.handed, h.since, h.ttl, h.text, changed = false, now, math.max(h.ttl, ttl), text, true
 		end

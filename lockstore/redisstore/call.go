@@ -50,7 +50,7 @@ const (
 func (c *call) MarshalBinary() ([]byte, error) {
 	before := c.state.Load()
 	after := before | written
-	if before&written != 0 && !refused(c.cmd.Err()) {
+	if before&written != 0 && !meaning(c.cmd.Err()).refused {
 		after |= ambiguous
 	}
 	if before&returned != 0 || !c.state.CompareAndSwap(before, after) { // only the return changes the state meanwhile
@@ -195,7 +195,7 @@ func (d *detached) call(f func()) {
 
 func (c *call) send(ctx context.Context, client redis.UniversalClient, words []any, source any) {
 	c.do(ctx, client, words)
-	if c.err != nil && redis.HasErrorPrefix(c.err, "NOSCRIPT") {
+	if c.err != nil && meaning(c.err).kind == "NOSCRIPT" {
 		c.state.And(^uint32(written))
 		words = slices.Clone(words) // a hook may still use the words of the first command
 		words[0], words[1] = "eval", source
@@ -214,12 +214,33 @@ func (c *call) do(ctx context.Context, client redis.UniversalClient, words []any
 }
 
 // answer is a server's error with another text.
-type answer string
+type answer struct {
+	text string
+	says says // of the server's own text
+}
 
-func (a answer) Error() string { return string(a) }
+func (a answer) Error() string { return a.text }
 
 // RedisError makes it a redis.Error.
 func (answer) RedisError() {}
+
+// says is what a server's error says. It is read before an owner in the text is hidden, because every text is allowed
+// as an owner, also one of the words that tell errors apart.
+type says struct {
+	kind      string // the first word
+	refused   bool   // see isRefusal
+	noCluster bool   // the server is not in cluster mode
+}
+
+// meaning is what an error says; nothing if it is not from a server.
+func meaning(err error) says {
+	if a, ok := errors.AsType[answer](err); ok {
+		return a.says
+	}
+	text := serverText(err)
+	kind, _, _ := strings.Cut(text, " ")
+	return says{kind, isRefusal(kind, text), strings.HasPrefix(text, "This instance has cluster support disabled")}
+}
 
 // withoutSecrets removes the command's arguments from a server's error. A server that does
 // not know a command quotes the first arguments: the owner of a script call, or the
@@ -240,7 +261,7 @@ func withoutSecrets(err error, owner lockstore.Owner) error {
 	if text == server.Error() {
 		return err
 	}
-	return answer(text)
+	return answer{text, meaning(err)}
 }
 
 // says is the text about the outcome of a request, which a request that only reads does not have.
@@ -253,11 +274,12 @@ func (n scriptName) says(outcome string) string {
 
 // outcome is the error of a failed request: either certainly not applied, or unknown.
 func (s *server) outcome(name scriptName, key string, state uint32, err error) error {
-	if word(serverText(err)) == "WRONGTYPE" {
+	what := meaning(err)
+	if what.kind == "WRONGTYPE" {
 		return errForeign(key, err)
 	}
-	if state&ambiguous == 0 && (state&written == 0 || refused(err)) {
-		if moved := word(serverText(err)) == "MOVED"; moved || state&written == 0 {
+	if state&ambiguous == 0 && (state&written == 0 || what.refused) {
+		if what.kind == "MOVED" || state&written == 0 {
 			err = s.withAdvice(err)
 		}
 		return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)
@@ -283,10 +305,10 @@ func withContext(ctx context.Context, err error) error {
 // answer, or the connection ends.
 func (s *server) withAdvice(err error) error {
 	_, cluster := s.client.(*redis.ClusterClient)
-	switch text := serverText(err); {
-	case !cluster && word(text) == "MOVED":
+	switch what := meaning(err); {
+	case !cluster && what.kind == "MOVED":
 		return fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
-	case cluster && strings.HasPrefix(text, "This instance has cluster support disabled"):
+	case cluster && what.noCluster:
 		return fmt.Errorf("%w: the server is not in cluster mode; remove cluster=true from the URL", err)
 	}
 	var dial *net.OpError
@@ -302,12 +324,11 @@ func (s *server) withAdvice(err error) error {
 	return err
 }
 
-// refused reports whether err is an answer with which a server refuses a command before it
+// isRefusal reports whether a server refuses a command with this answer before it
 // does anything. The same holds for a command inside a script: no script returns an error after its
 // first write that changes the entry. Other errors, and errors of proxies, do not show the outcome.
-func refused(err error) bool {
-	text := serverText(err)
-	switch word(text) {
+func isRefusal(kind, text string) bool {
+	switch kind {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
 		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "DENIED", "NOSCRIPT":
 		return true
@@ -340,12 +361,6 @@ func serverText(err error) string {
 		text = text[i+3:]
 	}
 	return strings.TrimPrefix(text, "ERR ")
-}
-
-// word is the first word of a server's error: the kind of the error.
-func word(text string) string {
-	w, _, _ := strings.Cut(text, " ")
-	return w
 }
 
 // errForeign is the error for a value that is not an entry. cause is the server's answer

@@ -75,7 +75,8 @@
 //     or abandon an acquire with a Release with Fence 0.
 //   - An error matches lockstore.ErrUnavailable only in two cases: the request was not and
 //     will not be sent, or the server's answer refuses it.
-//   - A server that is out of memory grants nothing, but renews and releases leases.
+//   - A server that is out of memory grants nothing new. Who holds a key, or was handed it, can renew, complete and
+//     release it.
 //
 // # Entries
 //
@@ -90,7 +91,7 @@
 //
 // An owner that waits has a list, for at most 5 s. Whoever hands the key over puts an element there, with the
 // fence and the time of the lease, in the same script if it knows the owner from the note of its own lease, and by
-// a second request otherwise. In a cluster the list is on the node of its key: its name is the prefix, the
+// a second request otherwise, also if the server does not let a script use both, as while their slot moves. In a cluster the list is on the node of its key: its name is the prefix, the
 // entry's name in braces, a newline and a hash of the entry's name and the owner. If the entry's name has a brace, the list begins with
 // it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -263,6 +264,159 @@ func TestOutOfMemory(t *testing.T) {
 		}
 		configure(t, admin, "maxmemory", "0")
 		require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
+	})
+}
+
+// Who holds the key, or was handed it, can do everything on a server that is out of memory. Who asks for a key gets
+// a clear refusal.
+func TestHoldersOfAFullServer(t *testing.T) {
+	onBoth(t, "F37 out of memory", func(t *testing.T, program string) {
+		url := "redis://" + testservers.Start(t, program).Addr
+		s, admin := openStore(t, url), openClient(t, url)
+		ctx := t.Context()
+		for _, most := range []int{1, 3} {
+			request := func(key string) lockstore.Request {
+				req := newRequest(key)
+				req.MaxHolders, req.JoinQueue = most, true
+				return req
+			}
+			leaseOf := func(req lockstore.Request) lockstore.Lease {
+				return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: req.Fence}
+			}
+			handOver := func(key string) lockstore.Request { // to this one; somebody waits behind it
+				var leases []lockstore.Lease
+				for range most {
+					lease, err := s.Acquire(ctx, request(key))
+					require.NoError(t, err)
+					leases = append(leases, lease)
+				}
+				waiting := []lockstore.Request{request(key), request(key)}
+				for _, req := range waiting {
+					_, err := s.Acquire(ctx, req)
+					require.ErrorIs(t, err, lockstore.ErrRefused)
+				}
+				configure(t, admin, "maxmemory", "1")
+				require.NoError(t, s.Release(ctx, leases[0]), "it hands the key over")
+				status, err := s.Inspect(ctx, key)
+				require.NoError(t, err)
+				waiting[0].Fence = status.Fence
+				return waiting[0]
+			}
+			for name, do := range map[string]func(lockstore.Request) error{
+				"extend what was handed over": func(req lockstore.Request) error {
+					req.JoinQueue = false
+					lease, err := s.Acquire(ctx, req)
+					assert.True(t, err != nil || lease.TTL > lockstore.Turn)
+					return err
+				},
+				"ask as before the hand-over": func(req lockstore.Request) error {
+					req.Fence = 0
+					lease, err := s.Acquire(ctx, req)
+					assert.True(t, err != nil || lease.TTL > lockstore.Turn)
+					return err
+				},
+				"renew what was handed over": func(req lockstore.Request) error {
+					_, err := s.Renew(ctx, leaseOf(req), time.Hour)
+					return err
+				},
+				"leave, being handed the key": func(req lockstore.Request) error {
+					require.ErrorAs(t, s.Leave(ctx, req.Key, req.Owner), new(*lockstore.Granted))
+					return nil
+				},
+				"abandon what was handed over": func(req lockstore.Request) error {
+					return s.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
+				},
+				"release what was handed over": func(req lockstore.Request) error { return s.Release(ctx, leaseOf(req)) },
+				"start and complete": func(req lockstore.Request) error {
+					if most > 1 {
+						return nil // it needs a lease with MaxHolders 1
+					}
+					require.NoError(t, s.MarkStarted(ctx, leaseOf(req)))
+					_, err := s.Renew(ctx, leaseOf(req), time.Hour)
+					require.NoError(t, err)
+					return s.Complete(ctx, leaseOf(req), []byte("result"), time.Hour)
+				},
+				"revoke": func(req lockstore.Request) error {
+					_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: req.Fence, OpenAtOnce: true})
+					return err
+				},
+				"newcomers": func(req lockstore.Request) error {
+					const says = "not applied: lock store is unavailable: OOM command not allowed when used memory > 'maxmemory'"
+					_, err := s.Acquire(ctx, request(req.Key+"/new"))
+					requireUnavailable(t, err, says)
+					_, err = s.Acquire(ctx, request(req.Key))
+					refused, ok := errors.AsType[*lockstore.Refused](err)
+					require.True(t, ok, err)
+					require.Zero(t, refused.QueuePosition, "there is no memory for a place")
+					return nil
+				},
+			} {
+				configure(t, admin, "maxmemory", "0")
+				assert.NoError(t, do(handOver(fmt.Sprint(name, most))), "%s, MaxHolders %d", name, most)
+			}
+		}
+	})
+}
+
+// openSlot lets the slot of a key, named as the server knows it, be half moved: MIGRATING at its node and IMPORTING at the next
+// one. move moves the keys that are there to the new node, and the slot stays open.
+func openSlot(t *testing.T, nodes []*testservers.Server, name string) (move func()) {
+	ctx, from := context.Background(), 0
+	var clients []*redis.Client
+	for _, n := range nodes {
+		clients = append(clients, openClient(t, "redis://"+n.Addr).(*redis.Client))
+	}
+	slot := clients[0].ClusterKeySlot(ctx, name).Val()
+	for i, c := range clients {
+		if err := c.Exists(ctx, name).Err(); err == nil { // the others answer MOVED
+			from = i
+		}
+	}
+	to := (from + 1) % len(nodes)
+	id := func(node int) string { return clients[node].ClusterMyID(ctx).Val() }
+	require.NoError(t, clients[to].Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from)).Err())
+	require.NoError(t, clients[from].Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to)).Err())
+	return func() {
+		host, port, err := net.SplitHostPort(nodes[to].Addr)
+		require.NoError(t, err)
+		for _, k := range clients[from].ClusterGetKeysInSlot(ctx, int(slot), 100).Val() {
+			require.NoError(t, clients[from].Migrate(ctx, host, port, k, 0, time.Second).Err())
+		}
+	}
+}
+
+// A slot stays half moved. A request for one key is served all the same, and a request for two keys is not, see
+// TestRequestsOfAWakeUp: each request of the store works, and a release hands the key over within its guard's second.
+func TestSlotThatStaysOpen(t *testing.T) {
+	onBoth(t, "F40 half moved", func(t *testing.T, program string) {
+		nodes := testservers.StartCluster(t, program)
+		url := "redis://" + nodes[0].Addr + "?cluster=true"
+		s, other := openStore(t, url), openStore(t, url)
+		lease := acquire(t, s, "hot")
+		waiting := []lockstore.Request{queued(t, s, "hot"), queued(t, s, "hot"), queued(t, other, "hot"), queued(t, s, "hot")}
+		require.NoError(t, s.Release(t.Context(), lease))
+		lease = handed(t, s, waiting[0]) // its note names the next one
+		move := openSlot(t, nodes, DefaultPrefix+"hot")
+		for i, req := range waiting[1:] {
+			require.NotEmpty(t, lease.Note)
+			began := time.Now()
+			require.NoError(t, s.Release(t.Context(), lease), "release %d", i)
+			require.Less(t, time.Since(began), time.Second)
+			lease = handed(t, s, req)
+			req.Fence, req.JoinQueue = lease.Fence, false
+			var err error
+			lease, err = s.Acquire(t.Context(), req)
+			require.NoError(t, err)
+			if i == 0 {
+				move()
+			}
+		}
+		require.False(t, driverOf(s).wakeUps.oneKey.Load(), "the slot closes again")
+		require.NoError(t, s.Release(t.Context(), lease))
+		lockUnlockKey(t, s, "hot")
+		done := acquire(t, s, "hot")
+		require.NoError(t, s.MarkStarted(t.Context(), done))
+		require.NoError(t, s.Complete(t.Context(), done, []byte("result"), time.Minute))
 	})
 }
 

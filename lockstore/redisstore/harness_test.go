@@ -276,6 +276,13 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
+// fromServer is an error of a server.
+type fromServer string
+
+func (e fromServer) Error() string { return string(e) }
+
+func (fromServer) RedisError() {}
+
 // counted counts the commands that the client sends from now on.
 func counted(client redis.UniversalClient) *atomic.Int32 {
 	n := &atomic.Int32{}

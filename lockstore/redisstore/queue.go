@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -218,7 +217,8 @@ func (s *server) together(key string) bool {
 	return open && closed && inside != "" || !strings.ContainsAny(s.prefix+key, "{}")
 }
 
-// release ends a lease, and wakes the first in the queue with the same request if the lease's note names it.
+// release ends a lease, and wakes the first in the queue with the same request if the lease's note names it. What the
+// server refuses only because of that owner's list is no reason to keep the key.
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
 	next, list := lockstore.Owner(r.Note), ""
 	if next != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
@@ -226,10 +226,16 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 	}
 	if list != "" && !s.wakeUps.pauses(list) {
 		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), text(secret(next)))
-		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT"}, word(serverText(err))) {
+		if !errors.Is(err, lockstore.ErrUnavailable) {
 			return got, err
 		}
-		s.wakeUps.oneKey.Store(true)
+		switch meaning(err).kind {
+		case "NOPERM", "CROSSSLOT":
+			s.wakeUps.oneKey.Store(true)
+		case "TRYAGAIN": // while a slot moves, the entry and the list may be on two nodes
+		default:
+			return got, err
+		}
 	}
 	return s.run(ctx, releaseScript, key, r.Owner, digits(r.Fence))
 }
@@ -292,7 +298,7 @@ func (w *wakeUps) tell(list, element string) bool {
 
 // transient reports whether an error says nothing about the next wait at the server.
 func transient(err error) bool {
-	switch word(serverText(err)) {
+	switch meaning(err).kind {
 	case "NOPERM", "WRONGTYPE", "unknown", "timeout", "value", "wrong":
 		return false
 	}

@@ -395,7 +395,7 @@ func TestARefusalOfWaitsEnds(t *testing.T) {
 			}
 			waits.Add(1)
 			if refuse.Load() {
-				return answer("NOPERM User u has no permissions to run the 'blpop' command")
+				return fromServer("NOPERM User u has no permissions to run the 'blpop' command")
 			}
 			return nil
 		}))

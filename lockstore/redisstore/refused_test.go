@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -131,8 +132,44 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 				require.Equal(t, what != "Inspect", strings.Contains(err.Error(), "not applied"))
 				require.Equal(t, what == "Inspect", strings.Contains(err.Error(), "nothing was read"))
 			}
+			for _, owner := range strings.Fields(answer) { // which the error does not show
+				_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.Owner(owner), TTL: time.Minute})
+				requireUnavailable(t, err, "not applied")
+			}
 		})
 	}
+}
+
+// An owner may be any text, also a part of the error by which the client knows that the server has forgotten its
+// scripts, or like a part of the entry.
+func TestOwnersLikeOtherTexts(t *testing.T) {
+	s := openStore(t, "redis://"+miniredis.RunT(t).Addr())
+	for _, owner := range []lockstore.Owner{"S", "NO", "NOSCRIPT", "SCRIPT", "No", "matching", "ERR", "-", "0", "F"} {
+		flush := func() { require.NoError(t, driverOf(s).client.ScriptFlush(t.Context()).Err()) }
+		flush()
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: string("k" + owner), Owner: owner, TTL: time.Minute})
+		require.NoError(t, err, string(owner))
+		flush()
+		_, err = s.Renew(t.Context(), lease, time.Minute)
+		require.NoError(t, err)
+		flush()
+		require.NoError(t, s.Release(t.Context(), lease))
+	}
+
+	// Marks of owners that have ended: how, fence, owner.
+	run := func(owner lockstore.Owner) (fence lockstore.Fence) {
+		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "marks", Owner: owner, TTL: time.Minute})
+		require.NoError(t, err, string(owner))
+		require.NoError(t, s.Release(t.Context(), lease))
+		return lease.Fence
+	}
+	run("first")
+	second := run("second")
+	run("third")
+	run(lockstore.Owner(fmt.Sprintf("F%016d", second)))
+	run("D0000000000000007")
+	run("last")
+	require.ErrorIs(t, s.ResolveNoEffect(t.Context(), "marks", 7), lockstore.ErrLost)
 }
 
 // A server quotes the arguments of a command that it does not know: the owner of a script
@@ -156,7 +193,7 @@ func TestAnswersThatQuoteArguments(t *testing.T) {
 		"ERR the proxy does not take OWNEROWNER and OWNEROWNER":                 "ERR the proxy does not take OWNE… and OWNE…",
 		"ERR something else": "ERR something else",
 	} {
-		require.EqualError(t, withoutSecrets(fmt.Errorf("%w", answer(text)), "OWNEROWNER"), want)
+		require.EqualError(t, withoutSecrets(fmt.Errorf("%w", fromServer(text)), "OWNEROWNER"), want)
 	}
 	require.NoError(t, withoutSecrets(nil, "OWNEROWNER"))
 	require.Equal(t, context.Canceled, withoutSecrets(context.Canceled, "OWNEROWNER"))
@@ -366,7 +403,7 @@ func TestAdvice(t *testing.T) {
 	}
 	for _, err := range []error{
 		&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, context.Canceled,
-		answer("WRONGPASS"), &net.DNSError{},
+		fromServer("WRONGPASS"), &net.DNSError{},
 	} {
 		require.Equal(t, err, s.withAdvice(err))
 	}
@@ -439,6 +476,10 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 
 // The user may not send ASKING. The next command may have been applied.
 func TestRefusedAskingIsUnknown(t *testing.T) {
-	require.False(t, refused(answer("NOPERM User u has no permissions to run the 'asking' command")))
-	require.True(t, refused(answer("NOPERM User u has no permissions to run the 'evalsha' command")))
+	const says = "NOPERM User u has no permissions to run the 'asking' command"
+	s := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + says + "\r\n" }))
+	for _, owner := range append(strings.Fields(says), "asking") {
+		_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.Owner(owner), TTL: time.Minute})
+		requireUnknown(t, err)
+	}
 }

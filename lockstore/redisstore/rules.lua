@@ -36,13 +36,19 @@ local function lease()
 	if i and holders[i].fence == ARGV[2] and not holders[i].revoked then return i end
 end
 
--- mark is how this owner has ended, or nil.
+-- mark is how this owner has ended, or nil. It reads mark by mark, because an owner may look like the beginning of one.
 local function mark()
-	local at = find(marks, ' ' .. me .. ' ', 1, true)
-	return at and sub(marks, at - 17, at - 17)
+	for how, owner in string.gmatch(marks, '(.)%d+ ([^ ]*) ') do
+		if owner == me then return how end
+	end
 end
 
-local function markOf(how, fence) return find(marks, how .. fence .. ' ', 1, true) ~= nil end
+local function markOf(how, fence)
+	for its, of in string.gmatch(marks, '(.)(%d+) [^ ]* ') do
+		if its == how and of == fence then return true end
+	end
+	return false
+end
 
 -- whole makes one text of the queue.
 local function whole()
