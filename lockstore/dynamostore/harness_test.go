@@ -49,13 +49,21 @@ type wire struct {
 	next     http.RoundTripper
 	requests atomic.Int64
 	lost     atomic.Bool
-	until    atomic.Int64 // which request from now on is the one before which inside is called
+	hangs    atomic.Pointer[chan struct{}] // until it is closed no request arrives; nil while they do
+	until    atomic.Int64                  // which request from now on is the one before which inside is called
 	inside   func()
 	cut      bool // the reply to the one before that is lost
 }
 
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.requests.Add(1)
+	if hangs := w.hangs.Load(); hangs != nil {
+		select {
+		case <-*hangs:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
 	n := w.until.Add(-1)
 	if n == 0 {
 		w.inside()
@@ -192,6 +200,14 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)
 			return func() { w.lost.Store(false) }
+		},
+		Hang: func(*testing.T) func() {
+			hangs := make(chan struct{})
+			w.hangs.Store(&hangs)
+			return func() {
+				w.hangs.Store(nil)
+				close(hangs)
+			}
 		},
 		Inside: func(n int, lost bool, do func()) {
 			w.inside, w.cut = do, lost

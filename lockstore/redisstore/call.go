@@ -291,8 +291,8 @@ func (s *server) outcome(name scriptName, key string, state uint32, err error) e
 // does not say that it was the context's deadline.
 func withContext(ctx context.Context, err error) error {
 	ended := ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(deadline) {
-		ended = context.DeadlineExceeded // the context's own timer will fire at once
+	if deadline, ok := ctx.Deadline(); ok && ended == nil && time.Until(deadline) < time.Millisecond {
+		ended = context.DeadlineExceeded // the context's own timer fires at once; the deadlines of a context's calls differ, see callContext
 	}
 	if ended == nil || errors.Is(err, ended) {
 		return err

@@ -200,11 +200,11 @@ func lastLine(entry string) int { return strings.LastIndexByte(entry, '\n') + 1 
 func openMini(t *testing.T) storetest.Harness {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
-	var lose atomic.Bool
+	var lose, hangs atomic.Bool
 	const mini = "redis://127.0.0.1"
 	client := openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) {
 		conn, err := m.Dial()
-		return &lossyConn{Conn: conn, lose: &lose}, err
+		return &lossyConn{Conn: conn, lose: &lose, hangs: &hangs}, err
 	})
 	h := harness(t, client, openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) { return m.Dial() }))
 
@@ -225,6 +225,10 @@ func openMini(t *testing.T) storetest.Harness {
 		lose.Store(true)
 		return func() { lose.Store(false) }
 	}
+	h.Hang = func(*testing.T) func() {
+		hangs.Store(true)
+		return func() { hangs.Store(false) }
+	}
 	h.Unreachable = func(t *testing.T) *lockstore.Store {
 		store, err := New(openDialer(t, mini, func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connection refused")}
@@ -236,14 +240,17 @@ func openMini(t *testing.T) storetest.Harness {
 }
 
 // lossyConn loses the replies to scripts while lose is true. The server applies the script,
-// and then the connection ends.
+// and then the connection ends. While hangs is true, what is sent gets lost, and the connection stays open.
 type lossyConn struct {
 	net.Conn
-	lose *atomic.Bool
-	cut  bool
+	lose, hangs *atomic.Bool
+	cut         bool
 }
 
 func (c *lossyConn) Write(b []byte) (int, error) {
+	if c.hangs != nil && c.hangs.Load() {
+		return len(b), nil
+	}
 	c.cut = c.lose.Load() && strings.Contains(string(b), "evalsha")
 	return c.Conn.Write(b)
 }

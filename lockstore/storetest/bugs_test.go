@@ -168,6 +168,7 @@ var wrongEnds = []string{
 // plantedBugs are the bugs that each case has to catch.
 var plantedBugs = map[string][]string{
 	"acquire/owners are compared whole":              {"owners are compared by prefix", "owners are compared without case", "M04 release unchecked"},
+	"acquire/an owner may be any text F48":           {"F48 an owner is looked for in the text of an error"},
 	"acquire/the bounds themselves are accepted F48": {"F48 bounds are too narrow"},
 
 	"complete/for its time, and for as long as a month":                       {"complete: at most a day", "complete: for ever"},
@@ -180,7 +181,7 @@ var plantedBugs = map[string][]string{
 	"corrupt/a damaged entry is refused and left alone F53":            {"F53 corrupt row is free", "F53 error without the key"},
 	"corrupt/a value of another program is refused and left alone F54": {"F54 a refused entry is cleared"},
 
-	"errors/a call ends with its context F28 F75":                {"F28 call outlives its context", "F28 call that was cut off is unavailable", "F28 call that was cut off is held", "F28 call that was cut off hides its context's error"},
+	"errors/a call ends with its context F28 F75":                {"F28 call outlives its context", "F28 call that was cut off is unavailable", "F28 call that was cut off is held", "F28 call that was cut off hides its context's error", "F28 a request is sent again after its call has ended"},
 	"errors/a lost reply is unknown F23 F24 F25 F26 M15 M16 M17": {"M16 unknown as held", "M17 unknown as unavailable", "abandon does nothing", "F25 release again is lost", "M16 unknown as held, by renew", "M17 unknown as unavailable, by renew", "M16 unknown as held, by release", "M17 unknown as unavailable, by release"},
 	"errors/a server that cannot be reached is unavailable F21":  {"M36 server error as busy", "F21 refused connections are waited for"},
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 var errorCases = []testCase{
 	{
 		"errors/a call ends with its context F28 F75",
-		"A server that never answers must not hold a caller for longer than the caller allows, because Lambda's deadline comes soon after. The request may have been applied, so the outcome is unknown.",
+		"A server that never answers must not hold a caller for longer than the caller allows, because Lambda's deadline comes soon after. The request may have been applied, so the outcome is unknown. What is sent after the end of the call would change the entry when nobody counts on it any more: a lease that nobody ends, or the release of a lease that somebody works under.",
 		func(c *check) {
 			c.need("Hang", c.Hang != nil)
 			for i, m := range c.methods(lockstore.Lease{}) {
@@ -23,7 +24,9 @@ var errorCases = []testCase{
 						req = newRequest(newKey(), long)
 						lease = lockstore.Lease{Key: req.Key, Owner: req.Owner}
 					}
-					c.hangs(c.methods(lease)[i], req, lease, cancels)
+					// The second call needs a connection of its own, which is not there yet.
+					beside := c.methods(lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: 1})[i]
+					c.hangs(c.methods(lease)[i], beside, req, lease, cancels)
 				}
 			}
 		},
@@ -35,7 +38,7 @@ var errorCases = []testCase{
 			c.need("Unreachable", c.Unreachable != nil)
 			c.Store = c.Unreachable(c.t)
 			for _, m := range c.methods(lockstore.Lease{Key: newKey(), Owner: lockstore.NewOwner(), Fence: 1}) {
-				_, err := c.answer(m, callTimeout, func(func()) {}, refusedWithin, "though the server refuses connections")
+				err := c.answer(m, callTimeout, func(func()) {}, refusedWithin, "though the server refuses connections")
 				c.wantErr(m.name+" (unreachable)", err, lockstore.ErrUnavailable)
 			}
 		},
@@ -76,29 +79,32 @@ func (c *check) loseReply(method string, call func() error) {
 	c.wantUnknown(method+" whose reply was lost", err)
 }
 
-// hangs makes a call without a reply, and wants it to end with its context. If the error
-// says that nothing was applied, that must be true.
-func (c *check) hangs(m method, req lockstore.Request, lease lockstore.Lease, cancels bool) {
+// hangs makes two calls without a reply, and wants them to end with their contexts. If the error
+// of the first one says that nothing was applied, that must be true.
+func (c *check) hangs(m, beside method, req lockstore.Request, lease lockstore.Lease, cancels bool) {
 	c.Helper()
 	const wait = 100 * time.Millisecond // for the request to arrive
-	limit, end := wait, "after the deadline of its context"
+	limit, end, cause := wait, "after the deadline of its context", context.DeadlineExceeded
 	if cancels {
-		limit, end = callTimeout, "after its context was cancelled"
+		limit, end, cause = callTimeout, "after its context was cancelled", context.Canceled
 	}
 	restore := c.Hang(c.t)
-	ctx, err := c.answer(m, limit, func(cancel func()) {
-		time.Sleep(wait)
-		if cancels {
-			cancel()
-		}
+	err := c.answer(m, limit, func(cancel func()) {
+		_ = c.answer(beside, limit, func(cancelBeside func()) {
+			time.Sleep(wait)
+			if cancels {
+				cancel()
+				cancelBeside()
+			}
+		}, endsWithin, end)
 	}, endsWithin, end)
-	restore()
 	what := m.name + " whose reply does not come"
+	c.sendsNothing(what, restore)
 	if err == nil {
 		c.fatalf("%s: no error; want one", what)
 	}
-	if !errors.Is(err, ctx.Err()) {
-		c.Errorf("%s: %v; want it to match %q", what, err, ctx.Err())
+	if !errors.Is(err, cause) {
+		c.Errorf("%s: %v; want it to match %q", what, err, cause)
 	}
 	switch {
 	case !errors.Is(err, lockstore.ErrUnavailable):
@@ -107,5 +113,25 @@ func (c *check) hangs(m method, req lockstore.Request, lease lockstore.Lease, ca
 		c.acquire(newRequest(req.Key, long))
 	default:
 		c.reacquire(req, lease)
+	}
+}
+
+// sendsNothing wants the store to send nothing more, also when the server answers again after restore.
+func (c *check) sendsNothing(what string, restore func()) {
+	c.Helper()
+	if c.Requests == nil {
+		restore()
+		return
+	}
+	pause := 200 * time.Millisecond
+	if c.virtual {
+		pause = 10 * time.Second
+	}
+	sent := c.Requests()
+	c.sleep(pause)
+	restore()
+	c.sleep(pause)
+	if late := c.Requests() - sent; late > 0 {
+		c.Errorf("%s: %d requests after the call had ended; want none", what, late)
 	}
 }

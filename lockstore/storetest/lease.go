@@ -47,6 +47,46 @@ var leaseCases = []testCase{
 		},
 	},
 	{
+		"acquire/an owner may be any text F48",
+		"Whoever makes owners of ids of their own must not meet one that a store cannot take, or that makes it misread an answer.",
+		func(c *check) {
+			for _, owner := range []lockstore.Owner{
+				"S", "NO", "NOSCRIPT", "ERR", "MOVED", "OOM", "TRYAGAIN", "ConditionalCheckFailedException", "23505",
+				"0", "-1", "9007199254740993", "%s", "$1", "NaN", "undefined",
+				lockstore.Owner(strings.Repeat("~", lockstore.MaxOwnerBytes)),
+			} {
+				req, waiting := newRequest(newKey(), long), newRequest("", long)
+				req.Owner, waiting.Owner = owner, owner+"2"
+				waiting.Owner = waiting.Owner[:min(len(waiting.Owner), lockstore.MaxOwnerBytes-1)]
+				waiting.Key, waiting.JoinQueue = req.Key, true
+				lease := c.acquire(req)
+				c.refused(waiting, lockstore.Held)
+				c.reacquire(req, lease)
+				c.renew(lease, long)
+				c.release(lease)
+				c.release(lease)
+				its := c.acquire(waiting) // it was handed the key
+				c.markStarted(its)
+				c.complete(its, []byte("result"), long)
+				c.completed(req.Key, []byte("result"))
+
+				again := newRequest(newKey(), long)
+				again.Owner = owner
+				c.abandon(again)
+				c.acquireLost("Acquire after an abandon", again)
+				if c.LoseReplies != nil {
+					again.Key = newKey()
+					c.loseReply("Acquire", func() error { _, err := c.tryAcquire(again); return err })
+					lease, err := c.tryAcquire(again)
+					if err != nil {
+						c.fatalf("Acquire again by %q after a lost reply: %v; want the lease", string(owner), err)
+					}
+					c.keeps(again, lease)
+				}
+			}
+		},
+	},
+	{
 		"acquire/the bounds themselves are accepted F48",
 		"All stores have the same bounds, so a program that runs with one store runs with all.",
 		func(c *check) {

@@ -120,6 +120,7 @@ func Parallel(t *testing.T, f func(*testing.T)) {
 // anyTime are cases that take long, and for which it does not matter where in a second they
 // begin: they are not about time, or they try the whole second.
 var anyTime = map[string]bool{
+	"acquire/an owner may be any text F48":                                               true,
 	"acquire/owners are compared whole":                                                  true,
 	"contention/one of many wins F01 F64":                                                true,
 	"corrupt/a damaged entry is refused and left alone F53":                              true,

@@ -184,6 +184,8 @@ func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (dri
 		r.Holder = r.Holder[:min(len(r.Holder), 64)]
 	case d.has("F48 bounds are too narrow") && (r.TTL == lockstore.MaxTTL || len(r.Owner) == lockstore.MaxOwnerBytes):
 		return driver.Answer{}, lockstore.ErrInvalid
+	case d.has("F48 an owner is looked for in the text of an error") && r.Owner != "" && strings.Contains("NOSCRIPT No matching script", string(r.Owner)):
+		return driver.Answer{}, errCut
 	case d.has("owner is over on all keys") && r.Kind == driver.Renew && d.overAnywhere(r.Owner):
 		return driver.Answer{Outcome: driver.Lost}, nil
 	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
@@ -227,6 +229,9 @@ func (d *wrongServer) lost(ctx context.Context, kind driver.Kind) error {
 			<-time.After(time.Second)
 		}
 		d.mu.Lock()
+		if d.has("F28 a request is sent again after its call has ended") {
+			time.AfterFunc(time.Second, func() { d.locked(func() { d.requests++ }) })
+		}
 		switch {
 		case d.has("F28 call that was cut off is unavailable"):
 			return fmt.Errorf("%w: %w", lockstore.ErrUnavailable, ctx.Err())

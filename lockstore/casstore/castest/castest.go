@@ -57,7 +57,7 @@ type Table interface {
 type Wire interface {
 	// LoseReplies lets the server apply requests, and loses its replies, until restore.
 	LoseReplies(t *testing.T) (restore func())
-	// Hang lets the server send no reply, and keeps connections open, until restore.
+	// Hang loses what is sent, to the server and from it, and keeps connections open, until restore.
 	Hang(t *testing.T) (restore func())
 	// Unreachable returns a KV like the one under test whose server refuses connections.
 	Unreachable(t *testing.T) casstore.KV

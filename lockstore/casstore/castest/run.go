@@ -219,7 +219,7 @@ var cases = []testCase{
 	},
 	{
 		"kv/a server that does not answer",
-		"A holder's renewal would hang until after the end of its lease.",
+		"A holder's renewal would hang until after the end of its lease. A write that is sent after its call has returned would change the entry when nobody counts on it any more.",
 		func(c *check) {
 			w := c.wire()
 			e := c.write("a", "")
@@ -247,6 +247,10 @@ var cases = []testCase{
 				cancel()
 			}
 			restore()
+			<-time.After(time.Second)
+			if now, _ := c.read(true); now.Version != e.Version {
+				c.Errorf("the entry is %q: a write that did not arrive was sent again after its call had returned", now.Value)
+			}
 		},
 	},
 	{

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,18 +97,31 @@ func TestPlain(t *testing.T) {
 	})
 }
 
-// Nothing comes back: a call ends within 2 s, and with its context.
+// Nothing comes back: a call ends within 2 s, and with its context. It sends nothing later.
 func TestSilence(t *testing.T) {
+	var arrived atomic.Int64 // bytes
+	silent := func() net.Conn {
+		ours, theirs := net.Pipe()
+		go func() {
+			for b := make([]byte, 4096); ; {
+				n, err := theirs.Read(b)
+				if arrived.Add(int64(n)); err != nil {
+					return
+				}
+			}
+		}()
+		return ours
+	}
 	for what, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
 		"no connection": func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
-		"no answer": func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			go func() { _, _ = io.Copy(io.Discard, theirs) }()
-			return ours, nil
+		"no connection in time": func(context.Context, string, string) (net.Conn, error) {
+			<-time.After(3 * time.Second)
+			return silent(), nil
 		},
+		"no answer": func(context.Context, string, string) (net.Conn, error) { return silent(), nil },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,9 +133,14 @@ func TestSilence(t *testing.T) {
 					err := send(ctx, c, "http://127.0.0.1:1")
 					cancel()
 					require.LessOrEqual(t, time.Since(began), min(wait, 2*time.Second))
-					require.Equal(t, what == "no connection", errors.Is(err, lockstore.ErrUnavailable), "%v", err)
+					require.Equal(t, what != "no answer", errors.Is(err, lockstore.ErrUnavailable), "%v", err)
+					sent := arrived.Load()
+					require.Equal(t, what == "no answer", sent > 0)
+					<-time.After(time.Minute)
+					require.Equal(t, sent, arrived.Load(), "sent after the call had ended")
+					c.CloseIdleConnections()
 				}
-				c.CloseIdleConnections()
+				arrived.Store(0)
 			})
 		})
 	}
