@@ -80,7 +80,7 @@ test-others:
 	tests examples/queue ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, etcd, a state machine interpreter
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS

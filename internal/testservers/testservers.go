@@ -8,6 +8,7 @@
 package testservers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -154,16 +155,24 @@ func (s *Server) run() error {
 	}()
 	s.cmd, s.exited = cmd, exited
 
-	late := time.After(startTime)
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
 	for {
-		err := s.spec.ready(s.Addr)
+		err := errors.New("it does not answer")
+		answered := make(chan error, 1)
+		go func() { answered <- s.spec.ready(s.Addr) }() // it may hang
+		select {
+		case err = <-answered:
+		case <-exited:
+		case <-ctx.Done():
+		}
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-exited:
 			return fmt.Errorf("%w: %s", errEnded, s.logTail())
-		case <-late:
+		case <-ctx.Done():
 			return fmt.Errorf("it does not answer after %v: %w: %s", startTime, err, s.logTail())
 		case <-time.After(5 * time.Millisecond):
 		}

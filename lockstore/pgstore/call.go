@@ -18,10 +18,11 @@ import (
 // request. So a request whose owner nobody has asked for was not sent, whatever the error is. database/sql
 // sends a request again if the driver says that the connection was bad, and some drivers say so after a lost reply.
 type call struct {
-	key   string
-	kind  driver.Kind
-	owner driver.Owner
-	state atomic.Uint32
+	key     string
+	kind    driver.Kind
+	owner   driver.Owner
+	request string // what the answer has to name
+	state   atomic.Uint32
 }
 
 // Bits of a call's state.
@@ -61,7 +62,7 @@ type queries interface {
 // send sends a request to the function. It returns when ctx ends. The error says whether the request may have been applied.
 func (s *server) send(ctx context.Context, key string, r driver.Request) (*row, *call, error) {
 	c, got := &call{owner: r.Owner, kind: r.Kind, key: key}, &row{}
-	args, into := arguments(r.Kind.String(), key, s.channel, c, r), got.into()
+	args, into := arguments(s.Table, r.Kind.String(), key, s.channel, c, r), got.into()
 	err := s.detached(ctx, c, func() error {
 		if s.Unprepared {
 			return one(ctx, s.db, s.statement, args, into)
@@ -190,13 +191,22 @@ func (s *server) outcome(c *call, state uint32, err error) error {
 	code := sqlState(err)
 	refused := code != "" && !slices.ContainsFunc(unclear, func(prefix string) bool { return strings.HasPrefix(code, prefix) })
 	if state&again != 0 || state&sent != 0 && !refused {
-		return fmt.Errorf("pgstore: key %q: outcome unknown: %w", c.key, err)
+		return fmt.Errorf("pgstore: key %q: outcome unknown: %w%s", c.key, err, pooled(code))
 	}
 	return s.Table.refusal(fmt.Sprintf("key %q: not applied", c.key), err)
 }
 
 // unclear are the classes of errors that say nothing about the statement: the connection or the session has ended.
 var unclear = []string{"08", "40003", "57P"}
+
+// pooled is the advice if a request may have met what another client of a pooler has left on its connection: a prepared statement that is
+// there already or is not there, one of another table, or one with other arguments.
+func pooled(code string) string {
+	if !slices.Contains([]string{"42P05", "26000", "LL002", "08P01"}, code) {
+		return ""
+	}
+	return "; if a pooler gives the connections of this program to others in between: set Options.Unprepared, and let the driver send each request in one message, with lib/pq by binary_parameters=yes in the URL, with pgx by default_query_exec_mode=exec"
+}
 
 // runSchema is what to do if the table or its functions are missing.
 const runSchema = "run the SQL that lockctl schema prints (pgstore.Schema returns it)"
@@ -211,6 +221,8 @@ func (t Table) refusal(what string, err error) error {
 		kind, advice = lockstore.ErrCorrupt, "; the row is damaged, or the database is not in UTF8"
 	case code == "42501":
 		advice = fmt.Sprintf("; the role needs: GRANT SELECT, INSERT, UPDATE ON %[1]s TO …, for parked places GRANT SELECT, INSERT, UPDATE, DELETE ON %[1]s_address TO …, and USAGE on the schema", t)
+	case pooled(code) != "":
+		advice = pooled(code)
 	case code == "25006":
 		advice = "; this server or this role only reads: want the primary's address, and no default_transaction_read_only"
 	}

@@ -18,7 +18,7 @@
 // The parameter table is the store's, all others are the driver's. No error of the store shows the URL.
 //
 // Before the first use, somebody with the rights to create tables runs the statements of [Schema] in the database.
-// They make the table, a table of addresses, a view for people and three functions, and they may run again. The
+// They make the table, a table of addresses, a view for people and functions, and they may run again. The
 // store makes nothing.
 //
 //	GRANT SELECT, INSERT, UPDATE ON lambdalock_locks TO app                          for locks
@@ -32,9 +32,20 @@
 // # Connections
 //
 // Each request is one statement, and a transaction of its own. So a process that is frozen or dies between two
-// requests leaves nothing open. The store prepares its statement once for each connection; see [Options] for a
-// pooler that cannot. A *sql.DB should allow at least two connections, so that a renewal does not wait for the
-// program's own transaction.
+// requests leaves nothing open. The store prepares its statement once for each connection. A *sql.DB should allow
+// at least two connections, so that a renewal does not wait for the program's own transaction.
+//
+// Behind a pooler such as PgBouncer:
+//
+//	session mode             works as without a pooler
+//	transaction, statement   set Options.Unprepared, and let the driver send each request in one message:
+//	mode                     lib/pq with binary_parameters=yes in the URL, pgx with
+//	                         default_query_exec_mode=exec or simple_protocol
+//
+// Without these settings a pooler in transaction mode may mix the messages of two clients. Each request names its
+// table, and each answer its request, so no request is applied to another table, and no answer is taken for that
+// to another request: such a request fails, and the error names the settings. In statement mode there are no
+// transactions, so no [StillHeld] and [Complete] with a transaction.
 //
 // # Waiting
 //
@@ -109,7 +120,7 @@
 //
 // # Limits
 //
-//   - Tested: with PostgreSQL 15 and the driver lib/pq. All tests passed once with pgx v5; they are not repeated
-//     with it.
-//   - Never tested: with Amazon RDS, Aurora, RDS Proxy, PgBouncer, and databases that are like PostgreSQL.
+//   - Tested: with PostgreSQL 15, PgBouncer 1.18 and the driver lib/pq. All tests passed once with pgx v5; they are not
+//     repeated with it.
+//   - Never tested: with Amazon RDS, Aurora, RDS Proxy, and databases that are like PostgreSQL.
 package pgstore

@@ -17,21 +17,24 @@ const pageSize = 500
 
 // List implements driver.Lister, by one request for each page.
 func (s *server) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
-	statement := "SELECT l.key, " + columns + " FROM (SELECT key FROM " + string(s.Table) +
+	// The first function refuses a request that is for another table, also if this one is empty.
+	statement := "SELECT l.* FROM " + string(s.Table) + "_asked($1) LEFT JOIN LATERAL (SELECT l.key, " + columns + " FROM (SELECT key FROM " + string(s.Table) +
 		" WHERE key > $13 AND starts_with(key, $14) ORDER BY key LIMIT $15) l, LATERAL " +
-		string(s.Table) + "_do(" + parameters("l.key || ") + ") ORDER BY l.key"
+		string(s.Table) + "_do(" + parameters("l.key || ") + ")) l ON true ORDER BY l.key"
 	for last := ""; ; {
 		p := driver.Page{Requests: 1}
 		c := &call{}
-		args := append(arguments(driver.Inspect.String(), "", "", c, driver.Request{}), last, prefix, pageSize)
+		args := append(arguments(s.Table, driver.Inspect.String(), "", "", c, driver.Request{}), last, prefix, pageSize)
 		err := s.detached(ctx, c, func() error {
 			return each(ctx, s.db, statement, args, func(rows *sql.Rows) error {
 				var got row
-				if err := rows.Scan(append([]any{&last}, got.into()...)...); err != nil {
-					return err
+				var key string
+				if err := rows.Scan(append([]any{orZero(&key)}, got.into()...)...); err != nil || key == "" {
+					return err // without a key the page is empty
 				}
+				last = key
 				p.Read++
-				a, err := got.answer(&call{key: last})
+				a, err := got.answer(&call{key: last, request: requestText(driver.Inspect.String(), "", last)})
 				if errors.Is(err, lockstore.ErrCorrupt) || lockstore.ValidateKey(last) != nil {
 					p.Damaged++
 					p.DamagedNames = append(p.DamagedNames, last)
@@ -52,7 +55,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 
 // Extent implements driver.Lister by what the server knows of the table since it has last looked. If it never has, it counts.
 func (s *server) Extent(ctx context.Context) (e driver.Extent, err error) {
-	err = s.query(ctx, &call{}, "SELECT CASE WHEN reltuples < 0 THEN (SELECT count(*) FROM "+string(s.Table)+") ELSE reltuples::bigint END, pg_total_relation_size(oid) FROM pg_class WHERE oid = $1::text::regclass", []any{string(s.Table)}, &e.Entries, &e.Bytes)
+	err = s.query(ctx, &call{}, "SELECT CASE WHEN reltuples < 0 THEN (SELECT count(*) FROM "+string(s.Table)+") ELSE reltuples::bigint END, pg_total_relation_size(oid) FROM pg_class WHERE oid = '"+string(s.Table)+"'::regclass", nil, &e.Entries, &e.Bytes)
 	if err != nil {
 		return driver.Extent{}, err // the statement may go on, and set e
 	}
@@ -117,7 +120,7 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 
 func (s *server) park(ctx context.Context, kind driver.Kind, key string, owner driver.Owner, address driver.Secret, d time.Duration) (taken driver.Secret, err error) {
 	c := &call{key: key, kind: kind, owner: owner}
-	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::bytea, $4::bigint)", []any{key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
+	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::text, $4::bytea, $5::bigint)", []any{s.Table.asked(), key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
 	if err == nil && taken == nil && address == nil && c.repeated() {
 		err = fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
 	}

@@ -28,8 +28,10 @@ type Options struct {
 	// With Listen a run that waits is woken at once. Without it, it reads its key, with pauses.
 	Listen func(ctx context.Context, channel string, woken func(payload string)) error
 
-	// Unprepared sends each request without a prepared statement of the session, for a pooler that gives the
-	// statements of one connection to several sessions and cannot prepare.
+	// Unprepared sends each request without a prepared statement of the session, for a pooler in transaction or
+	// statement mode. The driver has to send the statement and its arguments in one message: with lib/pq set
+	// binary_parameters=yes in the URL, with pgx default_query_exec_mode=exec. Otherwise requests fail that meet
+	// those of other clients of the pooler.
 	Unprepared bool
 }
 
@@ -119,13 +121,14 @@ type row struct {
 	started                      bool
 	result                       []byte
 	holders, handedOver, wakesUp string
+	request                      string
 }
 
-const columns = "outcome, why, fence, seat, ttl, place, state, holder, remaining, waiting, parked, started, result, holders, handed, wake"
+const columns = "outcome, why, fence, seat, ttl, place, state, holder, remaining, waiting, parked, started, result, holders, handed, wake, request"
 
 func (r *row) into() []any {
 	return []any{orZero(&r.outcome), orZero(&r.why), orZero(&r.fence), orZero(&r.seat), orZero(&r.ttl), orZero(&r.place), orZero(&r.state), orZero(&r.holder),
-		orZero(&r.remaining), orZero(&r.waiting), orZero(&r.parked), orZero(&r.started), &r.result, orZero(&r.holders), orZero(&r.handedOver), orZero(&r.wakesUp)}
+		orZero(&r.remaining), orZero(&r.waiting), orZero(&r.parked), orZero(&r.started), &r.result, orZero(&r.holders), orZero(&r.handedOver), orZero(&r.wakesUp), orZero(&r.request)}
 }
 
 // nullable leaves a variable as it is if the column is NULL.
@@ -142,9 +145,15 @@ func (n nullable[T]) Scan(value any) error {
 }
 
 // arguments are those of the function, with what the kind of the request reads. The owner is the call itself, see call.
-func arguments(kind, key, channel string, c *call, r driver.Request) []any {
+func arguments(t Table, kind, key, channel string, c *call, r driver.Request) []any {
 	flag := r.Join || r.AtOnce || r.Effect
-	return []any{1, kind, key, c, int64(r.Fence), micros(r.TTL), r.MaxHolders, r.Holder, flag, micros(r.Parked), channel, []byte(r.Result)}
+	c.request = requestText(kind, c.owner, key)
+	return []any{t.asked(), kind, key, c, int64(r.Fence), micros(r.TTL), r.MaxHolders, r.Holder, flag, micros(r.Parked), channel, []byte(r.Result)}
+}
+
+// requestText is what the function puts into its answer to a request.
+func requestText(kind string, owner driver.Owner, key string) string {
+	return kind + " " + string(owner) + " " + key
 }
 
 // micros rounds up, so that a lease is not shorter than requested.
@@ -175,6 +184,8 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 	a := driver.Answer{Outcome: outcomes[r.outcome], Why: r.why, Seat: r.seat, TTL: duration(r.ttl), Position: r.place}
 	state := driver.State(r.state)
 	switch {
+	case r.request != c.request:
+		return a, fmt.Errorf("pgstore: key %q: outcome unknown: the answer is that to another request", c.key)
 	case r.outcome == "corrupt":
 		return a, fmt.Errorf("pgstore: key %q: the row is damaged: %w", c.key, lockstore.ErrCorrupt)
 	case a.Outcome == 0 || state < driver.Free || state > driver.InDoubt:

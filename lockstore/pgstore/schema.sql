@@ -97,9 +97,26 @@ BEGIN
 END
 $news$;
 
+-- What the caller asked is the table and the version that it means. A pooler may have given the connection of one program to another one
+-- between two messages of a request, and then the request comes to the statement of another table.
+CREATE OR REPLACE FUNCTION lambdalock_locks_asked(asked text) RETURNS text LANGUAGE plpgsql AS $asked$
+BEGIN
+	IF asked NOT LIKE '% 2' THEN
+		RAISE EXCEPTION 'the functions of lambdalock_locks are of version 2, and the program wants %', asked USING ERRCODE = 'LL001';
+	ELSIF to_regclass(split_part(asked, ' ', 1)) IS DISTINCT FROM to_regclass('lambdalock_locks') THEN
+		RAISE EXCEPTION 'this is lambdalock_locks, and the program wants %', asked USING ERRCODE = 'LL002';
+	END IF;
+	RETURN asked;
+END
+$asked$;
+
+-- Of version 1.
+DROP FUNCTION IF EXISTS lambdalock_locks_do(integer, text, text, text, bigint, bigint, integer, text, boolean, bigint, text, bytea);
+DROP FUNCTION IF EXISTS lambdalock_locks_park(text, text, bytea, bigint);
+
 -- The rules: what the answer to a request is, and what the row of the key is after it.
 CREATE OR REPLACE FUNCTION lambdalock_locks_do(
-	version integer, -- of the caller
+	asked text,
 	kind text,
 	lock text, -- the key
 	me text, -- the owner; '' is an operator
@@ -127,7 +144,8 @@ CREATE OR REPLACE FUNCTION lambdalock_locks_do(
 	OUT result bytea,
 	OUT holders text, -- a line for each: fence, seat, MaxHolders, state, remaining, text
 	OUT handed text, -- a line for each owner that was handed the key: the payload of its notification
-	OUT wake text -- a line for each parked owner that the caller wakes
+	OUT wake text, -- a line for each parked owner that the caller wakes
+	OUT request text -- the one that this is the answer to
 ) LANGUAGE plpgsql AS $do$
 DECLARE
 	now bigint;
@@ -155,9 +173,8 @@ DECLARE
 	rank integer;
 	ending bigint;
 BEGIN
-	IF version <> 1 THEN
-		RAISE EXCEPTION 'the function lambdalock_locks_do is of version 1, and the program of version %', version USING ERRCODE = 'LL001';
-	END IF;
+	IF asked <> 'lambdalock_locks 2' THEN PERFORM lambdalock_locks_asked(asked); END IF;
+	request := concat_ws(' ', kind, me, lock);
 
 	IF kind IN ('inspect', 'await turn') THEN
 		IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
@@ -475,10 +492,11 @@ END
 $do$;
 
 -- Keeps the address of a parked owner for a time in microseconds, or takes it if there is no address.
-CREATE OR REPLACE FUNCTION lambdalock_locks_park(lock text, me text, where_to bytea, lasts bigint) RETURNS bytea LANGUAGE plpgsql AS $park$
+CREATE OR REPLACE FUNCTION lambdalock_locks_park(asked text, lock text, me text, where_to bytea, lasts bigint) RETURNS bytea LANGUAGE plpgsql AS $park$
 DECLARE
 	taken bytea;
 BEGIN
+	PERFORM lambdalock_locks_asked(asked);
 	IF where_to IS NULL THEN
 		DELETE FROM lambdalock_locks_address a WHERE a.key = lock AND a.owner = me RETURNING CASE WHEN until > clock_timestamp() THEN a.address END INTO taken;
 		RETURN taken;

@@ -43,6 +43,9 @@ func (t Table) validate() error {
 	return nil
 }
 
+// asked is the argument by which the functions know that they are those of the table, and of this version.
+func (t Table) asked() string { return string(t) + " 2" }
+
 // statement is that of all requests.
 func (t Table) statement() string {
 	return "SELECT " + columns + " FROM " + string(t) + "_do(" + parameters("") + ")"
@@ -51,7 +54,7 @@ func (t Table) statement() string {
 // parameters are those of the function, with their types: otherwise a function of the same name that another role has made for
 // other types could be called. key is put in front of the third, the key.
 func parameters(key string) string {
-	return "$1::integer, $2::text, " + key + "$3::text, $4::text, $5::bigint, $6::bigint, $7::integer, $8::text, $9::boolean, $10::bigint, $11::text, $12::bytea"
+	return "$1::text, $2::text, " + key + "$3::text, $4::text, $5::bigint, $6::bigint, $7::integer, $8::text, $9::boolean, $10::bigint, $11::text, $12::bytea"
 }
 
 // Schema is Table.Schema.
@@ -97,7 +100,7 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, kind string, lease lockst
 	r.Fence = lease.Fence
 	var got row
 	c := &call{key: lease.Key} // without the owner the fence says whose lease it is, and what has ended is lost
-	if err := one(ctx, tx, t.statement(), arguments(kind, lease.Key, "", c, r), got.into()); err != nil {
+	if err := one(ctx, tx, t.statement(), arguments(t, kind, lease.Key, "", c, r), got.into()); err != nil {
 		return t.refusal(fmt.Sprintf("key %q: not applied", lease.Key), err)
 	}
 	switch a, err := got.answer(c); {
