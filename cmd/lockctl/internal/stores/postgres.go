@@ -8,11 +8,17 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 )
 
-// postgres opens stores in PostgreSQL. Nobody listens there: a command that waits for a lock asks for it.
+// postgres opens stores in PostgreSQL. Nobody listens there: a command that waits for a lock asks for it. It works behind any pooler: a
+// command sends so few requests that to prepare them gains nothing.
 var postgres = pgstore.Opener(func(url string) (*sql.DB, error) {
-	connector, err := pq.NewConnector(url) // sql.Open would say only later what is wrong with the URL
+	config, err := pq.NewConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.BinaryParameters = true                  // each request is one message
+	connector, err := pq.NewConnectorConfig(config) // sql.Open would say only later what is wrong with the URL
 	if err != nil {
 		return nil, err
 	}
 	return sql.OpenDB(connector), nil
-}, pgstore.Options{})
+}, pgstore.Options{Unprepared: true})
