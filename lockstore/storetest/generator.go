@@ -29,6 +29,8 @@ type step struct {
 	inside  *step // another owner's request, which arrives during this one
 	at      int   // before the first, second or third request of the store
 	again   bool  // that request is the one before it, sent again after a lost reply
+	beside  bool  // another request arrives meanwhile, so what a refusal says of the holder may be of before it
+	blurred bool  // and so may be what the answer to a Revoke says of the key
 }
 
 func (s step) String() string {

@@ -282,6 +282,9 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	}
 	m.ends(s)
 	m.ends(inside)
+	s.beside, inside.beside = true, true
+	// A repeat finds another state. Of two Revokes of a lease the store may know of one only.
+	s.blurred, inside.blurred = s.again || inside.kind == driver.Revoke, s.kind == driver.Revoke
 	var other seen
 	steps := []step{s}
 	m.Inside(s.at, s.again, func() {
@@ -318,11 +321,6 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 	if errors.Is(got.err, lockstore.ErrUnavailable) { // nothing was applied
 		orders = orders[len(orders)-1:]
 	}
-	// A repeat finds another state. Of two Revokes of a lease the store may know of one only.
-	changed := s.again || inside.kind == driver.Revoke
-	otherChanged := inside.again || s.kind == driver.Revoke
-	withoutHolder(s, changed, &got.answer)
-	withoutHolder(inside, otherChanged, &other.answer)
 	before := m.beliefs
 	m.beliefs = nil
 	for _, loose := range []bool{false, true} {
@@ -341,8 +339,6 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 						m.renumber(&d.fences, inside, &wantOther.answer)
 					}
 					m.renumber(&d.fences, s, &want.answer)
-					withoutHolder(s, changed, &want.answer)
-					withoutHolder(inside, otherChanged, &wantOther.answer)
 					if got.err != nil {
 						want.answer = driver.Answer{}
 					}
@@ -366,17 +362,6 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 		}
 	}
 	return difference, false
-}
-
-// withoutHolder leaves out what a refusal says of the holder, and what a Revoke says of the key if that may have
-// changed since its first write.
-func withoutHolder(s step, changed bool, a *driver.Answer) {
-	switch {
-	case a.Outcome == driver.Refused:
-		a.Status.Holder, a.Status.Remaining = "", 0
-	case s.kind == driver.Revoke && changed:
-		a.Status = driver.Status{}
-	}
 }
 
 // decided is a state after some requests, with the answers.
@@ -572,7 +557,8 @@ var holders = func() (all [longest]string) {
 	return all
 }()
 
-// renumber leaves of an answer what two stores share.
+// renumber leaves of an answer what two stores share. What it leaves out gets no number: the other answer may not
+// have it.
 func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	status := a.Status
 	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position, Wake: a.Wake}
@@ -584,7 +570,10 @@ func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	switch {
 	case a.Outcome == driver.Refused: // the rest is seen by Inspect
 		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining, Result: status.Result}
-	case s.kind == driver.Revoke && a.Outcome == driver.Done:
+		if s.beside {
+			a.Status.Holder, a.Status.Remaining = "", 0
+		}
+	case s.kind == driver.Revoke && a.Outcome == driver.Done && !s.blurred:
 		a.Status = driver.Status{State: status.State, Holder: status.Holder, Remaining: status.Remaining, Holders: slices.Clone(status.Holders)}
 		for i := range a.Status.Holders {
 			a.Status.Holders[i].Fence = f.number(a.Status.Holders[i].Fence)

@@ -44,6 +44,9 @@ type wrongServer struct {
 	counter  driver.Fence
 	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
 	parked   map[string]driver.Secret      // addresses
+	left     int                           // requests until inside is called, see Harness.Inside
+	inside   func()
+	twice    bool // the reply to the request before that one is lost
 }
 
 var errCut = errors.New("connection reset")
@@ -135,8 +138,34 @@ func (d *wrongServer) place(key string) string {
 	return key
 }
 
-// Do implements driver.Driver: one round trip.
+// Do implements driver.Driver: one round trip, or two if the reply to the first is lost.
 func (d *wrongDriver) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if d.arrives() {
+		if _, err := d.do(ctx, key, r); err != nil {
+			return driver.Answer{}, err
+		}
+		d.arrives()
+	}
+	return d.do(ctx, key, r)
+}
+
+// arrives counts a request, and says if its reply is lost.
+func (d *wrongServer) arrives() (lost bool) {
+	var inside func()
+	d.locked(func() {
+		d.left--
+		lost = d.left == 1 && d.twice
+		if d.left == 0 {
+			inside = d.inside
+		}
+	})
+	if inside != nil {
+		inside()
+	}
+	return lost
+}
+
+func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	if d.has("exclusion by a mutex of the process") {
 		d.process.Lock()
 		defer d.process.Unlock()
