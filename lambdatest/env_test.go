@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -129,6 +130,7 @@ type answer struct {
 	RequestID string        `json:"requestId"`
 	PID       int           `json:"pid"`
 	Remaining time.Duration `json:"remaining"`
+	Deadline  time.Time     `json:"deadline"`
 	Env       []string      `json:"env"`
 }
 
@@ -148,7 +150,6 @@ func TestInvoke(t *testing.T) {
 	assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, r.RequestID)
 	assert.Equal(t, r.RequestID, a.RequestID)
 	assert.Equal(t, env.PID(), a.PID)
-	assert.InDelta(t, 5*time.Second, a.Remaining, float64(time.Second))
 	assert.Positive(t, r.Duration)
 	assert.Equal(t, env.InitDuration(), r.Init)
 
@@ -157,6 +158,50 @@ func TestInvoke(t *testing.T) {
 	assert.Equal(t, a.PID, decode(t, again).PID, "the environment is used again")
 	assert.NotEqual(t, r.RequestID, again.RequestID)
 	assert.Zero(t, again.Init, "only the first invocation of a process carries its start")
+}
+
+// The deadline that a function is told is its timeout after the hand-over, in whole milliseconds. Without a timeout it
+// has 3 seconds (AWS::Lambda::Function, Timeout).
+func TestTheDeadlineIsTheTimeout(t *testing.T) {
+	for _, c := range []struct {
+		config  Config
+		timeout time.Duration
+	}{{Config{}, 3 * time.Second}, {Config{Timeout: 15 * time.Minute}, 15 * time.Minute}, {Config{Timeout: 5 * time.Second, MaxConcurrency: 2}, 5 * time.Second}} {
+		env := start(t, c.config)
+		for range 2 { // the first invocation of a process, and the next
+			sent := time.Now()
+			r, err := env.Invoke(testContext(t), do("echo", 0))
+			answered := time.Now()
+			require.NoError(t, err)
+			given := decode(t, r).Deadline.Add(-c.timeout)
+			assert.False(t, given.Before(sent.Truncate(time.Millisecond)), "%v: %v before the event was sent", c.timeout, sent.Sub(given))
+			assert.False(t, given.After(answered), "%v: %v after the answer", c.timeout, given.Sub(answered))
+		}
+	}
+}
+
+// An invocation ends at this deadline, not before and not after it.
+func TestTheTimeoutEndsAnInvocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := Config{Timeout: 300 * time.Millisecond, MaxConcurrency: 2}
+		inv := newInvocation(Event{ID: "id"}, config.Timeout)
+		inv.take(0)
+		p := &process{api: newAPI(config), ended: make(chan struct{})}
+		go p.supervise(inv, config)
+		began := time.Now()
+		<-inv.done
+		assert.Equal(t, 300*time.Millisecond, time.Since(began))
+		assert.Equal(t, ErrorTimeout, inv.result.ErrorType)
+		close(p.ended)
+	})
+}
+
+// The numbers of the platform that no test can measure exactly.
+func TestNumbersOfThePlatform(t *testing.T) {
+	// "500 ms – Functions with registered internal extensions" (Lambda, Understanding the execution environment lifecycle, Shutdown phase)
+	assert.Equal(t, 500*time.Millisecond, shutdownGrace)
+	// Maximum integration timeout: 30 seconds (API Gateway, Quotas for HTTP APIs)
+	assert.Equal(t, 30*time.Second, httpTimeout)
 }
 
 func TestFixedRequestIDAndDeadline(t *testing.T) {
@@ -235,7 +280,7 @@ func TestTimeoutSendsSIGTERMFirstToAnExtension(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ErrorTimeout, r.ErrorType)
 	assert.Contains(t, env.Logs(), "got SIGTERM")
-	assert.GreaterOrEqual(t, r.Duration, 300*time.Millisecond+shutdownGrace, "the process had its grace")
+	assert.GreaterOrEqual(t, r.Duration, 800*time.Millisecond, "the process had its grace")
 }
 
 func TestShutdown(t *testing.T) {
@@ -243,7 +288,7 @@ func TestShutdown(t *testing.T) {
 		env := start(t, Config{Env: []string{"WITH_SIGTERM=1"}})
 		pid, began := env.PID(), time.Now()
 		require.NoError(t, env.Shutdown())
-		assert.GreaterOrEqual(t, time.Since(began), shutdownGrace)
+		assert.GreaterOrEqual(t, time.Since(began), 500*time.Millisecond)
 		assert.Contains(t, env.Logs(), "got SIGTERM")
 		goneSoon(t, pid)
 		assert.Error(t, env.Shutdown())
@@ -252,7 +297,7 @@ func TestShutdown(t *testing.T) {
 		env := start(t, Config{})
 		pid, began := env.PID(), time.Now()
 		require.NoError(t, env.Shutdown())
-		assert.Less(t, time.Since(began), shutdownGrace)
+		assert.Less(t, time.Since(began), 500*time.Millisecond)
 		goneSoon(t, pid)
 	})
 }
@@ -353,13 +398,14 @@ func TestLineReader(t *testing.T) {
 	logs := newLogBuffer(nil)
 	r, w, err := newLineReader(logs)
 	require.NoError(t, err)
-	long := strings.Repeat("x", maxLogLine+3)
+	const most = 64 << 10 // as the package says
+	long := strings.Repeat("x", most+3)
 	for _, part := range []string{"a\nb", "c\n", "\n", long, "\nend"} {
 		_, err := w.WriteString(part)
 		require.NoError(t, err)
 		r.drain()
 	}
-	assert.Equal(t, []string{"a", "bc", "", long[:maxLogLine], "xxx"}, logs.all())
+	assert.Equal(t, []string{"a", "bc", "", long[:most], "xxx"}, logs.all())
 	r.close() // also if a child of the process keeps the pipe open
 	assert.Equal(t, "end", logs.last())
 	r.drain()
@@ -367,13 +413,14 @@ func TestLineReader(t *testing.T) {
 }
 
 func TestLogBufferIsBounded(t *testing.T) {
+	const kept = 10_000 // as the package says
 	logs := newLogBuffer(nil)
-	for i := range 5 * maxLogLines {
+	for i := range 5 * kept {
 		logs.add(fmt.Appendf(nil, "%d", i))
 	}
-	assert.Len(t, logs.all(), maxLogLines)
-	assert.Equal(t, fmt.Sprint(5*maxLogLines-1), logs.last())
-	assert.LessOrEqual(t, len(logs.lines), 2*maxLogLines)
+	assert.Len(t, logs.all(), kept)
+	assert.Equal(t, fmt.Sprint(5*kept-1), logs.last())
+	assert.LessOrEqual(t, len(logs.lines), 2*kept)
 	got, err := logs.wait(testContext(t), func(line string) bool { return line == logs.lines[0] })
 	require.NoError(t, err)
 	assert.Equal(t, logs.lines[0], got)
@@ -390,13 +437,28 @@ func TestEnvironmentIsThePlatformsAlone(t *testing.T) {
 	assert.Contains(t, got, "LOCK_URL=redis://example")
 	assert.Contains(t, got, "TZ=Europe/Berlin", "Config.Env wins over the platform's own")
 	assert.NotContains(t, strings.Join(got, "\n"), "LEAKED")
+	// Defined runtime environment variables (Lambda, Working with environment variables); those of a region and of keys
+	// are this package's own.
+	for name, want := range map[string]string{
+		"_HANDLER": "bootstrap", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/withdraw",
+		"AWS_LAMBDA_LOG_STREAM_NAME": "local", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "LAMBDA_TASK_ROOT": "/var/task",
+	} {
+		assert.Contains(t, got, name+"="+want)
+	}
 }
 
+// "exceeded maximum allowed payload size (6291556 bytes)" is what Lambda says.
 func TestLargeAnswerIsRefused(t *testing.T) {
-	env := start(t, Config{})
-	r, err := env.Invoke(testContext(t), do("large", 6<<20))
+	env := start(t, Config{Timeout: time.Minute})
+	r, err := env.Invoke(testContext(t), do("large", 6_291_556))
+	require.NoError(t, err)
+	assert.Empty(t, r.ErrorType, r.ErrorMessage)
+	assert.Len(t, r.Payload, 6_291_556)
+	r, err = env.Invoke(testContext(t), do("large", 6_291_557))
 	require.NoError(t, err)
 	assert.Equal(t, ErrorTooLarge, r.ErrorType)
+	assert.Contains(t, r.ErrorMessage, "6291556 bytes")
 }
 
 func TestSameRequestIDTwiceAtOnceIsRefused(t *testing.T) {

@@ -56,6 +56,23 @@ func TestClientWithCredentials(t *testing.T) {
 	require.Eventually(t, func() bool { return cycle() == nil }, 5*time.Second, 10*time.Millisecond)
 }
 
+// "An IAM authenticated connection will automatically be disconnected after 12 hours" (Amazon ElastiCache, Authenticating
+// with IAM): the client ends each one long before.
+func TestConnectionsWithCredentialsEnd(t *testing.T) {
+	for raw, lifetime := range map[string]func(redis.UniversalClient) time.Duration{
+		"rediss://host":              func(c redis.UniversalClient) time.Duration { return c.(*redis.Client).Options().ConnMaxLifetime },
+		"rediss://host?cluster=true": func(c redis.UniversalClient) time.Duration { return c.(*redis.ClusterClient).Options().ConnMaxLifetime },
+	} {
+		u, err := lockstore.ParseURL(raw)
+		require.NoError(t, err)
+		client, err := ClientWithCredentials(lockstore.Config{URL: u}, func(context.Context) (string, string, error) { return "", "", nil })
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = client.Close() })
+		require.Positive(t, lifetime(client), raw)
+		require.LessOrEqual(t, lifetime(client), 6*time.Hour, raw)
+	}
+}
+
 // A credentials function can limit its own time, sees its caller's deadline and values, and
 // ends with its caller.
 func TestCredentialsHaveTheCallersContext(t *testing.T) {

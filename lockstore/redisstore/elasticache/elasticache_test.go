@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,11 +108,12 @@ func TestToken(t *testing.T) {
 	assert.Equal(t, "host", q.Get("X-Amz-SignedHeaders"))
 	assert.Len(t, q.Get("X-Amz-Signature"), 64)
 
-	now = now.Add(tokenUse - time.Second)
+	first := now
+	now = first.Add(10*time.Minute - time.Second)
 	_, again, err := tok.credentials(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, text, again, "a token is used again")
-	now = now.Add(time.Second)
+	now = first.Add(10 * time.Minute)
 	_, fresh, err := tok.credentials(t.Context())
 	require.NoError(t, err)
 	assert.NotEqual(t, text, fresh, "a new token before the old one is invalid")
@@ -119,6 +121,27 @@ func TestToken(t *testing.T) {
 	_, back, err := tok.credentials(t.Context())
 	require.NoError(t, err)
 	assert.NotEqual(t, fresh, back, "a new token after the clock stepped back")
+}
+
+// "The IAM authentication token is valid for 15 minutes" (Amazon ElastiCache, Authenticating with IAM): at each time
+// the token of a new connection says so, and is valid for minutes more, because the connection is made after it.
+func TestNoTokenIsTooOld(t *testing.T) {
+	const valid = 15 * time.Minute
+	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
+	require.NoError(t, err)
+	began := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+	for now := began; now.Before(began.Add(time.Hour)); now = now.Add(10 * time.Second) {
+		tok.now = func() time.Time { return now }
+		_, text, err := tok.credentials(t.Context())
+		require.NoError(t, err)
+		u, err := url.Parse("http://" + text)
+		require.NoError(t, err)
+		signed, err := time.Parse("20060102T150405Z", u.Query().Get("X-Amz-Date"))
+		require.NoError(t, err)
+		require.Equal(t, strconv.Itoa(int(valid.Seconds())), u.Query().Get("X-Amz-Expires"))
+		require.Less(t, now.Sub(signed), valid-2*time.Minute, now)
+		require.GreaterOrEqual(t, now.Sub(signed), time.Duration(0), now)
+	}
 }
 
 // The monotonic clock may stand still while the process is frozen. The server uses the wall
