@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,23 +23,40 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// events are, for each metric filter of template.yaml, the reports that its alarm is for.
+// events are, for each metric filter of template.yaml, the reports that its alarm is for; those of "none" are for no alarm.
 var events = map[string][]guard.Report{
+	"none": {
+		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Minute, HoldTime: time.Hour, QueuePosition: 3, Woken: 2},
+		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Minute},
+		{Outcome: guard.OutcomeError, Err: errors.New("own")},
+		{Outcome: guard.OutcomePanic},
+		{Outcome: guard.OutcomeDeadline, ReleaseErr: errors.New("cut off")},
+	},
 	"LockLost":   {{Outcome: guard.OutcomeLost}},
 	"LockFailed": {{Outcome: guard.OutcomeUnavailable}, {Outcome: guard.OutcomeUnknown}, {Outcome: guard.OutcomeCorrupt}},
 	"LockQueue":  {{Outcome: guard.OutcomeBusy, Lapsed: 2}, {Outcome: guard.OutcomeBusy, NoPlace: true}},
 	"LockWake":   {{Outcome: guard.OutcomeOK, WakeErr: errors.New("no right")}},
 	"LockCalls":  {{Outcome: guard.OutcomeOK, FailedCalls: 3}},
-	"LockHeld":   {{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour, HeldLong: true}},
-	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}},
+	"LockHeld": { // HeldMinutes is 1 or more
+		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour, HeldLong: true},
+		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Minute + time.Millisecond},
+	},
+	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}, {Outcome: guard.OutcomeOK, WaitTime: time.Minute + time.Millisecond}},
 	"LockDoubt":  {{Outcome: guard.OutcomeInDoubt}, {Outcome: guard.OutcomeNoResult}, {Outcome: guard.OutcomeOK, CompleteErr: errors.New("too large")}},
 }
 
 // metricFilter is a resource of the type AWS::Logs::MetricFilter.
 type metricFilter struct {
 	FilterPattern         string
-	MetricTransformations []struct{ MetricValue string }
+	MetricTransformations []struct{ MetricNamespace, MetricName, MetricValue string }
 }
+
+// Parts of a pattern whose terms are true or false.
+var (
+	inParentheses = regexp.MustCompile(`\((true|false)\)`)
+	bothTerms     = regexp.MustCompile(`(true|false) && (true|false)`)
+	eitherTerm    = regexp.MustCompile(`(true|false) \|\| (true|false)`)
+)
 
 var term = regexp.MustCompile(`\$\.(\w+) (=|!=|>|IS) ("[^"]*"|[\w.]+)`)
 
@@ -66,12 +85,12 @@ func (f metricFilter) matches(line map[string]any) (bool, error) {
 	})
 	for before := ""; before != text; { // && binds more closely than ||
 		before = text
-		text = regexp.MustCompile(`\((true|false)\)`).ReplaceAllString(text, "$1")
-		if both := regexp.MustCompile(`(true|false) && (true|false)`); both.MatchString(text) {
-			text = both.ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s == "true && true") })
+		text = inParentheses.ReplaceAllString(text, "$1")
+		if bothTerms.MatchString(text) {
+			text = bothTerms.ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s == "true && true") })
 			continue
 		}
-		text = regexp.MustCompile(`(true|false) \|\| (true|false)`).ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s != "false || false") })
+		text = eitherTerm.ReplaceAllStringFunc(text, func(s string) string { return fmt.Sprint(s != "false || false") })
 	}
 	is, err := strconv.ParseBool(text)
 	return is, errors.Join(wrong, err)
@@ -82,11 +101,13 @@ func (f metricFilter) matches(line map[string]any) (bool, error) {
 func TestFiltersOfAlarms(t *testing.T) {
 	text, err := os.ReadFile("../template.yaml")
 	require.NoError(t, err)
-	line := func(r guard.Report) (all map[string]any) {
-		var out bytes.Buffer
-		guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, "App", new(atomic.Pointer[which])))(t.Context(), r)
-		require.NoError(t, json.Unmarshal(out.Bytes(), &all))
-		return all
+	lines := map[string][]map[string]any{} // of the events
+	for of, reports := range events {
+		for _, r := range reports {
+			var line map[string]any
+			require.NoError(t, json.Unmarshal([]byte(reportLine(t, "App", r)), &line))
+			lines[of] = append(lines[of], line)
+		}
 	}
 	check := func(text string) (problems []string) {
 		parsed, err := template.Parse([]byte(text), nil)
@@ -103,9 +124,8 @@ func TestFiltersOfAlarms(t *testing.T) {
 				problems = append(problems, name+": add its events to this test")
 			}
 			used := map[string]bool{}
-			for of, reports := range events {
-				for _, r := range reports {
-					l := line(r)
+			for of, all := range lines {
+				for _, l := range all {
 					is, err := f.matches(l)
 					if err != nil || is != (of == name) {
 						problems = append(problems, fmt.Sprintf("%s matches %v: %v %v", name, l, is, err))
@@ -131,7 +151,7 @@ func TestFiltersOfAlarms(t *testing.T) {
 			}
 		}
 		for name := range events {
-			if !filters[name] {
+			if !filters[name] && name != "none" {
 				problems = append(problems, name+" is no filter")
 			}
 		}
@@ -157,4 +177,133 @@ func TestFiltersOfAlarms(t *testing.T) {
 			require.True(t, said[1] == `"lock"` || strings.Contains(string(source), said[1]), said[1])
 		}
 	})
+}
+
+// metricOf is what an alarm watches.
+type metricOf struct {
+	Namespace, MetricName string
+	Dimensions            []struct{ Name string }
+}
+
+// awsMetrics are the metrics and the dimension by which AWS's services tell them, from the pages "CloudWatch metrics" of
+// their guides. A metric that is not there has no data, and its alarm no sound.
+var awsMetrics = map[string]string{
+	"AWS/Lambda Errors": "FunctionName", "AWS/Lambda Throttles": "FunctionName", "AWS/Lambda Duration": "FunctionName",
+	"AWS/ApiGateway 5xx":                         "ApiId", // of an HTTP API; a REST API's is 5XXError
+	"AWS/SQS ApproximateNumberOfMessagesVisible": "QueueName", "AWS/SQS ApproximateAgeOfOldestMessage": "QueueName",
+	"AWS/States ExecutionsFailed": "StateMachineArn", "AWS/States ExecutionsTimedOut": "StateMachineArn",
+	"AWS/DynamoDB ReadThrottleEvents": "TableName", "AWS/DynamoDB WriteThrottleEvents": "TableName",
+	"AWS/ElastiCache ThrottledCmds": "clusterId", "AWS/ElastiCache BytesUsedForCache": "clusterId", // of a serverless cache
+}
+
+// TestAlarmsHaveMetrics: somebody makes what each alarm and each graph watches, and each metric filter has an alarm.
+func TestAlarmsHaveMetrics(t *testing.T) {
+	check := func(text string) (problems []string) {
+		parsed, err := template.Parse([]byte(text), nil)
+		require.NoError(t, err)
+		unwatched := map[string]string{} // the filters, by metric
+		for name, r := range parsed.Resources {
+			if r.Type == "AWS::Logs::MetricFilter" {
+				var f metricFilter
+				require.NoError(t, r.Decode(&f))
+				m := f.MetricTransformations[0]
+				unwatched[m.MetricNamespace+" "+m.MetricName] = name
+			}
+		}
+		filtered := maps.Clone(unwatched)
+		for name, r := range parsed.Resources {
+			switch r.Type {
+			case "AWS::CloudWatch::Alarm":
+				var alarm struct {
+					metricOf
+					Metrics []struct{ MetricStat struct{ Metric metricOf } }
+				}
+				require.NoError(t, r.Decode(&alarm))
+				watched := []metricOf{alarm.metricOf}
+				for _, m := range alarm.Metrics {
+					watched = append(watched, m.MetricStat.Metric)
+				}
+				for _, m := range watched {
+					is := m.Namespace + " " + m.MetricName
+					delete(unwatched, is)
+					dimension := ""
+					if len(m.Dimensions) > 0 {
+						dimension = m.Dimensions[0].Name
+					}
+					if _, ours := filtered[is]; is != " " && (!ours && awsMetrics[is] == "" || awsMetrics[is] != dimension) {
+						problems = append(problems, fmt.Sprintf("%s: nobody makes the metric %s by %q", name, is, dimension))
+					}
+				}
+			case "AWS::CloudWatch::Dashboard":
+				var board struct{ DashboardBody string }
+				require.NoError(t, r.Decode(&board))
+				require.True(t, json.Valid([]byte(board.DashboardBody)))
+				var made struct {
+					AWS struct {
+						CloudWatchMetrics []struct {
+							Namespace  string
+							Dimensions [][]string
+							Metrics    []struct{ Name string }
+						}
+					} `json:"_aws"`
+				}
+				require.NoError(t, json.Unmarshal([]byte(reportLine(t, "stack", guard.Report{})), &made))
+				searches := regexp.MustCompile(`SEARCH\('\{\\"(.*?)\\",(.*?)\} MetricName=\\"(\w+)\\"'`).FindAllStringSubmatch(board.DashboardBody, -1)
+				require.Equal(t, strings.Count(board.DashboardBody, "SEARCH("), len(searches))
+				for _, s := range searches {
+					m := made.AWS.CloudWatchMetrics[0]
+					if s[1] != m.Namespace || s[2] != strings.Join(m.Dimensions[0], ",") || !slices.Contains(m.Metrics, struct{ Name string }{s[3]}) {
+						problems = append(problems, fmt.Sprintf("%s: no line has the metric %v", name, s[1:]))
+					}
+				}
+			}
+		}
+		for metric, filter := range unwatched {
+			problems = append(problems, fmt.Sprintf("%s: no alarm watches %s", filter, metric))
+		}
+		return problems
+	}
+	for _, file := range []string{"../template.yaml", "../deploy/table.yaml", "../deploy/cache.yaml"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Empty(t, check(string(text)), file)
+		for good, bad := range map[string]string{
+			"MetricName: LockDoubt\n      Statistic":   "MetricName: LockDoubts\n      Statistic",
+			"MetricName: 5xx":                          "MetricName: 5XXError",
+			`MetricName=\"hold_ms\"`:                   `MetricName=\"held_ms\"`,
+			"service,store,outcome} MetricName":        "service,outcome} MetricName",
+			"MetricName: ExecutionsTimedOut":           "MetricName: ExecutionTimedOut",
+			"Name: QueueName":                          "Name: Queue",
+			"MetricName: ReadThrottleEvents":           "MetricName: ReadThrottles",
+			"clusterId":                                "CacheClusterId",
+			"- MetricNamespace: !Ref AWS::StackName\n": "- MetricNamespace: locks\n",
+		} {
+			if strings.Contains(string(text), good) {
+				require.NotEmpty(t, check(strings.ReplaceAll(string(text), good, bad)), bad)
+			}
+		}
+	}
+}
+
+// reportLine is the line of a report, as a function with this value of LOCK_METRICS writes it.
+func reportLine(t *testing.T, namespace string, r guard.Report) string {
+	t.Helper()
+	var out bytes.Buffer
+	guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace, new(atomic.Pointer[which])))(t.Context(), r)
+	return out.String()
+}
+
+// The callers of the lock service that come too late set off no alarm, and those of a function do.
+func TestLostOfTheLockService(t *testing.T) {
+	text, err := os.ReadFile("../template.yaml")
+	require.NoError(t, err)
+	parsed, err := template.Parse(text, map[string]string{"LocksFunction": "stack-LocksFunction"})
+	require.NoError(t, err)
+	var f metricFilter
+	require.NoError(t, parsed.Resources["LockLost"].Decode(&f))
+	for service, want := range map[string]bool{"stack-LocksFunction": false, "stack-WithdrawFunction": true} {
+		is, err := f.matches(map[string]any{"message": "lock", "outcome": "lost", "service": service})
+		require.NoError(t, err)
+		require.Equal(t, want, is, service)
+	}
 }
