@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/clocktest"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -157,6 +158,21 @@ func TestManagedSecret(t *testing.T) {
 	pass(secretUse)
 	m.set(0, current, "short", previous, newSecret)
 	want(secretUse, oldSecret)
+}
+
+// A process that was frozen reads the secret again: its monotonic clock may have stood still.
+func TestAgeOfASecretIsWallTime(t *testing.T) {
+	m := newManager(t)
+	s, now := m.open(t)
+	*now = clocktest.Ago(0, 2*secretUse)
+	m.set(0, current, oldSecret)
+	_, err := s.secrets(t.Context(), secretUse)
+	require.NoError(t, err)
+	require.NotZero(t, m.requests())
+	*now = time.Now()
+	_, err = s.secrets(t.Context(), secretUse)
+	require.NoError(t, err)
+	require.NotZero(t, m.requests(), "F08")
 }
 
 func TestBinarySecret(t *testing.T) {
