@@ -51,6 +51,81 @@ func silentBatches(t *template.Template) (problems []string, sources int, err er
 	return problems, sources, nil
 }
 
+// timesThatDoNotFit finds times and counts that do not fit each other, or not what AWS says of them. It also returns how
+// many functions and sources there are.
+func timesThatDoNotFit(t *template.Template) (problems []string, looked int, err error) {
+	type queue struct {
+		VisibilityTimeout, MessageRetentionPeriod int // seconds
+		RedrivePolicy                             struct {
+			DeadLetterTargetArn string
+			MaxReceiveCount     int
+		}
+	}
+	queues := map[string]queue{} // by ARN
+	for name, r := range t.Resources {
+		if r.Type == "AWS::SQS::Queue" {
+			var q queue
+			if err := r.Decode(&q); err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", name, err)
+			}
+			queues[name+".Arn"] = q
+		}
+	}
+	functions, err := t.Functions()
+	if err != nil {
+		return nil, 0, err
+	}
+	timeouts := map[string]int{}
+	for _, f := range functions {
+		looked++
+		timeouts[f.ID] = f.Timeout
+		var p struct {
+			Events map[string]struct{ Type string }
+		}
+		if err := t.Resources[f.ID].Decode(&p); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", f.ID, err)
+		}
+		for _, e := range p.Events {
+			if e.Type == "HttpApi" && f.Timeout >= 30 { // "Maximum integration timeout: 30 seconds" (API Gateway, quotas for HTTP APIs)
+				problems = append(problems, fmt.Sprintf("%s: its Timeout is %d, and its HTTP API waits for 30 s", f.ID, f.Timeout))
+			}
+		}
+		if f.Timeout < 1 || f.Timeout > 900 { // "Function timeout: 900 seconds" (Lambda quotas)
+			problems = append(problems, fmt.Sprintf("%s: its Timeout is %d", f.ID, f.Timeout))
+		}
+	}
+	for name, r := range t.Resources {
+		if r.Type != mappingType {
+			continue
+		}
+		looked++
+		var m struct {
+			FunctionName, EventSourceArn   string
+			MaximumBatchingWindowInSeconds int
+		}
+		if err := r.Decode(&m); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", name, err)
+		}
+		function, _, _ := strings.Cut(strings.Trim(m.FunctionName, "${}"), ".")
+		q, ok := queues[m.EventSourceArn]
+		dead, hasDead := queues[q.RedrivePolicy.DeadLetterTargetArn]
+		switch timeout := timeouts[function]; {
+		case !ok || timeout == 0:
+			problems = append(problems, fmt.Sprintf("%s: no queue %s, or no function %s", name, m.EventSourceArn, function))
+		// "at least six times the function's timeout, plus the value of MaximumBatchingWindowInSeconds" and "maxReceiveCount
+		// to at least 5" (Lambda, Using Lambda with Amazon SQS, Configuring a queue)
+		case q.VisibilityTimeout < 6*timeout+m.MaximumBatchingWindowInSeconds:
+			problems = append(problems, fmt.Sprintf("%s: VisibilityTimeout of its queue is less than six times %d s", name, timeout))
+		case q.RedrivePolicy.MaxReceiveCount < 5:
+			problems = append(problems, fmt.Sprintf("%s: maxReceiveCount of its queue is less than 5", name))
+		// "always set the retention period of a dead-letter queue to be longer" (SQS, dead-letter queues)
+		case !hasDead || dead.MessageRetentionPeriod <= q.MessageRetentionPeriod:
+			problems = append(problems, fmt.Sprintf("%s: the queue for what fails keeps messages for no longer than the queue", name))
+		}
+	}
+	return problems, looked, nil
+}
+
 // expression is what an alarm here may watch. Metric math that takes no list,
 // such as a + b, may have no value where one of its metrics has none.
 var expression = regexp.MustCompile(`^(?:SUM|MAX)\(\[([\w/, ]+)\]\)$`)
@@ -143,6 +218,14 @@ func TestTemplate(t *testing.T) {
 		"batches report failures": {silentBatches, map[string]string{
 			"FunctionResponseTypes: [ReportBatchItemFailures]": "Enabled: true",
 			"Type: HttpApi": "Type: Kinesis",
+		}},
+		"times fit": {timesThatDoNotFit, map[string]string{
+			"VisibilityTimeout: 180":                  "VisibilityTimeout: 179",
+			"      Timeout: 30\n":                     "      Timeout: 31\n",
+			"      Timeout: 29\n":                     "      Timeout: 30\n",
+			"maxReceiveCount: 10":                     "maxReceiveCount: 4",
+			"MessageRetentionPeriod: 864000":          "MessageRetentionPeriod: 1209600",
+			"EventSourceArn: !GetAtt SettleQueue.Arn": "EventSourceArn: !GetAtt NightlyFailures.Arn",
 		}},
 		"alarms notice": {deafAlarms, map[string]string{
 			"SUM([settlements, nights, ends])": "settlements + nights + ends",
