@@ -210,3 +210,28 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// An entry of an earlier version, or a damaged one, has room for the first in the queue. Who asks next hands it over.
+func TestRoomForWhoWaits(t *testing.T) {
+	for _, join := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			kv := &single{}
+			kv.put(`{"n":1,"fence":7,"holders":[{"owner":"reader","fence":7,"others":1,"ttl":10000000000}],"queue":[{"owner":"third","others":1}]}`)
+			s := kv.driver(t)
+			asks := func(o driver.Owner, join bool) driver.Answer {
+				a, err := s.Do(t.Context(), "k", driver.Request{Kind: driver.Acquire, Owner: o, MaxHolders: 2, TTL: 10 * time.Second, Join: join})
+				require.NoError(t, err)
+				return a
+			}
+			a := asks("newcomer", join)
+			require.Equal(t, driver.Refused, a.Outcome)
+			require.Equal(t, []driver.Owner{"third"}, a.HandedOver)
+			require.InDelta(t, 10, a.Status.Remaining.Seconds(), 0.1)
+			require.Len(t, a.Status.Holders, 2)
+			require.Equal(t, map[bool]int{true: 1}[join], a.Position)
+			a = asks("third", false)
+			require.Equal(t, driver.Granted, a.Outcome)
+			require.InDelta(t, 10, a.TTL.Seconds(), 0.1)
+		})
+	}
+}
