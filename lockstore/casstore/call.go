@@ -208,6 +208,9 @@ func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool,
 		clock.Late = thisWrite
 		next, changed, a, basis = book.Decide(v.State, clock, r)
 	}
+	if c.Kind == driver.Acquire && v.version == "" && !v.fresh && c.store.apart() {
+		basis = max(basis, rules.OnFreshRead)
+	}
 	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
 		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write sets its begin to now
 	}

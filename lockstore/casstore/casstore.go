@@ -37,8 +37,8 @@
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
 // guess. A renewal that was sent in time and is applied after the end of the lease still extends it,
 // if nobody else wrote the entry before. A new fence may be made from a guess of
-// the time. If the guess is ahead of the service's time, because a clock jumped, the next fences grow by 1
-// until the service's time has come that far.
+// the time, with what has passed by that clock of the process that shows less: so a wall clock that is set ahead moves no
+// fence. If the two clocks disagree, the first fence of an entry needs a fresh read.
 //
 // # Cost
 //

@@ -21,33 +21,47 @@ func (s *store) clockAt(v view) rules.Clock {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return rules.Clock{Early: s.clock.stamp.Add(passed(s.clock.at)), Late: thisWrite}
+	least, most := passed(s.clock.at)
+	return rules.Clock{Early: s.clock.stamp.Add(most), Late: thisWrite, Fences: s.clock.stamp.Add(least)}
 }
 
 // blur is by how much two stamps of one moment may differ.
 func (s *store) blur() time.Duration { return s.kv.ClockResolution() + s.opt.MaxClockSkew }
 
-// passed is the time since at: the larger of what the monotonic and the wall clock show, because the
-// monotonic one stands still while Lambda freezes the process.
-func passed(at time.Time) time.Duration {
+// passed is the time since at, by the clock that shows less and by the one that shows more. The monotonic clock stands still
+// while Lambda freezes the process, so leases end by the larger time. The wall clock may be set ahead, so
+// fences are of the smaller time: a fence that is far ahead would fall if the entry were lost.
+func passed(at time.Time) (least, most time.Duration) {
 	now := time.Now()
-	return max(now.Sub(at), now.Round(0).Sub(at.Round(0)))
+	monotonic, wall := now.Sub(at), now.Round(0).Sub(at.Round(0))
+	return max(0, min(monotonic, wall)), max(monotonic, wall)
+}
+
+// apart says that the two clocks of this process disagree on what has passed since the last stamp. So they do not tell of
+// which time the first fence of a key has to be.
+func (s *store) apart() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	least, most := passed(s.clock.at)
+	return most-least > farAhead
 }
 
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
-// otherwise it may be old. A stamp changes the known time only if it proves that time wrong: so an old
-// stamp in a slow reply cannot set the clock back.
+// otherwise it may be old. A stamp changes the known time only if it proves that time wrong, or if the two clocks
+// have gone apart: so an old stamp in a slow reply cannot set the clock back.
 func (s *store) learn(stamp, began time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.clock.stamp
+	least, most := passed(s.clock.at)
 	if !known.IsZero() {
-		known = known.Add(passed(s.clock.at))
+		known = known.Add(most)
 	}
 	justNow := !began.IsZero()
 	// The known time is too early, or too late.
-	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(passed(began)+s.kv.ClockResolution()))
-	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead) {
+	_, since := passed(began)
+	behind, ahead := stamp.After(known), justNow && !known.Before(stamp.Add(since+s.kv.ClockResolution()))
+	if !stamp.IsZero() && (behind && (justNow || !known.IsZero()) || ahead || justNow && most-least > farAhead) {
 		s.clock = lastStamp{stamp, time.Now()}
 	}
 }
