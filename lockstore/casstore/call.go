@@ -20,7 +20,13 @@ var book = rules.Book{Places: 64, Marks: 16}
 
 // Do implements driver.Driver.
 func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	c := &call{store: s, ctx: ctx, key: key, Request: r}
+	c := &call{store: s, ctx: ctx, key: key, Request: r, since: time.Now()}
+	if n := laneOf(r); n >= 0 {
+		if err := s.enter(ctx, key, n); err != nil {
+			return driver.Answer{}, c.failed(err)
+		}
+		defer s.leave(key)
+	}
 	a, err := c.do()
 	switch {
 	case a.Outcome == driver.Granted:
@@ -41,6 +47,7 @@ type call struct {
 	key   string
 	driver.Request
 
+	since     time.Time // a read must not have begun before: the call did, or it had its last conflict
 	sent      bool      // a write was sent: a failure leaves the outcome unknown
 	told      time.Time // the latest time of the service since the call began; zero if none is known
 	conflicts int
@@ -111,6 +118,7 @@ func (c *call) start() (view, error) {
 // long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	c.conflicts++
+	c.since = time.Now()
 	if !c.first(v) {
 		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
 		if err := pause.For(c.ctx, rand.N(most)); err != nil {
@@ -225,6 +233,10 @@ func (c *call) read(fresh bool) (view, error) {
 	if err := c.ctx.Err(); err != nil {
 		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
+	if seen, ok := c.store.shared(c.key, fresh, c.since); ok {
+		c.told, c.trip = later(c.told, seen.now), seen.trip
+		return seen.view, nil
+	}
 	began := time.Now()
 	e, now, err := c.store.kv.Read(c.ctx, c.key, fresh)
 	c.trip = time.Since(began)
@@ -245,6 +257,9 @@ func (c *call) read(fresh bool) (view, error) {
 	}
 	v, err := c.store.view(c.key, e)
 	v.fresh = fresh
+	if err == nil {
+		c.store.share(c.key, sighting{v, began, c.trip, now})
+	}
 	return v, err
 }
 
@@ -280,7 +295,9 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	s.learn(e.WrittenAt, began)
 	written := s.viewOf(replacing, e)
 	s.remember(c.key, written)
-	written.own, written.fresh = true, true
+	written.fresh = true
+	s.share(c.key, sighting{written, began, time.Since(began), e.WrittenAt})
+	written.own = true
 	return written, nil
 }
 

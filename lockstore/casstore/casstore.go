@@ -165,6 +165,7 @@ type store struct {
 	// writes is this process's last write of each key, or what it has read when it was handed the key. Only
 	// decisions that are written may rest on it: the write checks the version.
 	writes map[string]view
+	lanes  map[string]*lane // of the keys that somebody asks for now
 }
 
 func newStore(kv KV, opt Options) (*store, error) {
@@ -181,7 +182,7 @@ func newStore(kv KV, opt Options) (*store, error) {
 	case kv.ClockResolution() <= 0 || kv.ClockResolution() > maxClockResolution:
 		return nil, lockstore.Invalidf("%s: the KV's ClockResolution is %v; want more than 0, at most 1s", opt.Name, kv.ClockResolution())
 	}
-	return &store{kv: kv, opt: opt, writes: map[string]view{}}, nil
+	return &store{kv: kv, opt: opt, writes: map[string]view{}, lanes: map[string]*lane{}}, nil
 }
 
 // withOptional is the driver with the optional interfaces that its KV has. The wrappers are
@@ -247,7 +248,7 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		case <-ctx.Done():
 			return ask, ctx.Err()
 		}
-		v, err := (&call{store: s, ctx: ctx, key: key}).read(false)
+		v, err := (&call{store: s, ctx: ctx, key: key, since: time.Now()}).read(false)
 		if err != nil {
 			return ask, errors.Join(ctx.Err(), pause.For(ctx, longLook))
 		}
