@@ -65,6 +65,10 @@
 // who was handed the key or is the first in the queue, an abandon, and an operator who resolves a key. All
 // others pause first, for about the time of ten requests at most.
 //
+// Of the calls of one process that ask for one key (an Acquire, Inspect, Leave or Abandon) two are under way at once, so that
+// many runs that wait do not keep the service from the holder. The others wait, and share what a call has read or written
+// that has begun after theirs: to them it is a fresh read. A call whose context ends before that was not applied.
+//
 // # Limits
 //
 // An entry has at most 64 places, and the last 16 owners whose acquisitions have ended. MaxValue says how

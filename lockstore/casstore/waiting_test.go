@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
@@ -276,4 +278,104 @@ func TestListenIsStopped(t *testing.T) {
 			require.Empty(t, h.waiters)
 		})
 	}
+}
+
+// narrow is a KV of one connection to a server that serves so many requests in a second, one after the other.
+type narrow struct {
+	*waking
+	each time.Duration
+	mu   sync.Mutex
+	free time.Time // when the server has served all that it has
+}
+
+func (n *narrow) serve(ctx context.Context, requests int) error {
+	n.mu.Lock()
+	n.free = later(time.Now(), n.free).Add(time.Duration(requests) * n.each)
+	served := n.free
+	n.mu.Unlock()
+	select {
+	case <-time.After(time.Until(served)):
+		return nil
+	case <-ctx.Done(): // the server serves it nevertheless
+		return ctx.Err()
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// Read implements casstore.KV. A fresh read is two requests, as on ZooKeeper.
+func (n *narrow) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
+	requests := 1
+	if fresh {
+		requests = 2
+	}
+	if err := n.serve(ctx, requests); err != nil {
+		return casstore.Entry{}, time.Time{}, err
+	}
+	return n.waking.Read(ctx, key, fresh)
+}
+
+func (n *narrow) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
+	return n.WriteAndWake(ctx, key, value, ifVersion, nil)
+}
+
+func (n *narrow) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+	if err := n.serve(ctx, 1); err != nil {
+		return casstore.Entry{}, err
+	}
+	return n.waking.WriteAndWake(ctx, key, value, ifVersion, owners)
+}
+
+func (n *narrow) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+	if err := n.serve(ctx, 2); err != nil {
+		return nil, nil, err
+	}
+	return n.waking.Listen(ctx, key, owner)
+}
+
+// Many runs of one process wait for a key that a run of the same process holds: it keeps its lease, and every run
+// that has worked releases the key.
+func TestManyWaitersOfOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const runs, hold = 300, 8 * time.Second
+		s := open(t, &narrow{waking: newWaking(), each: 4 * time.Millisecond})
+		var mu sync.Mutex
+		outcomes := map[guard.Outcome]int{}
+		g, err := guard.New(s, guard.Options{TTL: 6 * time.Second, Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes[r.Outcome]++
+			if r.ReleaseErr != nil {
+				t.Errorf("%v: not released: %v", r.Outcome, r.ReleaseErr)
+			}
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		var all sync.WaitGroup
+		holds := make(chan struct{})
+		all.Go(func() {
+			if err := g.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
+				close(holds)
+				return pause.For(ctx, hold)
+			}); err != nil {
+				t.Errorf("the holder: %v", err)
+			}
+		})
+		<-holds
+		began := time.Now()
+		for range runs {
+			all.Go(func() {
+				_ = g.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error { return pause.For(ctx, time.Millisecond) })
+			})
+		}
+		all.Wait()
+		t.Logf("%v, in %v", outcomes, time.Since(began))
+		require.Equal(t, runs+1, outcomes[guard.OutcomeOK])
+	})
 }
