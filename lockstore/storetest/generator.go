@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -61,6 +62,7 @@ func byDefault() int {
 // time passes before most of their requests.
 const (
 	longest      = 40
+	people       = longest + lockstore.MaxHolders // that a sequence may have
 	shortest     = 20
 	onTheClock   = 12
 	unheardEvery = 8 // requests, in a sequence with lost replies
@@ -75,6 +77,8 @@ type generator struct {
 	most    [3]int        // MaxHolders of the owners, one after the other
 	unheard bool          // some replies are lost
 	turn    time.Duration // of those owners that park; 0: none does
+	ttl     time.Duration // the longest
+	opening int           // the first steps are by owners that come one after the other, and wait
 	// What the callers know.
 	leases  map[int]int // owner -> the number of its fence
 	holders []int
@@ -89,14 +93,21 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	if c.virtual || verifyrecord.Full() {
 		g.length = shortest + random.IntN(longest-shortest+1)
 	}
+	if random.IntN(2) == 0 {
+		const most = lockstore.MaxHolders
+		g.most = [][3]int{{1, 2, 2}, {2, 1, 2}, {2, 2, 2}, {3, 2, 1}, {3, 1, 3}, {most, most, 1}, {1, most, most}}[random.IntN(7)]
+	}
 	if random.IntN(3) == 0 {
-		g.most = [][3]int{{1, 2, 2}, {2, 2, 2}, {3, 2, 1}, {64, 64, 1}}[random.IntN(4)]
+		g.opening = 3 + random.IntN(5)
+	}
+	if g.ttl = 10 * time.Second; random.IntN(8) == 0 {
+		g.ttl = lockstore.MaxTTL
 	}
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
 	if c.Parks && random.IntN(3) == 0 {
 		g.turn = 3 * time.Second // another than that of a place where somebody waits
 		if c.virtual && random.IntN(2) == 0 {
-			g.turn = driver.MaxParked
+			g.turn = driver.MaxParked - time.Duration(random.IntN(2))*edgeTTL
 		}
 	}
 	return g
@@ -133,8 +144,9 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 		}
 	}
 	switch n := g.IntN(24); {
+	case len(ran) < g.opening:
 	case n < 2 && g.virtual:
-		s.lapse = time.Duration(g.Int64N(int64(15 * time.Second)))
+		s.lapse = time.Duration(g.Int64N(int64(g.ttl + g.ttl/2)))
 	case n < 2 || n < 8 && g.virtual:
 		s.lapse = time.Duration(g.Int64N(int64(4 * time.Second)))
 	}
@@ -144,7 +156,7 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 	if g.IntN(10) == 0 {
 		s.fence = g.IntN(last + 1)
 	}
-	s.ttl = time.Second + time.Duration(g.IntN(9000))*time.Millisecond
+	s.ttl = time.Second + time.Duration(g.IntN(int((g.ttl-time.Second)/time.Millisecond)))*time.Millisecond
 	s.result, s.join, s.looks, s.noNote = g.IntN(2) == 0, g.IntN(4) > 0, g.IntN(4) == 0, g.IntN(8) == 0
 	s.unheard = g.unheard && g.IntN(unheardEvery) == 0
 	kinds := append(make([]driver.Kind, 0, 16),
@@ -177,7 +189,7 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 			s.fence = last
 		}
 	}
-	if g.revoked >= 0 && g.IntN(4) == 0 { // its owner does not know
+	if g.revoked >= 0 && g.IntN(3) == 0 { // its owner does not know
 		s.kind = []driver.Kind{driver.Acquire, driver.Renew, driver.Release, driver.MarkStarted, driver.Complete}[g.IntN(5)]
 		s.owner, s.fence = g.revoked, g.leases[g.revoked]
 	}
@@ -190,13 +202,13 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 			s.kind = driver.Acquire
 		}
 	}
+	if len(ran) < g.opening {
+		s.kind, s.owner, s.fence, s.join = driver.Acquire, g.owners, 0, true
+	}
 	switch s.kind {
 	case driver.Renew:
 		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
-		s.ttl = 10 * time.Second
-		if g.turn > s.ttl { // a lease that was handed over to a parked place has the time of its turn
-			s.ttl = g.turn
-		}
+		s.ttl = max(g.ttl, g.turn) // a lease that was handed over to a parked place has the time of its turn
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
 		if g.parks(s.owner) {

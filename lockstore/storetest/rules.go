@@ -141,7 +141,7 @@ type comparison struct {
 	*check
 	book    rules.Book
 	key     string
-	owners  [longest]driver.Owner
+	owners  [people]driver.Owner
 	beliefs []belief
 	fences  fences                // as the store has them
 	notes   map[int]driver.Note   // of the store, from the last answers to each owner
@@ -531,7 +531,7 @@ func (m *comparison) request(s step, f fences) driver.Request {
 		}
 		r.TTL, r.MaxHolders, r.Holder, r.Join, r.Parked = s.ttl, s.most, holders[s.owner], s.join, s.parked
 		if s.result {
-			r.Holder = holders[(s.owner+1)%longest] // the text is for people, and never compared
+			r.Holder = holders[(s.owner+1)%people] // the text is for people, and never compared
 		}
 	case driver.Renew:
 		r.TTL = s.ttl
@@ -550,7 +550,7 @@ func (m *comparison) request(s step, f fences) driver.Request {
 }
 
 // holders are the texts of the owners.
-var holders = func() (all [longest]string) {
+var holders = func() (all [people]string) {
 	for n := range all {
 		all[n] = lockstore.HolderInfo{Name: fmt.Sprint("holder ", n)}.Encode()
 	}
