@@ -130,6 +130,16 @@ var anyTime = map[string]bool{
 	"parked/an address is kept for its owner until it is taken":                          true,
 	"parked/half of the places are for those who wait":                                   true,
 	"queue/a full one F02":                                                               true,
+	"mixed/readers and writers in each order, and one of them goes":                      true,
+	"mixed/many hold a key, and one of them goes":                                        true,
+	"many/as many hold a key as it allows, and no more":                                  true,
+	"many/all who wait behind a writer hold the key after it":                            true,
+	"many/an entry as large as the bounds allow is one like any other":                   true,
+	"hours/a lease lasts as long as it says, up to a day":                                true,
+	"hours/a result or a cooldown lasts as long as it says, up to a month":               true,
+	"hours/a parked place has its whole turn":                                            true,
+	"hours/a place and an address are kept for days":                                     true,
+	"hours/work that has started is renewed for weeks, and then in doubt for weeks":      true,
 	"rules/random requests get the answers of the rule book F07 F09 F11 F13 F24 F62 F63": true,
 }
 
@@ -149,5 +159,6 @@ type testCase struct {
 
 func cases() []testCase {
 	return slices.Concat(rulesCases, leaseCases, takeoverCases, fenceCases, completeCases, queueCases,
-		listCases, parkedCases, keyCases, errorCases, corruptCases, contentionCases, requestCases)
+		listCases, parkedCases, keyCases, errorCases, corruptCases, contentionCases, requestCases,
+		mixedCases, manyCases, hoursCases)
 }
