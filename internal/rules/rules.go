@@ -122,7 +122,7 @@ const (
 	// OnFreshRead: on a read that sees every write that ended before it began.
 	OnFreshRead
 	// OnItsWrite: on the time of the write that stores the new state. If the answer is another
-	// one at that time, the write has to be taken back.
+	// one at that time, the new state must not count.
 	OnItsWrite
 	// OnStamp: on the store's own time, at or after the moment of the state.
 	OnStamp
@@ -410,7 +410,7 @@ func (d *decision) leave() driver.Answer {
 	return d.done()
 }
 
-// A mark that is written after the end of the lease has to go again: it would put the key in doubt
+// A mark that is written after the end of the lease must not count: it would put the key in doubt
 // over work that does not start.
 func (d *decision) markStarted() driver.Answer {
 	i := d.lease()

@@ -160,11 +160,7 @@ func (c *call) change(v view, next rules.State, a driver.Answer, basis rules.Bas
 	c.tried = a
 	written, err := c.write(v, next, a.HandedOver...)
 	if err == nil && basis == rules.OnItsWrite {
-		v.own, v.written = true, written.written
-		if _, _, then, _ := c.decide(v, c.Request); then.Outcome != a.Outcome {
-			a = then // the write came too late
-			written, err = c.write(written, v.State)
-		}
+		_, _, a, _ = c.decide(written, c.Request) // lost if the write came too late: then the mark does not count
 	}
 	if err != nil {
 		return driver.Answer{}, err

@@ -32,7 +32,7 @@
 //     a result, and an Acquire if a lease or a result begins more than 3 s in the future. First the store writes the state as it is. The
 //     WrittenAt of this write is the time, and the change goes on top of it.
 //   - The time of the change itself is needed for MarkStarted. If the lease was over by then, the
-//     store takes the change back.
+//     mark does not count: everybody sees that by the stamp.
 //
 // The trust in a lease counts from before the write that granted or renewed it, and so depends on no
 // guess. A renewal that was sent in time and is applied after the end of the lease still extends it,

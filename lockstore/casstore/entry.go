@@ -48,6 +48,9 @@ type holder struct {
 	HandedOver bool            `json:"handed,omitempty"`
 	Revoked    bool            `json:"revoked,omitempty"`
 	Started    bool            `json:"started,omitempty"`
+	// Starts is Started in the write of MarkStarted. It counts only if WrittenAt is before the end of the lease. The next write
+	// makes it Started, or drops it.
+	Starts bool `json:"starts,omitempty"`
 }
 
 type waiter struct {
@@ -172,8 +175,9 @@ func (s *store) replacing(v view, next rules.State) kept[entry] {
 	old := v.entry.it
 	e := kept[entry]{entry{N: old.N + 1, Fence: next.LastFence}, v.entry.other}
 	for _, h := range next.Holders {
+		started := h.Started && slices.ContainsFunc(v.Holders, func(o rules.Holder) bool { return o.Fence == h.Fence && o.Started })
 		e.it.Holders = append(e.it.Holders, with(holder{
-			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, h.Started,
+			string(h.Owner), h.Fence, h.Seat, h.MaxHolders - 1, s.begin(h.Since), h.TTL, h.Text, h.HandedOver, h.Revoked, started, h.Started && !started,
 		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
 	}
 	for _, w := range next.Queue {
@@ -230,9 +234,10 @@ func (s *store) viewOf(decoded kept[entry], e Entry) view {
 	v.LastFence = it.Fence
 	for _, k := range it.Holders {
 		h := k.it
+		since := s.since(h.Begin, e.WrittenAt, h.TTL)
 		v.Holders = append(v.Holders, rules.Holder{
-			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: s.since(h.Begin, e.WrittenAt, h.TTL), TTL: h.TTL,
-			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started,
+			Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.Others + 1, Since: since, TTL: h.TTL,
+			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started || h.Starts && e.WrittenAt.Before(since.Add(h.TTL)),
 		})
 	}
 	for _, w := range it.Queue {
@@ -351,7 +356,7 @@ func decodePlain(text string) (e kept[entry], ok bool) {
 		it.Holders = append(it.Holders, kept[holder]{it: holder{
 			Owner: s.text(""), Fence: lockstore.Fence(s.number(`,"fence":`)), Seat: s.small(`,"seat":`),
 			Others: s.small(`,"others":`), Begin: s.number(`,"begin":`), TTL: time.Duration(s.number(`,"ttl":`)),
-			Text: s.text(`,"text":`), HandedOver: s.next(`,"handed":true`), Revoked: s.next(`,"revoked":true`), Started: s.next(`,"started":true`),
+			Text: s.text(`,"text":`), HandedOver: s.next(`,"handed":true`), Revoked: s.next(`,"revoked":true`), Started: s.next(`,"started":true`), Starts: s.next(`,"starts":true`),
 		}})
 	})
 	s.list(`,"queue":`, func() {

@@ -121,7 +121,11 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 			"a later version": change(func(v string) string { return "lambdalock3" + v[len("lambdalock2"):] }),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
-			"missing": queue(nil), "a number": queue(7), "no owner": queue([]any{map[string]any{"owner": ""}}), "of no owners": queue([]any{1, nil}),
+			"missing": queue(nil), "null": queue(json.RawMessage("null")), "a number": queue(7), "a text": queue("me"), "an object": queue(map[string]any{"owner": "me"}),
+			"empty": queue([]any{}), "no owner": queue([]any{map[string]any{"owner": ""}}), "of no owners": queue([]any{1, nil}),
+			"one is cut short":    queue([]any{map[string]any{"owner": "me"}, map[string]any{}}),
+			"no MaxHolders":       queue([]any{map[string]any{"owner": "me", "others": -7}}),
+			"parked for too long": queue([]any{map[string]any{"owner": "me", "parked": int64(time.Hour)}}),
 		},
 		Unreachable: func(t *testing.T) *lockstore.Store {
 			s, err := casstore.New(unreachable{kv}, opt)
@@ -132,6 +136,7 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 		},
 		LoseReplies: func(*testing.T) func() { return switched(&f.loses) },
 		Hang:        func(*testing.T) func() { return switched(&f.hangs) },
+		Delay:       f.delay.Delay,
 		Inside: func(n int, lost bool, do func()) {
 			f.left.Store(int32(n))
 			f.inside, f.twice = do, lost
@@ -145,12 +150,12 @@ func withQueue(t *testing.T, value []byte, queue any) []byte {
 	parts := strings.SplitN(string(value), " ", 3) // the mark, a checksum, JSON
 	var fields map[string]any
 	if len(parts) < 3 {
-		t.Fatalf("the entry is %.60q; want one with a queue", value)
+		t.Fatalf("the entry is %.60q; want that of a lock", value)
 	}
 	d := json.NewDecoder(strings.NewReader(parts[2]))
 	d.UseNumber()
-	if err := d.Decode(&fields); err != nil || fields["queue"] == nil {
-		t.Fatalf("the entry is %.60q: %v; want one with a queue", value, err)
+	if err := d.Decode(&fields); err != nil {
+		t.Fatalf("the entry is %.60q: %v", value, err)
 	}
 	if fields["queue"] = queue; queue == nil {
 		delete(fields, "queue")
@@ -172,6 +177,7 @@ type faulty struct {
 	casstore.KV
 	t            *testing.T
 	requests     atomic.Int32
+	delay        storetest.Delayer
 	loses, hangs atomic.Bool
 	left         atomic.Int32 // requests until inside is called, which is just before the last of them; below 1 never
 	inside       func()
@@ -219,18 +225,34 @@ func (f *faulty) Read(ctx context.Context, key string, fresh bool) (casstore.Ent
 }
 
 func (f *faulty) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	return f.write(ctx, value, func() (casstore.Entry, error) { return f.KV.Write(ctx, key, value, ifVersion) })
+	return f.write(ctx, value, func(ctx context.Context) (casstore.Entry, error) { return f.KV.Write(ctx, key, value, ifVersion) })
 }
 
-func (f *faulty) write(ctx context.Context, value []byte, send func() (casstore.Entry, error)) (casstore.Entry, error) {
+func (f *faulty) write(ctx context.Context, value []byte, send func(context.Context) (casstore.Entry, error)) (casstore.Entry, error) {
 	again := f.arrives()
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
-	e, err := send()
+	type reply struct {
+		casstore.Entry
+		error
+	}
+	late := make(chan reply, 1)
+	if f.delay.Keeps(func() {
+		e, err := send(context.WithoutCancel(ctx))
+		late <- reply{e, err}
+	}) {
+		select {
+		case r := <-late:
+			return r.Entry, r.error
+		case <-ctx.Done():
+			return casstore.Entry{}, ctx.Err()
+		}
+	}
+	e, err := send(ctx)
 	if err == nil && again {
 		f.arrives()
-		e, err = send()
+		e, err = send(ctx)
 	}
 	if f.hangs.Load() {
 		<-ctx.Done()
@@ -249,7 +271,7 @@ type faultyWaker struct {
 }
 
 func (f *faultyWaker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
-	return f.write(ctx, value, func() (casstore.Entry, error) {
+	return f.write(ctx, value, func(ctx context.Context) (casstore.Entry, error) {
 		return f.Waker.WriteAndWake(ctx, key, value, ifVersion, owners)
 	})
 }
