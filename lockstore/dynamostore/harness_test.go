@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -48,6 +49,7 @@ type wire struct {
 	opt      dynamostore.Options
 	next     http.RoundTripper
 	requests atomic.Int64
+	delay    storetest.Delayer
 	lost     atomic.Bool
 	hangs    atomic.Pointer[chan struct{}] // until it is closed no request arrives; nil while they do
 	until    atomic.Int64                  // which request from now on is the one before which inside is called
@@ -80,6 +82,22 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if name := in.Key[cmp.Or(w.opt.Key, "key")].S; in.Key != nil && !strings.HasPrefix(name, w.opt.Prefix) {
 		w.t.Errorf("a permission with dynamodb:LeadingKeys would refuse the key %q", name)
+	}
+	type reply struct {
+		*http.Response
+		error
+	}
+	late := make(chan reply, 1)
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") && w.delay.Keeps(func() {
+		resp, err := w.next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+		late <- reply{resp, err}
+	}) {
+		select {
+		case l := <-late:
+			return l.Response, l.error
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
 	}
 	resp, err := w.next.RoundTrip(r)
 	if err == nil && (w.lost.Load() || n == 1 && w.cut) {
@@ -168,11 +186,27 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		Dump:      func(t *testing.T, key string) string { return dump(r.get(t, key)) },
 		TurnDelay: 2 * time.Second, // a stamp that is a second off, and whole seconds
 		DamageQueue: map[string]func(*testing.T, string){
-			"a text":            change(func(row item) { row["queue"] = s("me") }),
-			"a number":          change(func(row item) { row["queue"] = n("1") }),
-			"a list of numbers": change(func(row item) { row["queue"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{n("1")}} }),
-			"an empty list":     change(func(row item) { row["queue"] = &types.AttributeValueMemberL{Value: []types.AttributeValue{}} }),
-			"nothing":           change(func(row item) { delete(row, "queue") }),
+			"a text":                change(func(row item) { row["queue"] = s("me") }),
+			"a number":              change(func(row item) { row["queue"] = n("1") }),
+			"a map":                 change(func(row item) { row["queue"] = &types.AttributeValueMemberM{Value: item{}} }),
+			"a set":                 change(func(row item) { row["queue"] = &types.AttributeValueMemberSS{Value: []string{"me"}} }),
+			"bytes":                 change(func(row item) { row["queue"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
+			"NULL":                  change(func(row item) { row["queue"] = &types.AttributeValueMemberNULL{Value: true} }),
+			"true":                  change(func(row item) { row["queue"] = &types.AttributeValueMemberBOOL{Value: true} }),
+			"a list of numbers":     change(func(row item) { row["queue"] = listOf(n("1")) }),
+			"a list of empty texts": change(func(row item) { row["queue"] = listOf(s("")) }),
+			"an empty list":         change(func(row item) { row["queue"] = listOf() }),
+			"nothing":               change(func(row item) { delete(row, "queue") }),
+			"a number at the end": change(func(row item) {
+				if queue, ok := row["queue"].(*types.AttributeValueMemberL); ok {
+					row["queue"] = listOf(append(slices.Clone(queue.Value), n("1"))...)
+				}
+			}),
+			"a number behind the holder": change(func(row item) {
+				if row["owner"] != nil {
+					row["queue"] = listOf(row["owner"], n("1"))
+				}
+			}),
 		},
 		Foreign: map[string]func(*testing.T, string){
 			"nothing of ours":              set(item{"balance": n("7")}),
@@ -209,6 +243,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 				close(hangs)
 			}
 		},
+		Delay: w.delay.Delay,
 		Inside: func(n int, lost bool, do func()) {
 			w.inside, w.cut = do, lost
 			w.until.Store(int64(n))
@@ -243,6 +278,10 @@ func fenceOf(row item) string {
 		return "last"
 	}
 	return "fence"
+}
+
+func listOf(v ...types.AttributeValue) types.AttributeValue {
+	return &types.AttributeValueMemberL{Value: append([]types.AttributeValue{}, v...)}
 }
 
 func s(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }

@@ -40,7 +40,7 @@ func (t *table) renew(ctx context.Context, key string, q driver.Request) (driver
 // extension is the result of one request to renew.
 type extension struct {
 	reply
-	shares bool      // the key is shared, or was handed over for longer: this is no request for it
+	shares bool      // the key is shared, was handed over for longer, or its mark of started work has to move: this is no request for it
 	waits  bool      // somebody is in the queue
 	lost   string    // why the lease is lost, "" if it lasts
 	before time.Time // the end of the lease before the request
@@ -61,11 +61,11 @@ func (t *table) extend(ctx context.Context, key string, q driver.Request, ended,
 		set:       []string{"#expires = :expires"},
 		remove:    []string{"#handed"},
 		ttl:       "if_not_exists(#begun, :ttl)",
-		condition: ifMine + " AND #expires < :expires",
+		condition: ifMine + " AND #expires < :expires AND (attribute_not_exists(#begun) OR #begun >= :least)",
 		values:    mine(q),
 		oldRow:    true,
 	}
-	w.values[":expires"], w.values[":ttl"] = millis(expires), sweepTime(expires, q.Fence)
+	w.values[":expires"], w.values[":ttl"], w.values[":least"] = millis(expires), sweepTime(expires, q.Fence), integer(leastBegun(expires))
 	if ended.IsZero() {
 		w.condition += ifNotOver
 		w.values[":now"] = millis(t.clock.read())
@@ -95,7 +95,8 @@ func (t *table) extend(ctx context.Context, key string, q driver.Request, ended,
 		return extension{lost: "this lease does not hold it"}, nil
 	case takeable(h.End(), r.date):
 		return extension{lost: "the lease has expired"}, nil
-	case h.HandedOver: // a parked place's turn may be longer than the TTL, and the lease is extended all the same
+	case h.HandedOver, h.Started && begunOf(seen.item) < leastBegun(expires):
+		// A parked place's turn may be longer than the TTL, and the lease is extended all the same.
 		e.shares = true
 		return e, nil
 	default:

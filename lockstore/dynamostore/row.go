@@ -259,8 +259,9 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 			item[attrRevoked] = integer(1)
 		}
 		if h.Started {
-			if item[attrStarted] = seen.item[attrStarted]; item[attrStarted] == nil {
-				item[attrStarted] = sweepTime(t.clock.read().Add(lockstore.StartedFor))
+			item[attrStarted] = seen.item[attrStarted]
+			if begunOf(seen.item) < leastBegun(h.End()) {
+				item[attrStarted] = integer(begun(h.End()))
 			}
 		}
 	case len(next.Holders) > 0:

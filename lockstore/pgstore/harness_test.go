@@ -105,6 +105,7 @@ func virtual(t *testing.T, url string) (h storetest.Harness, table string) {
 	h = harness(t, url, Table(s+".locks"))
 	h.Store = h.Store.WrapDriver(func(d driver.Driver) driver.Driver { return clocked{d.(*server), tick} })
 	h.ShiftClock = func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) }
+	h.Delay = nil // while a request is under way, the time of the bubble stands still
 	return h, s + ".locks"
 }
 
@@ -176,15 +177,22 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 			"marks":          change("ended = ended || 'a'::text"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
-			"one is nobody": change("queue[1] = NULL"),
-			"one is empty":  change("queue[1] = ''"),
-			"cut short":     change("queue_turn = '{}'"),
+			"one is nobody":     change("queue[1] = NULL"),
+			"one is empty":      change("queue[1] = ''"),
+			"cut short":         change("queue = queue || 'me'::text, queue_turn = '{}'"),
+			"a MaxHolders more": change("queue_most = queue_most || 1"),
+			"no channel":        change("queue_channel[1] = NULL"),
+			"no turn":           change("queue_turn[1] = NULL"),
+			"a table":           change("queue = '{{me,you}}', queue_most = '{{1,1}}', queue_turn = '{{0,0}}', queue_channel = '{{a,b}}'"),
+			"it begins with 5":  change("queue = '[5:5]={me}', queue_most = '[5:5]={1}', queue_turn = '[5:5]={0}', queue_channel = '[5:5]={a}'"),
+			"gone":              change("queue = '{}', queue_most = '{}', queue_turn = '{}', queue_channel = '{}'"),
 		},
 		LoseReplies: func(*testing.T) func() {
 			wire.lose.Store(true)
 			return func() { wire.lose.Store(false) }
 		},
-		Hang: func(t *testing.T) func() { return wire.hang(t) },
+		Hang:  func(t *testing.T) func() { return wire.hang(t) },
+		Delay: wire.delay.Delay,
 		Unreachable: func(t *testing.T) *lockstore.Store {
 			connector, err := pq.NewConnector(url)
 			require.NoError(t, err)
@@ -212,6 +220,7 @@ func (n nowhere) DialTimeout(network, address string, _ time.Duration) (net.Conn
 type wire struct {
 	requests atomic.Int32
 	lose     atomic.Bool
+	delay    storetest.Delayer
 
 	mu    sync.Mutex
 	hangs chan struct{} // not nil while replies hang
@@ -232,7 +241,7 @@ func (w *wire) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wireConn{Conn: conn, wire: w}, nil
+	return &wireConn{Conn: w.delay.Conn(conn, isBind), wire: w}, nil
 }
 
 func (w *wire) DialTimeout(network, address string, _ time.Duration) (net.Conn, error) {
@@ -258,12 +267,14 @@ type wireConn struct {
 	cut  bool
 }
 
+func isBind(b []byte) bool { return b[0] == 'B' }
+
 // Write counts the requests: each begins with a message Bind.
 func (c *wireConn) Write(b []byte) (int, error) {
-	if b[0] == 'B' {
+	if isBind(b) {
 		c.wire.requests.Add(1)
 	}
-	c.cut = b[0] == 'B' && c.wire.lose.Load()
+	c.cut = isBind(b) && c.wire.lose.Load()
 	return c.Conn.Write(b)
 }
 

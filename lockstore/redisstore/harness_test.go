@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -102,11 +103,13 @@ func conformance(t *testing.T, addr, params string) {
 	direct := openClient(t, "redis://"+addr+params)
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		var lose atomic.Bool
+		var delay storetest.Delayer
 		client := openDialer(t, "redis://"+addr+params, func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
-			return &lossyConn{Conn: conn, lose: &lose}, err
+			return &lossyConn{Conn: delay.Conn(conn, isScript), lose: &lose}, err
 		})
 		h := harness(t, client, direct)
+		h.Delay = delay.Delay
 		h.LoseReplies = func(*testing.T) func() {
 			lose.Store(true)
 			return func() { lose.Store(false) }
@@ -132,10 +135,20 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		return func(t *testing.T, key string) {
 			entry, err := direct.Get(ctx, at(key)).Result()
 			require.NoError(t, err)
-			changed := f(entry)
-			require.NotEqual(t, entry, changed)
-			require.NoError(t, direct.Set(ctx, at(key), changed, redis.KeepTTL).Err())
+			require.NoError(t, direct.Set(ctx, at(key), f(entry), redis.KeepTTL).Err())
 		}
+	}
+	// A completed key has its result in place of the queue.
+	queue := func(f func(string) string) func(*testing.T, string) {
+		return change(func(e string) string {
+			if e[12] == 'K' {
+				return e
+			}
+			return e[:lastLine(e)] + f(e[lastLine(e):])
+		})
+	}
+	number := func(places string) func(*testing.T, string) {
+		return change(func(e string) string { return e[:13] + places + e[16:] })
 	}
 	// field changes one part of soundEntry.
 	field := func(i int, value string) func(*testing.T, string) {
@@ -185,10 +198,16 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			"TTL is huge":        field(6, "315360000000000000"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
-			"cut short":    change(func(e string) string { return e[:len(e)-1] }),
-			"one is empty": change(func(e string) string { return e[:lastLine(e)] + " " + e[lastLine(e):] }),
-			"all are":      change(func(e string) string { return e[:lastLine(e)] + "  " }),
-			"another line": change(func(e string) string { return e + "\n" }),
+			"cut short":    queue(func(q string) string { return q[:max(0, len(q)-1)] }),
+			"one is empty": queue(func(q string) string { return " " + q }),
+			"all are":      queue(func(string) string { return "  " }),
+			"another line": queue(func(q string) string { return q + "\n" }),
+			"a text":       queue(func(string) string { return "me" }),
+			"bytes":        queue(func(string) string { return "\x00\x01\x02\xff" }),
+			"other places": queue(func(q string) string { return q + " me 7\n " }),
+			"gone":         queue(func(string) string { return "" }),
+			"no number":    number("000"),
+			"a large one":  number("999"),
 		},
 	}
 }
@@ -201,10 +220,11 @@ func openMini(t *testing.T) storetest.Harness {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
 	var lose, hangs atomic.Bool
+	var delay storetest.Delayer
 	const mini = "redis://127.0.0.1"
 	client := openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) {
 		conn, err := m.Dial()
-		return &lossyConn{Conn: conn, lose: &lose, hangs: &hangs}, err
+		return &lossyConn{Conn: delay.Conn(conn, isScript), lose: &lose, hangs: &hangs}, err
 	})
 	h := harness(t, client, openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) { return m.Dial() }))
 
@@ -221,6 +241,7 @@ func openMini(t *testing.T) storetest.Harness {
 		shift.Store(int64(d))
 		m.SetTime(time.Now().Add(d))
 	}
+	h.Delay = delay.Delay
 	h.LoseReplies = func(*testing.T) func() {
 		lose.Store(true)
 		return func() { lose.Store(false) }
@@ -247,11 +268,13 @@ type lossyConn struct {
 	cut         bool
 }
 
+func isScript(b []byte) bool { return bytes.Contains(b, []byte("evalsha")) }
+
 func (c *lossyConn) Write(b []byte) (int, error) {
 	if c.hangs != nil && c.hangs.Load() {
 		return len(b), nil
 	}
-	c.cut = c.lose.Load() && strings.Contains(string(b), "evalsha")
+	c.cut = c.lose.Load() && isScript(b)
 	return c.Conn.Write(b)
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -44,6 +45,48 @@ var completeCases = []testCase{
 				c.completed(lease.Key, []byte("result"))
 				c.expire(tick)
 				c.next(lease)
+			}
+		},
+	},
+	{
+		"complete/a MarkStarted that arrives after the end of its lease leaves no doubt",
+		"No work begins then. A key in doubt would wait for an operator, who finds nothing to find out.",
+		func(c *check) {
+			c.need("Delay", c.Delay != nil)
+			for _, waits := range []bool{true, false} { // the caller, for the answer
+				ttl := c.toJoin()
+				_, lease := c.take(ttl)
+				first := c.join(lease.Key, 1)
+				deliver := c.Delay(c.t)
+				limit := callTimeout
+				if !waits {
+					limit = ttl / 4
+				}
+				ctx, cancel := context.WithTimeout(c.t.Context(), limit)
+				start, answered := c.elapsed(), time.Duration(0)
+				done := make(chan error, 1)
+				go func() {
+					err := c.Store.MarkStarted(ctx, lease)
+					answered = c.elapsed() - start
+					done <- err
+				}()
+				c.expire(ttl)
+				deliver()
+				err := <-done
+				cancel()
+				switch {
+				case errors.Is(err, lockstore.ErrLost):
+				case err == nil && answered < ttl: // the client has sent it twice, and the second copy came in time
+					c.release(lease)
+				default: // the client has given up: the caller asks again, and releases
+					c.wantUnknown("MarkStarted that arrives too late", err)
+					c.wantErr("MarkStarted after the end of its lease", c.tryMarkStarted(lease), lockstore.ErrLost)
+					c.release(lease)
+				}
+				if s := c.inspect(lease.Key); s.State.Taken() || s.Started {
+					c.fatalf("the key is %v, started %t; want nobody to have it", s.State, s.Started)
+				}
+				c.release(c.served(lease, first))
 			}
 		},
 	},

@@ -1,6 +1,10 @@
 package storetest
 
 import (
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +63,7 @@ type Harness struct {
 	TurnDelay time.Duration
 
 	// DamageQueue are ways to damage the queue in the key's entry and nothing else of
-	// the entry.
+	// the entry. The key may be free, closed or in doubt. A way that needs a queue changes nothing if there is none.
 	DamageQueue map[string]func(t *testing.T, key string)
 
 	// Requests returns how many requests the store has sent.
@@ -103,8 +107,119 @@ type Harness struct {
 	// After that it answers new requests. It may apply the requests without a reply.
 	Hang func(t *testing.T) (restore func())
 
+	// Delay makes the network keep the next request that changes an entry, and lets all others pass. deliver lets it arrive, also
+	// if its client has given up. See Delayer.
+	Delay func(t *testing.T) (deliver func())
+
 	// Inside makes the server call do just before the n-th request from now on arrives, once. do sends requests of its
 	// own. If lost is true, the reply to the request before that is lost. It is for a store whose calls are several
 	// requests, in virtual time: others may come between these. The store sends a request again without a pause.
 	Inside func(n int, lost bool, do func())
+}
+
+// Delayer is for Harness.Delay. The zero Delayer delays nothing.
+type Delayer struct{ next atomic.Pointer[delayed] }
+
+type delayed struct{ delivered, arrived chan struct{} }
+
+// Delay is a Harness.Delay.
+func (d *Delayer) Delay(t *testing.T) (deliver func()) {
+	k := &delayed{make(chan struct{}), make(chan struct{})}
+	d.next.Store(k)
+	return func() {
+		if d.next.Load() == k {
+			t.Fatal("storetest: Delayer.Keeps was not called for a request")
+		}
+		close(k.delivered)
+		<-k.arrived
+	}
+}
+
+// Keeps is called before a request is sent that may change an entry. If it is true, the caller does not send the request: send is
+// called when the request is delivered, on another goroutine. It returns when the server has applied the request.
+func (d *Delayer) Keeps(send func()) bool {
+	k := d.next.Swap(nil)
+	if k == nil {
+		return false
+	}
+	go func() {
+		<-k.delivered
+		send()
+		close(k.arrived)
+	}()
+	return true
+}
+
+// Conn delays requests of a client that sends each of them by one Write. changes says whether one may change an entry.
+func (d *Delayer) Conn(conn net.Conn, changes func(request []byte) bool) net.Conn {
+	return &delayedConn{Conn: conn, delayer: d, changes: changes}
+}
+
+type delayedConn struct {
+	net.Conn
+	delayer *Delayer
+	changes func([]byte) bool
+
+	mu      sync.Mutex
+	kept    bool          // a request is
+	closed  bool          // by the client
+	replied chan struct{} // after a request was kept: closed by the reply
+}
+
+func (c *delayedConn) Write(b []byte) (int, error) {
+	request := slices.Clone(b)
+	c.mu.Lock()
+	if c.changes(b) && c.delayer.Keeps(func() { c.arrive(request) }) {
+		c.kept, c.replied = true, make(chan struct{})
+		c.mu.Unlock()
+		return len(b), nil
+	}
+	c.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+// arrive sends the request, and waits until somebody has the reply.
+func (c *delayedConn) arrive(request []byte) {
+	c.mu.Lock()
+	c.kept = false
+	closed, replied := c.closed, c.replied
+	c.mu.Unlock()
+	if closed {
+		_ = c.Conn.SetDeadline(time.Time{})
+	}
+	_, err := c.Conn.Write(request)
+	switch {
+	case !closed && err == nil:
+		<-replied
+	case closed:
+		_, _ = c.Conn.Read(make([]byte, 1))
+		_ = c.Conn.Close()
+	}
+}
+
+func (c *delayedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answered()
+	return n, err
+}
+
+func (c *delayedConn) answered() {
+	if c.replied != nil && !c.kept {
+		close(c.replied)
+		c.replied = nil
+	}
+}
+
+// Close lets a request that is under way arrive.
+func (c *delayedConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	c.answered()
+	if c.kept {
+		return nil
+	}
+	return c.Conn.Close()
 }
