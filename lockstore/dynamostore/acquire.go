@@ -75,6 +75,8 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 		return t.trusted(ctx, key, q, g, false, r)
 	case err != nil:
 		return driver.Answer{}, err
+	case r.applied && seen.damaged: // a place in such a queue is none
+		return t.change(ctx, key, q, seen, r, true)
 	case r.applied:
 		return t.joined(ctx, key, q, seen, r)
 	case r.ambiguous && g.made(seen.alone(), q.Owner):
@@ -175,8 +177,9 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 			"#owner = if_not_exists(#owner, :me)", "#fence = if_not_exists(#fence, :fence)", "#expires = if_not_exists(#expires, :expires)",
 			"#holder = if_not_exists(#holder, :holder)", "#queue = list_append(if_not_exists(#queue, :empty), :mine)",
 		}
-		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) OR " + ifJoins + ") AND " + notEnded
-		for name, v := range (values{":empty": list(), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
+		// A queue of another type is damaged: DynamoDB refuses to add a place to it.
+		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :list)) OR " + ifJoins + ") AND " + notEnded
+		for name, v := range (values{":empty": list(), ":list": text("L"), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
 			w.values[name] = v
 		}
 	}

@@ -188,9 +188,9 @@ BEGIN
 				WHERE t.key = lock AND cardinality(t.holders) = 1 AND t.holders[1] IS NOT NULL AND (t.holders[1]).most = 1 AND NOT (t.holders[1]).revoked AND NOT (t.holders[1]).started
 					AND (t.holders[1]).owner NOT IN ('', me) AND (t.holders[1]).fence BETWEEN 1 AND t.fence AND (t.holders[1]).seat BETWEEN 0 AND 63
 					AND (t.holders[1]).ttl < 10000000000000 AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN (t.holders[1]).since AND (t.holders[1]).since + (t.holders[1]).ttl - 1
-					AND t.closed_since IS NULL AND array_position(t.ended, me) IS NULL AND array_position(t.queue, me) IS NULL
+					AND t.closed_since IS NULL AND array_position(t.ended, me) IS NULL AND me <> ALL (t.queue)
 					AND cardinality(t.ended) = cardinality(t.ended_as) AND cardinality(t.queue) < 128 AND '' <> ALL (t.queue)
-					AND ARRAY[cardinality(t.queue_most), cardinality(t.queue_turn), cardinality(t.queue_channel)] = array_fill(cardinality(t.queue), ARRAY[3])
+					AND concat(array_dims(t.queue), array_dims(t.queue_most), array_dims(t.queue_turn), array_dims(t.queue_channel)) = repeat('[1:' || cardinality(t.queue) || ']', 4 * least(cardinality(t.queue), 1))
 				RETURNING t.fence, cardinality(t.queue), (t.holders[1]).info, CASE WHEN (t.holders[1]).handed THEN 1 ELSE 2 END,
 					(t.holders[1]).since + (t.holders[1]).ttl - extract(epoch FROM clock_timestamp()) * 1000000
 				INTO fence, place, holder, state, remaining;
@@ -216,8 +216,8 @@ BEGIN
 	-- The release of a mutex that somebody waits for: the rest does the same, and takes longer.
 	h := l.holders[1];
 	IF kind = 'release' AND h.owner = me AND h.fence = mine AND NOT h.revoked AND h.since <= now AND cardinality(l.holders) = 1 AND l.queue_turn[1] = 0
-			AND l.closed_since IS NULL AND array_position(l.ended, me) IS NULL AND l.fence >= mine AND '' <> ALL (l.queue) AND array_position(l.queue, me) IS NULL
-			AND ARRAY[cardinality(l.queue_most), cardinality(l.queue_turn), cardinality(l.queue_channel)] = array_fill(cardinality(l.queue), ARRAY[3])
+			AND l.closed_since IS NULL AND array_position(l.ended, me) IS NULL AND l.fence >= mine AND '' <> ALL (l.queue) AND me <> ALL (l.queue)
+			AND concat(array_dims(l.queue), array_dims(l.queue_most), array_dims(l.queue_turn), array_dims(l.queue_channel)) = repeat('[1:' || cardinality(l.queue) || ']', 4 * least(cardinality(l.queue), 1))
 			AND l.queue_most[1] = 1 AND cardinality(l.ended) = cardinality(l.ended_as) THEN
 		l.fence := greatest(l.fence + 1, now);
 		news := lambdalock_locks_news(lock, l.queue[1], l.fence, 0);
@@ -237,9 +237,9 @@ BEGIN
 			OR l.closed_for > 10000000000000 OR l.closed_since < 0 OR l.closed_since IS NOT NULL AND (l.closed_by IS NULL OR cardinality(l.holders) > 0) THEN
 		outcome := 'corrupt'; RETURN;
 	END IF;
+	IF concat(array_dims(l.queue), array_dims(l.queue_most), array_dims(l.queue_turn), array_dims(l.queue_channel)) <> repeat('[1:' || cardinality(l.queue) || ']', 4 * least(cardinality(l.queue), 1)) THEN l.queue := '{NULL}'; END IF;
 	IF cardinality(l.queue) > 0 AND (array_position(l.queue, NULL) > 0 OR array_position(l.queue_most, NULL) > 0 OR array_position(l.queue_turn, NULL) > 0
-			OR array_position(l.queue_channel, NULL) > 0 OR array_position(l.queue, '') > 0)
-			OR cardinality(l.queue) <> ALL (ARRAY[cardinality(l.queue_most), cardinality(l.queue_turn), cardinality(l.queue_channel)]) THEN
+			OR array_position(l.queue_channel, NULL) > 0 OR array_position(l.queue, '') > 0) THEN
 		l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}';
 	END IF;
 	FOR n IN 1 .. cardinality(l.holders) LOOP

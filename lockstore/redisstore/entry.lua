@@ -58,7 +58,7 @@ if entry then
 		behind, changed = nil, false
 	elseif state == 'K' or state == 'C' then
 		if state == 'K' and behind > #entry then return proven('B') end
-		closed = {since = since, ttl = ttl, text = text, result = sub(entry, behind)}
+		closed = {since = since, ttl = ttl, text = text, result = state == 'K' and sub(entry, behind) or ''}
 		behind = nil
 	elseif state == 'X' then
 		while sub(entry, behind, behind) ~= '\n' do

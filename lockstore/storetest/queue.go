@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -38,13 +40,15 @@ var queueCases = []testCase{
 		"A lock without its queue is a lock without a queue: it is granted, renewed and released.",
 		func(c *check) {
 			c.need("DamageQueue", len(c.DamageQueue) > 0)
-			for name, damage := range c.DamageQueue {
+			for _, name := range slices.Sorted(maps.Keys(c.DamageQueue)) {
+				damage := c.DamageQueue[name]
+				c.Logf("the damage: %s", name)
 				_, lease := c.take(long)
 				first := c.join(lease.Key, 1)
 				damage(c.t, lease.Key)
 				other := queued(lease.Key)
-				_, err := c.tryAcquire(other)
-				c.wantErr("Acquire of a held key, "+name, err, lockstore.ErrRefused)
+				c.refused(other, lockstore.Held)
+				c.inspect(lease.Key)
 				c.renew(lease, long)
 				c.leave(first)
 				c.leave(other)
@@ -53,6 +57,50 @@ var queueCases = []testCase{
 				next := c.acquire(newRequest(lease.Key, long))
 				c.grew(lease.Fence, next.Fence)
 				c.release(next)
+
+				for _, joins := range []bool{false, true} { // a free key
+					c.sleep(tick)
+					damage(c.t, lease.Key)
+					c.noQueue(lease.Key, lockstore.Free)
+					req := newRequest(lease.Key, long)
+					req.JoinQueue = joins
+					next = c.served(next, req)
+					c.join(lease.Key, 1)
+					c.release(next)
+					c.expire(lockstore.Turn)
+				}
+				for _, ends := range []func(){
+					func() { c.abandon(newRequest(lease.Key, long)) },
+					func() { c.leave(queued(lease.Key)) },
+				} {
+					damage(c.t, lease.Key)
+					ends()
+					c.noQueue(lease.Key, lockstore.Free)
+				}
+
+				for _, result := range [][]byte{nil, []byte("result")} { // a closed key
+					ttl := c.toJoin()
+					_, lease := c.take(ttl)
+					c.complete(lease, result, ttl)
+					damage(c.t, lease.Key)
+					_, err := c.tryAcquire(queued(lease.Key))
+					c.isCompleted(err, result)
+					c.complete(lease, result, ttl)
+					c.expire(ttl)
+					c.noQueue(lease.Key, lockstore.Free)
+					c.release(c.served(lease, queued(lease.Key)))
+				}
+
+				_, lease = c.doubtful()
+				damage(c.t, lease.Key)
+				c.refused(queued(lease.Key), lockstore.InDoubt)
+				c.noQueue(lease.Key, lockstore.InDoubt)
+				if _, err := within(c, func(ctx context.Context) (struct{}, error) {
+					return struct{}{}, c.Store.ResolveNoEffect(ctx, lease.Key, lease.Fence)
+				}); err != nil {
+					c.fatalf("ResolveNoEffect: %v", err)
+				}
+				c.release(c.served(lease, queued(lease.Key)))
 			}
 		},
 	},
@@ -134,6 +182,14 @@ var queueCases = []testCase{
 			c.acquire(last)
 		},
 	},
+}
+
+// noQueue wants a key in this state, for which nobody waits.
+func (c *check) noQueue(key string, state lockstore.State) {
+	c.Helper()
+	if s := c.inspect(key); s.State != state || s.Waiting != 0 {
+		c.fatalf("the key is %v, and %d wait; want it %v, and nobody", s.State, s.Waiting, state)
+	}
 }
 
 // queued is a request that asks for a place.

@@ -458,6 +458,9 @@ func (d *wrongDriver) harness() Harness {
 			set(key, text)
 		}
 	}
+	queue := func(with string) func(*testing.T, string) {
+		return func(_ *testing.T, key string) { set(key, strings.Replace(get(key), `"queue":[`, with, 1)) }
+	}
 	put := func(text string) func(*testing.T, string) {
 		return func(_ *testing.T, key string) { set(key, text) }
 	}
@@ -471,7 +474,7 @@ func (d *wrongDriver) harness() Harness {
 		Store:       d.store(),
 		Parks:       true,
 		Marks:       16,
-		DamageQueue: map[string]func(*testing.T, string){"a number": damage(`"queue":[`, `"queue":7,"old":[`), "numbers": damage(`"queue":[`, `"queue":[1,`)},
+		DamageQueue: map[string]func(*testing.T, string){"a number": queue(`"queue":7,"old":[`), "numbers": queue(`"queue":[1,`)},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
 			return n
