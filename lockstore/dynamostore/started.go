@@ -68,7 +68,7 @@ func (t *table) unmark(ctx context.Context, key string, q driver.Request, begun 
 		remove:    []string{"#begun"},
 		ttl:       ":ttl",
 		condition: "#owner = :me AND #fence = :fence AND #begun = :sweep",
-		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":sweep": integer(begun), ":ttl": sweepTime(t.clock.read())},
+		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":sweep": integer(begun), ":ttl": sweepTime(t.clock.read(), q.Fence)},
 	})
 	return outcome(err, true)
 }
