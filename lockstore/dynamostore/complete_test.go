@@ -206,3 +206,53 @@ func TestListReadsNoResult(t *testing.T) {
 	require.Contains(t, scans[0], "ProjectionExpression")
 	require.NotContains(t, scans[0], "kept")
 }
+
+// Between two pages of a listing others come and go, or no page comes any more. A key that somebody has all the time is listed
+// once, and a listing that has not come to its end is an error.
+func TestBetweenThePagesOfAListing(t *testing.T) {
+	for what, lost := range map[string]bool{"others come and go": false, "F23 no more replies": true} {
+		bubble(t, what, func(t *testing.T) {
+			service, s := newFake(t)
+			hold := func(key string) lockstore.Lease {
+				req := request(time.Minute)
+				req.Key = key
+				return acquired(t, s, req)
+			}
+			gone := hold("a")
+			for _, key := range []string{"c", "d", "e", "f"} {
+				hold(key)
+			}
+			pages := 0
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if r.Action == "Scan" {
+					pages++
+				}
+				switch {
+				case pages < 2:
+				case lost:
+					f.LoseReply = errReset
+				case pages == 2:
+					service.Fault = nil
+					hold("b")
+					hold("g")
+					require.NoError(t, s.Release(t.Context(), gone))
+				}
+				return f
+			}
+			var keys []string
+			err := s.List(t.Context(), "", func(p lockstore.Page) error {
+				for _, k := range p.Keys {
+					keys = append(keys, k.Key)
+				}
+				return nil
+			})
+			if lost {
+				require.ErrorContains(t, err, "connection reset by peer")
+				require.Equal(t, []string{"a", "c", "d"}, keys)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, []string{"a", "c", "d", "e", "f", "g"}, keys)
+		})
+	}
+}
