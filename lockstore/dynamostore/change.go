@@ -271,10 +271,10 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		next.Queue = []rules.Waiter{{MaxHolders: most}}
 		return book.Wait(next, t.clockOf(r), "") <= 0
 	}
-	// Whoever ends a lease or the first place hands the key over until the first that stays finds no room. Whoever
-	// joins though there is room waits for the first.
-	waits := len(seen.Queue) > 0 && len(next.Queue) > len(seen.Queue) && newcomer(next.Queue[len(next.Queue)-1].MaxHolders)
-	change := queueChange(seen, next, queue, waits || makesRoom(seen.State, next))
+	if first := len(seen.queue) - len(seen.Queue); len(seen.Queue) > 0 && len(next.Queue) > len(seen.Queue) && newcomer(next.Queue[len(next.Queue)-1].MaxHolders) {
+		conditions = append(conditions, fmt.Sprintf("attribute_exists(#queue[%d])", first)) // there is room, so it joins because somebody waits
+	}
+	change := queueChange(seen, next, queue)
 	conditions = append(conditions, change.conditions...)
 	w.set, w.remove = append(w.set, change.set...), append(w.remove, change.remove...)
 	maps.Copy(w.values, change.values)
@@ -334,9 +334,9 @@ func makesRoom(seen, next rules.State) bool {
 
 // queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
 // queue that only lost places is as it was up to an element if this one is where it was. So the write requires the
-// last element that it removes, and, if the decision rests on it, the first that stays: it is the holder now, or
-// there is no room for it.
-func queueChange(seen row, next rules.State, queue []string, onFirst bool) queueWrite {
+// last element that it removes. Whoever makes room hands the key over until the first that stays finds none: so
+// the write requires this one, too. It is the holder now, or there is no room for it.
+func queueChange(seen row, next rules.State, queue []string) queueWrite {
 	if next.Closed.For > 0 { // also of those who join meanwhile
 		return queueWrite{remove: []string{"#queue"}}
 	}
@@ -354,7 +354,7 @@ func queueChange(seen row, next rules.State, queue []string, onFirst bool) queue
 		c.conditions = append(c.conditions, fmt.Sprintf("#queue[%d] = :at%d", i, i))
 		c.values[fmt.Sprintf(":at%d", i)] = text(seen.queue[i])
 	}
-	if onFirst && len(queue) > 0 {
+	if makesRoom(seen.State, next) && len(queue) > 0 {
 		if i := slices.Index(seen.queue, queue[0]); i >= 0 {
 			at(i)
 		}
