@@ -55,13 +55,27 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 		if strings.Contains(api.ErrorMessage(), "KMS") {
 			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 		}
-		return wrongKeys, lockstore.ErrCorrupt
+		return invalidRequest(strings.ToLower(api.ErrorMessage()))
 	default:
 		if strings.HasPrefix(code, "KMS") {
 			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 		}
 		return "", nil
 	}
+}
+
+// invalidRequest is for a ValidationException. DynamoDB has no other code for its reasons.
+func invalidRequest(message string) (advice string, class error) {
+	says := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(message, text) })
+	}
+	switch {
+	case says("index key", "indexkey", "indexname", "secondary index", "hashkey", "range key"): // the table's own key is never too long
+		return "the table has an index whose key is an attribute of locks and cannot have this value; Check names the index: delete it, or use another table", lockstore.ErrUnavailable
+	case says("key element", "required keys", "conditions on the keys"):
+		return wrongKeys, lockstore.ErrCorrupt
+	}
+	return "it refuses the request as invalid: the row is damaged, or the table is not one for locks", lockstore.ErrCorrupt
 }
 
 // throttling are the codes of a request that is refused because there are too many.

@@ -27,6 +27,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	makeTable(t, client, dataTable)
 
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
+	t.Run("indexes", func(t *testing.T) { testIndexes(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
 	t.Run("address", func(t *testing.T) { testAddress(t, client) })
