@@ -53,8 +53,8 @@ type Finding struct {
 // Parker is implemented by a driver whose queue has parked places, see Request.Parked. It keeps each
 // address of their owners in an entry of its own, beside that of the key.
 type Parker interface {
-	// PutAddress keeps the address of an owner for the time d, in place of an earlier one. An error is
-	// like an error of Do.
+	// PutAddress keeps the address of an owner for the time d, in place of an earlier one. A copy of the request that arrives
+	// when another address is there changes nothing. An error is like an error of Do.
 	PutAddress(ctx context.Context, key string, owner Owner, address Secret, d time.Duration) error
 
 	// TakeAddress returns the address and deletes it; nil if there is none.

@@ -38,24 +38,37 @@ func isAddressRow(name string) bool {
 	return len(name) >= addressEnd && name[len(name)-addressEnd] == '\n'
 }
 
-// PutAddress implements driver.Parker by one write.
+// PutAddress implements driver.Parker by one write, and by a second one if it replaces an address. Each write names the address
+// that it replaces, or none: so a copy that arrives late changes nothing.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
-	r, err := t.update(ctx, key, write{
+	w := write{
 		row:       t.names.addressRow(key, owner),
 		set:       []string{"#kept = :address", "#stored = :size"},
 		ttl:       ":ttl",
-		condition: ifAddress,
+		condition: ifAddress + " AND attribute_not_exists(#kept)",
 		makesRow:  true,
 		values: values{
 			":address": &types.AttributeValueMemberB{Value: address},
 			":size":    integer(int64(len(address))),
 			":ttl":     integer(t.clock.read().Add(d).Unix() + 1),
 		},
-	})
-	if err != nil || r.applied {
-		return err
 	}
-	return t.noAddress(key, r.item)
+	for range changeWrites {
+		r, err := t.update(ctx, key, w)
+		switch kept := r.item[attrResult].(type) {
+		default:
+			if err != nil || r.applied {
+				return err
+			}
+			return t.noAddress(key, r.item)
+		case *types.AttributeValueMemberB:
+			if r.item[attrSize] == nil || t.names.timeToLive(r.item) == nil {
+				return t.noAddress(key, r.item)
+			}
+			w.makesRow, w.condition, w.values[":was"] = false, ifAddress+" AND #kept = :was", kept
+		}
+	}
+	return fmt.Errorf("dynamostore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
 // TakeAddress implements driver.Parker by one write. If its reply is lost, so is the address.

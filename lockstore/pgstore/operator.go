@@ -107,25 +107,35 @@ const (
 	tableComment = "locks of lambdalock, version 1"
 )
 
-// PutAddress implements driver.Parker.
+// PutAddress implements driver.Parker, by one request, and by a second one if it replaces an address.
 func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
-	_, err := s.park(ctx, driver.Acquire, key, owner, address, d)
-	return err
+	var was driver.Secret
+	for range 4 {
+		there, err := s.park(ctx, &call{key: key, kind: driver.Acquire, owner: owner}, address, d, was)
+		if err != nil || there == nil {
+			return err
+		}
+		if was = there; len(there) == 0 {
+			was = nil
+		}
+	}
+	return fmt.Errorf("pgstore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
 func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
-	return s.park(ctx, driver.Leave, key, owner, nil, 0)
-}
-
-func (s *server) park(ctx context.Context, kind driver.Kind, key string, owner driver.Owner, address driver.Secret, d time.Duration) (taken driver.Secret, err error) {
-	c := &call{key: key, kind: kind, owner: owner}
-	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::text, $4::bytea, $5::bigint)", []any{s.Table.asked(), key, c, []byte(address), micros(d)}, (*[]byte)(&taken))
-	if err == nil && taken == nil && address == nil && c.repeated() {
+	c := &call{key: key, kind: driver.Leave, owner: owner}
+	taken, err := s.park(ctx, c, nil, 0, nil)
+	if err == nil && taken == nil && c.repeated() {
 		err = fmt.Errorf("pgstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
 	}
+	return taken, err
+}
+
+func (s *server) park(ctx context.Context, c *call, address driver.Secret, d time.Duration, was driver.Secret) (there driver.Secret, err error) {
+	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::text, $4::bytea, $5::bigint, $6::bytea)", []any{s.Table.asked(), c.key, c, []byte(address), micros(d), []byte(was)}, (*[]byte)(&there))
 	if err != nil {
-		return nil, err // the statement may go on, and set taken
+		return nil, err // the statement may go on, and set there
 	}
-	return taken, nil
+	return there, nil
 }

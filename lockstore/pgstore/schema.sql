@@ -491,9 +491,11 @@ BEGIN
 END
 $do$;
 
--- Keeps the address of a parked owner for a time in microseconds, or takes it if there is no address.
-CREATE OR REPLACE FUNCTION lambdalock_locks_park(asked text, lock text, me text, where_to bytea, lasts bigint) RETURNS bytea LANGUAGE plpgsql AS $park$
+-- Keeps the address of a parked owner for a time in microseconds, in place of the address was, or takes it if there is no address. If
+-- another one is there, or none, it returns that, or '': so a copy of a request that arrives late changes nothing.
+CREATE OR REPLACE FUNCTION lambdalock_locks_park(asked text, lock text, me text, where_to bytea, lasts bigint, was bytea) RETURNS bytea LANGUAGE plpgsql AS $park$
 DECLARE
+	ends timestamptz := clock_timestamp() + lasts * interval '1 microsecond';
 	taken bytea;
 BEGIN
 	PERFORM lambdalock_locks_asked(asked);
@@ -501,8 +503,14 @@ BEGIN
 		DELETE FROM lambdalock_locks_address a WHERE a.key = lock AND a.owner = me RETURNING CASE WHEN until > clock_timestamp() THEN a.address END INTO taken;
 		RETURN taken;
 	END IF;
-	INSERT INTO lambdalock_locks_address VALUES (lock, me, where_to, clock_timestamp() + lasts * interval '1 microsecond')
-		ON CONFLICT (key, owner) DO UPDATE SET address = excluded.address, until = excluded.until;
-	RETURN NULL;
+	IF was IS NULL THEN
+		INSERT INTO lambdalock_locks_address AS a VALUES (lock, me, where_to, ends)
+			ON CONFLICT (key, owner) DO UPDATE SET address = excluded.address, until = excluded.until WHERE a.until <= clock_timestamp();
+	ELSE
+		UPDATE lambdalock_locks_address a SET address = where_to, until = ends WHERE a.key = lock AND a.owner = me AND a.address = was;
+	END IF;
+	IF FOUND THEN RETURN NULL; END IF;
+	SELECT a.address INTO taken FROM lambdalock_locks_address a WHERE a.key = lock AND a.owner = me;
+	RETURN coalesce(taken, '');
 END
 $park$;

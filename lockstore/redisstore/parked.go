@@ -5,24 +5,33 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // addressEnd is how the name of an address ends. The rest of it is the name of the owner's list.
 const addressEnd = "\naddress"
 
-// PutAddress implements driver.Parker. A server that is out of memory refuses it, as it refuses a grant.
-func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
-	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, address, d)
-	if err == nil && r.code != done {
-		return unexpected(key, r.code)
+// PutAddress implements driver.Parker, by one request, and by a second one if it replaces an address. A server that is out of
+// memory refuses it, as it refuses a grant.
+func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, text driver.Secret, d time.Duration) error {
+	var was driver.Secret
+	for range 4 {
+		r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, text, d, was)
+		switch {
+		case err != nil || r.code == done:
+			return err
+		case r.code != address:
+			return unexpected(key, r.code)
+		}
+		was = r.result
 	}
-	return err
+	return fmt.Errorf("redisstore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
 func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
-	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Leave}, key, owner, nil, 0)
+	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Leave}, key, owner, nil, 0, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -38,13 +47,13 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 
 // sendAddress sends the script of an address. It has the priority of the request like, see lanes. The address is beside the
 // list of its owner, on the same node of a cluster.
-func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.Secret, d time.Duration) (reply, error) {
+func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.Secret, d time.Duration, was driver.Secret) (reply, error) {
 	if err := s.lanes.enter(ctx, like); err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
 	defer s.lanes.leave()
 	stays := plain(int64((d + time.Millisecond - 1) / time.Millisecond))
-	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, text(secret(address)), stays)
+	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, text(secret(address)), stays, text(secret(was)))
 	if err == nil && r.code == foreign {
 		err = errForeign(key, nil)
 	}

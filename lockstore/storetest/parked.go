@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -57,6 +58,34 @@ var parkedCases = []testCase{
 			refused.Owner = lockstore.NewOwner()
 			c.refused(refused, lockstore.Cooldown)
 			c.takes(refused.Key, refused.Owner, "")
+		},
+	},
+	{
+		"parked/a copy of an address that arrives late does not replace a newer one",
+		"The newer address is where the owner waits. Whoever is woken at the older one has gone.",
+		func(c *check) {
+			c.parks()
+			c.need("Delay", c.Delay != nil)
+			for _, asked := range []bool{false, true} { // the owner has asked before
+				_, lease := c.take(long)
+				req := parked(lease.Key)
+				if asked {
+					c.heldPlace(req, 1)
+				}
+				req.Address = lockstore.TaskToken("late")
+				deliver := c.Delay(c.t)
+				ctx, cancel := context.WithTimeout(c.t.Context(), lockstore.Turn/4)
+				_, err := c.Store.Acquire(ctx, req)
+				cancel()
+				if err == nil || errors.Is(err, lockstore.ErrRefused) {
+					c.fatalf("Acquire without a reply to the request that stores its address: %v; want another error", err)
+				}
+				req.Address = lockstore.TaskToken("newer")
+				c.heldPlace(req, 1)
+				deliver()
+				c.takes(req.Key, req.Owner, req.Address)
+				c.takes(req.Key, req.Owner, "")
+			}
 		},
 	},
 	{
