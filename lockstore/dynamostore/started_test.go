@@ -1,0 +1,154 @@
+package dynamostore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// A mark that DynamoDB writes 20 s after the end of its lease puts no key in doubt, also if the SDK sends it twice, or if somebody
+// asks before it is removed.
+func TestStartThatComesTooLate(t *testing.T) {
+	for name, fault := range map[string]func(meanwhile func(), n int) fakedynamo.Fault{
+		"slow": func(_ func(), n int) (f fakedynamo.Fault) {
+			if n == 1 {
+				f.In = 22 * time.Second
+			}
+			return f
+		},
+		"its reply is lost": func(_ func(), n int) (f fakedynamo.Fault) {
+			if n == 1 {
+				f.In, f.LoseReply = 22*time.Second, errReset
+			}
+			return f
+		},
+		"the reply to its removal is lost": func(_ func(), n int) (f fakedynamo.Fault) {
+			switch n {
+			case 1:
+				f.In = 22 * time.Second
+			case 2:
+				f.LoseReply = errReset
+			}
+			return f
+		},
+		"others ask meanwhile": func(meanwhile func(), n int) (f fakedynamo.Fault) {
+			switch n {
+			case 1:
+				f.In = 22 * time.Second
+			case 2:
+				meanwhile()
+			}
+			return f
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			service, s := newFake(t)
+			other := newStore(t, service, 0, dynamostore.Options{})
+			lease := acquired(t, s, request(2*time.Second))
+			n := 0
+			service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+				n++
+				return fault(func() {
+					own := service.Fault
+					service.Fault = nil
+					req := request(time.Minute)
+					req.JoinQueue = true
+					_, err := other.Acquire(t.Context(), req)
+					assert.ErrorIs(t, err, lockstore.ErrRefused)
+					assert.NoError(t, other.Leave(t.Context(), key, req.Owner))
+					service.Fault = own
+				}, n)
+			}
+			require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost, name)
+			service.Fault = nil
+			status, err := other.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, lockstore.Free, status.State, name)
+			held(t, other)
+		})
+	}
+}
+
+// A repeat of a MarkStarted says that the work may begin. A late copy of the first one, which nobody waits for any more, must
+// not remove the mark.
+func TestStartAndItsRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		lease := acquired(t, s, request(2*time.Second))
+		n := 0
+		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
+			switch n++; n {
+			case 1:
+				f.LoseReply = errReset
+			case 2:
+				f.In = 22 * time.Second
+			}
+			return f
+		}
+		first := make(chan error)
+		go func() { first <- s.MarkStarted(t.Context(), lease) }()
+		pass(time.Second)
+		require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).MarkStarted(t.Context(), lease), "the repeat")
+		require.ErrorIs(t, <-first, lockstore.ErrLost)
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.InDoubt, status.State)
+	})
+}
+
+// The row of work that goes on stays for as long as work that has just started, and it takes no more requests but once a day.
+func TestStartedWorkOfMonths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		lease := acquired(t, s, request(2*time.Hour))
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		before := service.Requests()
+		for range 40 * 24 {
+			pass(time.Hour)
+			_, err := s.Renew(t.Context(), lease, 2*time.Hour)
+			require.NoError(t, err)
+			row := fakeRows{service}.get(t, key)
+			end := time.UnixMilli(number(t, row, "expires"))
+			require.False(t, time.Unix(number(t, row, "ttl"), 0).Before(end.Add(lockstore.StartedFor)), "%v", end)
+			require.Equal(t, row["ttl"], row["begun"])
+		}
+		require.LessOrEqual(t, service.Requests()-before, 40*(24+3))
+		pass(3 * time.Hour)
+		status, err := s.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.InDoubt, status.State)
+	})
+}
+
+// The network delivers an address again when the owner has parked with another one.
+func TestAddressThatComesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		held(t, s)
+		req := park("a")
+		n := 0
+		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
+			n++
+			f.Repeat = time.Duration(20+n) * time.Second
+			return f
+		}
+		for _, token := range []string{"first", "second", "third"} {
+			req.Address = lockstore.TaskToken(token)
+			_, err := s.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			pass(5 * time.Second)
+		}
+		service.Fault = nil
+		service.Wait()
+		address, err := s.TakeAddress(t.Context(), key, "a")
+		require.NoError(t, err)
+		require.Equal(t, req.Address, address)
+	})
+}
