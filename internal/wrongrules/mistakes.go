@@ -44,7 +44,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, Careful, Searched)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, numbering, bystanders, Careful, Searched)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),

@@ -66,6 +66,9 @@ var manyCases = []testCase{
 			}
 			c.waiting(lease.Key, len(readers))
 			c.release(lease)
+			if n := len(c.inspect(lease.Key).Holders); n != len(readers) {
+				c.Errorf("a writer that releases hands the key over to %d of %d readers; want to all", n, len(readers))
+			}
 			leases := make([]lockstore.Lease, len(readers))
 			for i, req := range readers {
 				_, leases[i] = c.seated(req, i)

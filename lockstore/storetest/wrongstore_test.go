@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type wrongServer struct {
 	counter  driver.Fence
 	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
 	parked   map[string]driver.Secret      // addresses
+	since    map[string]time.Time          // when an address came, or an owner for a key
 	left     int                           // requests until inside is called, see Harness.Inside
 	inside   func()
 	twice    bool // the reply to the request before that one is lost
@@ -53,7 +55,7 @@ var errCut = errors.New("connection reset")
 
 func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{},
+		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -209,6 +211,10 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 		clock.Early = time.Now()
 	case d.has("complete: by another clock") && r.Kind == driver.Complete:
 		clock = rules.At(time.Now())
+	case d.has("an owner has 48 bytes"):
+		r.Owner = r.Owner[:min(len(r.Owner), 48)]
+	case d.has("an entry has 8 KiB") && r.Kind == driver.Acquire && len(s.Holders)*len(r.Holder) > 8<<10:
+		return driver.Answer{}, lockstore.ErrUnavailable
 	case d.has("holder is cut at 64 bytes"):
 		r.Holder = r.Holder[:min(len(r.Holder), 64)]
 	case d.has("F48 bounds are too narrow") && (r.TTL == lockstore.MaxTTL || len(r.Owner) == lockstore.MaxOwnerBytes):
@@ -220,6 +226,7 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
 		return driver.Answer{}, errCut
 	}
+	s = d.aged(key, s, r)
 	next, changed, a, _ := d.decide(d.book, s, clock, r)
 	if d.has("M13 fence from a local counter") && a.Outcome == driver.Granted && next.LastFence != s.LastFence {
 		d.counter++
@@ -237,6 +244,9 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 	if changed {
 		d.rows[d.place(key)] = d.encode(next)
 	}
+	if d.has("parked: who leaves takes all addresses along") && r.Kind == driver.Leave {
+		maps.DeleteFunc(d.parked, func(at string, _ driver.Secret) bool { return strings.HasPrefix(at, key+"\n") })
+	}
 	for _, h := range next.Holders {
 		if slices.Contains(a.HandedOver, h.Owner) {
 			d.pushed[h.Owner] = h.Fence
@@ -246,6 +256,36 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 		return driver.Answer{}, lockstore.ErrRefused
 	}
 	return a, d.lost(ctx, r.Kind)
+}
+
+// older reports whether a thing has been there for longer than d. The first call says when it came.
+func (d *wrongServer) older(than time.Duration, thing string) bool {
+	if d.since[thing].IsZero() {
+		d.since[thing] = time.Now()
+	}
+	return time.Since(d.since[thing]) > than
+}
+
+// aged is the state that a store finds that does something to what is old.
+func (d *wrongServer) aged(key string, s rules.State, r driver.Request) rules.State {
+	s.Holders, s.Queue = slices.Clone(s.Holders), slices.Clone(s.Queue)
+	switch d.bug {
+	case "queue: a place is lost after ten minutes":
+		s.Queue = slices.DeleteFunc(s.Queue, func(w rules.Waiter) bool { return d.older(10*time.Minute, key+"\n"+string(w.Owner)) })
+	case "queue: a reader waits for an hour at most":
+		s.Queue = slices.DeleteFunc(s.Queue, func(w rules.Waiter) bool {
+			return w.MaxHolders > 1 && d.older(time.Hour, key+"\n"+string(w.Owner))
+		})
+	case "a lease cannot be renewed for longer than a day":
+		s.Holders = slices.DeleteFunc(s.Holders, func(h rules.Holder) bool {
+			return d.older(24*time.Hour, key+"\n"+string(h.Owner)) && r.Kind == driver.Renew
+		})
+	case "started: forgotten after a month of renewals":
+		for i, h := range s.Holders {
+			s.Holders[i].Started = h.Started && !d.older(30*24*time.Hour, key+"\n"+string(h.Owner))
+		}
+	}
+	return s
 }
 
 // lost is the error of a reply that does not come.
@@ -368,6 +408,7 @@ func (d *wrongDriver) PutAddress(_ context.Context, key string, owner driver.Own
 	d.locked(func() {
 		if at := d.addressOf(key, owner); d.parked[at] == nil || !d.has("parked: the first address stays") {
 			d.parked[at] = address
+			d.older(0, "address "+at)
 		}
 	})
 	return nil
@@ -377,6 +418,9 @@ func (d *wrongDriver) PutAddress(_ context.Context, key string, owner driver.Own
 func (d *wrongDriver) TakeAddress(_ context.Context, key string, owner driver.Owner) (address driver.Secret, err error) {
 	d.locked(func() {
 		at := d.addressOf(key, owner)
+		if d.has("parked: an address is kept for a day") && d.older(24*time.Hour, "address "+at) {
+			delete(d.parked, at)
+		}
 		if address = d.parked[at]; !d.has("parked: an address is taken twice") {
 			delete(d.parked, at)
 		}
