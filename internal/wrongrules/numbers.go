@@ -67,6 +67,9 @@ var numbering = []Mistake{
 			c.LastFence = c.Holders[len(c.Holders)-1].Fence
 		}
 	}},
+	after("queue: the tenth and the eleventh change places", driver.Acquire, func(c *call) {
+		when(len(c.Queue) == 11 && len(c.was.Queue) == 10, func() { c.Queue[9], c.Queue[10] = c.Queue[10], c.Queue[9] })
+	}),
 	lasts("a lease's microseconds wrap at 2^31", wraps(1<<31*time.Microsecond)),
 	lasts("a lease's seconds wrap at 2^16", wraps(1<<16*time.Second)),
 	lasts("a lease's time is a float32", func(d time.Duration) time.Duration { return time.Duration(float32(d)) }),
@@ -101,6 +104,7 @@ var bystanders = []Mistake{
 		when(i >= 0 && i < len(c.Queue) && c.was.Queue[i].MaxHolders > 1, func() { c.Queue[i].MaxHolders = 1 })
 	}),
 	after("a revocation ends the places of all who wait", driver.Revoke, func(c *call) { when(!c.lost(), func() { c.Queue = nil }) }),
+	before("resolve: whatever the fence", driver.Resolve, func(c *call) { when(c.first().Started, func() { c.Fence = c.first().Fence }) }),
 	after("several: a release ends the leases that were granted later", driver.Release, func(c *call) {
 		had := c.hadMine().Fence
 		when(!c.lost() && had > 0, func() {

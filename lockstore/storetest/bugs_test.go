@@ -194,16 +194,19 @@ var plantedBugs = map[string][]string{
 	"hours/a lease lasts as long as it says, up to a day":                           {"a lease's microseconds wrap at 2^31", "a lease's seconds wrap at 2^16", "a lease's time is a float32", "a lease of hours has whole minutes"},
 	"hours/a result or a cooldown lasts as long as it says, up to a month":          {"complete: its milliseconds wrap at 2^31", "complete: its microseconds wrap at 2^32"},
 	"hours/a parked place has its whole turn":                                       {"parked: turns of whole seconds", "parked: a turn of 20 s at most"},
-	"hours/a place and an address are kept for days":                                {"queue: a place is lost after ten minutes", "queue: a reader waits for an hour at most", "parked: an address is kept for a day", "parked: who leaves takes all addresses along", "a lease cannot be renewed for longer than a day"},
-	"hours/work that has started is renewed for weeks, and then in doubt for weeks": {"started: forgotten after a month of renewals"},
+	"hours/a place and an address are kept for days":                                {"queue: a place is lost after ten minutes", "queue: a reader waits for an hour at most", "parked: an address is kept for a day", "parked: who leaves takes all addresses along", "parked: a completion drops the addresses", "a lease cannot be renewed for longer than a day"},
+	"hours/who waits for minutes learns of its turn":                                {"await: sleeps after ten minutes"},
+	"hours/work that has started is renewed for weeks, and then in doubt for weeks": {"started: forgotten after a month of renewals", "resolve: whatever the fence"},
 	"hours/fences grow by whatever number they have":                                {"fence is a float64", "fence has 52 bits", "no time is after 2038"},
 
-	"keys/odd ones are accepted and never meet F52 F58 M29": {"M29 keys meet without case", "M29 keys meet in their hash tag", "M29 keys meet after trimming", "M29 keys meet after 1000 bytes", "F58 every key has one lock", "owner is over on all keys"},
+	"keys/odd ones are accepted and never meet F52 F58 M29": {"M29 keys meet without case", "M29 keys meet in their hash tag", "M29 keys meet after trimming", "M29 keys meet after 1000 bytes", "F58 every key has one lock", "owner is over on all keys", "list: a hundred keys"},
 
 	"list/an entry of another program is counted, and stops nothing F53 F54": {"list: ends at a foreign entry"},
 	"list/what is held is listed once, with its state":                       {"list: the prefix is a pattern", "list: everything", "list: not what is waited for", "list: the dead are held", "list: everything is free", "list: twice", "list: completed is only held", "list: in doubt is free", "list: revoked is only held", "list: the first holder alone"},
 
 	"many/all who wait behind a writer hold the key after it":          {"several: eight are handed the key at once"},
+	"many/a lease is renewed and a key is granted any number of times": {"a lease is renewed 50 times", "a key is granted 50 times"},
+	"many/each of a long queue has its turn, in the order of arrival":  {"queue: the tenth and the eleventh change places"},
 	"many/an entry as large as the bounds allow is one like any other": {"an owner has 48 bytes", "an entry has 8 KiB"},
 	"many/as many hold a key as it allows, and no more":                {"several: the ninth holder is not counted", "several: the number of holders has four bits", "several: at most ten hold a key", "several: a seat has three bits"},
 

@@ -100,6 +100,26 @@ var hoursCases = []testCase{
 		},
 	},
 	{
+		"hours/who waits for minutes learns of its turn",
+		"It returns soon after the release, also if it has waited for longer than a connection or a read lasts.",
+		func(c *check) {
+			c.need("virtual time", c.virtual && !c.moved)
+			req, lease := c.take(lockstore.MaxTTL)
+			waiter := c.join(req.Key, 1)
+			done := make(chan error, 1)
+			go func() { done <- c.await(waiter, time.Hour) }()
+			c.sleep(11 * time.Minute)
+			c.release(lease)
+			released := c.elapsed()
+			if err := <-done; err != nil {
+				c.fatalf("AwaitTurn: %v; want it to end after the release", err)
+			}
+			if late, most := c.elapsed()-released, lockstore.Turn+c.TakeoverDelay; late > most {
+				c.Errorf("AwaitTurn returned %v after the release; want at most %v", late, most)
+			}
+		},
+	},
+	{
 		"hours/work that has started is renewed for weeks, and then in doubt for weeks",
 		"The mark of its start is as old as the work. A store that forgets it after a month lets the next one in beside it, or after it.",
 		func(c *check) {
@@ -116,7 +136,16 @@ var hoursCases = []testCase{
 			c.inDoubt(req)
 			c.sleep(lockstore.StartedFor - time.Hour)
 			c.inDoubt(req)
-			c.wantErr("a renewal in doubt", c.call(c.methods(lease)[1]), lockstore.ErrLost)
+			c.renewLost("Renew in doubt", lease)
+			for _, s := range strangers(lease) {
+				if s.lease.Fence > 0 && s.lease.Fence != lease.Fence {
+					for _, m := range c.methods(s.lease) {
+						if strings.HasPrefix(m.name, "Resolve") {
+							c.wantErr(m.name+s.what, c.call(m), lockstore.ErrLost)
+						}
+					}
+				}
+			}
 			c.release(lease)
 			c.next(lease)
 		},
@@ -252,8 +281,23 @@ func (c *check) ofLine(l line, n int) {
 			c.heldPlace(req, i+1)
 		}
 	}
-	c.release(l.lease)
 	last := l.lease
+	switch n % 4 {
+	case 0, 1:
+		c.release(last)
+	case 2:
+		if _, err := c.tryRevoke(lockstore.RevokeRequest{Key: last.Key, Fence: last.Fence, By: operator, OpenAtOnce: true}); err != nil {
+			c.fatalf("Revoke at once: %v", err)
+		}
+	case 3:
+		c.complete(last, []byte("result"), long)
+		for _, req := range rest {
+			c.takes(req.Key, req.Owner, req.Address)
+			_, err := c.tryAcquire(req)
+			c.isCompleted(err, []byte("result"))
+		}
+		return
+	}
 	for _, req := range rest {
 		if req.Address != "" {
 			c.takes(req.Key, req.Owner, req.Address)

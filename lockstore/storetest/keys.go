@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 var keyCases = []testCase{
@@ -31,7 +32,8 @@ var keyCases = []testCase{
 				keys = append(keys, base+"1", base+"2")
 			}
 			slices.Sort(keys)
-			for _, key := range slices.Compact(keys) {
+			keys = slices.Compact(keys)
+			for _, key := range keys {
 				lease, err := c.tryAcquire(newRequest(key, long))
 				if err != nil {
 					c.fatalf("Acquire of the new key %q: %v; want a lease: it is a valid key and nobody has it", key, err)
@@ -40,6 +42,12 @@ var keyCases = []testCase{
 			}
 			for _, lease := range leases {
 				c.renew(lease, long)
+			}
+			if _, lists := driver.As[driver.Lister](c.Store.Driver()); lists {
+				below := slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, id) })
+				if n := len(c.list(id)); n != len(below) {
+					c.Errorf("the list has %d of %d keys", n, len(below))
+				}
 			}
 
 			one, other := newRequest(newKey(), long), newRequest(newKey(), long)

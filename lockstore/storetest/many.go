@@ -59,7 +59,7 @@ var manyCases = []testCase{
 			for range c.many(20) {
 				req := sharing(lease.Key, lockstore.MaxHolders)
 				req.JoinQueue = true
-				if c.refused(req, lockstore.Held).QueuePosition == 0 {
+				if c.placed(req, len(readers)+1) == 0 {
 					break // the queue is full
 				}
 				readers = append(readers, req)
@@ -74,6 +74,40 @@ var manyCases = []testCase{
 				_, leases[i] = c.seated(req, i)
 			}
 			c.holders(readers, leases)
+		},
+	},
+	{
+		"many/each of a long queue has its turn, in the order of arrival",
+		"Who has waited longest is next, however many wait behind it.",
+		func(c *check) {
+			_, last := c.take(long)
+			var waiters []lockstore.Request
+			for range c.many(20) {
+				req := queued(last.Key)
+				if c.placed(req, len(waiters)+1) == 0 {
+					break
+				}
+				waiters = append(waiters, req)
+			}
+			for _, req := range waiters {
+				c.release(last)
+				last = c.served(last, req)
+			}
+		},
+	},
+	{
+		"many/a lease is renewed and a key is granted any number of times",
+		"A counter of one byte lasts for minutes of renewals.",
+		func(c *check) {
+			req, lease := c.take(long)
+			for range 5 * c.many(12) {
+				c.renew(lease, long)
+			}
+			c.keeps(req, lease)
+			for range 5 * c.many(12) {
+				_, lease = c.next(lease)
+				c.release(lease)
+			}
 		},
 	},
 	{
@@ -103,12 +137,11 @@ var manyCases = []testCase{
 			writer.JoinQueue = true
 			c.heldPlace(writer, 1)
 			for i := range n {
-				if c.refused(biggest(n+i), lockstore.Held).QueuePosition == 0 {
+				if c.placed(biggest(n+i), i+2) == 0 {
 					break
 				}
 				waiters = append(waiters, biggest(n+i))
 			}
-			c.heldPlace(waiters[len(waiters)-1], 1+len(waiters))
 			c.holders(reqs, leases)
 			last := leases[n-1]
 			c.reacquire(reqs[n-1], last)
@@ -134,6 +167,16 @@ func sharing(key string, most int) lockstore.Request {
 	req := newRequest(key, long)
 	req.MaxHolders = most
 	return req
+}
+
+// placed is refused with this place, or without one because the queue is full: 0.
+func (c *check) placed(req lockstore.Request, place int) int {
+	c.Helper()
+	got := c.refused(req, lockstore.Held).QueuePosition
+	if got != place && got != 0 {
+		c.fatalf("refused with place %d; want place %d", got, place)
+	}
+	return got
 }
 
 // seated wants a lease with this seat.

@@ -19,7 +19,7 @@ var queueCases = []testCase{
 			const most = 1000
 			places := 0
 			for ; places < most; places++ {
-				if c.refused(queued(lease.Key), lockstore.Held).QueuePosition == 0 {
+				if c.placed(queued(lease.Key), places+1) == 0 {
 					break
 				}
 			}

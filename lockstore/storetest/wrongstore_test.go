@@ -46,6 +46,7 @@ type wrongServer struct {
 	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
 	parked   map[string]driver.Secret      // addresses
 	since    map[string]time.Time          // when an address came, or an owner for a key
+	counts   map[driver.Kind]int           // requests
 	left     int                           // requests until inside is called, see Harness.Inside
 	inside   func()
 	twice    bool // the reply to the request before that one is lost
@@ -55,7 +56,7 @@ var errCut = errors.New("connection reset")
 
 func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{},
+		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{}, counts: map[driver.Kind]int{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -211,6 +212,10 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 		clock.Early = time.Now()
 	case d.has("complete: by another clock") && r.Kind == driver.Complete:
 		clock = rules.At(time.Now())
+	case d.has("a lease is renewed 50 times") && r.Kind == driver.Renew && d.counts[driver.Renew] > 50:
+		return driver.Answer{Outcome: driver.Lost}, nil
+	case d.has("a key is granted 50 times") && r.Kind == driver.Acquire && d.counts[driver.Release] > 50:
+		return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held, Remaining: time.Second}}, nil
 	case d.has("an owner has 48 bytes"):
 		r.Owner = r.Owner[:min(len(r.Owner), 48)]
 	case d.has("an entry has 8 KiB") && r.Kind == driver.Acquire && len(s.Holders)*len(r.Holder) > 8<<10:
@@ -226,6 +231,7 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 	case d.has("release of deleted is unknown") && r.Kind == driver.Release && s.LastFence == 0:
 		return driver.Answer{}, errCut
 	}
+	d.counts[r.Kind]++
 	s = d.aged(key, s, r)
 	next, changed, a, _ := d.decide(d.book, s, clock, r)
 	if d.has("M13 fence from a local counter") && a.Outcome == driver.Granted && next.LastFence != s.LastFence {
@@ -244,7 +250,7 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 	if changed {
 		d.rows[d.place(key)] = d.encode(next)
 	}
-	if d.has("parked: who leaves takes all addresses along") && r.Kind == driver.Leave {
+	if d.has("parked: who leaves takes all addresses along") && r.Kind == driver.Leave || d.has("parked: a completion drops the addresses") && r.Kind == driver.Complete {
 		maps.DeleteFunc(d.parked, func(at string, _ driver.Secret) bool { return strings.HasPrefix(at, key+"\n") })
 	}
 	for _, h := range next.Holders {
@@ -358,7 +364,7 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 	if a.Outcome == driver.Granted && a.TTL > 0 {
 		return a, nil
 	}
-	for first := true; ; first = false {
+	for first, began := true, time.Now(); ; first = false {
 		var left time.Duration
 		d.locked(func() {
 			s, _ := d.decode(d.rows[d.place(key)])
@@ -369,13 +375,20 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 				left = max(left, time.Second)
 			}
 		})
+		if d.has("await: sleeps after ten minutes") && time.Since(began) > 10*time.Minute {
+			left = time.Hour
+		}
 		if left <= 0 {
 			return driver.Answer{Outcome: driver.Ask}, nil
 		}
 		if first && d.has("M30 a release before the wait is not seen") {
 			<-ctx.Done()
 		}
-		if !d.has("queue: AwaitTurn sleeps through a release") {
+		switch {
+		case d.has("queue: AwaitTurn sleeps through a release"):
+		case time.Since(began) > time.Minute:
+			left = min(left, time.Second)
+		default:
 			left = min(left, 10*time.Millisecond)
 		}
 		ended := ctx.Done()
@@ -472,6 +485,9 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 			p.Keys = append(p.Keys, one)
 		}
 	})
+	if d.has("list: a hundred keys") {
+		p.Keys = p.Keys[:min(len(p.Keys), 100)]
+	}
 	if d.has("parked: addresses are listed") {
 		for at := range d.parked {
 			p.Keys = append(p.Keys, driver.Listed{Key: at})
