@@ -17,7 +17,7 @@ import (
 
 // Bounds of a request.
 const (
-	maxBodyBytes   = 16 << 10
+	maxBodyBytes   = 8 << 10
 	maxTTL         = 900 // seconds
 	maxWait        = 20  // seconds
 	maxHolderBytes = 128

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -173,6 +174,15 @@ func TestAgeOfASecretIsWallTime(t *testing.T) {
 	_, err = s.secrets(t.Context(), secretUse)
 	require.NoError(t, err)
 	require.NotZero(t, m.requests(), "F08")
+}
+
+// Tokens of the secret before the last are no good. So between two new secrets has to be the longest lease, 15 minutes, and
+// the time for which an environment may still use the secret before.
+func TestTimeBetweenTwoSecrets(t *testing.T) {
+	text, err := os.ReadFile("../template.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(text), "so let 20 minutes go by between two")
+	require.LessOrEqual(t, secretUse+15*time.Minute, 20*time.Minute)
 }
 
 func TestBinarySecret(t *testing.T) {

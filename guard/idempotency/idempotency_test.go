@@ -103,6 +103,33 @@ type receipt struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
+// The times that docs/idempotency.md and Options promise: 24 hours by default, at most 31 days.
+func TestResultTime(t *testing.T) {
+	for set, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Second: time.Second, 31 * 24 * time.Hour: 31 * 24 * time.Hour} {
+		bubble(set.String(), t, func(t *testing.T) {
+			b, c := newBench(t, guard.Options{}), &charge{}
+			o := b.once(t, Options{ResultTime: set})
+			_, _, err := Do(t.Context(), o, NewCall("charge", "7"), c.work)
+			require.NoError(t, err)
+			status := b.status(t, "charge/7")
+			require.Equal(t, lockstore.Completed, status.State)
+			require.Equal(t, want, status.Remaining)
+			<-time.After(want - 1)
+			_, replay, err := Do(t.Context(), o, NewCall("charge", "7"), c.work)
+			require.NoError(t, err)
+			require.NotNil(t, replay)
+			<-time.After(1)
+			_, _, err = Do(t.Context(), o, NewCall("charge", "7"), c.work)
+			require.NoError(t, err)
+			require.Equal(t, 2, c.effects)
+		})
+	}
+	for _, wrong := range []time.Duration{-1, time.Second - 1, 31*24*time.Hour + 1} {
+		_, err := New(newBench(t, guard.Options{}).Guard, Options{ResultTime: wrong})
+		require.ErrorContains(t, err, "ResultTime is "+wrong.String())
+	}
+}
+
 // charge is work that counts its effects.
 type charge struct{ effects int }
 
