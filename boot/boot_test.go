@@ -20,6 +20,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -31,6 +32,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("BOOT_TEST") {
 	case "":
+		watchdog.Start()
 		os.Exit(m.Run())
 	case "function":
 		function()

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 )
 
 // function is the path of the built testdata/function.
@@ -85,8 +87,10 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	watchdog.Start()
+	present := goleak.IgnoreCurrent()
 	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := goleak.Find(present); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

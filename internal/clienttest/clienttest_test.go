@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "100"); err != nil {
 		panic(err)
 	}
+	watchdog.Start()
 	os.Exit(m.Run())
 }
 

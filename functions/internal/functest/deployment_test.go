@@ -29,6 +29,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
@@ -44,6 +45,7 @@ func TestMain(m *testing.M) {
 	if binaries, err = os.MkdirTemp("", "functest"); err != nil {
 		panic(err)
 	}
+	watchdog.Start()
 	status := m.Run()
 	if err := os.RemoveAll(binaries); err != nil {
 		panic(err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v: %s", err, out))
 		}
+		watchdog.Start()
 		return m.Run()
 	}())
 }
