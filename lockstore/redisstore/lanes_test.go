@@ -3,12 +3,15 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -69,6 +72,68 @@ func TestLanes(t *testing.T) {
 		var none *lanes
 		require.NoError(t, none.enter(t.Context(), driver.Request{}))
 		none.leave()
+	})
+}
+
+// The turn of a request, or its answer, comes at the moment at which its context ends. However often, no connection is
+// lost: in the end as many requests are sent at once as there are connections, and half as many waits.
+func TestNoConnectionIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const connections, takes = 4, 10 * time.Millisecond
+		m := miniredis.NewMiniRedis()
+		t.Cleanup(m.Close)
+		opt, err := options(config(t, "redis://127.0.0.1"))
+		require.NoError(t, err)
+		opt.PoolSize = connections
+		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		client := newClient(opt)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		var slow atomic.Bool
+		var waits atomic.Int32
+		client.AddHook(hook(func(cmd redis.Cmder) error {
+			if cmd.Name() == "blpop" {
+				waits.Add(1)
+			} else if cmd.Name() == "evalsha" && slow.Load() {
+				<-time.After(takes)
+			}
+			return nil
+		}))
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		loadScripts(t, s)
+		lease := acquire(t, s, "k")
+		req := queued(t, s, "k")
+		slow.Store(true)
+		atOnce := func(n int, do func(i int)) (took time.Duration) {
+			began := time.Now()
+			var all sync.WaitGroup
+			for i := range n {
+				all.Go(func() { do(i) })
+			}
+			all.Wait()
+			return time.Since(began)
+		}
+		for round := range 60 {
+			atOnce(10*connections, func(i int) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+(i/4+round)%5)*takes)
+				defer cancel()
+				switch i % 4 {
+				case 0:
+					_, _ = s.AwaitTurn(ctx, lockstore.Place{Key: req.Key, Owner: req.Owner, Note: req.Note})
+				case 1:
+					_, _ = s.Inspect(ctx, "k")
+				default: // these go first
+					_, _ = s.Renew(ctx, lease, time.Minute)
+				}
+			})
+		}
+		require.Equal(t, takes, atOnce(connections, func(int) { _, err := s.Inspect(t.Context(), "k"); assert.NoError(t, err) }), "each has a connection")
+		waits.Store(0)
+		atOnce(connections, func(int) { _ = await(t, s, req) })
+		require.EqualValues(t, connections/2, waits.Load(), "waits at the server")
+		require.Empty(t, driverOf(s).wakeUps.pausing)
+		stats := client.PoolStats()
+		require.Equal(t, stats.TotalConns, stats.IdleConns)
 	})
 }
 
