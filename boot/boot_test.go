@@ -302,9 +302,9 @@ func TestMissingSettings(t *testing.T) {
 		{"a line that nobody writes", map[string]string{"LOCK_URL": "memory://", "LOCK_LOG": "end"}, []string{"LOCK_LOG", `"end"`, "start"}},
 		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
 		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
-		{"F48 no holder", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "0"}, []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 64`}},
-		{"F48 too many holders", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "65"}, []string{`LOCK_MAX_HOLDERS is "65"; want a whole number, 1 to 64`}},
-		{"a number that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3s"}, []string{`LOCK_MAX_HOLDERS is "3s"; want a whole number, 1 to 64`}},
+		{"F48 no holder", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "0"}, []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 32`}},
+		{"F48 too many holders", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "33"}, []string{`LOCK_MAX_HOLDERS is "33"; want a whole number, 1 to 32`}},
+		{"a number that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3s"}, []string{`LOCK_MAX_HOLDERS is "3s"; want a whole number, 1 to 32`}},
 		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_DEADLINE_MARGIN": "1s"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

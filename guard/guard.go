@@ -35,7 +35,9 @@ const (
 	// answers are lost. A longer Options.Wait raises it.
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds a release, an abandon and a leave with all repeats, unless the work was marked as started.
-	releaseTime = time.Second
+	// An answer that matches lockstore.ErrContended gives it as much time again, up to contendedTime in all.
+	releaseTime   = time.Second
+	contendedTime = 5 * time.Second
 	// shutdownTime bounds a release or an abandon after Shutdown. Lambda ends the process 500 ms
 	// after SIGTERM. The rest is for the store, which may take 50 ms to notice that its time is
 	// over, and for the report.

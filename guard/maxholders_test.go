@@ -110,7 +110,7 @@ func TestWithMaxHolders(t *testing.T) {
 	})
 	t.Run("F48 F51 out of its bounds, and where the work has to be alone", func(t *testing.T) {
 		b := newBench(t, Options{})
-		for n, says := range map[int]string{0: "MaxHolders is 0; want 1 to 64", -1: "MaxHolders is -1", 65: "MaxHolders is 65; want 1 to 64"} {
+		for n, says := range map[int]string{0: "MaxHolders is 0; want 1 to 32", -1: "MaxHolders is -1", 33: "MaxHolders is 33; want 1 to 32"} {
 			g := b.WithMaxHolders(n)
 			require.ErrorContains(t, g.Do(ctx, "k", neverRuns(t)), says)
 			_, err := g.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute})

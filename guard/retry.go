@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -51,6 +52,15 @@ func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 		}
 		if t.failed != nil {
 			t.failed(err)
+		}
+		if errors.Is(err, lockstore.ErrContended) {
+			switch {
+			case t.releasing:
+				t.end = t.extendRelease(t.end)
+				t.wakes.end, t.pause.most = t.end, maxWaitPause
+			case t.failed != nil: // a renewal
+				t.pause.most = maxWaitPause
+			}
 		}
 		switch {
 		case t.unknown != nil:

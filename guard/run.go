@@ -55,18 +55,19 @@ func (g *Guard) do(ctx context.Context, key string, cooldown time.Duration, work
 // call is one call of the guard: its deadline and its time to wait, which the runs of a
 // DoAll share. start is on the guard's clock. left and releaseEnd count from start.
 type call struct {
-	guard      *Guard
-	caller     context.Context
-	start      time.Duration
-	began      time.Time     // the same moment on the wall clock
-	left       time.Duration // until the caller's deadline
-	wait       time.Duration // for a lock that another owner holds
-	holderInfo lockstore.HolderInfo
-	request    LeaseRequest  // what Acquire asked for; zero in a Do
-	more       bool          // a DoAll will ask for further keys
-	working    bool          // the work has begun
-	releaseEnd time.Duration // the end of the time for all releases after the work; 0 before the first. The guard's mu guards it
-	over       []*run        // the inner runs of a DoAll that have ended
+	guard         *Guard
+	caller        context.Context
+	start         time.Duration
+	began         time.Time     // the same moment on the wall clock
+	left          time.Duration // until the caller's deadline
+	wait          time.Duration // for a lock that another owner holds
+	holderInfo    lockstore.HolderInfo
+	request       LeaseRequest  // what Acquire asked for; zero in a Do
+	more          bool          // a DoAll will ask for further keys
+	working       bool          // the work has begun
+	releaseEnd    time.Duration // the end of the time for all releases after the work; 0 before the first. The guard's mu guards it
+	releaseLatest time.Duration // the same, if the store extends it, see extendRelease
+	over          []*run        // the inner runs of a DoAll that have ended
 }
 
 func (g *Guard) newCall(ctx context.Context) *call {

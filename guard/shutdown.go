@@ -60,9 +60,10 @@ func (g *Guard) unregister(r *run) {
 // releases is the time that a run has for its releases. The guard's mutex guards it, because
 // Shutdown ends it.
 type releases struct {
-	left  int                // how many releases of this call are still to come, this run's included: a DoAll has one run inside another
-	cut   context.CancelFunc // ends the present call or pause; nil if no release is under way
-	isCut bool               // the time is over
+	latest time.Duration      // the end of the time of this release, however often it is extended
+	left   int                // how many releases of this call are still to come, this run's included: a DoAll has one run inside another
+	cut    context.CancelFunc // ends the present call or pause; nil if no release is under way
+	isCut  bool               // the time is over
 }
 
 // beginRelease returns how long a release, a completion or an abandon that begins now may take;
@@ -75,21 +76,37 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) time.Duration {
 	g := r.guard
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, d := r.elapsed(), most
+	now, d, longest := r.elapsed(), most, contendedTime
 	if g.shutdown.IsZero() {
 		r.releases.cut = func() {} // no call is under way yet
 	} else {
 		d = shutdownTime - time.Since(g.shutdown)
 	}
-	d = max(answerTime, min(d, r.left-now-answerTime))
+	d, longest = max(answerTime, min(d, r.left-now-answerTime)), min(longest, r.left-now-answerTime)
+	r.releases.latest = now + longest
 	if !afterWork {
 		return d
 	}
 	if r.releaseEnd == 0 {
-		r.releaseEnd = now + d
+		r.releaseEnd, r.releaseLatest = now+d, now+longest
 	}
-	r.releaseEnd = min(r.releaseEnd, now+d)
+	r.releaseEnd, r.releases.latest = min(r.releaseEnd, now+d), r.releaseLatest
 	return (r.releaseEnd - now) / time.Duration(r.releases.left)
+}
+
+// extendRelease returns the new end of the time of a release that the store has answered as contended. The releases
+// that come after it in a DoAll begin later by as much, and Shutdown ends the extension.
+func (r *run) extendRelease(end time.Duration) time.Duration {
+	r.guard.mu.Lock()
+	defer r.guard.mu.Unlock()
+	more := min(r.elapsed()+releaseTime, r.releases.latest) - end
+	if more <= 0 || !r.guard.shutdown.IsZero() {
+		return end
+	}
+	if r.releaseEnd != 0 {
+		r.releaseEnd += more
+	}
+	return end + more
 }
 
 func (r *run) setCut(cut context.CancelFunc) {

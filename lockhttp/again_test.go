@@ -124,7 +124,7 @@ func TestMaxHolders(t *testing.T) {
 		require.EqualValues(t, 0, first.said["seat"])
 		require.EqualValues(t, 1, second.said["seat"])
 		require.NotContains(t, acquire(t, s, key+"2", thirty).said, "seat")
-		for _, more := range []string{two, thirty, `{"ttl": 30, "maxHolders": 64}`} {
+		for _, more := range []string{two, thirty, `{"ttl": 30, "maxHolders": 32}`} {
 			require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, more).StatusCode, more)
 		}
 		look := ask(t, s, "GET", key, "")

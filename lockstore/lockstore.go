@@ -183,8 +183,9 @@ const (
 )
 
 // MaxHolders bounds Request.MaxHolders. Each request reads and writes the whole entry of its key,
-// and 64 holders make it about 20 KB.
-const MaxHolders = 64
+// and 32 holders make it about 10 KB. On DynamoDB each write of it costs a unit for each KB, and a partition has 1,000 units a
+// second.
+const MaxHolders = 32
 
 // ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
 // MaxTTL.

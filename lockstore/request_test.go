@@ -17,7 +17,7 @@ func TestRequestValidate(t *testing.T) {
 	assert.NoError(t, good.Validate())
 	good.Owner = lockstore.NewOwner()
 	assert.NoError(t, good.Validate())
-	good.MaxHolders = 64
+	good.MaxHolders = 32
 	assert.NoError(t, good.Validate())
 	parked := func(change func(*lockstore.Request)) func(*lockstore.Request) {
 		return func(r *lockstore.Request) {
@@ -43,8 +43,8 @@ func TestRequestValidate(t *testing.T) {
 		"DEL in owner":   {func(r *lockstore.Request) { r.Owner = "ab\x7f" }, "Owner", "byte at 2"},
 		"é in owner":     {func(r *lockstore.Request) { r.Owner = "é" }, "Owner", "byte at 0"},
 		"NUL in owner":   {func(r *lockstore.Request) { r.Owner = "\x00" }, "Owner", "byte at 0"},
-		"MaxHolders -1":  {func(r *lockstore.Request) { r.MaxHolders = -1 }, "MaxHolders", "is -1; want 1 to 64"},
-		"MaxHolders 65":  {func(r *lockstore.Request) { r.MaxHolders = 65 }, "MaxHolders", "is 65; want 1 to 64"},
+		"MaxHolders -1":  {func(r *lockstore.Request) { r.MaxHolders = -1 }, "MaxHolders", "is -1; want 1 to 32"},
+		"MaxHolders 33":  {func(r *lockstore.Request) { r.MaxHolders = 33 }, "MaxHolders", "is 33; want 1 to 32"},
 		"no TTL":         {func(r *lockstore.Request) { r.TTL = 0 }, "TTL", "is 0s"},
 
 		"parked for less than a turn":       {parked(func(r *lockstore.Request) { r.Parked = lockstore.Turn - 1 }), "Parked", "is 1.999999999s; want 2s to 30s"},

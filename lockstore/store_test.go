@@ -479,7 +479,7 @@ func TestAwaitTurn(t *testing.T) {
 			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: lockstore.MaxParked}, // an owner that parked and waits now
 			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: lockstore.Turn}},
 		},
-		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 64, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 64 for 1s"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 32, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 32 for 1s"},
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
 	} {
 		f := &fake{answer: c.answer}

@@ -312,12 +312,15 @@ func (s *store) send(ctx context.Context, key string, value []byte, ifVersion st
 
 // failed is the error of a call that has got no answer from the KV: when a write was sent, its outcome is unknown.
 func (c *call) failed(err error) error {
-	name := c.store.opt.Name
+	why := fmt.Errorf("%s: key %q", c.store.opt.Name, c.key)
+	if c.conflicts > 0 {
+		why = fmt.Errorf("%w: %w: %d conflicts", why, lockstore.ErrContended, c.conflicts)
+	}
 	if !c.sent {
-		return fmt.Errorf("%s: key %q: not applied: %w", name, c.key, err)
+		return fmt.Errorf("%w: not applied: %w", why, err)
 	}
 	if ctx := c.ctx.Err(); ctx != nil {
-		return fmt.Errorf("%s: key %q: the outcome is unknown: %w: %v", name, c.key, ctx, err)
+		why = fmt.Errorf("%w: %w", why, ctx)
 	}
-	return fmt.Errorf("%s: key %q: the outcome is unknown: %v", name, c.key, err)
+	return fmt.Errorf("%w: the outcome is unknown: %v", why, err)
 }

@@ -50,15 +50,17 @@ func (g *grant) made(h *rules.Holder, o driver.Owner) bool {
 // acquire sends one write, which grants a free key, or takes the last place of the queue. If it
 // is refused, the row decides. An owner that knows more begins in another way.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	switch n := parseNote(q.Note); {
-	case q.Fence != 0:
+	n := parseNote(q.Note)
+	switch {
+	case q.Fence != 0 && q.MaxHolders == 1:
 		return t.extendHandOver(ctx, key, q)
-	case q.MaxHolders > 1 || q.Parked > 0 || n.reads:
-		return t.readAndChange(ctx, key, q)
-	case n.full:
+	case q.Fence == 0 && n.full:
 		if a, refused, err := t.stillFull(ctx, key, q); err != nil || refused {
 			return a, err
 		}
+	}
+	if q.MaxHolders > 1 || q.Parked > 0 || n.reads {
+		return t.readAndChange(ctx, key, q)
 	}
 	w, g := t.arriving(q)
 	r, err := t.update(ctx, key, w)

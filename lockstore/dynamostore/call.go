@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
@@ -71,6 +72,8 @@ type attempts struct {
 	watched bool // the client counts its attempts
 	sent    int  // attempts that may have left this machine
 	refused int  // of these, the attempts that DynamoDB has certainly not applied
+
+	throttled bool // one of them was throttled
 }
 
 // ambiguous reports whether a request of a call that failed may have been applied.
@@ -115,6 +118,7 @@ func (w *watcher) HandleFinalize(ctx context.Context, in middleware.FinalizeInpu
 	_, class := classify(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.seen.throttled = w.seen.throttled || throttled(err)
 	switch {
 	case err == nil:
 	case asked.Load() && !connected.Load():
@@ -142,6 +146,20 @@ func (w *watcher) end() attempts {
 	defer w.mu.Unlock()
 	w.done = true
 	return w.seen
+}
+
+// yields is an option of a call that is not sent again if it is throttled.
+func yields(o *dynamodb.Options) {
+	if r, ok := o.Retryer.(aws.RetryerV2); ok {
+		o.Retryer = onceThrottled{r}
+	}
+}
+
+type onceThrottled struct{ aws.RetryerV2 }
+
+// IsErrorRetryable implements aws.Retryer.
+func (r onceThrottled) IsErrorRetryable(err error) bool {
+	return !throttled(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
 // growStack makes room at once on the stack of a new goroutine for all that the SDK calls. Otherwise the stack grows in

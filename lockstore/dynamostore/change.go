@@ -34,7 +34,10 @@ const (
 	// endWrites is more, for requests that an owner has to get through. Many may leave a queue at
 	// the same time, and those who share a key acquire, release and renew at the same time.
 	endWrites = 16
-	endPause  = 20 * time.Millisecond
+	// slot is about how long a read and a write take.
+	slot = 10 * time.Millisecond
+	// lastWrite is what a write needs. One that its context cuts off leaves its outcome unknown.
+	lastWrite = 5 * slot
 
 	// anyTime is for a reply without a Date: it may be any time.
 	anyTime = 100 * 365 * 24 * time.Hour
@@ -91,14 +94,10 @@ type try struct {
 // certain. ambiguous says that an earlier write of the call may have been applied.
 func (t *table) change(ctx context.Context, key string, q driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	var last try
-	most, atOnce := changeWrites, changeWrites
+	most := changeWrites
 	switch q.Kind {
-	case driver.Leave, driver.Abandon:
-		most, atOnce = endWrites, 0
-	case driver.Release:
+	case driver.Leave, driver.Abandon, driver.Release, driver.Renew:
 		most = endWrites
-	case driver.Renew: // its lease ends meanwhile
-		most, atOnce = 2*endWrites, endWrites
 	case driver.Acquire:
 		if q.MaxHolders > 1 { // that others are granted the key does not mean that there is no room
 			most = endWrites
@@ -110,15 +109,18 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		case !changed:
 			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
 		case n == most && q.Kind == driver.Acquire && q.Fence == 0:
-			return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, nil
+			return givesWay(seen), nil
 		case n == most:
-			return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n)
+			return driver.Answer{}, outcome(contended(key, q, n), ambiguous)
 		}
 		w := t.becoming(q, seen, r, next)
+		w.yields = q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
 		u, err := t.update(ctx, key, w)
 		switch {
 		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
 			return withoutPlace(a, seen), nil
+		case err != nil && q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
+			return givesWay(seen), nil
 		case err != nil:
 			return driver.Answer{}, outcome(err, ambiguous)
 		case u.applied && a.Outcome == driver.Granted:
@@ -143,18 +145,42 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		ambiguous = ambiguous || u.ambiguous
 		last = try{next, a}
 		r = u
-		if seen, err = t.names.decode(key, u.item); err == nil && n >= atOnce && n < most {
+		if seen, err = t.names.decode(key, u.item); err == nil && most == endWrites {
 			// Others write at the same time. The row of the refusal is old after the pause.
-			if err = pause.For(ctx, t.random(time.Duration(n-atOnce+1)*endPause)); err != nil {
-				err = fmt.Errorf("dynamostore: key %q: not applied: %w: %w", key, lockstore.ErrUnavailable, err)
-			} else {
+			wait := t.afterConflict(n, q, seen)
+			switch end, ok := ctx.Deadline(); {
+			case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
 				seen, r, err = t.read(ctx, key)
+			case q.Kind == driver.Acquire && q.Fence == 0:
+				return givesWay(seen), nil
+			default:
+				err = contended(key, q, n+1)
 			}
 		}
 		if err != nil {
 			return driver.Answer{}, outcome(err, ambiguous)
 		}
 	}
+}
+
+// afterConflict is the pause before the next write after n+1 conflicts. A refused write costs as much as another one, so as
+// many as ask at the same time spread their writes. Requests of holders go first: they begin with a short pause.
+func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
+	slots := min(1<<min(n/2, 5), max(1, len(seen.Holders)))
+	if seen.holder(q.Owner) < 0 {
+		slots = max(4<<min(n, 5), len(seen.Holders)+len(seen.Queue))
+	}
+	return t.random(time.Duration(slots) * slot)
+}
+
+// givesWay is the refusal of an owner that has no lease: the requests of holders go first.
+func givesWay(seen row) driver.Answer {
+	return withoutPlace(driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, seen)
+}
+
+// contended is the error of a request that has met n conflicts.
+func contended(key string, q driver.Request, n int) error {
+	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n), lockstore.ErrUnavailable, lockstore.ErrContended}
 }
 
 // unchanged returns an answer that needs no write, or none after one whose reply was lost.
@@ -242,10 +268,15 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	for _, name := range otherAttributes {
 		put(name, item[name])
 	}
+	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && seen.place(q.Owner) > 0
 	switch {
 	case len(seen.item) == 0:
 		w.makesRow = true
 		conditions = append(conditions, "attribute_not_exists(#key)")
+	case !leases && item[attrShared] != nil && len(seen.Queue) > 0 && (comes || goes):
+		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile.
+		w.values[":asks"] = ownerText(q.Owner)
+		conditions = append(conditions, was(attrOwner), "attribute_exists(#queue[0])", "NOT contains(#shared, :asks)")
 	case leases || item[attrShared] != nil:
 		for _, name := range leaseAttributes {
 			conditions = append(conditions, was(name))

@@ -125,6 +125,9 @@ func (t *table) explain(what, unknown string, err error, seen attempts) error {
 	default:
 		advice, class = "each attempt was refused", lockstore.ErrUnavailable
 	}
+	if seen.throttled {
+		class = errors.Join(class, lockstore.ErrContended)
+	}
 	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", t.where(), advice, what), class, err}
 }
 

@@ -80,6 +80,7 @@ type write struct {
 	condition   string   // on a row that exists, see names.expressions
 	makesRow    bool     // also if there is no row
 	values      values
+	yields      bool // to the requests of holders: it is not sent again if it is throttled
 	oldRow      bool // ask for the row before an applied write; a refusal always brings the row
 }
 
@@ -109,7 +110,12 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 		in.ReturnValues = types.ReturnValueAllOld
 	}
 	r := reply{sent: t.clock.local()}
-	out, seen, err := call(ctx, t.api.UpdateItem, in)
+	out, seen, err := call(ctx, func(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+		if w.yields {
+			opts = append(opts, yields)
+		}
+		return t.api.UpdateItem(ctx, in, opts...)
+	}, in)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
 		r.date = failureDate(err)

@@ -80,7 +80,7 @@ had ended or did not begin. 124: --max-hold is over. 70: the guard process was k
 	f.IntVarP(&s.busyStatus, "busy-status", "E", exit.Busy, "exit `STATUS` for busy and done already; default 75 and 81")
 	f.Lookup("busy-status").DefValue = "0" // as above
 	timeVar(&s.atLeastFor, "at-least-for", "", "after success nobody runs it again for `TIME`, 1s to 24h")
-	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 64")
+	f.IntVar(&s.maxHolders, "max-holders", 1, "up to `N` may hold the lock at once, 1 to 32")
 	timeVar(&s.ttl, "ttl", "", "a dead holder keeps others out for `TIME`; default 60s")
 	timeVar(&s.maxHold, "max-hold", "", "end COMMAND after `TIME`; default no limit")
 	timeVar(&s.killAfter, "kill-after", "", "SIGKILL is `TIME` after SIGTERM; default 10s, at most --ttl/4")
