@@ -100,6 +100,9 @@ func (r *run) extendRelease(end time.Duration) time.Duration {
 	r.guard.mu.Lock()
 	defer r.guard.mu.Unlock()
 	more := min(r.elapsed()+releaseTime, r.releases.latest) - end
+	if r.releaseEnd != 0 { // the others keep their parts
+		more = min(more, r.releases.latest-r.releaseEnd)
+	}
 	if more <= 0 || !r.guard.shutdown.IsZero() {
 		return end
 	}
