@@ -76,6 +76,8 @@
 // key that is free, that nobody waits for and that nobody will use in the next minute, unless the
 // documentation of the store forbids it.
 //
+// Nobody else may write an entry, not even with the value that it has: the stamp of each write is a part of the entry.
+//
 // An entry is JSON behind a name of the format and a checksum. A field that this version does not know, of the
 // entry, a holder, a place, a mark or a result, stays as it is. So a later version may add fields
 // while both are in use. Each process keeps in memory its last write of each key, for at most

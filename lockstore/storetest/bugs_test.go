@@ -171,10 +171,11 @@ var plantedBugs = map[string][]string{
 	"acquire/an owner may be any text F48":           {"F48 an owner is looked for in the text of an error"},
 	"acquire/the bounds themselves are accepted F48": {"F48 bounds are too narrow"},
 
-	"complete/for its time, and for as long as a month":                       {"complete: at most a day", "complete: for ever"},
-	"complete/nothing is stored after the next grant":                         {"complete: the result survives the next grant", "M128 complete: the result stays in the entry"},
-	"complete/the result comes back unchanged":                                {"complete: the result is a text", "complete: the result ends at a NUL", "complete: a newline at the end is cut", "complete: a result that looks like a queue is none", "complete: 64 KiB", "complete: the error knows no holder", "complete: a plain refusal"},
-	"queue/who waits learns at once that the key has a result or is in doubt": {"queue: stays through a cooldown", "started: AwaitTurn goes on", "started: forgotten after a day"},
+	"complete/for its time, and for as long as a month":                              {"complete: at most a day", "complete: for ever"},
+	"complete/nothing is stored after the next grant":                                {"complete: the result survives the next grant", "M128 complete: the result stays in the entry"},
+	"complete/a MarkStarted that arrives after the end of its lease leaves no doubt": {"started: by the time when it was sent", "started: a late mark stays"},
+	"complete/the result comes back unchanged":                                       {"complete: the result is a text", "complete: the result ends at a NUL", "complete: a newline at the end is cut", "complete: a result that looks like a queue is none", "complete: 64 KiB", "complete: the error knows no holder", "complete: a plain refusal"},
+	"queue/who waits learns at once that the key has a result or is in doubt":        {"queue: stays through a cooldown", "started: AwaitTurn goes on", "started: forgotten after a day"},
 
 	"contention/one of many wins F01 F64": {"M02 never expires", "M19 check then set", "fence is the time alone"},
 
@@ -214,8 +215,9 @@ var plantedBugs = map[string][]string{
 	"mixed/readers and writers wait in each order, and one of them leaves": {"a reader's place ends when the writer before it leaves", "a reader waits as a writer after the reader before it has abandoned"},
 	"mixed/readers and writers wait in each order, and a holder goes":      {"several: a release ends the leases that were granted later", "a revocation ends the places of all who wait", "several: a release moves the others to lower seats", "several: a revocation at once ends every lease", "several: a lease that has ended ends the others"},
 
-	"parked/an address is kept for its owner until it is taken": {"parked: one address for a key", "parked: keys and owners meet", "parked: the first address stays", "parked: an address is taken twice", "parked: addresses are listed"},
-	"parked/half of the places are for those who wait":          {"parked: all places may be parked"},
+	"parked/an address is kept for its owner until it is taken":                  {"parked: one address for a key", "parked: keys and owners meet", "parked: the first address stays", "parked: an address is taken twice", "parked: addresses are listed"},
+	"parked/a copy of an address that arrives late does not replace a newer one": {"parked: a late address replaces a newer one"},
+	"parked/half of the places are for those who wait":                           {"parked: all places may be parked"},
 
 	"queue/AwaitTurn ends with the turn, with the place, or with its context F28 F57": {"queue: AwaitTurn sleeps through a release", "M30 a release before the wait is not seen", "queue: AwaitTurn goes on without a place", "queue: AwaitTurn outlives its context"},
 	"queue/a holder is not handed the key again, when the clock falls back":           {"several: a holder that has a place is handed the key again"},

@@ -65,9 +65,10 @@ var queueCases = []testCase{
 					req := newRequest(lease.Key, long)
 					req.JoinQueue = joins
 					next = c.served(next, req)
-					c.join(lease.Key, 1)
+					waits := c.join(lease.Key, 1)
 					c.release(next)
-					c.expire(lockstore.Turn)
+					next = c.served(next, waits)
+					c.release(next)
 				}
 				for _, ends := range []func(){
 					func() { c.abandon(newRequest(lease.Key, long)) },
@@ -91,8 +92,11 @@ var queueCases = []testCase{
 					c.release(c.served(lease, queued(lease.Key)))
 				}
 
-				_, lease = c.doubtful()
+				_, lease = c.take(short)
+				c.markStarted(lease)
+				c.renew(lease, short) // the damage may be a write, which must not pass for that of MarkStarted
 				damage(c.t, lease.Key)
+				c.expire(short)
 				c.refused(queued(lease.Key), lockstore.InDoubt)
 				c.noQueue(lease.Key, lockstore.InDoubt)
 				if _, err := within(c, func(ctx context.Context) (struct{}, error) {

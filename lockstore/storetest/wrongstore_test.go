@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,7 @@ type wrongServer struct {
 	last     string        // the text that was decoded last, and its state: many requests find the same
 	read     rules.State
 	requests int
+	delay    Delayer
 	cut      bool // replies are lost
 	hang     bool // no reply comes
 	counter  driver.Fence
@@ -168,7 +170,26 @@ func (d *wrongServer) arrives() (lost bool) {
 	return lost
 }
 
-func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+// do is one round trip, which a test may delay.
+func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (a driver.Answer, err error) {
+	sent, arrived := time.Now(), make(chan struct{})
+	var late driver.Answer
+	if !d.delay.Keeps(func() {
+		late, _ = d.arrive(context.WithoutCancel(ctx), key, r, sent)
+		close(arrived)
+	}) {
+		return d.arrive(ctx, key, r, sent)
+	}
+	select {
+	case <-arrived:
+		return late, nil
+	case <-ctx.Done():
+		return driver.Answer{}, ctx.Err()
+	}
+}
+
+// arrive is a request at the server.
+func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, sent time.Time) (driver.Answer, error) {
 	if d.has("exclusion by a mutex of the process") {
 		d.process.Lock()
 		defer d.process.Unlock()
@@ -233,7 +254,13 @@ func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (dri
 	}
 	d.counts[r.Kind]++
 	s = d.aged(key, s, r)
+	if r.Kind == driver.MarkStarted && (d.has("started: by the time when it was sent") || d.has("started: a late mark stays")) {
+		clock = rules.At(sent.Add(d.shift))
+	}
 	next, changed, a, _ := d.decide(d.book, s, clock, r)
+	if d.has("started: a late mark stays") && r.Kind == driver.MarkStarted && len(s.Holders) > 0 && !time.Now().Before(s.Holders[0].End()) {
+		a = driver.Answer{Outcome: driver.Lost}
+	}
 	if d.has("M13 fence from a local counter") && a.Outcome == driver.Granted && next.LastFence != s.LastFence {
 		d.counter++
 		next.LastFence, a.Fence, next.Holders[len(next.Holders)-1].Fence = d.counter, d.counter, d.counter
@@ -417,13 +444,25 @@ func (d *wrongServer) addressOf(key string, owner driver.Owner) string {
 }
 
 // PutAddress implements driver.Parker.
-func (d *wrongDriver) PutAddress(_ context.Context, key string, owner driver.Owner, address driver.Secret, _ time.Duration) error {
-	d.locked(func() {
-		if at := d.addressOf(key, owner); d.parked[at] == nil || !d.has("parked: the first address stays") {
-			d.parked[at] = address
-			d.older(0, "address "+at)
-		}
-	})
+func (d *wrongDriver) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, _ time.Duration) error {
+	at := d.addressOf(key, owner)
+	var was driver.Secret
+	d.locked(func() { was = d.parked[at] })
+	put := func() {
+		d.locked(func() {
+			switch there := d.parked[at]; {
+			case there != nil && d.has("parked: the first address stays"):
+			case bytes.Equal(there, was), d.has("parked: a late address replaces a newer one"):
+				d.parked[at] = address
+				d.older(0, "address "+at)
+			}
+		})
+	}
+	if d.delay.Keeps(put) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	put()
 	return nil
 }
 
@@ -534,7 +573,7 @@ func (d *wrongDriver) harness() Harness {
 		Store:       d.store(),
 		Parks:       true,
 		Marks:       16,
-		DamageQueue: map[string]func(*testing.T, string){"a number": queue(`"queue":7,"old":[`), "numbers": queue(`"queue":[1,`)},
+		DamageQueue: map[string]func(*testing.T, string){"a number": queue(`"queue":7,"old":[`), "numbers": queue(`"queue":[1],"old":[`)},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
 			return n
@@ -569,6 +608,7 @@ func (d *wrongDriver) harness() Harness {
 			return (&wrongDriver{wrongServer: d.wrongServer, ahead: time.Hour}).store()
 		},
 		LoseReplies: on(&d.cut),
+		Delay:       d.delay.Delay,
 		Hang:        on(&d.hang),
 	}
 }
