@@ -56,7 +56,7 @@ var manyCases = []testCase{
 		func(c *check) {
 			_, lease := c.take(long)
 			var readers []lockstore.Request
-			for range c.many(20) {
+			for range c.many(12) {
 				req := sharing(lease.Key, lockstore.MaxHolders)
 				req.JoinQueue = true
 				if c.placed(req, len(readers)+1) == 0 {
@@ -82,7 +82,7 @@ var manyCases = []testCase{
 		func(c *check) {
 			_, last := c.take(long)
 			var waiters []lockstore.Request
-			for range c.many(20) {
+			for range c.many(12) {
 				req := queued(last.Key)
 				if c.placed(req, len(waiters)+1) == 0 {
 					break
