@@ -300,7 +300,9 @@ func (c *check) ofLine(l line, n int) {
 	case 3:
 		c.complete(last, []byte("result"), long)
 		for _, req := range rest {
-			c.takes(req.Key, req.Owner, req.Address)
+			if req.Address != "" {
+				c.takes(req.Key, req.Owner, req.Address)
+			}
 			_, err := c.tryAcquire(req)
 			c.isCompleted(err, []byte("result"))
 		}
