@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -267,6 +270,41 @@ func TestWakeUpsThatFail(t *testing.T) {
 			require.Positive(t, got.Fence)
 		})
 	}
+}
+
+// The filter LockQueue of template.yaml looks for the line of an execution that was woken and has no place any more, and
+// there is no such line for any other.
+func TestWokenTooLate(t *testing.T) {
+	template, err := os.ReadFile("../../template.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(template), `|| $.message = "woken too late" }`)
+	bubble(t, "lines", func(t *testing.T) {
+		var log bytes.Buffer
+		before := slog.Default()
+		slog.SetDefault(slog.New(slog.NewJSONHandler(&log, nil)))
+		defer slog.SetDefault(before)
+		h := testHandler(t, memstore.New(nil))
+		holder, parked, next := caller{handle: h, name: "holder"}, caller{handle: h, name: "parked"}, caller{handle: h, name: "next"}
+		held, err := holder.acquire(t)
+		require.NoError(t, err)
+		_, err = parked.do(t, acquire, `, "ttl": 60, "taskToken": "t"`)
+		require.NoError(t, err)
+		_, err = parked.do(t, acquire, `, "ttl": 60, "woken": true`)
+		require.IsType(t, &guard.LockBusy{}, err, "for nothing, and it has its place")
+		_, err = next.acquire(t)
+		require.IsType(t, &guard.LockBusy{}, err, "nobody has woken it")
+		require.Empty(t, log.String())
+
+		require.NoError(t, holder.release(t, held.Fence))
+		pass(lockstore.MaxParked + time.Second)
+		_, err = next.acquire(t)
+		require.NoError(t, err)
+		_, err = parked.do(t, acquire, `, "ttl": 60, "woken": true`)
+		require.IsType(t, &guard.LockBusy{}, err)
+		var line map[string]any
+		require.NoError(t, json.Unmarshal(log.Bytes(), &line), log.String())
+		require.Equal(t, []any{"woken too late", "WARN", key}, []any{line["msg"], line["level"], line["key"]})
+	})
 }
 
 // failing is a Step Functions that refuses.
