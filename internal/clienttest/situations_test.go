@@ -39,6 +39,15 @@ var situations = []struct {
 			}
 		}
 	}},
+	{"without ttl and wait", "", func(h *harness) { // 60 s and 0, as the programs say
+		p, fence := h.begin("LOCKS_TTL=", "LOCKS_WAIT=")
+		for _, e := range h.proxy.seen("PUT", 0) {
+			require.Regexp(h, `"ttl": ?60[,}]`, e.body)
+		}
+		h.exits(h.start("LOCKS_TTL=", "LOCKS_WAIT="), 75)
+		require.Len(h, h.proxy.seen("PUT", 409), 1, "it asked once")
+		h.ends(p, 0, fence)
+	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)

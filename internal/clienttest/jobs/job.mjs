@@ -3,7 +3,9 @@ import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { LockBusy, LockLost, withLock } from "../../../clients/lock.mjs";
 
-const [ttl, wait, status] = ["LOCKS_TTL", "LOCKS_WAIT", "JOB_STATUS"].map((name) => Number(process.env[name]));
+const set = ["ttl", "wait"].map((name) => [name, process.env[`LOCKS_${name.toUpperCase()}`]]).filter(([, value]) => value);
+const settings = Object.fromEntries(set.map(([name, value]) => [name, Number(value)]));
+const status = Number(process.env.JOB_STATUS);
 const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/${name}`);
 const say = (name, what) => writeFileSync(`${process.env.JOB_OUT}/${name}`, `${what}\n`);
 class Failed extends Error {}
@@ -14,7 +16,7 @@ const headers = async (method) => {
 };
 
 try {
-  await withLock(process.argv[2], { ttl, wait, headers }, async (lock) => {
+  await withLock(process.argv[2], { ...settings, headers }, async (lock) => {
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });
     say("fence", lock.fence);

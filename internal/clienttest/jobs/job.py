@@ -23,8 +23,9 @@ def headers(method, url, body):
     return {"Authorization": "Bearer of a test"}
 
 
+settings = {name: int(os.environ["LOCKS_" + name.upper()]) for name in ("ttl", "wait") if os.environ["LOCKS_" + name.upper()]}
 try:
-    with Lock(sys.argv[1], ttl=int(os.environ["LOCKS_TTL"]), wait=int(os.environ["LOCKS_WAIT"]), headers=headers) as lock:
+    with Lock(sys.argv[1], headers=headers, **settings) as lock:
         if os.path.exists(inside):
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
