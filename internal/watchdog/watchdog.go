@@ -14,11 +14,13 @@ import (
 // Start begins to watch, until the end of the process. TestMain calls it.
 func Start() {
 	go func() {
-		for {
-			time.Sleep(10 * time.Second)
-			if waits := stuck(); waits != "" {
+		for before := ""; ; {
+			time.Sleep(5 * time.Second)
+			waits := stuck()
+			if waits != "" && waits == before { // a wait that a context of a minute ends has ended by now
 				panic("a test has waited for more than a minute:\n\n" + waits)
 			}
+			before = waits
 		}
 	}()
 }

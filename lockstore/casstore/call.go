@@ -26,6 +26,12 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 			return driver.Answer{}, c.failed(err)
 		}
 		defer s.leave(key)
+	} else {
+		defer func() {
+			if c.conflicts > 0 {
+				s.contend(key, -1)
+			}
+		}()
 	}
 	a, err := c.do()
 	switch {
@@ -117,7 +123,9 @@ func (c *call) start() (view, error) {
 // that this request goes at once. The pause grows slowly, and to ten round trips at most: during a
 // long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
-	c.conflicts++
+	if c.conflicts++; c.conflicts == 1 && laneOf(c.Request) < 0 {
+		c.store.contend(c.key, 1)
+	}
 	c.since = time.Now()
 	if !c.first(v) {
 		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
@@ -141,12 +149,15 @@ func (c *call) first(v view) bool {
 	return true
 }
 
-// yields says that an Acquire that only wants a place, or a Leave, must not write now: others write
-// the entry, too, and a holder is in the second half of its lease. Its renewal must not lose against
-// such a write. Nobody renews a lease that is revoked.
+// yields says that an Acquire that only wants a place, or a Leave, must not write now: a holder of this process has lost
+// against such a write already, or others write the entry, too, and a holder is in the second half of its lease. Its
+// renewal must not lose. Nobody renews a lease that is revoked.
 func (c *call) yields(v view) bool {
 	if c.first(v) {
 		return false
+	}
+	if c.store.contended(c.key) {
+		return true
 	}
 	now := c.store.clockAt(v).Early
 	others := c.conflicts > 0 || now.Sub(v.written) < 4*c.trip

@@ -172,6 +172,7 @@ type store struct {
 	// decisions that are written may rest on it: the write checks the version.
 	writes map[string]view
 	lanes  map[string]*lane // of the keys that somebody asks for now
+	loses  map[string]int   // of a key, how many requests of holders that have had a conflict are under way
 }
 
 func newStore(kv KV, opt Options) (*store, error) {
@@ -188,7 +189,7 @@ func newStore(kv KV, opt Options) (*store, error) {
 	case kv.ClockResolution() <= 0 || kv.ClockResolution() > maxClockResolution:
 		return nil, lockstore.Invalidf("%s: the KV's ClockResolution is %v; want more than 0, at most 1s", opt.Name, kv.ClockResolution())
 	}
-	return &store{kv: kv, opt: opt, writes: map[string]view{}, lanes: map[string]*lane{}}, nil
+	return &store{kv: kv, opt: opt, writes: map[string]view{}, lanes: map[string]*lane{}, loses: map[string]int{}}, nil
 }
 
 // withOptional is the driver with the optional interfaces that its KV has. The wrappers are

@@ -94,6 +94,22 @@ func (s *store) leave(key string) {
 	}
 }
 
+// contend counts the requests of this process, by holders of the key, that have had a conflict and are under way. Meanwhile nobody of the
+// process takes a place.
+func (s *store) contend(key string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loses[key] += n; s.loses[key] == 0 {
+		delete(s.loses, key)
+	}
+}
+
+func (s *store) contended(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loses[key] > 0
+}
+
 // share lets those in the lane use what a request has seen.
 func (s *store) share(key string, seen sighting) {
 	s.mu.Lock()

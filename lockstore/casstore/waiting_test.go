@@ -343,7 +343,7 @@ func (n *narrow) Listen(ctx context.Context, key, owner string) (<-chan struct{}
 func TestManyWaitersOfOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const runs, hold = 300, 8 * time.Second
-		s := open(t, &narrow{waking: newWaking(), each: 4 * time.Millisecond})
+		s := open(t, &narrow{waking: newWaking(), each: 3 * time.Millisecond})
 		var mu sync.Mutex
 		outcomes := map[guard.Outcome]int{}
 		g, err := guard.New(s, guard.Options{TTL: 6 * time.Second, Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
