@@ -1,8 +1,9 @@
 // Package leasesim simulates several clients of one key of a store, in the virtual time of
 // a synctest bubble. Each client is one process after another. A process takes a lease as
 // a guard does, waits in the key's queue, renews the lease, stands still, dies, leaves or
-// releases. The simulation checks that no two processes trust their leases at the same
-// time, and that fences grow in the order of trust.
+// releases. The simulation checks that no more processes trust their leases at the same
+// time than each of them allows, that they have different seats, and that fences grow in the order of trust unless several may
+// hold the key.
 //
 // In an even seed nobody waits. Then a free key is granted at once, and leases follow each
 // other closely.
@@ -31,7 +32,14 @@ import (
 // Key is the key that all clients lock.
 const Key = "account/7"
 
-const clients = 3
+const clients = 5
+
+// mixes are what the clients ask for as MaxHolders: a mutex, a semaphore, readers and writers, and a deployment that changes
+// the number.
+var mixes = [][clients]int{
+	{1, 1, 1, 1, 1}, {2, 2, 2, 2, 2}, {lockstore.MaxHolders, lockstore.MaxHolders, 1, lockstore.MaxHolders, 1}, {2, 2, 1, 2, 1},
+	{1, 1, 1, 1, 1}, {3, 3, 3, 1, 3}, {3, 2, 1, lockstore.MaxHolders, 3},
+}
 
 // Sim is one simulation.
 type Sim struct {
@@ -39,6 +47,9 @@ type Sim struct {
 	TTL    time.Duration // of each lease
 	Length time.Duration
 	Drift  float64 // a local clock is faster or slower by up to this part of 1
+
+	// Several lets more than one client hold the key, in most seeds.
+	Several bool
 
 	// Open opens the store in a new process. close is called at the end of the process.
 	Open func(p *Process) (s *lockstore.Store, close func())
@@ -50,6 +61,14 @@ type Sim struct {
 	mu      sync.Mutex
 	counts  Counts
 	trusted []span
+}
+
+// mix is what the clients of this seed ask for, whether they wait or not.
+func (s *Sim) mix() [clients]int {
+	if !s.Several {
+		return mixes[0]
+	}
+	return mixes[s.Seed/2%uint64(len(mixes))]
 }
 
 // Counts is what happened, by name.
@@ -180,8 +199,26 @@ func (s *Sim) Run(t *testing.T) (counts Counts, problems []string) {
 	}
 	all.Wait()
 	for i, a := range s.trusted {
+		with, fewest := map[lockstore.Owner]bool{a.owner: true}, a.most
+		for _, b := range s.trusted {
+			if a.owner != b.owner && !b.from.After(a.from) && a.from.Before(b.to) { // when a began to trust
+				with[b.owner], fewest = true, min(fewest, b.most)
+				if a.seat == b.seat {
+					problems = append(problems, fmt.Sprintf("two have the same seat: %s and %s", a.in(start), b.in(start)))
+				}
+			}
+		}
+		if len(with) > fewest {
+			problems = append(problems, fmt.Sprintf("%d trust their lease at once, and one of them allows %d: %s", len(with), fewest, a.in(start)))
+		}
 		for _, b := range s.trusted[i+1:] {
 			if a.owner == b.owner {
+				continue
+			}
+			if a.fence == b.fence {
+				problems = append(problems, fmt.Sprintf("the same fence: %s and %s", a.in(start), b.in(start)))
+			}
+			if a.most > 1 && b.most > 1 {
 				continue
 			}
 			if a.from.Before(b.to) && b.from.Before(a.to) {
@@ -270,7 +307,7 @@ func (p *Process) call(ctx context.Context, f func(context.Context) error) error
 // hold is one acquisition, as a guard makes it.
 func (p *Process) hold(ctx context.Context, store *lockstore.Store) {
 	s := p.sim
-	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, JoinQueue: p.Float() < 0.7 && s.Seed%2 == 1}
+	req := lockstore.Request{Key: Key, Owner: lockstore.NewOwner(), TTL: s.TTL, JoinQueue: p.Float() < 0.7 && s.Seed%2 == 1, MaxHolders: s.mix()[p.client]}
 	var lease lockstore.Lease
 	acquire := func(ctx context.Context) (err error) {
 		lease, err = store.Acquire(ctx, req)
@@ -434,13 +471,15 @@ func (p *Process) freeze() {
 // span is a time in which a process trusts its lease.
 type span struct {
 	client   int
+	most     int
+	seat     int
 	owner    lockstore.Owner
 	fence    lockstore.Fence
 	from, to time.Time
 }
 
 func (s span) in(start time.Time) string {
-	return fmt.Sprintf("client %d, fence %d, %v to %v", s.client, s.fence, s.from.Sub(start), s.to.Sub(start))
+	return fmt.Sprintf("client %d, MaxHolders %d, seat %d, fence %d, %v to %v", s.client, s.most, s.seat, s.fence, s.from.Sub(start), s.to.Sub(start))
 }
 
 // trusts records that the process trusts its lease from now on, for ttl after sent by its
@@ -459,7 +498,7 @@ func (p *Process) trusts(lease lockstore.Lease, sent time.Time, ttl time.Duratio
 		}
 	}
 	if now.Before(to) {
-		s.trusted = append(s.trusted, span{client: p.client, owner: lease.Owner, fence: lease.Fence, from: now, to: to})
+		s.trusted = append(s.trusted, span{client: p.client, most: s.mix()[p.client], seat: lease.Seat, owner: lease.Owner, fence: lease.Fence, from: now, to: to})
 	}
 }
 

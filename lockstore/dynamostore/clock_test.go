@@ -303,7 +303,7 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 		}
 		return f
 	}
-	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, FromReply: fromReply}
+	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, Several: true, FromReply: fromReply}
 	sim.Open = func(p *leasesim.Process) (*lockstore.Store, func()) {
 		// Random pauses from the process's own numbers, so that a seed can be replayed.
 		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {

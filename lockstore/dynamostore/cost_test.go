@@ -274,14 +274,7 @@ func TestHotPartition(t *testing.T) {
 	}
 	const runs, wait, work, handOver = 1000, 30 * time.Second, 20 * time.Millisecond, 12 * time.Millisecond // see TestCostOfAQueue
 	synctest.Test(t, func(t *testing.T) {
-		p := &partition{Service: fakedynamo.New(table), left: partitionUnits, last: time.Now(), counts: map[string]int{}}
-		p.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-			f := rtt(r)
-			if !p.take(r.Action == "UpdateItem", r.Weak) {
-				f.Refuse = throttled.Refuse
-			}
-			return f
-		}
+		p := newPartition()
 		count := func(what string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

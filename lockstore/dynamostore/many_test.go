@@ -1,0 +1,138 @@
+package dynamostore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
+)
+
+// newPartition is a partition 5 ms away.
+func newPartition() *partition {
+	p := &partition{Service: fakedynamo.New(table), left: partitionUnits, last: time.Now(), counts: map[string]int{}}
+	p.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
+		f := rtt(r)
+		if !p.take(r.Action == "UpdateItem", r.Weak) {
+			f.Refuse = throttled.Refuse
+		}
+		return f
+	}
+	return p
+}
+
+// guard is a guard of another process. It counts how its runs end.
+func (p *partition) guard(t *testing.T, holders int, wait time.Duration) *guard.Guard {
+	store := newStoreOver(t, dynamostore.ClientOver(p, fakeEndpoint, 0), 0, dynamostore.Options{})
+	g, err := guard.New(store.Store, guard.Options{
+		Wait: wait,
+		HolderInfo: func(context.Context) lockstore.HolderInfo {
+			return lockstore.HolderInfo{Name: "my-function-prod", ID: "8476a536-e9f4-11e8-9739-2dfe598c3fcd"}
+		},
+		Observe: func(_ context.Context, r guard.Report) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.counts[string(r.Outcome)]++
+			assert.NoError(t, r.ReleaseErr, "%s after %d calls", r.Outcome, r.Calls)
+		},
+	})
+	require.NoError(t, err)
+	return g.WithMaxHolders(holders)
+}
+
+// works works for so long, unless the lease is lost.
+func works(d time.Duration) func(context.Context, guard.Lock) error {
+	return func(ctx context.Context, _ guard.Lock) error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(d):
+			return nil
+		}
+	}
+}
+
+// Many runs come together for a key of a hot partition that several may hold. Nobody at work loses its lease, and each run
+// that has worked or has waited releases what it has.
+func TestManyHoldersOfAHotPartition(t *testing.T) {
+	verifyrecord.SkipWithRace(t)
+	sizes, runs, lengths := []int{lockstore.MaxHolders}, 100, []time.Duration{time.Second}
+	if verifyrecord.Full() {
+		sizes, runs, lengths = []int{10, 20, lockstore.MaxHolders}, 300, []time.Duration{20 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second}
+	}
+	for _, holders := range sizes {
+		for _, work := range lengths {
+			bubble(t, fmt.Sprintf("F57 %d runs of %v, %d at once", runs, work, holders), func(t *testing.T) {
+				p := newPartition()
+				began := time.Now()
+				var all sync.WaitGroup
+				for range runs {
+					all.Go(func() {
+						err := p.guard(t, holders, time.Minute).Do(t.Context(), key, works(work))
+						if err != nil && !errors.Is(err, lockstore.ErrRefused) {
+							t.Errorf("%v", err)
+						}
+					})
+				}
+				all.Wait()
+				t.Logf("%v in %v", p.counts, time.Since(began))
+				require.GreaterOrEqual(t, p.counts["ok"], min(runs, holders*int(time.Minute/work)/2))
+				s := newStoreOver(t, dynamostore.ClientOver(p.Service, fakeEndpoint, 0), 0, dynamostore.Options{})
+				p.Fault = nil
+				status, err := s.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Empty(t, status.Holders)
+				require.Zero(t, status.Waiting)
+			})
+		}
+	}
+}
+
+// As many readers as may hold the key read again and again, and writers come one after the other. Each writer gets the key
+// when the readers before it have released it.
+func TestWritersAmongManyReaders(t *testing.T) {
+	readers, writers := 10, 2
+	if verifyrecord.Full() {
+		readers, writers = lockstore.MaxHolders, 5
+	}
+	for _, limited := range []bool{false, true} {
+		bubble(t, fmt.Sprintf("F57 %d readers, limited %t", readers, limited), func(t *testing.T) {
+			const work, wait = 20 * time.Millisecond, 30 * time.Second
+			p := newPartition()
+			if !limited {
+				p.Fault = rtt
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			for range readers {
+				g := p.guard(t, lockstore.MaxHolders, wait)
+				all.Go(func() {
+					for ctx.Err() == nil {
+						assert.NoError(t, g.Do(t.Context(), key, works(work)))
+					}
+				})
+			}
+			for range writers {
+				pass(time.Second)
+				began := time.Now()
+				assert.NoError(t, p.guard(t, 1, wait).Do(t.Context(), key, works(work)))
+				took := time.Since(began)
+				t.Logf("a writer took %v", took)
+				assert.LessOrEqual(t, took, 5*time.Second, "a turn or a release of the readers before it")
+			}
+			cancel()
+			all.Wait()
+			t.Logf("%v", p.counts)
+		})
+	}
+}
