@@ -191,7 +191,9 @@
 //	acquire, with all repeats                      5 s or Wait, whichever is longer, but at most
 //	                                               half of the time left; the last call
 //	                                               may end 200 ms later
-//	release, abandon or leave, with all repeats    1 s
+//	release, abandon or leave, with all repeats    1 s after the last answer that matches
+//	                                               lockstore.ErrContended, or 1 s if there is none;
+//	                                               at most 5 s
 //	storing a result, or a release after the work
 //	was marked as started, with all repeats        1 minute, or MaxHold if that is less
 //	Renew, with all repeats                        5 s, but at most half of the time left;

@@ -35,9 +35,7 @@ const (
 	// answers are lost. A longer Options.Wait raises it.
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds a release, an abandon and a leave with all repeats, unless the work was marked as started.
-	// An answer that matches lockstore.ErrContended gives it as much time again, up to contendedTime in all.
-	releaseTime   = time.Second
-	contendedTime = 5 * time.Second
+	releaseTime = time.Second
 	// shutdownTime bounds a release or an abandon after Shutdown. Lambda ends the process 500 ms
 	// after SIGTERM. The rest is for the store, which may take 50 ms to notice that its time is
 	// over, and for the report.
@@ -53,6 +51,9 @@ const (
 	// maxWaitPause bounds the pause of a run in the queue when the store has answered too early.
 	maxWaitPause = 200 * time.Millisecond
 
+	// contendedTime takes the place of releaseTime while the store's answers match lockstore.ErrContended: each of them
+	// gives the release as much time again as releaseTime.
+	contendedTime = 5 * time.Second
 	// completeTime bounds storing a result, and a release after the work was marked as started, with all repeats. It
 	// outlasts most failovers of a store. The caller waits for so long.
 	completeTime = time.Minute

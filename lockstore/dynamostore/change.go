@@ -270,13 +270,13 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	}
 	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && seen.place(q.Owner) > 0
 	switch {
-	case len(seen.item) == 0:
-		w.makesRow = true
-		conditions = append(conditions, "attribute_not_exists(#key)")
 	case !leases && item[attrShared] != nil && len(seen.Queue) > 0 && (comes || goes):
 		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile.
 		w.values[":asks"] = ownerText(q.Owner)
 		conditions = append(conditions, was(attrOwner), "attribute_exists(#queue[0])", "NOT contains(#shared, :asks)")
+	case len(seen.item) == 0:
+		w.makesRow = true
+		conditions = append(conditions, "attribute_not_exists(#key)")
 	case leases || item[attrShared] != nil:
 		for _, name := range leaseAttributes {
 			conditions = append(conditions, was(name))
