@@ -178,7 +178,7 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 }
 
 // Two readers hold the key, and a writer waits before a third reader. While one of the two releases, the writer goes. The
-// third reader has the key then, or the next newcomer hands it over: so does who meets a row of an earlier version.
+// third reader has the key then. In a row of an earlier version it waits, and the next newcomer hands the key over.
 func TestTheFirstGoesDuringARelease(t *testing.T) {
 	for _, how := range []string{"leave", "abandon", "an earlier version"} {
 		bubble(t, "F57 "+how, func(t *testing.T) {
@@ -212,6 +212,9 @@ func TestTheFirstGoesDuringARelease(t *testing.T) {
 				fakeRows{service}.put(t, key, row)
 			} else {
 				require.NoError(t, s.Release(t.Context(), readers[0]))
+				status, err := s.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				require.Len(t, status.Holders, 2)
 			}
 			newcomer := request(time.Minute)
 			newcomer.MaxHolders = 2
