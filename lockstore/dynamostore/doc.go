@@ -108,7 +108,7 @@
 // about 3 writes and 4.5 reads with 20 ms of work, and each holder more makes that more.
 //
 // The address of a parked owner has a row of its own: the partition key is that of the key's row, a newline and a hash. An
-// Acquire that parks takes a read and two writes, and TakeAddress one write; each write of an address costs a unit for
+// Acquire that parks takes a read and two writes, three if it parks again, and TakeAddress one write; each write of an address costs a unit for
 // each KB of it. A Release that hands over to a parked place takes two writes. The row stays without its address until
 // its time to live, and for ever in a table that has none.
 //
@@ -198,7 +198,8 @@
 // deletes a completed row at the earliest two days after the end of the time for which the key is
 // closed. Before work that must not be repeated (idempotency.AtMostOnce), the guard calls
 // MarkStarted. Until somebody says how this work ended, the row stays for at least
-// lockstore.StartedFor (30 days) after the MarkStarted; then the mark is lost with the row.
+// lockstore.StartedFor (30 days) after the end of the lease; then the mark is lost with the row. A renewal about
+// once a day takes a read and a write more, which move the time to live.
 //
 // The next fence after a deleted row comes from the local clock alone. It is larger than the last
 // one unless that clock is wrong by more than a day.
@@ -248,6 +249,9 @@
 // is lost. If the first request arrives after that, it can extend the lease. Then the key
 // stays locked until the new end of the lease. The caller already knows that the lease is
 // lost.
+//
+// A MarkStarted that is applied after the end of its lease, as the Date of its reply shows, is removed again, and the answer is that the
+// lease is lost. If no reply comes, nobody knows that: the key may be in doubt until the owner releases it.
 //
 // The row remembers the last owner whose lease was released, completed, resolved, revoked or abandoned, how it ended,
 // and the last owner that abandoned an acquire and had no lease. A second Release returns nil for
