@@ -27,6 +27,10 @@
 //     RequestsPerCall too.
 //
 // A store that cannot list its keys, or keeps no addresses of parked owners, skips those cases. That is no mistake.
+//
+// On the wall clock nothing waits for minutes. There the suite checks what the store says of leases of hours, and
+// skips the cases that are about waiting ("no virtual time"). A store on a real server has them if its test can set the
+// server's clock, or if its test has a fake of the server, in a bubble.
 package storetest
 
 import (
