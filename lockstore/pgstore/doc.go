@@ -120,7 +120,7 @@
 //
 // # Limits
 //
-//   - Tested: with PostgreSQL 15, PgBouncer 1.18 and the driver lib/pq. All tests passed once with pgx v5; they are not
-//     repeated with it.
+//   - Tested: with PostgreSQL 15, PgBouncer 1.18 and the driver lib/pq. All tests passed once with pgx v5, and those
+//     behind PgBouncer with v5.10; they are not repeated with it.
 //   - Never tested: with Amazon RDS, Aurora, RDS Proxy, and databases that are like PostgreSQL.
 package pgstore
