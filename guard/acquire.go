@@ -280,6 +280,8 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 	case busy.QueuePosition > 0:
 		return r.awaitTurn(busy, a, waitEnd)
 	}
+	l, leave := r.guard.look(busy)
+	defer leave()
 	slow := slowed(a.took)
 	askAgain := a.sent + max(maxPause, slow)
 	for r.sleep(min(max(waits.next(), slow), askAgain-r.elapsed(), waitEnd-r.elapsed())) && r.elapsed() < waitEnd {
@@ -287,10 +289,7 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 		if asked >= askAgain {
 			return true
 		}
-		ctx, cancel := context.WithTimeout(r, min(callTime, waitEnd-r.elapsed()))
-		status, err := r.guard.store.Inspect(ctx, busy.Key)
-		cancel()
-		r.asked(err)
+		status, err := r.inspect(l, busy.Key, min(callTime, waitEnd-r.elapsed()))
 		slow = slowed(r.elapsed() - asked)
 		switch {
 		case err != nil:
@@ -301,6 +300,46 @@ func (r *run) waitUntilFree(busy *LockBusy, a *attempt, waits *pauses, waitEnd t
 		}
 	}
 	return false
+}
+
+// look is what the runs share that wait for a key without a place, until leave.
+func (s *shared) look(busy *LockBusy) (l *look, leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l = s.looks[busy.Key]; l == nil {
+		l = &look{status: lockstore.Status{State: busy.State, Holder: busy.Holder, Remaining: busy.Remaining}}
+		s.looks[busy.Key] = l
+	}
+	l.runs++
+	return l, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if l.runs--; l.runs == 0 {
+			delete(s.looks, busy.Key)
+		}
+	}
+}
+
+// inspect reads the state of a key. If another run has begun to read it less than firstPause ago, inspect returns what was read
+// last.
+func (r *run) inspect(l *look, key string, limit time.Duration) (lockstore.Status, error) {
+	s := r.guard.shared
+	s.mu.Lock()
+	if last := l.status; time.Since(l.began) < firstPause {
+		s.mu.Unlock()
+		return last, nil
+	}
+	l.began = time.Now()
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(r, limit)
+	defer cancel()
+	status, err := r.guard.store.Inspect(ctx, key)
+	if r.asked(err); err == nil {
+		s.mu.Lock()
+		l.status = status
+		s.mu.Unlock()
+	}
+	return status, err
 }
 
 // mostNotYet is how many answers without news a run takes before it sends an Acquire: a store that gives them

@@ -135,7 +135,15 @@ type shared struct {
 
 	mu       sync.Mutex
 	runs     map[*run]struct{}
-	shutdown time.Time // when Shutdown was called first; zero before
+	looks    map[string]*look // by keys
+	shutdown time.Time        // when Shutdown was called first; zero before
+}
+
+// look is what runs that wait for a key without a place have read last. They share it.
+type look struct {
+	runs   int
+	began  time.Time // the last read
+	status lockstore.Status
 }
 
 // New checks the store and the options, and returns a Guard. Its error names the option and
@@ -178,7 +186,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	}
 	store, parks := parked(store)
 	return &Guard{
-		shared: &shared{clock: clock{now: systemClock()}, runs: make(map[*run]struct{})},
+		shared: &shared{clock: clock{now: systemClock()}, runs: make(map[*run]struct{}), looks: make(map[string]*look)},
 		store:  store, opt: opt, random: rand.N[time.Duration], parks: parks, maxHolders: 1,
 	}, nil
 }

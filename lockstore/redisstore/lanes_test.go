@@ -137,6 +137,38 @@ func TestNoConnectionIsLost(t *testing.T) {
 	})
 }
 
+// Many runs of one process wait for a key that is held: 128 with a place in the queue, of which 5 have a connection to wait at the
+// server, and 72 without a place. A run asks about once a second.
+func TestRequestsOfIdleWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := miniredis.NewMiniRedis()
+		t.Cleanup(m.Close)
+		opt, err := options(config(t, "redis://127.0.0.1"))
+		require.NoError(t, err)
+		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		client := newClient(opt)
+		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		s, err := New(client, Options{})
+		require.NoError(t, err)
+		loadScripts(t, s)
+		acquire(t, s, "k")
+		g, err := guard.New(s, guard.Options{Wait: 4 * time.Second})
+		require.NoError(t, err)
+		var all sync.WaitGroup
+		for range 200 {
+			all.Go(func() {
+				_ = g.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }) // it is busy
+			})
+		}
+		leasesim.Pass(2 * time.Second)
+		sent := counted(client)
+		leasesim.Pass(time.Second)
+		t.Logf("%d requests in a second", sent.Load())
+		assert.Less(t, sent.Load(), int32(700))
+		all.Wait()
+	})
+}
+
 // More runs at once in one process than its connections can serve: a holder's requests go first, see TestLanes. The
 // wait is so long that a busy machine serves all.
 func TestLoadOnAServer(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 // Whoever hands the key over puts one into the list of the new holder. A script may touch only keys that
 // the client names. So a grant says who is the first in the queue, and the release names that
 // owner's list. If another owner is the first by then, the release says so, and a second request wakes that
-// owner. An owner that pauses in the same process, because waiters have all their connections, gets the element there.
-// An element that gets lost costs the time until the waiter asks for itself.
+// owner. An owner that pauses in the same process, because waiters have all their connections, gets the element there, and the
+// wait of another one at the server is for its list, too. An element that gets lost costs the time until the waiter asks for itself.
 
 // wakeUps is how the waiters of one store wait, and how its holders wake others.
 type wakeUps struct {
@@ -32,9 +32,15 @@ type wakeUps struct {
 	refused atomic.Pointer[time.Time] // when the server did not let this user wait for an element
 
 	mu      sync.Mutex
-	pausing map[string]chan string // by their lists: owners that pause in this process, for an element
+	pausing map[string]map[string]*pauser // by their key and their lists: owners that pause in this process
 
 	oneKey atomic.Bool // the server does not let this user name a list in the script of a key
+}
+
+// pauser is an owner that pauses.
+type pauser struct {
+	element chan string
+	covered int // by so many waits at the server
 }
 
 // A wait at the server lasts minBlock at least, because 0 would be for ever, and maxBlock at most, because a lost element
@@ -49,7 +55,7 @@ const (
 	wakeTime   = 250 * time.Millisecond
 )
 
-// pollTime is how long a waiter pauses where it cannot wait at the server: half of
+// pollTime is how long a waiter pauses where it cannot wait at the server, and nobody waits there for it: half of
 // it to one and a half of it.
 const pollTime = 100 * time.Millisecond
 
@@ -67,7 +73,7 @@ func (w *wakeUps) mayBlock() bool {
 // holder must not wait for a waiter to renew its lease.
 func newWakeUps(client redis.UniversalClient) *wakeUps {
 	size, timeout := 0, time.Duration(0)
-	w := &wakeUps{pausing: map[string]chan string{}}
+	w := &wakeUps{pausing: map[string]map[string]*pauser{}}
 	switch c := client.(type) {
 	case *redis.Client:
 		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
@@ -87,17 +93,23 @@ func connections(pool, most int) int {
 }
 
 // Await implements driver.Driver. It waits at the server for an element, and returns after
-// less than a second without one. Where it cannot wait there, because the server refuses
-// BLPOP or because waiters have half of the client's connections already, it returns after a
+// less than a second without one. Where it cannot wait there, because waiters have half of the client's connections
+// already, those wait for its element, too. If none does, or if the server refuses BLPOP, it returns after a
 // short random pause, or as soon as a run of this process hands the key over. Without an element its outcome is Ask: a
 // holder that has died hands nothing over.
 func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	element, err := s.await(ctx, key, r.Owner)
-	if err != nil {
+	switch {
+	case errors.Is(err, errOthers):
+		return driver.Answer{Outcome: driver.NotYet, Note: r.Note}, nil
+	case err != nil:
 		return driver.Answer{}, err
 	}
 	return granting(element, r), nil
 }
+
+// errOthers ends a wait at the server that has brought another owner its element.
+var errOthers = errors.New("the element was another owner's")
 
 // trustMargin is what is not trusted of the turn of a new holder, as the guard does not trust it of a lease.
 const trustMargin = 250 * time.Millisecond
@@ -145,7 +157,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	}
 	element, err := s.pop(ctx, key, owner, most)
 	switch {
-	case err == nil: // the element has gone from the list, also if the context has ended meanwhile
+	case err == nil, errors.Is(err, errOthers): // the element has gone from the list, also if the context has ended meanwhile
 		return element, nil
 	case ctx.Err() != nil:
 		return "", ctx.Err()
@@ -158,10 +170,17 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	return s.pause(ctx, key, owner)
 }
 
-// pop waits for an element of the owner's list. It frees its slot and its lane when the connection
-// is free again, which can be after the end of the context.
+// pop waits for an element of the owner's list, and of those of owners that pause. It frees its slot and its lane when the
+// connection is free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
-	words := []any{"blpop", s.list(key, owner), block.Seconds()}
+	list := s.list(key, owner)
+	words := []any{"blpop", list}
+	if s.together(key) {
+		others, uncover := s.wakeUps.cover(key)
+		defer uncover()
+		words = append(words, others...)
+	}
+	words = append(words, block.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, block+silence)
 	defer cancel()
 	var cmd *redis.StringSliceCmd
@@ -185,10 +204,33 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 		}
 	}
 	popped, err := cmd.Result()
-	if err != nil || len(popped) != 2 {
+	switch {
+	case err != nil || len(popped) != 2:
 		return "", err
+	case popped[0] == list:
+		return popped[1], nil
+	case !s.wakeUps.tell(key, popped[0], popped[1]): // its owner pauses no more, and may wait at the server itself
+		s.push(ctx, key, popped[0], owner, popped[1])
 	}
-	return popped[1], nil
+	return "", errOthers
+}
+
+// cover returns the lists of the owners that pause for a key. They go on pausing until uncover.
+func (w *wakeUps) cover(key string) (lists []any, uncover func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*pauser
+	for list, p := range w.pausing[key] {
+		p.covered++
+		lists, all = append(lists, list), append(all, p)
+	}
+	return lists, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, p := range all {
+			p.covered--
+		}
+	}
 }
 
 // endWait frees the slot and the lane of a wait.
@@ -224,7 +266,7 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 	if next != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
 		list = s.list(key, next)
 	}
-	if list != "" && !s.wakeUps.pauses(list) {
+	if list != "" && !s.wakeUps.pauses(key, list) {
 		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), text(secret(next)))
 		if !errors.Is(err, lockstore.ErrUnavailable) {
 			return got, err
@@ -246,54 +288,76 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, all [
 	ctx, cancel := context.WithTimeout(ctx, wakeTime)
 	defer cancel()
 	for _, n := range all {
-		if list := s.list(key, n.owner); !s.wakeUps.tell(list, n.element) {
-			_, _ = s.send(ctx, wakeScript, key, list, "", by, text(secret(n.element)))
+		if list := s.list(key, n.owner); !s.wakeUps.tell(key, list, n.element) {
+			s.push(ctx, key, list, by, n.element)
 		}
 	}
 }
 
-// pause lets a random time pass, or less if a run of this process hands the key over. It returns the owner's
-// element, or "".
+// push puts an element into a list.
+func (s *server) push(ctx context.Context, key, list string, by lockstore.Owner, element string) {
+	_, _ = s.send(ctx, wakeScript, key, list, "", by, text(secret(element)))
+}
+
+// pause lets a random time pass, or less if the owner's element comes. While a wait at the server is for its element, too, it
+// takes as long as such a wait. It returns the element, or "".
 func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (string, error) {
-	w, list, element := s.wakeUps, s.list(key, owner), make(chan string, 1)
+	w, list, p := s.wakeUps, s.list(key, owner), &pauser{element: make(chan string, 1)}
 	w.mu.Lock()
-	w.pausing[list] = element
-	w.mu.Unlock()
-	over, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
-	defer cancel()
-	select {
-	case news := <-element:
-		return news, nil
-	case <-over.Done():
+	if w.pausing[key] == nil {
+		w.pausing[key] = map[string]*pauser{}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.pausing, list)
-	select {
-	case news := <-element: // both at the same time
-		return news, nil
-	default:
-		return "", ctx.Err()
+	w.pausing[key][list] = p
+	w.mu.Unlock()
+	for end := time.Now().Add(w.block); ; {
+		over, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
+		select {
+		case news := <-p.element:
+			cancel()
+			return news, nil
+		case <-over.Done():
+			cancel()
+		}
+		w.mu.Lock()
+		select {
+		case news := <-p.element: // both at the same time
+			w.mu.Unlock()
+			return news, nil
+		default:
+		}
+		if p.covered == 0 || ctx.Err() != nil || !time.Now().Before(end) {
+			w.end(key, list)
+			w.mu.Unlock()
+			return "", ctx.Err()
+		}
+		w.mu.Unlock()
 	}
 }
 
 // pauses reports whether the owner of a list pauses in this process.
-func (w *wakeUps) pauses(list string) bool {
+func (w *wakeUps) pauses(key, list string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pausing[list] != nil
+	return w.pausing[key][list] != nil
 }
 
 // tell gives an element to the owner of a list, if it pauses in this process.
-func (w *wakeUps) tell(list, element string) bool {
+func (w *wakeUps) tell(key, list, element string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	owner := w.pausing[list]
-	if owner != nil {
-		owner <- element
-		delete(w.pausing, list)
+	p := w.pausing[key][list]
+	if p != nil {
+		p.element <- element
+		w.end(key, list)
 	}
-	return owner != nil
+	return p != nil
+}
+
+// end ends the pause of the owner of a list.
+func (w *wakeUps) end(key, list string) {
+	if delete(w.pausing[key], list); len(w.pausing[key]) == 0 {
+		delete(w.pausing, key)
+	}
 }
 
 // transient reports whether an error says nothing about the next wait at the server.
