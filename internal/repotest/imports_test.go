@@ -28,6 +28,7 @@ var layers = []struct {
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
+	{"internal/watchdog", []string{"internal/verifyrecord"}},
 	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
 	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "internal/tell", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},

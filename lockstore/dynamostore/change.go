@@ -108,7 +108,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		switch {
 		case !changed:
 			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
-		case n == most && q.Kind == driver.Acquire && q.Fence == 0:
+		case n == most && q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous:
 			return givesWay(seen), nil
 		case n == most:
 			return driver.Answer{}, outcome(contended(key, q, n), ambiguous)
@@ -151,7 +151,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			switch end, ok := ctx.Deadline(); {
 			case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
 				seen, r, err = t.read(ctx, key)
-			case q.Kind == driver.Acquire && q.Fence == 0:
+			case q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous:
 				return givesWay(seen), nil
 			default:
 				err = contended(key, q, n+1)
