@@ -43,7 +43,7 @@
 //     of the same owner that arrives after the mark takes no lock. Each store documents
 //     how long it remembers owners.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],
-//     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. Context errors stay matchable. If the
+//     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. [ErrContended] only adds why. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error,
 //     except [ErrGranted], means that the outcome is unknown: the

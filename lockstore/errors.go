@@ -25,7 +25,7 @@ var (
 	// ErrUnavailable: the store certainly did not apply the request (refused
 	// connection, throttled, denied, loading, read-only). Trying later may help.
 	ErrUnavailable = errors.New("lock store is unavailable")
-	// ErrContended: the store answers, but many ask for the key at the same time: it was changed before the request
+	// ErrContended stands beside an unavailable or unknown outcome: the store answers, but many ask for the key at the same time: it was changed before the request
 	// could change it, or it is throttled. The request may succeed if it is sent again. The error
 	// matches ErrUnavailable, too, if the request was certainly not applied; otherwise the outcome is unknown.
 	ErrContended = errors.New("many ask for the lock at once")
