@@ -87,11 +87,17 @@ var queueCases = []testCase{
 					_, err := c.tryAcquire(queued(lease.Key))
 					c.isCompleted(err, result)
 					c.complete(lease, result, ttl)
+					if !c.virtual { // to wait for each damage takes minutes
+						continue
+					}
 					c.expire(ttl)
 					c.noQueue(lease.Key, lockstore.Free)
 					c.release(c.served(lease, queued(lease.Key)))
 				}
 
+				if !c.virtual {
+					continue
+				}
 				_, lease = c.take(short)
 				c.markStarted(lease)
 				c.renew(lease, short) // the damage may be a write, which must not pass for that of MarkStarted
