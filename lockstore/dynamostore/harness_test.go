@@ -90,6 +90,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	late := make(chan reply, 1)
 	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") && w.delay.Keeps(func() {
 		resp, err := w.next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
+		if r.Context().Err() != nil && err == nil { // nobody reads it
+			err = resp.Body.Close()
+		}
 		late <- reply{resp, err}
 	}) {
 		select {
