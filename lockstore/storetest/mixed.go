@@ -122,7 +122,8 @@ func (c *check) leaves() (all [][]step) {
 			if (order+i)%3 == 0 {
 				leaves.kind = driver.Abandon
 			}
-			all = append(all, slices.Concat(asks(owners), []step{leaves}, asks(owners), []step{{kind: driver.Release, owner: 0, fence: 1}}, asks(owners)))
+			waiters := asks(owners)[holders:]
+			all = append(all, slices.Concat(asks(owners), []step{leaves}, waiters, []step{{kind: driver.Release, owner: 0, fence: 1}}, waiters))
 		}
 	})
 	return all

@@ -233,9 +233,9 @@ func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, 
 		clock.Early = time.Now()
 	case d.has("complete: by another clock") && r.Kind == driver.Complete:
 		clock = rules.At(time.Now())
-	case d.has("a lease is renewed 50 times") && r.Kind == driver.Renew && d.counts[driver.Renew] > 50:
+	case d.has("a lease is renewed 20 times") && r.Kind == driver.Renew && d.counts[driver.Renew] > 20:
 		return driver.Answer{Outcome: driver.Lost}, nil
-	case d.has("a key is granted 50 times") && r.Kind == driver.Acquire && d.counts[driver.Release] > 50:
+	case d.has("a key is granted 20 times") && r.Kind == driver.Acquire && d.counts[driver.Release] > 20:
 		return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held, Remaining: time.Second}}, nil
 	case d.has("an owner has 48 bytes"):
 		r.Owner = r.Owner[:min(len(r.Owner), 48)]
