@@ -48,6 +48,9 @@ func TestClients(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.file, func(t *testing.T) {
 			t.Parallel()
+			for _, file := range []string{"../../clients/" + p.file, p.command[1]} {
+				require.FileExists(t, file) // so go test repeats no old result after a change of it
+			}
 			if text, err := exec.CommandContext(t.Context(), p.needs[0], p.needs[1:]...).CombinedOutput(); err != nil {
 				require.Empty(t, os.Getenv("CI"), "%q: %v %s", p.needs, err, text)
 				t.Skipf("it cannot run here: %q: %v %s", p.needs, err, text)

@@ -48,6 +48,10 @@ var situations = []struct {
 		require.Len(h, h.proxy.seen("PUT", 409), 1, "it asked once")
 		h.ends(p, 0, fence)
 	}},
+	{"F08 frozen, and the monotonic clock stood still", "", func(h *harness) {
+		h.openGate()
+		h.exits(h.start("JOB_FROZEN=1"), 79)
+	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)

@@ -30,6 +30,10 @@ try:
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
         say("fence", lock.fence)
+        if os.environ.get("JOB_FROZEN"):  # an hour, in which the monotonic clock stood still
+            wall = time.time
+            time.time = lambda: wall() + 3600
+            lock.check()
         while not os.path.exists(gate):
             before = time.time()
             lock.check()
