@@ -158,7 +158,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	element, err := s.pop(ctx, key, owner, most)
 	switch {
 	case err == nil, errors.Is(err, errOthers): // the element has gone from the list, also if the context has ended meanwhile
-		return element, nil
+		return element, err
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case errors.Is(err, redis.Nil):

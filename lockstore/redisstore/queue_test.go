@@ -158,6 +158,35 @@ func TestHandOverInOneProcess(t *testing.T) {
 	})
 }
 
+// An owner that finds no connection to wait at the server gets its element at once, and asks nothing meanwhile: the wait
+// of another one in its process is for both.
+func TestWaitForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store
+		w := driverOf(s).wakeUps
+		w.slots = make(chan struct{}, 1)
+		lease := acquire(t, s, "k")
+		first, second := queued(t, s, "k"), queued(t, s, "k")
+		w.slots <- struct{}{}
+		pauses := awaiting(t, s, first)
+		synctest.Wait()
+		<-w.slots
+		waits := awaiting(t, s, second)
+		synctest.Wait()
+		<-time.After(w.block / 2)
+		began, sent := time.Now(), sentBy(driverOf(s).client)
+		// Another process hands the key over.
+		r, err := driverOf(s).run(t.Context(), releaseScript, "k", lease.Owner, digits(lease.Fence))
+		require.NoError(t, err)
+		driverOf(s).push(t.Context(), "k", driverOf(s).list("k", first.Owner), lease.Owner, r.handed[0].element)
+		require.Greater(t, (<-pauses).Lease.Fence, lease.Fence)
+		require.Zero(t, time.Since(began))
+		require.Equal(t, lockstore.Awaited{Note: second.Note}, <-waits, "it waits on, and asks nothing")
+		require.Len(t, sent.commands, 2, "the release and the push")
+		require.Empty(t, w.pausing)
+	})
+}
+
 // A node of a cluster hangs. A key of another node whose list is on this one, which happens to some names with braces,
 // is released in time, and a wait ends in time: F21.
 func TestNodeThatHangs(t *testing.T) {
