@@ -105,7 +105,7 @@
 // A key that several may hold has them in its row: each of n holders adds about 150 bytes and its
 // holder's text, so from about 5 holders on each write costs 2 units. Their requests read first, and often
 // find that another holder was quicker. With 16 runs, 5 ms away, for a key that 5 may hold, a run takes
-// about 3 writes and 4.5 reads with 20 ms of work, and each holder more makes that more.
+// about 2.5 to 4.5 writes and 4.5 reads with 20 ms of work, and each holder more makes that more.
 //
 // The address of a parked owner has a row of its own: the partition key is that of the key's row, a newline and a hash. An
 // Acquire that parks takes a read and two writes, three if it parks again, and TakeAddress one write; each write of an address costs a unit for
