@@ -278,5 +278,5 @@ func TestOneTimeToLiveInARow(t *testing.T) {
 			})
 		}
 	}
-	require.EqualValues(t, 29, writes.Load(), "the others change nothing")
+	require.EqualValues(t, 30, writes.Load(), "the others change nothing")
 }

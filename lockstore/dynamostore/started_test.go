@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,9 +83,9 @@ func TestStartAndItsRepeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
 		lease := acquired(t, s, request(2*time.Second))
-		n := 0
+		var n atomic.Int64
 		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
-			switch n++; n {
+			switch n.Add(1) {
 			case 1:
 				f.LoseReply = errReset
 			case 2:
