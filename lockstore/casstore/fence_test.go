@@ -40,7 +40,9 @@ func TestFenceByClocksThatGoApart(t *testing.T) {
 				request.Owner = lockstore.NewOwner()
 				next, err := s.Acquire(t.Context(), request)
 				require.NoError(t, err)
-				require.GreaterOrEqual(t, next.Fence, lease.Fence) // equal if all this took less than a step of the service's clock
+				if !lost {
+					require.Greater(t, next.Fence, lease.Fence)
+				}
 				require.WithinDuration(t, time.Now(), time.UnixMicro(int64(next.Fence)), time.Minute)
 			})
 		}
