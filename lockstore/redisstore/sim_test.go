@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,9 +43,10 @@ func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []str
 	w := &wire{t: t, server: miniredis.NewMiniRedis(), start: time.Now(), woken: map[string]time.Time{}, counts: leasesim.NewCounts(
 		"scripts", "refused requests", "lost replies", "cut requests", "requests without an answer", "late requests", "late replies",
 		"slow requests and replies", "repeated requests", "forgotten scripts",
-		"hand-overs", "hand-overs that a second request tells", "wake-ups", "wake-ups by a release", "waits without a wake-up")}
+		"hand-overs", "hand-overs that a second request tells", "wake-ups", "wake-ups by a release", "waits without a wake-up",
+		"grants of a second seat")}
 	t.Cleanup(w.server.Close)
-	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Open: w.open, FromReply: fromReply}
+	sim := &leasesim.Sim{Seed: seed, TTL: simTTL, Length: 15 * simTTL, Several: true, Open: w.open, FromReply: fromReply}
 	counts, problems := sim.Run(t)
 	w.underWay.Wait()
 	maps.Copy(counts, w.counts)
@@ -235,8 +237,9 @@ func requestOf(kind driver.Kind, args []string) driver.Request {
 	case driver.Acquire:
 		ttl, holder, _ := strings.Cut(args[1], " ")
 		most, fence, _ := strings.Cut(args[3], " ")
-		r.TTL, r.Holder, r.Join = time.Duration(number(ttl))*time.Microsecond, holder, most == "1+"
-		r.MaxHolders, r.Fence = 1, driver.Fence(number(fence))
+		most, r.Join = strings.CutSuffix(most, "+")
+		r.TTL, r.Holder = time.Duration(number(ttl))*time.Microsecond, holder
+		r.MaxHolders, r.Fence = int(number(most)), driver.Fence(number(fence))
 	case driver.Renew:
 		r.Fence, r.TTL = driver.Fence(number(args[1])), time.Duration(number(args[2]))*time.Microsecond
 	case driver.Release:
@@ -278,15 +281,23 @@ func (w *wire) script(server net.Conn, command []string) string {
 	}
 	if kind == driver.Acquire {
 		answer.TTL = min(answer.TTL, r.TTL)
+		if answer.Seat > 0 {
+			w.counts["grants of a second seat"]++
+		}
 	}
 	// Who finds an element in the list that the request named is not in the answer.
 	after, _ := decode(w.entry())
+	n := 0 // of those who were handed the key before
 	for _, h := range after.Holders {
-		if len(keys) == 2 && h.HandedOver && h.Fence > before.LastFence && keys[1] == listOf(h.Owner) {
+		if !h.HandedOver || h.Fence <= before.LastFence {
+			continue
+		}
+		if len(keys) == 2 && keys[1] == listOf(h.Owner) {
 			w.counts["wake-ups by a release"]++
 			w.woken[keys[1]] = time.Now()
-			answer.HandedOver = append(answer.HandedOver, h.Owner)
+			answer.HandedOver = slices.Insert(answer.HandedOver, min(n, len(answer.HandedOver)), h.Owner)
 		}
+		n++
 	}
 	w.counts["hand-overs"] += int64(len(answer.HandedOver))
 	if _, problem := differs(before, time.Now(), r, answer, w.entry()); problem != "" {
