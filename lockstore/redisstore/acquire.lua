@@ -22,6 +22,7 @@ end
 if extends ~= '' then return 'L' end
 if isClosed() then return told(0) .. closed.result end
 if inDoubt() then return told(0) end
+handOver(me)
 local before = place(me)
 local left, held = wait(most, before or #entry)
 if left <= 0 then

@@ -170,11 +170,12 @@ local function grant(h)
 end
 
 -- handOver makes the first in the queue a holder for one turn, as long as there is room. One that is a holder
--- already, see leaveQueue, gets no second lease.
-local function handOver()
+-- already, see leaveQueue, gets no second lease. With an owner it ends at the place of that one, and where a time says
+-- since when there is room: without one the entry is damaged.
+local function handOver(before)
 	while places > 0 and not isClosed() and not inDoubt() do
 		local owner, most, turn = first()
-		if owner == '' or wait(most, 0) > 0 then return end
+		if owner == '' or owner == before or wait(most, 0) > (before and -math.huge or 0) then return end
 		local h = holders[holder(owner)]
 		if h and live(h) then
 			leaveQueue(owner)
