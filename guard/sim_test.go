@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -24,20 +25,22 @@ import (
 // repeats and delays requests. The store's clock is the true one, and the test checks in
 // the store itself:
 //
-//   - When the work asks its context and finds it open, the store has not granted the
-//     key to another owner, and may not do so yet (P2).
+//   - When the work asks its context and finds it open, its lease is in the store, and may not end
+//     yet (P2). No more runs have a lease then than the smallest MaxHolders of them, each with a seat of its own.
 //   - Busy, held and lost are never guesses (P5).
 //   - A run renews only while its work runs. When the run ends, no call is under way, and
 //     nothing is left in the store unless the run says so.
 //   - A run that met no fault and had the time has released its lease.
-//   - In the end the key is free, and the fences grew.
+//   - In the end the key is free, and the fences grew. No two runs have the same one.
+//
+// In half of the seeds several may hold the key, see simMixes.
 //
 // Each seed runs twice: with a queue that is full for everybody, and with a queue that has
 // room. With room some clients do not wait. The test checks, too:
 //
 //   - A run that met no fault while it waited is not overtaken by a run that came later.
 //   - Such a run takes the key as soon as the store would grant it, or leaves.
-//   - A free key is late for such a run by one lockstore.Turn for each place before it,
+//   - A free key that one may hold is late for such a run by one lockstore.Turn for each place before it,
 //     and no more. No run is refused a free key for longer than lockstore.MaxTurns turns.
 //   - When a run ends, it has no place in the queue unless the run says so.
 //
@@ -78,12 +81,24 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
-const stale = "writes that only the fence refuses"
+const (
+	stale  = "writes that only the fence refuses"
+	beside = "work beside other holders"
+)
+
+// simMixes are what the clients of a seed ask for as MaxHolders: 1, as many as may hold a key, readers and writers, or
+// numbers that a deployment changes.
+var simMixes = [][]int{
+	{1, 1, 1, 1}, {2, 2, 2, 2},
+	{1, 1, 1, 1}, {lockstore.MaxHolders, lockstore.MaxHolders, 1, lockstore.MaxHolders, 1},
+	{1, 1, 1, 1}, {3, 3, 3, 3, 4},
+	{1, 1, 1, 1}, {10, 2, 1, lockstore.MaxHolders, 3},
+}
 
 // simCounted is what must have happened, or a simulation shows nothing.
 var simCounted = []string{
 	"operations", "grants", "renewals", "deaths", "freezes", "clock steps", "lost replies", "late requests", "repeated requests", "busy", "losses",
-	stale, "places in a queue", "turns", "hand-overs", "hand-overs that the waiter saw", "hand-overs that were extended under the work", "leaves", "early wake-ups",
+	stale, beside, "places in a queue", "turns", "hand-overs", "hand-overs that the waiter saw", "hand-overs that were extended under the work", "leaves", "early wake-ups",
 }
 
 const (
@@ -99,7 +114,8 @@ const (
 // simWorld is the store, the network and the resource of one seed.
 type simWorld struct {
 	seed  uint64
-	queue bool // the queue has room
+	queue bool  // the queue has room
+	mix   []int // of simMixes
 	t     *testing.T
 	ctx   context.Context // the end of the simulation
 	start time.Time
@@ -108,17 +124,19 @@ type simWorld struct {
 	mu      sync.Mutex
 	counts  map[string]int64
 	runs    map[lockstore.Owner]*simRun
-	highest lockstore.Fence // of all grants
-	written lockstore.Fence // the resource's
-	places  int             // that the store has given
-	end     time.Time       // of the lease or of the turn of who was handed the key, or when the key became free
-	handed  lockstore.Fence // of the last hand-over
-	free    time.Time       // when the key was handed over
+	grants  map[lockstore.Fence]*simRun // as they were told
+	highest lockstore.Fence             // of all grants
+	written map[int]lockstore.Fence     // the resource's, by seat
+	places  int                         // that the store has given
+	end     time.Time                   // of the lease or of the turn of who was handed the key, or when the key became free
+	handed  lockstore.Fence             // of the last hand-over
+	free    time.Time                   // when the key was handed over
 	late    sync.WaitGroup
 }
 
 // simRun is one call of Do as the network sees it.
 type simRun struct {
+	most    int       // its MaxHolders
 	held    bool      // the store has told it that another holds the key
 	stopped time.Time // the end of its work; zero while it runs
 	calls   int       // under way, as the guard sees it
@@ -127,12 +145,13 @@ type simRun struct {
 	ended   bool      // Do has returned, and said that nothing is left behind
 
 	// In a queue:
-	joined  int       // its first place, counted over all that the store has given; 0 without one
-	place   int       // its first place
-	since   time.Time // when the store gave it this place
-	waiting bool      // it has a place, and has not begun to leave
-	watched bool      // the world waits for its turn
-	turn    time.Time // when the store would have granted the key to it; zero before
+	joined  int               // its first place, counted over all that the store has given; 0 without one
+	place   int               // its first place
+	since   time.Time         // when the store gave it this place
+	waiting bool              // it has a place, and has not begun to leave
+	watched bool              // the world waits for its turn
+	passed  []lockstore.Fence // of runs that came later, and were told before this one
+	turn    time.Time         // when the store would have granted the key to it; zero before
 }
 
 // healthy says whether the run waits and has met no fault. The queue's promises about a
@@ -158,15 +177,16 @@ func (w *simWorld) run(t *testing.T) {
 		}
 	})
 	w.t, w.start, w.store = t, time.Now(), memstore.New(nil)
-	w.runs = map[lockstore.Owner]*simRun{}
+	w.runs, w.grants, w.written = map[lockstore.Owner]*simRun{}, map[lockstore.Fence]*simRun{}, map[int]lockstore.Fence{}
+	w.mix = simMixes[w.seed%uint64(len(simMixes))]
 	ctx, cancel := context.WithTimeout(t.Context(), simTime)
 	defer cancel()
 	w.ctx = ctx
 	var clients sync.WaitGroup
-	for id := range 4 {
+	for id, most := range w.mix {
 		clients.Go(func() {
 			for n := uint64(0); ctx.Err() == nil; n++ {
-				p := &simProcess{world: w, rng: rand.New(rand.NewPCG(w.seed, uint64(id)<<32|n))}
+				p := &simProcess{world: w, most: most, rng: rand.New(rand.NewPCG(w.seed, uint64(id)<<32|n))}
 				p.live()
 			}
 		})
@@ -189,21 +209,44 @@ func (w *simWorld) run(t *testing.T) {
 	}
 }
 
-func (w *simWorld) inspect() lockstore.Status {
-	status, err := w.store.Inspect(context.Background(), simKey)
+func (w *simWorld) inspect() driver.Status {
+	a, err := w.store.Driver().Do(context.Background(), simKey, driver.Request{Kind: driver.Inspect})
 	require.NoError(w.t, err)
-	return status
+	return a.Status
+}
+
+// several says that more than one may hold the key.
+func (w *simWorld) several() bool { return slices.Max(w.mix) > 1 }
+
+// atWork looks at the store while a run finds its context open.
+func (w *simWorld) atWork(lock Lock) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	holders, own, least, seats := w.inspect().Holders, false, lockstore.MaxHolders, map[int]bool{}
+	for _, h := range holders {
+		own = own || h.Fence == lock.Fence && h.Seat == lock.Seat && h.State != driver.Revoked
+		most := h.MaxHolders
+		if run := w.grants[h.Fence]; run != nil { // else who was handed the key does not know it yet
+			most = run.most
+		}
+		least, seats[h.Seat] = min(least, most), true
+	}
+	if !own || len(holders) > least || len(seats) < len(holders) {
+		w.fail("P2: fence %d found its context open, but the store has %+v; want it there, at most %d, and a seat for each", lock.Fence, holders, least)
+	}
+	if len(holders) > 1 {
+		w.counts[beside]++
+	}
 }
 
 // changed notes when the lease ends, or when the key became free or was handed over. A leave may begin a turn
 // anew. It is called with the lock held.
 func (w *simWorld) changed(left bool) {
-	a, err := w.store.Driver().Do(context.Background(), simKey, driver.Request{Kind: driver.Inspect})
-	require.NoError(w.t, err)
+	status := w.inspect()
 	switch now := time.Now(); {
-	case len(a.Status.Holders) > 0:
-		w.end = now.Add(a.Status.Remaining)
-		if h := a.Status.Holders[0]; h.State == driver.Reserved && h.Fence > w.handed {
+	case len(status.Holders) > 0:
+		w.end = now.Add(status.Remaining)
+		if h := status.Holders[0]; h.State == driver.Reserved && h.Fence > w.handed {
 			w.handed, w.free = h.Fence, now
 		}
 	case left || w.end.After(now):
@@ -247,18 +290,30 @@ func (w *simWorld) refused(run *simRun, owner lockstore.Owner, a driver.Answer) 
 // called with the lock held.
 func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
 	defer w.changed(false)
-	if fence <= w.highest {
+	switch told := w.grants[fence]; {
+	case told == run:
 		return
+	case told != nil:
+		w.fail("M28: two runs have fence %d", fence)
+	case fence < w.highest && (run.joined == 0 || !w.several()): // two that are handed the key are told in any order
+		w.fail("fence %d was granted after %d", fence, w.highest)
 	}
 	w.counts["grants"]++
-	w.highest = fence
+	w.grants[fence], w.highest = run, max(w.highest, fence)
 	now := time.Now()
 	for _, other := range w.runs {
-		if other != run && other.healthy() && (run.joined == 0 || other.joined < run.joined) {
+		switch {
+		case other == run || !other.healthy() || run.joined != 0 && run.joined < other.joined:
+		case w.several(): // it may have been handed the key before
+			other.passed = append(other.passed, fence)
+		default:
 			w.fail("M90: a waiter with place %d was overtaken: it was number %d of all, the next holder is number %d", other.place, other.joined, run.joined)
 		}
 	}
 	if run.healthy() {
+		if len(run.passed) > 0 && slices.Min(run.passed) < fence {
+			w.fail("M90: who waited for fence %d was overtaken by the fences %d", fence, run.passed)
+		}
 		w.counts["turns"]++
 		w.tookItsTurn(run, now)
 		free := w.end
@@ -268,6 +323,10 @@ func (w *simWorld) granted(run *simRun, fence lockstore.Fence) {
 		}
 		if run.since.After(free) {
 			free = run.since
+		}
+		if w.several() {
+			run.waiting = false
+			return
 		}
 		if idle, most := now.Sub(free), time.Duration(run.place-1)*lockstore.Turn+simSlack; idle > most {
 			w.fail("the key was free for %v before place %d had it; want at most %v", idle, run.place, most)
@@ -295,6 +354,7 @@ func (w *simWorld) leaves(run *simRun) {
 // the store.
 type simProcess struct {
 	world *simWorld
+	most  int // MaxHolders
 	guard *Guard
 
 	mu       sync.Mutex
@@ -409,6 +469,7 @@ func (p *simProcess) live() {
 		Observe: func(_ context.Context, r Report) { report = r },
 	})
 	require.NoError(p.world.t, err)
+	g = g.WithMaxHolders(p.most)
 	g.clock.now = p.clocks
 	g.random = p.upTo
 	p.guard = g
@@ -420,7 +481,7 @@ func (p *simProcess) live() {
 // once is one run, and what comes after it. The caller's context lives on for a
 // while then, as that of a batch does.
 func (p *simProcess) once(report *Report) {
-	run := &simRun{}
+	run := &simRun{most: p.most}
 	p.mu.Lock()
 	p.run = run
 	p.mu.Unlock()
@@ -470,9 +531,7 @@ func (p *simProcess) work(ctx context.Context, lock Lock) error {
 		if p.float() < 0.9 {
 			pass(p.upTo(1500 * time.Millisecond))
 		} else { // until just after the lease, if it is not renewed
-			status, err := w.store.Inspect(context.Background(), simKey)
-			require.NoError(w.t, err)
-			pass(status.Remaining + p.upTo(margin/4))
+			pass(w.inspect().Remaining + p.upTo(margin/4))
 		}
 		p.yield()
 		if p.isDead() {
@@ -481,20 +540,16 @@ func (p *simProcess) work(ctx context.Context, lock Lock) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		a, err := w.store.Driver().Do(context.Background(), simKey, driver.Request{Kind: driver.Inspect})
-		require.NoError(w.t, err)
-		if held := a.Status.Holders; len(held) != 1 || held[0].Fence != lock.Fence || held[0].State == driver.Revoked {
-			w.fail("P2: fence %d found its context open, but the store has %+v", lock.Fence, a.Status)
-		}
+		w.atWork(lock)
 		p.yield()
 		if p.isDead() {
 			return nil
 		}
 		w.mu.Lock()
-		if lock.Fence < w.written {
+		if lock.Fence < w.written[lock.Seat] {
 			w.counts[stale]++ // refused by its fence; without it, it would have been accepted
 		}
-		w.written = max(w.written, lock.Fence)
+		w.written[lock.Seat] = max(w.written[lock.Seat], lock.Fence)
 		w.mu.Unlock()
 	}
 	switch f := p.float(); {
@@ -514,7 +569,7 @@ func (p *simProcess) judge(run *simRun, report Report, ran bool, err error) {
 	run.waiting = false
 	if report.ReleaseErr == nil {
 		run.ended = true
-	} else if ran && !run.trouble && !run.hurry && !errors.Is(report.ReleaseErr, lockstore.ErrLost) {
+	} else if ran && !run.trouble && !run.hurry && (report.Outcome != OutcomeLost || !errors.Is(report.ReleaseErr, lockstore.ErrLost)) {
 		w.fail("M26: not released, and nothing was in the way: %v", report.ReleaseErr)
 	}
 	if run.calls > 0 {
@@ -572,9 +627,10 @@ func (w *simWorld) mustNotWait(owner lockstore.Owner, when string) {
 func (w *simWorld) mustNotHold(owner lockstore.Owner, when string) {
 	// Asking as this owner tells whether it holds the key, and changes nothing of
 	// an owner that has ended.
-	_, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: w.inspect().Fence}, lockstore.MinTTL)
-	if err == nil {
-		w.fail("M18 M27: %v still holds the key %s", owner, when)
+	for _, h := range w.inspect().Holders {
+		if _, err := w.store.Renew(context.Background(), lockstore.Lease{Key: simKey, Owner: owner, Fence: h.Fence}, lockstore.MinTTL); err == nil {
+			w.fail("M18 M27: %v still holds the key %s", owner, when)
+		}
 	}
 }
 
@@ -706,7 +762,7 @@ func (w *simWorld) serve(run *simRun, r driver.Request) (driver.Answer, error) {
 	case r.Kind == driver.Acquire && a.Outcome == driver.Refused:
 		w.refused(run, r.Owner, a)
 	case r.Kind == driver.Acquire && a.Outcome == driver.Granted:
-		if run.ended && a.Fence > w.highest {
+		if run.ended && w.grants[a.Fence] != run {
 			w.fail("M18: a request of a run that left nothing behind took the key")
 		}
 		if r.Fence != 0 {
