@@ -111,6 +111,9 @@ var bystanders = []Mistake{
 			c.Holders = slices.DeleteFunc(c.Holders, func(h rules.Holder) bool { return h.Fence > had && !h.HandedOver })
 		})
 	}),
+	after("several: a release beside others does nothing", driver.Release, func(c *call) {
+		when(c.answer.Outcome == driver.Done && len(c.was.Holders) > 1, func() { c.undo(driver.Done) })
+	}),
 	after("several: a release moves the others to lower seats", driver.Release, func(c *call) {
 		for i := range c.Holders {
 			when(c.Holders[i].Seat > c.hadMine().Seat && c.hadMine().Fence > 0, func() { c.Holders[i].Seat-- })

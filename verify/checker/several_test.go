@@ -99,6 +99,19 @@ write a 5 ok 40 40 0`, "a stale write was accepted"},
 	}
 }
 
+// Where late duplicates are possible, a refusal after a release is explained by an acquire that got no answer,
+// and by nothing else.
+func TestRefusalAfterARelease(t *testing.T) {
+	limits := Limits{LateDuplicates: time.Second}
+	const first, then = `
+acquire a 5 ok 0 2 100 0/2
+acquire b 6 ok 10 12 100 1/2`, `
+release a 5 ok 20 22 0
+acquire c 0 busy 23 25 100 0/2`
+	require.Len(t, Sweep(severalScript(t, first+then), limits), 1)
+	require.Empty(t, Sweep(severalScript(t, first+"\nacquire a 0 unknown 13 14 100 0/2"+then), limits))
+}
+
 // A revocation was applied, its reply was lost, and its repeat came when the lease had ended: it is told
 // that the lease is lost. A store whose client repeats nothing may not say so.
 func TestRevocationThatWasToldLost(t *testing.T) {

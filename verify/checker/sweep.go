@@ -173,7 +173,8 @@ func Several(ops []Op) bool { return slices.ContainsFunc(ops, func(op Op) bool {
 
 // refusals are those that nobody explains, of keys that several may hold and for which nobody waits: a
 // place in the queue may keep a key for a while when there is room. A holder explains a refusal from
-// the call of its acquire until its release was answered, or its lease must be over.
+// the call of its acquire until its release was answered, or its lease must be over. Only a request that
+// got no answer, or that its client repeated, has a duplicate that may arrive later.
 func refusals(ops []Op, l Limits) (violations []string) {
 	byKey := map[string][]Op{}
 	for _, op := range ops {
@@ -186,6 +187,7 @@ func refusals(ops []Op, l Limits) (violations []string) {
 		type lease struct {
 			most       int
 			begin, end time.Duration
+			unanswered bool
 		}
 		leases := map[string]*lease{}
 		for _, op := range ops {
@@ -197,12 +199,12 @@ func refusals(ops []Op, l Limits) (violations []string) {
 					leases[op.Owner] = h
 				}
 				if op.Outcome == Unknown {
-					h.end = forever
+					h.end, h.unanswered = forever, true
 				}
 				h.end = max(h.end, op.Return+max(op.TTL, op.Trust)+l.Late)
 			case h == nil && op.Kind == Acquire && op.Outcome == Lost && l.Repeats > 0: // an earlier try of the same call had the key
 				leases[op.Owner] = &lease{most: op.most(), begin: op.Call, end: op.Return}
-			case h != nil && (op.Kind == Release || op.Kind == Abandon) && op.Outcome == OK && l.LateDuplicates == 0:
+			case h != nil && (op.Kind == Release || op.Kind == Abandon) && op.Outcome == OK && (l.LateDuplicates == 0 || l.Repeats == 0 && !h.unanswered):
 				h.end = min(h.end, op.Return)
 			}
 		}

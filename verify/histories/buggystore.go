@@ -3,16 +3,18 @@ package histories
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/wrongrules"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // buggyServer has the rules of the lock with one mistake, or with none. The checkers have to
-// find each. Three mistakes are none of a rule.
+// find each. Four mistakes are none of a rule.
 type buggyServer struct {
 	bug    string
 	decide func(rules.Book, rules.State, rules.Clock, driver.Request) (rules.State, bool, driver.Answer, rules.Basis)
@@ -25,12 +27,13 @@ const (
 	localFence    = "M13 a fence from a local counter"
 	looksThenSets = "M19 looks, then sets"
 	failureIsBusy = "M36 a failure reads as busy"
+	othersFirst   = "several: a release beside others never comes first"
 )
 
 func newBuggyServer(bug string) *buggyServer {
 	s := &buggyServer{bug: bug, decide: rules.Book.Decide, states: map[string]rules.State{}}
 	switch bug {
-	case "none", localFence, looksThenSets, failureIsBusy:
+	case "none", localFence, looksThenSets, failureIsBusy, othersFirst:
 	default:
 		s.decide = wrongrules.Find(bug).Decide
 	}
@@ -61,6 +64,9 @@ func (b *buggyClient) Do(_ context.Context, key string, r driver.Request) (drive
 		return driver.Answer{}, errServer
 	}
 	s := b.states[key]
+	if b.bug == othersFirst && r.Kind == driver.Release && len(s.Holders) > 1 {
+		return driver.Answer{}, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, lockstore.ErrContended)
+	}
 	if acquires && b.bug == looksThenSets {
 		b.mu.Unlock()
 		time.Sleep(time.Millisecond)

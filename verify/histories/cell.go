@@ -75,6 +75,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 	c.sys = s.start(t, f, seeds[0])
 	for _, seed := range seeds {
 		r := newRun(name, seed, f.mix, s.limits.Late)
+		r.calm = f.inject == nil
 		if f.several {
 			r.severalHolders()
 		}
@@ -240,7 +241,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			ops := r.played()
 			v := judge(ops, limits, checkTime)
 			inTransactions, wrong := r.counted(ops, c.sys.effects)
-			v.violations = append(v.violations, wrong...)
+			v.violations = slices.Concat(v.violations, wrong, r.kept)
 			out.Violations += int64(len(v.violations))
 			if v.undecided && len(v.violations) == 0 && again == 0 {
 				t.Logf("%s, seed %d: the search had no end in %v", r.name, r.seed, checkTime)

@@ -46,6 +46,8 @@ var (
 		"several: one fewer than may hold the key",
 		"several: who asks counts alone",
 		"several: a seat is given twice",
+		"several: a release beside others does nothing",
+		othersFirst,
 	}
 )
 
@@ -123,6 +125,7 @@ func buggyRun(t *testing.T, bug string, seed uint64) string {
 		}
 		l.Answer = 0 // no planted bug makes answers slow
 		v := judge(c.runs[0].Ops(), l, limit)
+		v.violations = append(v.violations, c.runs[0].kept...)
 		require.False(t, v.undecided && bug == "none")
 		if len(v.violations) == 0 {
 			return ""

@@ -130,15 +130,16 @@ func TestSimulated(t *testing.T) {
 					}}
 				}
 				var ops []checker.Op
+				var kept []string
 				synctest.Test(t, func(t *testing.T) {
 					played, stuck := play(t, f, s, []uint64{seed}, size{})
 					require.Empty(t, stuck)
 					<-time.After(10 * ttl) // for the last requests to arrive
-					ops = played.runs[0].Ops()
+					ops, kept = played.runs[0].Ops(), played.runs[0].kept
 				})
 				takeovers += checker.Count(ops).Takeovers
-				if v := judge(ops, s.judged(f), checkTime); len(v.violations) > 0 || v.undecided {
-					t.Errorf("seed %d: undecided: %v, violations:\n%v\nall operations are in %s", seed, v.undecided, v.violations, dump(t, "simulated "+c.name, seed, ops))
+				if v := judge(ops, s.judged(f), checkTime); len(v.violations) > 0 || len(kept) > 0 || v.undecided {
+					t.Errorf("seed %d: undecided: %v, violations:\n%v\nkept: %v\nall operations are in %s", seed, v.undecided, v.violations, kept, dump(t, "simulated "+c.name, seed, ops))
 				}
 			}
 			require.Greater(t, takeovers, count, "one history shows more than one")

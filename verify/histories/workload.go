@@ -45,6 +45,7 @@ type run struct {
 	keys []string         // the last key is quiet: a late request finds no other client there
 	late time.Duration    // as in checker.Limits
 	most map[string][]int // of a key that several may hold: what its clients ask for as MaxHolders
+	calm bool             // no fault of this history hits a request
 
 	crashes, freezes atomic.Int64
 	injected         atomic.Int64 // faults that are about a single key
@@ -53,6 +54,7 @@ type run struct {
 
 	mu      sync.Mutex
 	leases  map[string][]lockstore.Lease // of each key, that a client was told to have
+	kept    []string                     // leases that no release ended, with no fault in its way
 	results int                          // so far: each call that stores a result has another
 	atOnce  map[string]lockstore.Lease   // the results that were stored in a transaction, with an effect
 	slow    []interval                   // faults that slow calls down
@@ -205,10 +207,11 @@ func (c *client) lock(key string) (lease lockstore.Lease, trust time.Duration, o
 // dead waiters keep others from a key, and a history needs many grants.
 func (c *client) queues(key string) bool { return key == c.keys[1] || key == c.keys[3] }
 
-// severalHolders makes each key one that several may hold: 2, 3, or one writer or many readers.
+// severalHolders makes each key one that several may hold: 2, numbers that a deployment changes, or one writer or many
+// readers.
 func (r *run) severalHolders() {
 	readWrite := []int{1, lockstore.MaxHolders, lockstore.MaxHolders}
-	r.most = map[string][]int{r.keys[0]: {2}, r.keys[1]: {3}, r.keys[2]: readWrite, r.keys[3]: readWrite, r.keys[busyKeys]: {2}}
+	r.most = map[string][]int{r.keys[0]: {2}, r.keys[1]: {3, 4, 10}, r.keys[2]: readWrite, r.keys[3]: readWrite, r.keys[busyKeys]: {2}}
 }
 
 // asksFor is the MaxHolders of the next acquire of a key.
@@ -358,15 +361,26 @@ func (c *client) useStrangerLease(key string) {
 	c.release(stranger)
 }
 
-// releaseOrGiveUp releases or abandons until there is an answer, at most eight times.
+// releaseOrGiveUp releases or abandons until there is an answer, at most eight times. A store that says eight
+// times that others were first keeps the lease of a finished run.
 func (c *client) releaseOrGiveUp(lease lockstore.Lease) {
-	for range 8 {
-		switch c.release(lease) {
+	const most = 8
+	contended := 0
+	for range most {
+		switch outcome, others := c.release(lease); outcome {
 		case checker.Unknown, checker.NotApplied:
+			if others {
+				contended++
+			}
 			c.sleep(c.upTo(150 * time.Millisecond))
 		default:
 			return
 		}
+	}
+	if (c.calm || contended == most) && c.done.Err() == nil { // afterwards it does not pause between its tries
+		c.mu.Lock()
+		c.kept = append(c.kept, fmt.Sprintf("client %d could not release fence %d of %s in %d tries, of which others were first in %d", c.id, lease.Fence, lease.Key, most, contended))
+		c.mu.Unlock()
 	}
 }
 
@@ -401,13 +415,15 @@ func (c *client) renew(lease lockstore.Lease, length time.Duration) (trust time.
 	return op.Call + op.Trust, op.Outcome
 }
 
-func (c *client) release(lease lockstore.Lease) checker.Outcome {
+func (c *client) release(lease lockstore.Lease) (outcome checker.Outcome, contended bool) {
 	kind := checker.Release
 	if lease.Fence == 0 {
 		kind = checker.Abandon
 	}
 	op := c.do(checker.Op{Kind: kind, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence)}, func(ctx context.Context, _ *checker.Op) error {
-		return c.store.Release(ctx, lease)
+		err := c.store.Release(ctx, lease)
+		contended = errors.Is(err, lockstore.ErrContended)
+		return err
 	})
 	if op.Outcome == checker.OK {
 		c.mu.Lock()
@@ -415,7 +431,7 @@ func (c *client) release(lease lockstore.Lease) checker.Outcome {
 		c.freed[lease.Key] = make(chan struct{})
 		c.mu.Unlock()
 	}
-	return op.Outcome
+	return op.Outcome, contended
 }
 
 func (c *client) markStarted(lease lockstore.Lease) checker.Outcome {
