@@ -270,9 +270,9 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	}
 	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && seen.place(q.Owner) > 0
 	switch {
-	case !leases && item[attrShared] != nil && len(seen.Queue) > 0 && (comes || goes):
-		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile.
-		w.values[":asks"] = ownerText(q.Owner)
+	case !leases && item[attrShared] != nil && len(seen.Queue) > 0 && (comes || goes) && seen.holder(q.Owner) < 0:
+		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile, unless it is a holder itself.
+		w.values[":asks"] = text(sharedBy(q.Owner))
 		conditions = append(conditions, was(attrOwner), "attribute_exists(#queue[0])", "NOT contains(#shared, :asks)")
 	case len(seen.item) == 0:
 		w.makesRow = true

@@ -137,3 +137,40 @@ func TestWritersAmongManyReaders(t *testing.T) {
 		})
 	}
 }
+
+// Whoever joins or leaves a queue of a key that several hold sends one write, whatever its owner is: a word of the row, or one that
+// was handed the key and missed its turn.
+func TestAnyOwnerJoinsSeveral(t *testing.T) {
+	for _, owner := range []lockstore.Owner{"e", "owner", "1", `"`, ""} {
+		bubble(t, fmt.Sprintf("F57 F60 %q", string(owner)), func(t *testing.T) {
+			service, s := newFake(t)
+			req := request(time.Minute)
+			req.MaxHolders, req.JoinQueue = 2, true
+			lease := acquired(t, s, req)
+			place := func(owner lockstore.Owner) int {
+				req.Owner = owner
+				_, err := s.Acquire(t.Context(), req)
+				refused, ok := errors.AsType[*lockstore.Refused](err)
+				require.True(t, ok, "%v", err)
+				return refused.QueuePosition
+			}
+			req.Owner = lockstore.NewOwner()
+			acquired(t, s, req)
+			first, misses := lockstore.NewOwner(), owner == ""
+			if misses {
+				owner = lockstore.NewOwner()
+				require.Equal(t, 1, place(owner))
+				require.NoError(t, s.Release(t.Context(), lease)) // it is handed the key
+				require.Equal(t, 1, place(first))
+				pass(lockstore.Turn + 1200*time.Millisecond)
+			} else {
+				require.Equal(t, 1, place(first))
+			}
+			before := service.Requests()
+			require.Equal(t, 2, place(owner))
+			require.Equal(t, 2, service.Requests()-before, "a read and a write")
+			require.NoError(t, s.Leave(t.Context(), key, owner))
+			require.Equal(t, 4, service.Requests()-before)
+		})
+	}
+}

@@ -85,6 +85,15 @@ type sharedLease struct {
 	Text       string       `json:"text,omitempty"`
 }
 
+// sharedBy is a part of attrShared that it has only if the owner is a holder. A quote inside a text is escaped there.
+func sharedBy(o driver.Owner) string {
+	owner, err := json.Marshal(string(o))
+	if err != nil {
+		panic(err) // it is a text
+	}
+	return `"owner":` + string(owner)
+}
+
 // alone is the holder of a key that nobody shares, or nil.
 func (r row) alone() *rules.Holder {
 	if len(r.Holders) == 1 && r.Holders[0].MaxHolders == 1 && r.Holders[0].Fence == r.LastFence {
