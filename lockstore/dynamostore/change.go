@@ -103,15 +103,19 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			most = endWrites
 		}
 	}
+	// Who holds the key, was handed it or has a place is not refused: its lease and its place are there.
+	mayGiveWay := func() bool {
+		return q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0
+	}
 	for n := 0; ; n++ {
 		next, changed, a := t.decide(seen, r, q)
 		switch {
 		case !changed:
 			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
-		case n == most && q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous:
+		case n == most && mayGiveWay():
 			return givesWay(seen), nil
 		case n == most:
-			return driver.Answer{}, outcome(contended(key, q, n), ambiguous)
+			return driver.Answer{}, outcome(contended(ctx, key, q, n), ambiguous)
 		}
 		w := t.becoming(q, seen, r, next)
 		w.yields = q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
@@ -119,7 +123,7 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 		switch {
 		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
 			return withoutPlace(a, seen), nil
-		case err != nil && q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
+		case err != nil && q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && mayGiveWay():
 			return givesWay(seen), nil
 		case err != nil:
 			return driver.Answer{}, outcome(err, ambiguous)
@@ -151,10 +155,10 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			switch end, ok := ctx.Deadline(); {
 			case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
 				seen, r, err = t.read(ctx, key)
-			case q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous:
+			case mayGiveWay() && ctx.Err() == nil:
 				return givesWay(seen), nil
 			default:
-				err = contended(key, q, n+1)
+				err = contended(ctx, key, q, n+1)
 			}
 		}
 		if err != nil {
@@ -173,14 +177,14 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// givesWay is the refusal of an owner that has no lease: the requests of holders go first.
+// givesWay is the refusal of an owner that has no lease and no place: the requests of holders go first.
 func givesWay(seen row) driver.Answer {
 	return withoutPlace(driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, seen)
 }
 
 // contended is the error of a request that has met n conflicts.
-func contended(key string, q driver.Request, n int) error {
-	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, n), lockstore.ErrUnavailable, lockstore.ErrContended}
+func contended(ctx context.Context, key string, q driver.Request, n int) error {
+	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed meanwhile: conflicts: %d", key, q.Kind, n), errors.Join(lockstore.ErrUnavailable, lockstore.ErrContended), ctx.Err()}
 }
 
 // unchanged returns an answer that needs no write, or none after one whose reply was lost.
