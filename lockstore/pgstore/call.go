@@ -199,13 +199,16 @@ func (s *server) outcome(c *call, state uint32, err error) error {
 // unclear are the classes of errors that say nothing about the statement: the connection or the session has ended.
 var unclear = []string{"08", "40003", "57P"}
 
-// pooled is the advice if a request may have met what another client of a pooler has left on its connection: a prepared statement that is
-// there already or is not there, one of another table, or one with other arguments.
+// pooler is the advice if a request may have met what another client of a pooler has left on its connection.
+const pooler = "; if a pooler gives the connections of this program to others in between: set Options.Unprepared, and let the driver send each request in one message, with lib/pq by binary_parameters=yes in the URL, with pgx by default_query_exec_mode=exec"
+
+// pooled is that advice for an error with this code: a prepared statement is there already or is not there, or it is one of another
+// table, or one with other arguments.
 func pooled(code string) string {
 	if !slices.Contains([]string{"42P05", "26000", "LL002", "08P01"}, code) {
 		return ""
 	}
-	return "; if a pooler gives the connections of this program to others in between: set Options.Unprepared, and let the driver send each request in one message, with lib/pq by binary_parameters=yes in the URL, with pgx by default_query_exec_mode=exec"
+	return pooler
 }
 
 // runSchema is what to do if the table or its functions are missing.

@@ -185,7 +185,7 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 	state := driver.State(r.state)
 	switch {
 	case r.request != c.request:
-		return a, fmt.Errorf("pgstore: key %q: outcome unknown: the answer is that to another request", c.key)
+		return a, fmt.Errorf("pgstore: key %q: outcome unknown: the answer is that to another request%s", c.key, pooler)
 	case r.outcome == "corrupt":
 		return a, fmt.Errorf("pgstore: key %q: the row is damaged: %w", c.key, lockstore.ErrCorrupt)
 	case a.Outcome == 0 || state < driver.Free || state > driver.InDoubt:

@@ -127,6 +127,27 @@ func TestAnotherTable(t *testing.T) {
 	require.Zero(t, rows)
 }
 
+// An answer to the request of another owner, for another key or of another kind is none. The error names the settings behind a pooler.
+func TestAnotherAnswer(t *testing.T) {
+	db := direct(t, testservers.PostgreSQL(t))
+	create(t, db, DefaultTable, "")
+	s := open(t, db, Options{Unprepared: true})
+	run(t, db, "ALTER FUNCTION lambdalock_locks_do RENAME TO its_do")
+	r := request()
+	for _, another := range []string{"'release', $4, $3", "$2, $4 || 'x', $3", "$2, $4, $3 || 'x'"} {
+		run(t, db, "CREATE OR REPLACE FUNCTION lambdalock_locks_do(text, text, text, text, bigint, bigint, integer, text, boolean, bigint, text, bytea, OUT outcome text, OUT why text, OUT fence bigint, OUT seat integer, OUT ttl bigint, OUT place integer, OUT state integer, OUT holder text, OUT remaining bigint, OUT waiting integer, OUT parked integer, OUT started boolean, OUT result bytea, OUT holders text, OUT handed text, OUT wake text, OUT request text) LANGUAGE sql AS $$ "+
+			"SELECT outcome, why, fence, seat, ttl, place, state, holder, remaining, waiting, parked, started, result, holders, handed, wake, concat_ws(' ', "+another+") FROM its_do($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) $$")
+		_, err := s.Acquire(minute(t), r)
+		require.ErrorContains(t, err, "outcome unknown", another)
+		require.ErrorContains(t, err, "binary_parameters=yes")
+		require.False(t, errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrRefused), "%v", err)
+	}
+	run(t, db, "DROP FUNCTION lambdalock_locks_do")
+	run(t, db, "ALTER FUNCTION its_do RENAME TO lambdalock_locks_do")
+	_, err := s.Acquire(minute(t), r)
+	require.NoError(t, err)
+}
+
 // A program and functions of another version are refused, until the schema runs again. It leaves no function of version 1 behind.
 func TestAnotherVersion(t *testing.T) {
 	db := direct(t, testservers.PostgreSQL(t))
