@@ -2,7 +2,6 @@ package dynamostore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -46,7 +45,7 @@ func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (
 		}
 		w.values[":ended"], w.values[":sweep"] = seen.item[attrExpires], integer(begun)
 	}
-	return driver.Answer{}, fmt.Errorf("dynamostore: key %q: the request %q was not applied, the row changed %d times meanwhile", key, q.Kind, changeWrites)
+	return driver.Answer{}, outcome(contended(ctx, key, q, changeWrites), ambiguous)
 }
 
 // begun is the mark of work that starts at a time. A mark is the ttl of its row. So it moves about once a day, with a renewal: it
