@@ -176,7 +176,11 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 			"TTL is huge":    change("holders[1].ttl = 9000000000000000000"),
 			"fence too high": change("holders[1].fence = fence + 1"),
 			"half closed":    change("closed_since = 17"),
-			"marks":          change("ended = ended || 'a'::text"),
+			"a mark more":    change("ended = ended || 'a'::text"),
+			"a mark of NULL": change("ended = '{NULL}', ended_as = '{released 1}'"),
+			"a mark is NULL": change("ended = '{a}', ended_as = '{NULL}'"),
+			"marks, a table": change("ended = '{{a,b}}', ended_as = '{{released 1,released 2}}'"),
+			"marks from 5":   change("ended = '[5:5]={a}', ended_as = '[5:5]={released 1}'"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"one is nobody":     change("queue[1] = NULL"),

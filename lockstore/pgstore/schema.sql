@@ -188,8 +188,8 @@ BEGIN
 				WHERE t.key = lock AND cardinality(t.holders) = 1 AND t.holders[1] IS NOT NULL AND (t.holders[1]).most = 1 AND NOT (t.holders[1]).revoked AND NOT (t.holders[1]).started
 					AND (t.holders[1]).owner NOT IN ('', me) AND (t.holders[1]).fence BETWEEN 1 AND t.fence AND (t.holders[1]).seat BETWEEN 0 AND 63
 					AND (t.holders[1]).ttl < 10000000000000 AND extract(epoch FROM clock_timestamp()) * 1000000 BETWEEN (t.holders[1]).since AND (t.holders[1]).since + (t.holders[1]).ttl - 1
-					AND t.closed_since IS NULL AND array_position(t.ended, me) IS NULL AND me <> ALL (t.queue)
-					AND cardinality(t.ended) = cardinality(t.ended_as) AND cardinality(t.queue) < 128 AND '' <> ALL (t.queue)
+					AND t.closed_since IS NULL AND me <> ALL (t.ended) AND me <> ALL (t.queue)
+					AND '' <> ALL (t.ended_as) AND concat(array_dims(t.ended), array_dims(t.ended_as)) = repeat('[1:' || cardinality(t.ended) || ']', 2 * least(cardinality(t.ended), 1)) AND cardinality(t.queue) < 128 AND '' <> ALL (t.queue)
 					AND concat(array_dims(t.queue), array_dims(t.queue_most), array_dims(t.queue_turn), array_dims(t.queue_channel)) = repeat('[1:' || cardinality(t.queue) || ']', 4 * least(cardinality(t.queue), 1))
 				RETURNING t.fence, cardinality(t.queue), (t.holders[1]).info, CASE WHEN (t.holders[1]).handed THEN 1 ELSE 2 END,
 					(t.holders[1]).since + (t.holders[1]).ttl - extract(epoch FROM clock_timestamp()) * 1000000
@@ -213,27 +213,9 @@ BEGIN
 	-- Only now: another request may have had the row for a while.
 	now := extract(epoch FROM clock_timestamp()) * 1000000;
 
-	-- The release of a mutex that somebody waits for: the rest does the same, and takes longer.
-	h := l.holders[1];
-	IF kind = 'release' AND h.owner = me AND h.fence = mine AND NOT h.revoked AND h.since <= now AND cardinality(l.holders) = 1 AND l.queue_turn[1] = 0
-			AND l.closed_since IS NULL AND array_position(l.ended, me) IS NULL AND l.fence >= mine AND '' <> ALL (l.queue) AND me <> ALL (l.queue)
-			AND concat(array_dims(l.queue), array_dims(l.queue_most), array_dims(l.queue_turn), array_dims(l.queue_channel)) = repeat('[1:' || cardinality(l.queue) || ']', 4 * least(cardinality(l.queue), 1))
-			AND l.queue_most[1] = 1 AND cardinality(l.ended) = cardinality(l.ended_as) THEN
-		l.fence := greatest(l.fence + 1, now);
-		news := lambdalock_locks_news(lock, l.queue[1], l.fence, 0);
-		UPDATE lambdalock_locks t SET fence = l.fence, holders = ARRAY[ROW(l.queue[1], l.fence, 0, 1, now, 2000000, '', true, false, false)::lambdalock_locks_holder],
-			queue = l.queue[2:], queue_most = l.queue_most[2:], queue_turn = l.queue_turn[2:], queue_channel = l.queue_channel[2:],
-			ended = (l.ended || me)[greatest(cardinality(l.ended) - 6, 1):], ended_as = (l.ended_as || ('released ' || mine))[greatest(cardinality(l.ended) - 6, 1):],
-			until = to_timestamp((now + 2000000) / 1000000.0)
-			WHERE t.key = lock;
-		outcome := 'done';
-		handed := concat(l.queue[1], ' ', news, E'\n');
-		IF l.queue_channel[1] <> '' THEN news := pg_notify(l.queue_channel[1], news); END IF;
-		RETURN;
-	END IF;
-
 	-- What cannot be is damaged. What cannot be a queue is none: a queue can only refuse.
-	IF l.fence < 0 OR cardinality(l.ended) <> cardinality(l.ended_as) OR (l.closed_since IS NULL) <> (l.closed_for IS NULL) OR l.closed_for < 0
+	IF l.fence < 0 OR concat(array_dims(l.ended), array_dims(l.ended_as)) <> repeat('[1:' || cardinality(l.ended) || ']', 2 * least(cardinality(l.ended), 1)) OR array_position(l.ended || l.ended_as, NULL) > 0
+			OR (l.closed_since IS NULL) <> (l.closed_for IS NULL) OR l.closed_for < 0
 			OR l.closed_for > 10000000000000 OR l.closed_since < 0 OR l.closed_since IS NOT NULL AND (l.closed_by IS NULL OR cardinality(l.holders) > 0) THEN
 		outcome := 'corrupt'; RETURN;
 	END IF;
@@ -263,6 +245,22 @@ BEGIN
 	opens := l.closed_since + l.closed_for;
 	at := array_position(l.queue, me);
 	mark := l.ended_as[array_position(l.ended, me)];
+
+	-- The release of a mutex that somebody waits for: the rest does the same, and takes longer.
+	IF kind = 'release' AND i = 1 AND h.fence = mine AND NOT h.revoked AND cardinality(l.holders) = 1 AND l.queue_turn[1] = 0 AND l.queue_most[1] = 1
+			AND l.closed_since IS NULL AND mark IS NULL AND at IS NULL THEN
+		l.fence := greatest(l.fence + 1, now);
+		news := lambdalock_locks_news(lock, l.queue[1], l.fence, 0);
+		UPDATE lambdalock_locks t SET fence = l.fence, holders = ARRAY[ROW(l.queue[1], l.fence, 0, 1, now, 2000000, '', true, false, false)::lambdalock_locks_holder],
+			queue = l.queue[2:], queue_most = l.queue_most[2:], queue_turn = l.queue_turn[2:], queue_channel = l.queue_channel[2:],
+			ended = (l.ended || me)[greatest(cardinality(l.ended) - 6, 1):], ended_as = (l.ended_as || ('released ' || mine))[greatest(cardinality(l.ended) - 6, 1):],
+			until = to_timestamp((now + 2000000) / 1000000.0)
+			WHERE t.key = lock;
+		outcome := 'done';
+		handed := concat(l.queue[1], ' ', news, E'\n');
+		IF l.queue_channel[1] <> '' THEN news := pg_notify(l.queue_channel[1], news); END IF;
+		RETURN;
+	END IF;
 
 	<<decide>>
 	BEGIN

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ var corruptCases = []testCase{
 					req, lease := c.take(long)
 					if released {
 						c.release(lease)
+					} else {
+						c.join(req.Key, 1) // a release that meets one that waits may have a way of its own
 					}
 					c.Corrupt[name](c.t, req.Key)
 					c.refusesEntry("corrupt entry: "+name, lease)
@@ -49,7 +52,11 @@ func (c *check) refusesEntry(name string, lease lockstore.Lease) {
 	before := c.Dump(c.t, lease.Key)
 	other := lease
 	other.Owner = lockstore.NewOwner()
-	calls := slices.Concat(c.methods(lease), c.methods(other))
+	waits := method{"Acquire with a place", func(ctx context.Context) error {
+		_, err := c.Store.Acquire(ctx, queued(lease.Key))
+		return err
+	}}
+	calls := slices.Concat([]method{waits}, c.methods(lease), c.methods(other))
 	if !c.virtual { // a server takes its time, and the entry is read before owners are compared
 		calls = calls[:len(calls)/2+1]
 	}
