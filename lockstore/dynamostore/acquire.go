@@ -24,7 +24,7 @@ const (
 
 	// ifJoins is for a key that one owner has alone, and whose row DynamoDB does not delete before
 	// it would delete the one of the new lease. Work has not started, or the key may be in doubt.
-	ifJoins = "attribute_type(#owner, :text) AND #owner <> :me AND #owner <> :closed AND #owner <> :shared AND #fence >= :zero AND " + sound +
+	ifJoins = "attribute_type(#owner, :text) AND #owner <> :me AND #owner <> :closed AND #owner <> :shared AND #fence >= :zero AND #fence <= :highest AND " + sound +
 		" AND attribute_not_exists(#begun) AND #queue[0] = #owner AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[64]) AND #ttl <= :ttl"
 )
 
@@ -181,7 +181,7 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 		}
 		// A queue of another type is damaged: DynamoDB refuses to add a place to it.
 		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :list)) OR " + ifJoins + ") AND " + notEnded
-		for name, v := range (values{":empty": list(), ":list": text("L"), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
+		for name, v := range (values{":empty": list(), ":list": text("L"), ":text": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":highest": integer(maxMilli * 1000), ":closed": text(closedOwner), ":shared": text(sharedOwner)}) {
 			w.values[name] = v
 		}
 	}
