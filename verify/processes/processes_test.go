@@ -208,6 +208,12 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 		{"M01", "M01, a key that another holds is granted", true, 3, 7, // readers, writers, and one holder
 			func(c counts) bool { return c[refusedTrusted] > 0 && c[changedTrusted] > 0 },
 			func(_ counts, v Verdict) string { return first(v.RefusedTrusted) }},
+		{"M26 fails", "M26, a release fails", true, 5, 11,
+			func(c counts) bool { return c[unreleased] > 0 },
+			func(c counts, _ Verdict) string { return kept(c) }},
+		{"M26 does nothing", "M26, a release beside others does nothing", true, 5, 11,
+			func(c counts) bool { return c[unreleased] > 0 },
+			func(c counts, _ Verdict) string { return kept(c) }},
 		{"M28 init", "M28, the owner of a lease is the process's", false, 1, 1,
 			func(c counts) bool { return c[shared] > 0 },
 			func(_ counts, v Verdict) string { return first(v.Shared) }},
@@ -248,6 +254,13 @@ func (r *result) failovers(few int64, play func(string, *run, func(*testing.T, V
 		assert.Zero(t, one.counts[missing], "acknowledged elements that were missing for a time")
 		r.counts, r.verdict = one.counts, v
 	})
+}
+
+func kept(c counts) string {
+	if c[unreleased] == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d finished runs whose lease stayed", c[unreleased])
 }
 
 func first(all []string) string {

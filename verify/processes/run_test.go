@@ -35,6 +35,8 @@ const (
 	// slowest reading of a list is added.
 	slack = 3 * time.Second
 	poll  = time.Second // a waiter's longest pause
+	// slow is an answer of a server on a machine on which a release may need longer than its second.
+	slow = time.Second / 2
 )
 
 // target is a store for the locks and the lists.
@@ -166,6 +168,8 @@ const (
 	demoted        = "planned failovers"
 	demotedAtWork  = "planned failovers while runs worked and others waited"
 	replaced       = "environments replaced by the other version"
+	unreleased     = "finished runs that were not released"
+	finished       = "runs that had a lease and told how they ended"
 	told           = "results of the one version that the other told"
 )
 
@@ -194,6 +198,7 @@ type run struct {
 	tries    []*try
 	fences   map[string]bool
 	problems []string
+	kept     []string // leases of finished runs that no release ended, with no fault in its way
 	ended    bool
 	tail     []string // the last lines of all processes
 }
@@ -205,6 +210,7 @@ type try struct {
 	plan           plan
 	sent           time.Duration
 	asked, granted chan struct{} // closed then
+	unreleased     bool          // it told of a release that failed
 }
 
 // environment is an execution environment and the tries in it.
@@ -287,6 +293,9 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	}
 	if r.variant == "" {
 		r.lockAgain()
+		if r.slowest < slow {
+			r.problems = append(r.problems, r.kept...)
+		}
 	}
 	return r.check()
 }
@@ -295,7 +304,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 func (r *run) launch(e *environment, binary string) error {
 	started, err := lambdatest.Start(r.t.Context(), lambdatest.Config{
 		Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
-		Log: r,
+		Log: &output{r, e},
 		Env: []string{
 			"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
 			"LOCK_TTL=" + r.target.ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
@@ -523,6 +532,9 @@ func (r *run) deliver(e *environment, t *try) {
 	ended := r.now()
 	close(done)
 	injecting.Wait()
+	if answer.ErrorType == "" && t.Once == "" && r.target.pair == nil {
+		r.released(t)
+	}
 	var last []string
 	if answer.ErrorType == lambdatest.ErrorExit {
 		last = e.Logs() // not while the mutex is held, for which a log line may wait
@@ -537,7 +549,7 @@ func (r *run) deliver(e *environment, t *try) {
 		t.Outcome = "not sent"
 		r.problem("try %d was not sent: %v", t.Event.Try, err)
 	}
-	excused := t.Signalled != 0 || e.injecting || e.faulted > t.sent || len(e.late) > 0
+	excused := e.disturbs(t)
 	switch t.Outcome {
 	case "":
 		if string(answer.Payload) == `"was there"` {
@@ -585,6 +597,11 @@ func (r *run) deliver(e *environment, t *try) {
 		ev.notBefore = r.now() + t.plan.delay
 		r.again = append(r.again, ev)
 	}
+}
+
+// disturbs says that a fault hit the process while a try was in it; the run's mutex is held.
+func (e *environment) disturbs(t *try) bool {
+	return t.Signalled != 0 || e.injecting || e.faulted > t.sent || len(e.late) > 0
 }
 
 // inject does to the process what the plan says, unless the try is over first.
@@ -753,51 +770,100 @@ func (r *run) check() Verdict {
 	return Check(tries, contents, r.target.ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
 }
 
-// Write reads a line that a process wrote.
-func (r *run) Write(line []byte) (int, error) {
+// output is what a process writes.
+type output struct {
+	*run
+	from *environment
+}
+
+// report is the guard's line about a run.
+type report struct {
+	RequestID, Key, Outcome, ReleaseError string
+	Fence                                 lockstore.Fence
+}
+
+// reported looks whether the run's lease was released; the run's mutex is held.
+func (o *output) reported(g report) {
+	if g.Fence == 0 {
+		return
+	}
+	o.counts[finished]++
+	t := o.from.running[g.RequestID]
+	if g.ReleaseError == "" || g.Outcome == "lost" || o.target.pair != nil {
+		return // with a pair the server fails; a run that lost its lease has none to release
+	}
+	if t != nil {
+		t.unreleased = true
+	}
+	if t != nil && !o.from.disturbs(t) && t.sent+o.timeout()-o.now() > 3*time.Second/2 { // else it runs on after its timeout, or has no time
+		o.counts[unreleased]++
+		o.kept = append(o.kept, fmt.Sprintf("try %d was not released, and nothing was in the way: %+v", t.Event.Try, g))
+	}
+}
+
+// released looks whether the store still has the lease of a try that succeeded and told of no failed release.
+func (r *run) released(t *try) {
+	status, err := r.target.store.Inspect(context.Background(), Key(t.List))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tail = append(r.tail, strings.TrimSpace(string(line)))
-	r.tail = r.tail[max(0, len(r.tail)-200):]
+	if err != nil {
+		r.problem("%s: %v", t.List, err)
+	} else if !t.unreleased && slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool { return h.Fence == t.Fence }) {
+		r.counts[unreleased]++
+		r.kept = append(r.kept, fmt.Sprintf("the store still has fence %d of try %d, which reported no release error: %+v", t.Fence, t.Event.Try, status))
+	}
+}
+
+// Write reads a line.
+func (o *output) Write(line []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tail = append(o.tail, strings.TrimSpace(string(line)))
+	o.tail = o.tail[max(0, len(o.tail)-200):]
+	var g report
+	if json.Unmarshal(line, &g) == nil {
+		o.reported(g)
+		return len(line), nil
+	}
 	var what string
 	var number int
 	var fence lockstore.Fence
 	var seat int
-	n, _ := fmt.Sscan(string(line), &what, &number, &fence, &seat) // other lines are the guard's reports
-	if n < 2 || number < 1 || number > len(r.tries) {
+	n, _ := fmt.Sscan(string(line), &what, &number, &fence, &seat) // other lines are the platform's
+	if n < 2 || number < 1 || number > len(o.tries) {
 		return len(line), nil
 	}
-	t := r.tries[number-1]
+	t := o.tries[number-1]
 	switch what {
 	case "asked":
-		t.Asked = r.now()
+		t.Asked = o.now()
 		close(t.asked)
 	case "granted":
-		t.Granted, t.Fence = r.now(), fence
+		t.Granted, t.Fence = o.now(), fence
 		if seat >= t.Holders {
-			r.problem("%s: try %d had seat %d of %d", t.List, number, seat, t.Holders)
+			o.problem("%s: try %d had seat %d of %d", t.List, number, seat, t.Holders)
 		}
 		if seat > 0 && t.Reads {
-			r.counts["readers beside another"]++
+			o.counts["readers beside another"]++
 		} else if seat > 0 {
-			r.counts["grants beside another holder"]++
+			o.counts["grants beside another holder"]++
 		}
 		id := fmt.Sprint(t.List, " ", fence)
-		if r.fences[id] {
-			r.counts[shared]++
+		if o.fences[id] {
+			o.counts[shared]++
 		}
-		r.fences[id] = true
+		o.fences[id] = true
 		close(t.granted)
 	case "refused":
-		r.counts[refused]++
+		o.counts[refused]++
 	case "refused-while-trusted":
 		t.RefusedTrusted = true
-		r.counts[refusedTrusted]++
+		o.counts[refusedTrusted]++
 	case "changed":
-		r.counts[changed]++
+		o.counts[changed]++
 	case "changed-while-trusted":
 		t.RefusedTrusted = true
-		r.counts[changedTrusted]++
+		o.counts[changedTrusted]++
 	}
 	return len(line), nil
 }

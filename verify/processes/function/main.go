@@ -1,7 +1,8 @@
 // Command function is the Lambda function of this package's tests. VARIANT "" is the
 // right one; "unfenced" writes to lists that compare no fences. The others plant bugs
-// in the store: "M01" grants a key that another holds, "M28 request" makes the request
-// id the owner of a lease, "M28 init" has one owner for all leases of a process.
+// in the store: "M01" grants a key that another holds, "M26 fails" and "M26 does nothing"
+// release no lease that has another beside it, "M28 request" makes the request id the
+// owner of a lease, "M28 init" has one owner for all leases of a process.
 package main
 
 import (
@@ -31,6 +32,8 @@ func main() {
 	switch variant {
 	case "M01":
 		plant = func(d driver.Driver) driver.Driver { return m01{d} }
+	case "M26 fails", "M26 does nothing":
+		plant = func(d driver.Driver) driver.Driver { return m26{d, variant == "M26 fails"} }
 	case "M28 request":
 		plant = func(d driver.Driver) driver.Driver { return m28{d, requestID} }
 	case "M28 init":
@@ -166,6 +169,26 @@ func (d m01) Do(ctx context.Context, key string, r driver.Request) (driver.Answe
 		return driver.Answer{}, err
 	}
 	return d.Driver.Do(ctx, key, r)
+}
+
+// m26 releases no lease that has another beside it. It says so, or not.
+type m26 struct {
+	driver.Driver
+	fails bool
+}
+
+func (d m26) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if r.Kind != driver.Release {
+		return d.Driver.Do(ctx, key, r)
+	}
+	a, err := d.Driver.Do(ctx, key, driver.Request{Kind: driver.Inspect})
+	switch {
+	case err != nil || len(a.Status.Holders) < 2:
+		return d.Driver.Do(ctx, key, r)
+	case d.fails:
+		return driver.Answer{}, fmt.Errorf("%w: planted", lockstore.ErrUnavailable)
+	}
+	return driver.Answer{Outcome: driver.Done}, nil
 }
 
 // m28 has the owner of the invocation in each request.
