@@ -12,6 +12,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 )
 
@@ -63,6 +64,29 @@ func postgresDB(t *testing.T, url string, requests *atomic.Int64) *sql.DB {
 	return db
 }
 
+func createTable(t *testing.T, url string) {
+	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	if err == nil {
+		_, err = postgresDB(t, url, new(atomic.Int64)).ExecContext(t.Context(), schema)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func postgresStore(t *testing.T, db *sql.DB, o pgstore.Options) *lockstore.Store {
+	store, err := pgstore.New(db, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
 // listen is a pgstore.Options.Listen. It is one connection, which sends LISTEN once.
 func listen(url string) func(context.Context, string, func(string)) error {
 	return func(ctx context.Context, channel string, woken func(string)) error {
@@ -93,27 +117,15 @@ func testWaitingPostgres(t *testing.T) {
 	url := testservers.PostgreSQL(t)
 	var requests, others atomic.Int64
 	admin := postgresDB(t, url, &others)
-	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, statement := range []string{schema, "CREATE TABLE plain (key text PRIMARY KEY, n bigint NOT NULL)", "INSERT INTO plain VALUES ('" + key + "', 0)"} {
+	createTable(t, url)
+	for _, statement := range []string{"CREATE TABLE plain (key text PRIMARY KEY, n bigint NOT NULL)", "INSERT INTO plain VALUES ('" + key + "', 0)"} {
 		if _, err := admin.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
 	}
 	stores := func(o pgstore.Options) []locker {
 		return clients(n, func() locker {
-			store, err := pgstore.New(postgresDB(t, url, &requests), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := store.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-			return guarded(t, store)
+			return guarded(t, postgresStore(t, postgresDB(t, url, &requests), o))
 		})
 	}
 	advisory := clients(n, func() locker {

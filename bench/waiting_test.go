@@ -168,12 +168,21 @@ func clients(n int, open func() locker) []locker {
 	return all
 }
 
-// guarded waits in the store's queue.
-func guarded(t *testing.T, store *lockstore.Store) locker {
-	g, err := guard.New(store, guard.Options{Wait: time.Minute})
+// waiting is a guard whose runs wait in the store's queue, and each of which has to be released.
+func waiting(t *testing.T, store *lockstore.Store) *guard.Guard {
+	g, err := guard.New(store, guard.Options{Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
+		if r.ReleaseErr != nil {
+			t.Errorf("not released: %v", r.ReleaseErr)
+		}
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func guarded(t *testing.T, store *lockstore.Store) locker {
+	g := waiting(t, store)
 	return func(ctx context.Context, work func()) error {
 		return g.Do(ctx, key, func(context.Context, guard.Lock) error {
 			work()
