@@ -138,6 +138,7 @@ func onDynamoDB(t *testing.T) target {
 		late:     dynamoLate,
 		lateTurn: 2 * time.Second, // stamps of another clock, and whole seconds
 		parallel: 1 + 2 + 3 + 2,
+		silent:   true,
 	}
 	store, err := dynamostore.Open(t.Context(), config(t, on.locks))
 	require.NoError(t, err)
