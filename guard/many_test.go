@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,20 +16,21 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// TestManyKeys is many runs at once in one process, each on its own key and
-// long enough to renew.
+// TestManyKeys is many runs at once in one process, each long enough to renew. Half of them have a key of their own, five
+// of the others share one.
 func TestManyKeys(t *testing.T) {
 	keys := 10_000
 	if verifyrecord.WithRaceDetector { // it makes 10,000 runs ten times as slow, and sees in 1,000 what it would see in them
 		keys = 1000
 	}
-	bubble(fmt.Sprintf("F58 %d keys, one run each: no cross-talk", keys), t, func(t *testing.T) {
+	const together = 5
+	bubble(fmt.Sprintf("F58 %d runs, alone or %d for a key: no cross-talk", keys, together), t, func(t *testing.T) {
 		store := memstore.New(nil)
 		var reports atomic.Int64
 		g, err := New(store, Options{TTL: 3 * time.Second, Observe: func(_ context.Context, r Report) {
 			reports.Add(1)
-			if r.Outcome != OutcomeOK || r.Calls < 3 {
-				t.Errorf("key %q: %s after %d requests: %v", r.Key, r.Outcome, r.Calls, r.Err)
+			if r.Outcome != OutcomeOK || r.Calls < 3 || r.ReleaseErr != nil {
+				t.Errorf("key %q: %s after %d requests: %v, %v", r.Key, r.Outcome, r.Calls, r.Err, r.ReleaseErr)
 			}
 		}})
 		require.NoError(t, err)
@@ -39,7 +41,20 @@ func TestManyKeys(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range keys {
 			wg.Go(func() {
-				key := fmt.Sprintf("account/%d", i)
+				key, g := fmt.Sprintf("account/%d", i), g
+				if i%2 == 1 {
+					key, g = fmt.Sprintf("shared/%d", i/2/together), g.WithMaxHolders(together)
+				}
+				ours := func(lock Lock) (has bool) {
+					status, err := store.Inspect(ctx, key)
+					if err != nil || len(status.Holders) > g.MaxHolders() {
+						t.Errorf("key %q: the store has %+v, %v", key, status, err)
+					}
+					return slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool {
+						return h.Fence == lock.Fence && h.Seat == lock.Seat && h.State == lockstore.Held
+					})
+				}
+				var had Lock
 				err := g.Do(ctx, key, func(ctx context.Context, lock Lock) error {
 					running.Add(1)
 					if lock.Key != key {
@@ -50,14 +65,16 @@ func TestManyKeys(t *testing.T) {
 						t.Errorf("%d runs at once; want %d", n, keys)
 					}
 					pass(2 * time.Second) // the first lease alone would have ended by now
-					status, err := store.Inspect(ctx, key)
-					if err == nil && (status.State != lockstore.Held || status.Fence != lock.Fence) {
-						t.Errorf("key %q has fence %d in the store (%v), and %d here", key, status.Fence, status.State, lock.Fence)
+					if had = lock; !ours(lock) {
+						t.Errorf("key %q: the store does not have fence %d of work that goes on", key, lock.Fence)
 					}
-					return err
+					return nil
 				})
 				if err != nil {
 					t.Errorf("key %q: %v", key, err)
+				}
+				if ours(had) {
+					t.Errorf("key %q: the store still has fence %d of a run that is over", key, had.Fence)
 				}
 			})
 		}
@@ -66,5 +83,4 @@ func TestManyKeys(t *testing.T) {
 		require.EqualValues(t, keys, reports.Load())
 		require.Zero(t, len(g.runs), "the guard keeps nothing of a run that is over")
 	})
-
 }
