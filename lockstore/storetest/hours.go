@@ -211,7 +211,7 @@ var hoursCases = []testCase{
 // Times that are longer than some numbers can say: 2^31 and 2^32 microseconds, 2^15 and 2^16 seconds, 2^24 and 2^31
 // milliseconds. None is a whole number of seconds or of milliseconds, but for the longest.
 var (
-	leaseTimes  = edges(time.Minute, 36*time.Minute, 72*time.Minute, 5*time.Hour, 10*time.Hour, 19*time.Hour, lockstore.MaxTTL-time.Second, lockstore.MaxTTL)
+	leaseTimes  = append(edges(time.Minute, 36*time.Minute, 72*time.Minute, 5*time.Hour, 10*time.Hour, 19*time.Hour, lockstore.MaxTTL-time.Second, lockstore.MaxTTL), time.Hour)
 	resultTimes = edges(36*time.Minute, 72*time.Minute, 19*time.Hour, 25*24*time.Hour, 25*24*time.Hour+time.Hour, lockstore.MaxResultTime-time.Second)
 	parkedTurns = []time.Duration{lockstore.Turn, edgeTTL + time.Second, 16*time.Second + edgeTTL, lockstore.MaxParked - edgeTTL, lockstore.MaxParked}
 )

@@ -11,7 +11,7 @@
 // [Harness] needs only Store. Each other field switches more cases on. Run logs a last
 // line with the number of skipped cases and the reasons, for example
 //
-//	storetest: 2 of 40 cases skipped: no Hang, no LoseReplies
+//	storetest: 2 of 51 cases skipped: no Hang, no LoseReplies
 //
 // go test shows this line with -v. For a store on a real server, set the fields in this
 // order:
