@@ -208,7 +208,7 @@ var plantedBugs = map[string][]string{
 	"many/all who wait behind a writer hold the key after it":          {"several: eight are handed the key at once"},
 	"many/a lease is renewed and a key is granted any number of times": {"a lease is renewed 20 times", "a key is granted 20 times"},
 	"many/each of a long queue has its turn, in the order of arrival":  {"queue: the tenth and the eleventh change places"},
-	"many/an entry as large as the bounds allow is one like any other": {"an owner has 48 bytes", "an entry has 8 KiB"},
+	"many/an entry as large as the bounds allow is one like any other": {"an owner has 48 bytes", "an entry has 4 KiB"},
 	"many/as many hold a key as it allows, and no more":                {"several: the ninth holder is not counted", "several: the number of holders has four bits", "several: at most ten hold a key", "several: a seat has three bits"},
 
 	"mixed/many hold a key, and one of them goes":                          {"several: who is revoked makes the others revoked", "several: the ninth holder is not counted", "several: a seat has three bits", "several: a release moves the others to lower seats"},

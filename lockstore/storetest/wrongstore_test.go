@@ -239,7 +239,7 @@ func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, 
 		return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held, Remaining: time.Second}}, nil
 	case d.has("an owner has 48 bytes"):
 		r.Owner = r.Owner[:min(len(r.Owner), 48)]
-	case d.has("an entry has 8 KiB") && r.Kind == driver.Acquire && len(s.Holders)*len(r.Holder) > 8<<10:
+	case d.has("an entry has 4 KiB") && r.Kind == driver.Acquire && len(s.Holders)*len(r.Holder) > 4<<10:
 		return driver.Answer{}, lockstore.ErrUnavailable
 	case d.has("holder is cut at 64 bytes"):
 		r.Holder = r.Holder[:min(len(r.Holder), 64)]

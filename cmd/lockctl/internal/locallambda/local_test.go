@@ -284,7 +284,7 @@ func TestPrograms(t *testing.T) {
 				assert.ErrorContains(t, err, says)
 			}
 			if strings.HasPrefix(c.mode, "writers") {
-				assert.Equal(t, "1, 64", p.allowed())
+				assert.Equal(t, "1, 32", p.allowed())
 				assert.Greater(t, p.most, 1, "readers are at work together")
 			}
 		})
