@@ -124,7 +124,7 @@ func controls(t *testing.T) (all []verifyrecord.Control) {
 		{handOver, None, "a hand-over keeps the place", "a holder has a place"},
 		{handOver, None, "a hand-over that has lapsed lets its owner in beside the next", "one of them allows"},
 		{blurred, None, "a renewal keeps the place of a hand-over that another clock saw lapse", "a holder has a place"},
-		{handOver, None, "a release hands over to nobody", "waits for a key that nobody holds"},
+		{handOver, None, "a release hands over to nobody", "waits for whom there is room"},
 		{Size{MaxHolders: []int{2, 2, 2}, Does: Queue}, None, "several: one more than may hold the key", "one of them allows"},
 		{Size{MaxHolders: []int{1, 64, 64}, Does: Queue}, None, "several: who asks counts alone", "one of them allows"},
 		{queue, None, "M82 a lease is live at the instant of its end", "can never be granted"},

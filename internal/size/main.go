@@ -34,11 +34,11 @@ const (
 	mb        = 1_000_000
 	noLock    = 6.0
 	redisTop  = 8.95
-	dynamoTop = 8.35
-	bothTop   = 11.25 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
-	wakeTop   = 11.55 // with the client of Step Functions, too
+	dynamoTop = 8.45
+	bothTop   = 11.3 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
+	wakeTop   = 11.65 // with the client of Step Functions, too
 	cosmosTop = 7.65
-	dataTop   = 7.25
+	dataTop   = 7.3
 	zkTop     = 6.6
 )
 
