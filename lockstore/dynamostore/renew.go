@@ -28,6 +28,8 @@ func (t *table) renew(ctx context.Context, key string, q driver.Request) (driver
 	}
 	second, err := t.extend(ctx, key, q, first.end, t.expiresAt(t.clock.read(), q.TTL))
 	switch {
+	case err == nil && second.shares: // another owner may have taken the key meanwhile
+		return t.readAndChange(ctx, key, q)
 	case err == nil && second.lost == "":
 		return t.renewed(second, q), nil
 	case first.applied && second.lost == "":

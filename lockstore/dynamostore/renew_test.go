@@ -234,3 +234,28 @@ func TestEdgeOfARenewal(t *testing.T) {
 		})
 	}
 }
+
+// The clock of the holder is ahead, so a renewal takes two requests. What others are granted in between is not renewed.
+func TestTakeoverInsideARenewal(t *testing.T) {
+	for _, most := range []int{1, 2} {
+		bubble(t, fmt.Sprintf("F15 MaxHolders %d", most), func(t *testing.T) {
+			service, s := newFake(t)
+			lease := acquired(t, s, request(time.Minute))
+			pass(59 * time.Second)
+			taker := request(time.Minute)
+			taker.MaxHolders = most
+			writes := 0
+			service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
+				if writes++; writes == 2 {
+					service.Fault = nil
+					pass(10 * time.Second)
+					acquired(t, s, taker)
+				}
+				return f
+			}
+			_, err := newStore(t, service, 10*time.Second, dynamostore.Options{}).Renew(t.Context(), lease, time.Minute)
+			require.ErrorIs(t, err, lockstore.ErrLost)
+			require.GreaterOrEqual(t, writes, 2)
+		})
+	}
+}
