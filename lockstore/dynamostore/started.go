@@ -16,7 +16,7 @@ func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (
 	begun := begun(now)
 	w := write{set: []string{"#begun = :sweep"}, ttl: ":sweep", condition: ifMine + ifNotOver + ifNotStarted, values: mine(q), oldRow: true}
 	w.values[":now"], w.values[":sweep"] = millis(now), integer(begun)
-	ambiguous := false
+	ambiguous, repeats := false, false
 	for range changeWrites {
 		r, err := t.update(ctx, key, w)
 		if err != nil {
@@ -31,11 +31,12 @@ func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (
 		// The SDK may have sent this write twice.
 		written := r.applied || r.ambiguous && begunOf(seen.item) == begun
 		switch h := seen.alone(); {
-		case written && a.Outcome != driver.Done:
+		case written && a.Outcome != driver.Done && !repeats:
 			return a, t.unmark(ctx, key, q, begun)
 		case written, a.Outcome != driver.Done, h == nil:
 			return a, nil
-		case h.Started:
+		case h.Started: // by another call, and work may rest on its mark
+			repeats = true
 			begun = max(begun, begunOf(seen.item)+1)
 			w.condition = ifMine + ifAsSeen + " AND #begun = :was"
 			w.values = mine(q)
