@@ -133,8 +133,9 @@ func (t *table) change(ctx context.Context, key string, q driver.Request, seen r
 			return granted, err
 		case u.applied && a.Outcome == driver.Refused:
 			if before, err := t.names.decode(key, u.item); err == nil && len(next.Queue) > len(seen.Queue) { // others have come or gone meanwhile
-				a.Position = len(before.Queue) + 1
-				a.Status.Waiting = a.Position
+				if _, _, now := t.decide(before, u, q); now.Outcome == driver.Refused {
+					a, seen = now, before
+				}
 			}
 			if a.Position > 0 {
 				a.Note = placeNote(a.Position, t.clock.local(), seen)
