@@ -31,6 +31,8 @@ func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (
 		// The SDK may have sent this write twice.
 		written := r.applied || r.ambiguous && begunOf(seen.item) == begun
 		switch h := seen.alone(); {
+		case written && h != nil && h.Owner == q.Owner && h.Fence == q.Fence && h.Revoked && !takeable(h.End(), r.date):
+			return done, nil // nobody marks a revoked lease, so the mark came before the revocation
 		case written && a.Outcome != driver.Done && !repeats:
 			return a, t.unmark(ctx, key, q, begun)
 		case written, a.Outcome != driver.Done, h == nil:
