@@ -35,7 +35,7 @@ const (
 	noLock    = 6.0
 	redisTop  = 8.95
 	dynamoTop = 8.45
-	bothTop   = 11.3 // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
+	bothTop   = 11.3  // with ZooKeeper, too; the linker rounds each segment up to 64 kB on arm64
 	wakeTop   = 11.65 // with the client of Step Functions, too
 	cosmosTop = 7.65
 	dataTop   = 7.3

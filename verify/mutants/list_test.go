@@ -7,7 +7,7 @@ import "github.com/lambdalock/lambdalock/internal/verifyrecord"
 var mutants = []mutant{
 	{id: "M01", what: "acquire without a condition", suite: rulebook, testRun: compared, says: "M01 acquire unconditional: "},
 	{id: "M02", what: "expiry compared the wrong way", suite: rulebook, testRun: compared, says: "M02 expiry compare flipped: "},
-	{id: "M03", what: "the tolerance of whole seconds with the wrong sign", suite: simulation, testRun: dynamoSimulation, says: "two trust their lease at once"},
+	{id: "M03", what: "the tolerance of whole seconds with the wrong sign", suite: simulation, testRun: dynamoSimulation, says: "trust their lease at once"},
 	{id: "M04", what: "release without a look at owner and fence", suite: rulebook, testRun: compared, says: "M04 release unchecked: "},
 	{id: "M05", what: "release without a look at the fence", suite: rulebook, testRun: compared, says: "M05 release ignores the fence: "},
 	{id: "M06", what: "renew without a look at owner and fence", suite: rulebook, testRun: compared, says: "M06 renew unchecked: "},
