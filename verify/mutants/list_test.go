@@ -118,7 +118,7 @@ var mutants = []mutant{
 	{id: "M112", what: "a reply with the old version counts as a write", suite: store, testRun: testRun{pkg: cas, run: "^TestWrongReplies$/^the_old_version"}, says: "want an unknown outcome"},
 	{id: "M113", what: "an abandon ends another's lease", suite: rulebook, testRun: compared, says: "M113 abandon frees everybody's: "},
 	{id: "M114", what: "writes are not counted, and the service drops a write that changes nothing", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_service_that_drops_writes$/^renew$"}, says: "the old version or no time; want the lease to last", sims: "M114: a write was not counted"},
-	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRuleBook$"}, says: "remain; want"},
+	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRuleBook$"}, says: `the store says "refused, for the key is held"; want "granted"`},
 	{id: "M116", what: "a lease begins in the future", suite: store, testRun: testRun{pkg: cas, run: "^TestClockThatIsSetBack$"}, says: "59m59"},
 	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: rulebook, testRun: compared, says: "M18 M117 a store that forgets the owners that have ended: "},
 	{id: "M118", what: "a takeover before the end of a Step", suite: rulebook, testRun: searched, says: "M118 others' leases end by the latest time: "},
