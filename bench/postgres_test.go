@@ -76,6 +76,12 @@ func createTable(t *testing.T, url string) {
 
 func postgresStore(t *testing.T, db *sql.DB, o pgstore.Options) *lockstore.Store {
 	store, err := pgstore.New(db, o)
+	return opened(t, store, err)
+}
+
+// opened closes a store at the end of the test.
+func opened(t *testing.T, store *lockstore.Store, err error) *lockstore.Store {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,15 +14,7 @@ import (
 
 func zooKeeperStore(t *testing.T, addr string) *lockstore.Store {
 	store, err := zkstore.New(zkstore.Options{Servers: []string{addr}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return store
+	return opened(t, store, err)
 }
 
 func zooKeeperConn(t *testing.T, addr string) *zk.Conn {
