@@ -23,7 +23,7 @@ const grace = 30 * time.Millisecond
 
 // call calls a method of the client. It returns at most grace after the end of the
 // context, whatever the client does.
-func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In) (out Out, seen attempts, err error) {
+func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In, opts ...func(*dynamodb.Options)) (out Out, seen attempts, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, attempts{watched: true}, err
 	}
@@ -43,7 +43,7 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 			done <- a
 		}()
 		growStack(0)
-		a.out, a.err = method(ctx, in, w.option)
+		a.out, a.err = method(ctx, in, append([]func(*dynamodb.Options){w.option}, opts...)...)
 	}()
 	var a answer
 	select {

@@ -109,13 +109,12 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 	if w.oldRow {
 		in.ReturnValues = types.ReturnValueAllOld
 	}
+	var opts []func(*dynamodb.Options)
+	if w.yields {
+		opts = append(opts, yields)
+	}
 	r := reply{sent: t.clock.local()}
-	out, seen, err := call(ctx, func(ctx context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-		if w.yields {
-			opts = append(opts, yields)
-		}
-		return t.api.UpdateItem(ctx, in, opts...)
-	}, in)
+	out, seen, err := call(ctx, t.api.UpdateItem, in, opts...)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
 		r.date = failureDate(err)
