@@ -171,7 +171,7 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 			":fence":   fenceNumber(g.fence),
 			":expires": millis(g.expires),
 			":holder":  text(q.Holder),
-			":ttl":     sweepTime(g.expires),
+			":ttl":     sweepTime(g.expires, g.fence),
 		},
 	}
 	if q.Join {

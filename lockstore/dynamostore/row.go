@@ -381,9 +381,6 @@ func fenceNumber(f driver.Fence) types.AttributeValue { return integer(int64(f))
 
 // sweepTime is the ttl attribute of a row that is used until t. A fence from a clock far ahead has to grow, so the
 // row stays until that time, too.
-func sweepTime(t time.Time, fences ...driver.Fence) types.AttributeValue {
-	for _, f := range fences {
-		t = later(t, time.UnixMicro(int64(f)))
-	}
-	return integer(t.Add(idleRow).Unix() + 1)
+func sweepTime(t time.Time, f driver.Fence) types.AttributeValue {
+	return integer(later(t, time.UnixMicro(int64(f))).Add(idleRow).Unix() + 1)
 }

@@ -13,9 +13,9 @@ import (
 // begins, and the mark is removed. So no other call may rest on this call's mark: each writes one of its own.
 func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	now := t.clock.read()
-	begun := begun(now)
+	mark := begun(now)
 	w := write{set: []string{"#begun = :sweep"}, ttl: ":sweep", condition: ifMine + ifNotOver + ifNotStarted, values: mine(q), oldRow: true}
-	w.values[":now"], w.values[":sweep"] = millis(now), integer(begun)
+	w.values[":now"], w.values[":sweep"] = millis(now), integer(mark)
 	ambiguous, repeats := false, false
 	for range changeWrites {
 		r, err := t.update(ctx, key, w)
@@ -29,24 +29,24 @@ func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (
 		}
 		_, _, a := t.decide(seen, r, q)
 		// The SDK may have sent this write twice.
-		written := r.applied || r.ambiguous && begunOf(seen.item) == begun
+		written := r.applied || r.ambiguous && begunOf(seen.item) == mark
 		switch h := seen.alone(); {
 		case written && h != nil && h.Owner == q.Owner && h.Fence == q.Fence && h.Revoked && !takeable(h.End(), r.date):
 			return done, nil // nobody marks a revoked lease, so the mark came before the revocation
 		case written && a.Outcome != driver.Done && !repeats:
-			return a, t.unmark(ctx, key, q, begun)
+			return a, t.unmark(ctx, key, q, mark)
 		case written, a.Outcome != driver.Done, h == nil:
 			return a, nil
 		case h.Started: // by another call, and work may rest on its mark
 			repeats = true
-			begun = max(begun, begunOf(seen.item)+1)
+			mark = max(mark, begunOf(seen.item)+1)
 			w.condition = ifMine + ifAsSeen + " AND #begun = :was"
 			w.values = mine(q)
 			w.values[":was"] = seen.item[attrStarted]
 		default:
 			w.condition, w.values = ifMine+ifAsSeen+ifNotStarted, mine(q)
 		}
-		w.values[":ended"], w.values[":sweep"] = seen.item[attrExpires], integer(begun)
+		w.values[":ended"], w.values[":sweep"] = seen.item[attrExpires], integer(mark)
 	}
 	return driver.Answer{}, outcome(contended(ctx, key, q, changeWrites), ambiguous)
 }
@@ -65,12 +65,12 @@ func begunOf(item values) int64 {
 
 // unmark removes the mark that this call has written after the end of the lease. A mark with another value is another
 // call's.
-func (t *table) unmark(ctx context.Context, key string, q driver.Request, begun int64) error {
+func (t *table) unmark(ctx context.Context, key string, q driver.Request, mark int64) error {
 	_, err := t.update(ctx, key, write{
 		remove:    []string{"#begun"},
 		ttl:       ":ttl",
 		condition: "#owner = :me AND #fence = :fence AND #begun = :sweep",
-		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":sweep": integer(begun), ":ttl": sweepTime(t.clock.read(), q.Fence)},
+		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":sweep": integer(mark), ":ttl": sweepTime(t.clock.read(), q.Fence)},
 	})
 	return outcome(err, true)
 }
