@@ -14,7 +14,8 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Search, "visits the states of a few clients, breadth first. The rules are those that the stores call, alone and under the shipped core of the stores that compare and swap; the clients are short models of the guard."},
+	{verifyrecord.Induction, "takes every step of the rules from every state of a key that satisfies their [invariant](../internal/rules/invariant.go), whether somebody can reach it or not: all requests, by clocks that are right, early, late or set back, and by guesses. The next state has to satisfy the invariant, too; nobody may lose a lease, a place or a turn that it may trust; and the answer has to be true. " +
+		"No client and no history occurs in this, so it holds for any number of clients that do anything in any order."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
 		"Two simulations have the shipped guard over the store in memory; one of them counts the effects of work under the shipped package idempotency. The others have the shipped DynamoDB store over a fake service, the shipped Redis store over miniredis, or casstore over a register in memory."},
 	{verifyrecord.Comparison, "sends random requests to a store and asks the rule book: each answer and each state have to be the same. A sequence has 20 to 40 requests of several owners, with repeats, late duplicates and lapses of time. " +
@@ -27,7 +28,7 @@ var kinds = []struct{ kind, what string }{
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{"states", seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{states, "steps", seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{
@@ -49,15 +50,8 @@ func count(n int64, what string) string {
 // size says in a few counts how much a part did.
 func size(r verifyrecord.Result) string {
 	var all []string
-	shown := map[string]int64{}
-	for name, n := range r.Counts {
-		if strings.HasPrefix(name, "states ") { // of the search, for each of its sizes
-			name = "states"
-		}
-		shown[name] += n
-	}
 	for _, name := range headings {
-		if n := shown[name]; n > 0 {
+		if n := r.Counts[name]; n > 0 {
 			all = append(all, count(n, name))
 		}
 	}

@@ -26,7 +26,6 @@ var layers = []struct {
 	{"lockstore/internal/golden", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
-	{"internal/modelcheck", []string{"internal/rules", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
 	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},

@@ -220,6 +220,9 @@ func (b Book) Decide(s State, clock Clock, r driver.Request) (next State, change
 	if r.Kind == driver.Inspect {
 		return s, false, answer, d.basis
 	}
+	if Strict {
+		mustHold(s, d.State, r)
+	}
 	return d.State, d.changed, answer, d.basis
 }
 

@@ -14,7 +14,7 @@ import (
 
 // The kinds of verification.
 const (
-	Search     = "search"     // every state of a small model
+	Induction  = "induction"  // every step from states that satisfy the invariant of the rules
 	Simulation = "simulation" // random schedules from seeds, in virtual time
 	Comparison = "comparison" // of a store with the rule book, by random requests
 	Histories  = "histories"  // the answers of real servers, checked afterwards

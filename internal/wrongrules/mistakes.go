@@ -44,7 +44,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, numbering, bystanders, Careful, Searched)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, numbering, bystanders, Careful, Induced)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
@@ -481,9 +481,9 @@ var Careful = []Mistake{
 	after("a renewal ends the queue", driver.Renew, func(c *call) { c.Queue = nil }),
 }
 
-// Searched are mistakes about clocks that guess, and about one instant. No answer of a store whose
-// clock is right shows them; the search has to find them.
-var Searched = []Mistake{
+// Induced are mistakes that no answer of a store shows whose clock is right, and whose owners make no mistake: they are about
+// clocks that guess or are off, about one instant, or about states that are rare. The induction has to find them.
+var Induced = []Mistake{
 	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
 	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
 	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),
@@ -501,4 +501,74 @@ var Searched = []Mistake{
 		}
 	}),
 	judged("M82 a lease is live at the instant of its end", func(now time.Time) time.Time { return now.Add(-1) }),
+	after("a leave before a key in doubt hands it over", driver.Leave, func(c *call) {
+		if i := place(c.was, c.Owner); i == 0 && len(c.Queue) > 0 && c.first().Started && !c.live(*c.first()) {
+			c.Holders = c.Holders[1:]
+			c.handOverFirst()
+		}
+	}),
+	after("who has completed closes the key again after another's grant", driver.Complete, func(c *call) {
+		when(c.ended(rules.Completed) && len(c.Holders) == 1 && !c.live(*c.first()), func() {
+			c.Holders, c.Queue, c.Closed = nil, nil, rules.Closed{Since: c.Late, For: c.TTL, Result: c.Result}
+		})
+	}),
+	before("a start counts no more once its lease is revoked", driver.Acquire, func(c *call) {
+		when(c.first().Revoked && !c.live(*c.first()), func() { c.first().Started = false })
+	}),
+	after("a grant leaves the places before it", driver.Acquire, func(c *call) {
+		if i := place(c.was, c.Owner); c.granted() && i > 0 && len(c.answer.HandedOver)+len(c.answer.Wake) == 0 {
+			c.Queue = slices.Concat(c.was.Queue[:i], c.Queue)
+		}
+	}),
+	before("an abandon ends a revoked lease whose work has started", driver.Abandon, func(c *call) { c.mine().Revoked = false }),
+	after("a renewal leaves a hand-over as it is", driver.Renew, func(c *call) { c.mine().HandedOver = c.hadMine().HandedOver }),
+	after("a revoked lease that ends counts as expired", driver.Acquire, func(c *call) {
+		for i, m := range c.Ended {
+			when(m.How == rules.Revoked && c.granted(), func() { c.Ended[i].How = rules.Expired })
+		}
+	}),
+	before("a hand-over passes a parked place", driver.Release, func(c *call) {
+		when(len(c.Queue) > 1 && c.Queue[0].Parked > 0, func() { c.Queue[0], c.Queue[1] = c.Queue[1], c.Queue[0] })
+	}),
+	before("work is resolved by the latest time", driver.Resolve, func(c *call) { c.Early = c.Late }),
+	{"a lease that begins in the future begins when it is looked at", func(c *call) {
+		for i, h := range c.Holders {
+			when(h.Since.After(c.Late) && c.Sure, func() { c.Holders[i].Since = c.Late.Add(-h.TTL / 2) })
+		}
+	}, nil},
+	after("a start rests on nothing", driver.MarkStarted, func(c *call) { c.basis = rules.OnAnything }),
+	after("an owner has left, by an old read", driver.Leave, func(c *call) { c.basis = min(c.basis, rules.OnAnything) }),
+	after("a renewal that is lost rests on nothing", driver.Renew, func(c *call) { when(c.lost(), func() { c.basis = rules.OnAnything }) }),
+	before("turns are over by the latest time", driver.Acquire, func(c *call) {
+		off := c.Late.Sub(c.Early)
+		for i, h := range c.Holders {
+			when(!c.live(h) && !h.Started, func() { c.Holders[i].Since = h.Since.Add(-off) })
+		}
+	}),
+	after("the seat of a lease that has ended is not free", driver.Acquire, func(c *call) {
+		for _, h := range c.was.Holders {
+			if n := len(c.Holders) - 1; c.granted() && !c.live(h) && h.Seat == c.Holders[n].Seat {
+				c.Holders[n].Seat, c.answer.Seat = lockstore.MaxHolders, lockstore.MaxHolders
+			}
+		}
+	}),
+	after("a place that goes takes the next one along", driver.Renew, func(c *call) {
+		if i := place(c.was, c.Owner); i >= 0 && c.place() < 0 && i < len(c.Queue) {
+			c.Queue = slices.Delete(c.Queue, i, i+1)
+		}
+	}),
+	after("a key closes for the longer of two times", driver.Complete, func(c *call) { c.Closed.For = max(c.Closed.For, c.hadMine().TTL) }),
+}
+
+// handOverFirst hands the key over to the first in the queue.
+func (c *call) handOverFirst() {
+	w := c.Queue[0]
+	c.LastFence++
+	c.Holders = append(c.Holders, rules.Holder{Owner: w.Owner, Fence: c.LastFence, MaxHolders: w.MaxHolders, Since: c.Late, TTL: max(driver.Turn, w.Parked), HandedOver: true})
+	c.Queue = c.Queue[1:]
+	if w.Parked > 0 {
+		c.answer.Wake = append(c.answer.Wake, w.Owner)
+	} else {
+		c.answer.HandedOver = append(c.answer.HandedOver, w.Owner)
+	}
 }

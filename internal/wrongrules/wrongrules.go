@@ -1,5 +1,5 @@
 // Package wrongrules is the rule book, package rules, with one mistake at a time. Each is one that
-// a careful person may make. The search (internal/modelcheck) and the suite of the stores
+// a careful person may make. The induction (internal/rules, TestInduction) and the suite of the stores
 // (lockstore/storetest) have to find them.
 package wrongrules
 

@@ -143,7 +143,7 @@ func TestTheComparisonFindsMistakes(t *testing.T) {
 		known = append(known, bug)
 		finds(bug, 30*sequences)
 	}
-	for _, m := range wrongrules.Searched {
+	for _, m := range wrongrules.Induced {
 		known = append(known, m.Name)
 	}
 	for _, m := range wrongrules.All {

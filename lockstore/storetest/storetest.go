@@ -38,8 +38,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/rules"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
+
+// A store that asks the rule book is stopped when the book leaves its invariant.
+func init() { rules.Strict = true }
 
 // phases are how far into a second a case begins. A synctest bubble begins at a whole
 // second, when a clock with whole seconds is exact.

@@ -3,7 +3,7 @@
 // A mistake in a rule of the lock is no patch: package internal/wrongrules is the rule book with
 // one mistake at a time. Of these and of what a store may do wrong (lockstore/storetest,
 // wrongstore_test.go), each has to be found by a case of the suite, by the comparison of random requests
-// with the rule book, or by the search (internal/modelcheck). The comparison runs on every store. So a mistake
+// with the rule book, or by the induction (internal/rules). The comparison runs on every store. So a mistake
 // that an engine makes in Lua, or in an expression, is not planted there once more.
 //
 // All else is a patch in patches/: what stands in Lua, in expressions and in the loops of stores, in the

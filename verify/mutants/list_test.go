@@ -85,7 +85,7 @@ var mutants = []mutant{
 	{id: "M79", what: "a store that goes down makes a lost reply undone", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestAnUnknownOutcomeStaysUnknown$/^F24_F25_F76_down_after_a_re"}, says: "that would say that nothing was applied"},
 	{id: "M80", what: "busy, though the own attempt could not be abandoned", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestWhatCannotBeAbandonedIsUnknown$"}, says: "it may be granted later: unknown"},
 	{id: "M81", what: "a takeover 1 ms early", suite: rulebook, testRun: compared, says: "M81 takeover 1 ms early: "},
-	{id: "M82", what: "a lease is live at the instant of its end", suite: rulebook, testRun: searched, says: "M82 a lease is live at the instant of its end: "},
+	{id: "M82", what: "a lease is live at the instant of its end", suite: rulebook, testRun: induced, says: "M82 a lease is live at the instant of its end: "},
 	{id: "M83", what: "the end of a lease is cut to whole seconds", suite: rulebook, testRun: compared, says: "M83 end in whole seconds: "},
 	{id: "M84", what: "a renewal for less than is left shortens the trust", suite: rulebook, testRun: compared, says: "M84 shorter renew is trusted for its TTL alone: "},
 	{id: "M85", what: "a cooldown ends 1 ms early", suite: rulebook, testRun: compared, says: "M85 a cooldown ends 1 ms early: "},
@@ -113,15 +113,15 @@ var mutants = []mutant{
 	{id: "M107", what: "\"not applied\" after a conflict", suite: simulation, testRun: casSimulation, says: "M107: at"},
 	{id: "M108", what: "lost, by a read that may be old", suite: simulation, testRun: casSimulation, says: "told that a live lease is lost"},
 	{id: "M109", what: "who leaves trusts a read that may be old", suite: simulation, testRun: casSimulation, says: "M109: at"},
-	{id: "M110", what: "a takeover by a hint", suite: rulebook, testRun: searched, says: "M110 a takeover by a guess: "},
-	{id: "M111", what: "lost, by a hint", suite: rulebook, testRun: searched, says: "M111 lost, by a guess: "},
+	{id: "M110", what: "a takeover by a hint", suite: rulebook, testRun: induced, says: "M110 a takeover by a guess: "},
+	{id: "M111", what: "lost, by a hint", suite: rulebook, testRun: induced, says: "M111 lost, by a guess: "},
 	{id: "M112", what: "a reply with the old version counts as a write", suite: store, testRun: testRun{pkg: cas, run: "^TestWrongReplies$/^the_old_version"}, says: "want an unknown outcome"},
 	{id: "M113", what: "an abandon ends another's lease", suite: rulebook, testRun: compared, says: "M113 abandon frees everybody's: "},
 	{id: "M114", what: "writes are not counted, and the service drops a write that changes nothing", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_service_that_drops_writes$/^renew$"}, says: "the old version or no time; want the lease to last", sims: "M114: a write was not counted"},
 	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRuleBook$"}, says: `the store says "refused, for the key is held"; want "granted"`},
 	{id: "M116", what: "a lease begins in the future", suite: store, testRun: testRun{pkg: cas, run: "^TestClockThatIsSetBack$"}, says: "59m59"},
 	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: rulebook, testRun: compared, says: "M18 M117 a store that forgets the owners that have ended: "},
-	{id: "M118", what: "a takeover before the end of a Step", suite: rulebook, testRun: searched, says: "M118 others' leases end by the latest time: "},
+	{id: "M118", what: "a takeover before the end of a Step", suite: rulebook, testRun: induced, says: "M118 others' leases end by the latest time: "},
 	{id: "M119", what: "a release wakes the owner that was the first at the grant, whoever is the first now", suite: store, testRun: redisTest("TestRequestsOfAWakeUp"), says: "F59_the_first_has_left"},
 	{id: "M120", what: "a revocation shortens the lease", suite: rulebook, testRun: compared, says: "M120 revoke: end shortened: "},
 	{id: "M121", what: "a revocation leaves no mark of the owner", suite: rulebook, testRun: compared, says: "M121 M155 revoke: released not set: "},
@@ -193,7 +193,7 @@ var (
 	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}
 	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
 	compared         = testRun{pkg: "./lockstore/storetest", run: "^(TestSuiteCatchesPlantedBugs|TestTheComparisonFindsMistakes)$"}
-	searched         = testRun{pkg: "./internal/modelcheck", run: "^TestSearch$"}
+	induced          = testRun{pkg: "./internal/rules", run: "^TestInductionFindsMistakes$"}
 )
 
 // numbers is a case of the test of the guard's numbers.
