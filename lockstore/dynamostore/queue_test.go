@@ -23,6 +23,49 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
+// Somebody takes the last place of the queue between the read and the write of another: this one gets no place, and is told so.
+func TestLastPlaceInsideAJoin(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		bubble(t, fmt.Sprintf("F57 shared %t", shared), func(t *testing.T) {
+			service, s := newFake(t)
+			joins := func(most int) int {
+				req := request(time.Minute)
+				req.JoinQueue, req.MaxHolders = true, most
+				_, err := s.Acquire(t.Context(), req)
+				refused, ok := errors.AsType[*lockstore.Refused](err)
+				require.True(t, ok, "%v", err)
+				return refused.QueuePosition
+			}
+			if shared {
+				for range 2 {
+					first := request(time.Minute)
+					first.MaxHolders = 2
+					acquired(t, s, first)
+				}
+			} else {
+				acquired(t, s, request(time.Minute))
+			}
+			for n := range 63 {
+				require.Equal(t, n+1, joins(2))
+			}
+			writes, last := 0, 0
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if r.Action == "UpdateItem" {
+					if writes++; writes == 1 {
+						last = joins(2)
+					}
+				}
+				return f
+			}
+			require.Zero(t, joins(2))
+			require.Equal(t, 64, last)
+			status, err := s.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, 64, status.Waiting)
+		})
+	}
+}
+
 func TestPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
