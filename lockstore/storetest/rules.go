@@ -301,13 +301,15 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 			return err.Error(), false
 		}
 	}
-	orders := [][]step{steps, {inside, s}}
-	if len(steps) == 1 {
-		orders = orders[:1]
-	}
-	if s.kind == driver.Acquire && s.join {
-		s.join = false
-		orders = append(orders, []step{s, inside}, []step{inside, s})
+	var orders [][]step
+	for n := range 4 { // each Acquire may be refused without a place
+		s, inside := s, inside
+		s.join, inside.join = s.join && !(n&1 > 0 && s.kind == driver.Acquire), inside.join && !(n&2 > 0 && inside.kind == driver.Acquire)
+		if len(steps) == 1 {
+			orders = append(orders, []step{s})
+		} else {
+			orders = append(orders, []step{s, inside}, []step{inside, s})
+		}
 	}
 	if s.again && (s.kind == driver.Acquire || s.kind == driver.Renew || s.kind == driver.MarkStarted || s.kind == driver.Revoke) {
 		orders = append(orders, []step{steps[0], inside, steps[0]}) // the answer is that of the repeat
