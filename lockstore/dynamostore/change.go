@@ -397,8 +397,10 @@ func queueChange(seen row, next rules.State, queue []string) queueWrite {
 	}
 	switch {
 	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
-		joins, most := queue[kept], maxPlaces-1+min(1, len(seen.queue)-len(seen.Queue)) // elements: before the places is who has the key alone
-		if waiter(joins).Parked > 0 { // at most half of the places, also if others park at the same time
+		joins := queue[kept]
+		most := maxPlaces - 1 + min(1, len(seen.queue)-len(seen.Queue)) // elements: before the places is who has the key alone
+		if waiter(joins).Parked > 0 {
+			// At most half of the places, also if others park at the same time.
 			most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
 		}
 		if slices.Contains(seen.queue, joins) { // as the owner of a hand-over that has lapsed
