@@ -21,7 +21,7 @@ func TestProblems(t *testing.T) {
 	p := part{kind: verifyrecord.Histories, seeded: true, atLeast: map[string]int64{histories: 300}}
 	require.Empty(t, p.problems(good(), 7))
 	for want, change := range map[string]func(*verifyrecord.Result){
-		"of induction from seed 7; want histories from seed 7":    func(r *verifyrecord.Result) { r.Kind = verifyrecord.Induction },
+		"of induction from seed 7; want histories from seed 7": func(r *verifyrecord.Result) { r.Kind = verifyrecord.Induction },
 		"of histories from seed 1; want histories from seed 7": func(r *verifyrecord.Result) { r.Seed = 1 },
 		"only 299 histories; want 300":                         func(r *verifyrecord.Result) { r.Counts[histories] = 299 },
 		"1 violations, 0 undecided":                            func(r *verifyrecord.Result) { r.Violations = 1 },

@@ -14,15 +14,14 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Induction, "takes every step of the rules from every state of a key that satisfies their [invariant](../internal/rules/invariant.go), whether somebody can reach it or not: all requests, by clocks that are right, early, late or set back, and by guesses. The next state has to satisfy the invariant, too; nobody may lose a lease, a place or a turn that it may trust; and the answer has to be true. " +
-		"No client and no history occurs in this, so it holds for any number of clients that do anything in any order."},
+	{verifyrecord.Induction, "takes every step of the rules from every state of a key that satisfies their invariant, whether somebody can reach it or not: all requests, by clocks that are right, early, late or set back, and by guesses. The next state has to satisfy the invariant, nobody may lose what it trusts, and the answer has to be true. Clients and their history do not occur in this, so it holds for any number of them."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
-		"Two simulations have the shipped guard over the store in memory; one of them counts the effects of work under the shipped package idempotency. The others have the shipped DynamoDB store over a fake service, the shipped Redis store over miniredis, or casstore over a register in memory."},
+		"The shipped guard and the shipped stores run in them, over fakes."},
 	{verifyrecord.Comparison, "sends random requests to a store and asks the rule book: each answer and each state have to be the same. A sequence has 20 to 40 requests of several owners, with repeats, late duplicates and lapses of time. " +
 		"In virtual time some replies are lost, and where a store has several processes, two take turns."},
 	{verifyrecord.Histories, "records what the clients of the store in memory and of real servers were told during faults. A checker ([porcupine](https://github.com/anishathalye/porcupine), with a model of a lease in real time) " +
 		"then looks for an order of the operations that explains every answer. If its search has no end in 90 s, the history is repeated with another seed, and counted. If that has no end either, it is undecided, and the run fails."},
-	{verifyrecord.Processes, "adds elements to lists under the lock, as in Jepsen's set test. The function's processes are killed, stopped, told to end, or run into their timeout. No acknowledged element may be missing."},
+	{verifyrecord.Processes, "adds elements to lists under the lock, as in Jepsen's set test. Processes are killed, stopped, told to end, or run into their timeout. No acknowledged element may be missing."},
 	{verifyrecord.Mutants, "plants bugs in a copy of the code, one at a time. The test that claims a bug has to fail and to print the words that name the bug."},
 	{verifyrecord.Fuzz, "generates input for everything that reads keys, entries, URLs and requests."},
 }
