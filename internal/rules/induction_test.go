@@ -234,7 +234,7 @@ func TestInduction(t *testing.T) {
 	share := int64(1)
 	switch {
 	case verifyrecord.WithRaceDetector:
-		share = 1009
+		share = 101
 	case verifyrecord.Gate():
 		share = verifyrecord.GateShare
 	case !verifyrecord.Full():
@@ -252,7 +252,7 @@ func TestInduction(t *testing.T) {
 
 // Random states are larger, and their times are of any length.
 func TestInductionBeyond(t *testing.T) {
-	seed, blocks := verifyrecord.Seed(t, 8, 1000)
+	seed, blocks := verifyrecord.Seed(t, 24, 700)
 	result := verifyrecord.Result{Kind: verifyrecord.Induction, Name: "steps from random states of a key", Seed: seed}
 	record(t, result, func() (all induction) {
 		inParallel(func(p, processors int) induction {

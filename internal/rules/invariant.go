@@ -30,7 +30,7 @@ const (
 //  6. If somebody waits, the holders leave no room for the first in the queue, whether their leases have ended or not. (An owner
 //     asks with one number always. If it does not, there may be room; then the next Acquire hands the key over.)
 //
-// Package internal/induction checks this, and what else is true of each step, for all states of a bounded size.
+// TestInduction checks this, and what else is true of each step, for all states of a bounded size.
 func (s State) Broken() (sentence string, part Part) {
 	closed := s.Closed.For > 0
 	last := driver.Fence(0)
