@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify verify-report soak mutants fuzz bench bench-report
+.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench bench-report
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,11 +117,8 @@ lint-template: ## cfn-lint and the SAM translator over the templates, for severa
 size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
-verify: install-servers ## all of the verification; KEEP=1 keeps the record for docs/; GATE=1: a part, with one outcome
+verify: install-servers ## all of the verification; KEEP=1 writes docs/verification.md; GATE=1: a part, with one outcome
 	cd verify && go run . $(if $(KEEP),-keep) $(if $(GATE),-gate)
-
-verify-report: ## docs/verification.md and the sentence in README.md, from the kept record
-	cd verify && go run . -report
 
 soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
 	cd verify && go run . -soak $(or $(TIME),1h)

@@ -4,11 +4,10 @@
 //	go run .            every part once, at full size: make verify
 //	go run . -gate      the parts with one outcome, an eighth of each: make verify GATE=1
 //	go run . -soak 2h   the parts with seeds, again and again with new ones: make soak TIME=2h
-//	go run . -report    only the page and the README's sentence: make verify-report
 //
 // A part is a test that writes one verifyrecord.Result into the folder that
-// VERIFY_DIR names. The record goes to build/verify/record.json. With -keep it also
-// goes to docs/verification.json, from which the page is made. A soak adds a line to
+// VERIFY_DIR names. The record goes to build/verify/record.json. With -keep
+// docs/verification.md and the sentence of the README are made from it. A soak adds a line to
 // build/soak.jsonl for each round, and the next soak continues with the seeds after
 // the last line. A round that failed is repeated first; its logs are in build/soak.
 //
@@ -102,23 +101,17 @@ type Record struct {
 	Results []verifyrecord.Result `json:"results"`
 }
 
-var (
-	buildDir   = filepath.Join("..", "build")
-	keptRecord = filepath.Join("..", "docs", "verification.json")
-)
+var buildDir = filepath.Join("..", "build")
 
 func main() {
 	soak := flag.Duration("soak", 0, "run with new seeds for so long")
 	gate := flag.Bool("gate", false, "only what has one outcome, and less of it")
-	keep := flag.Bool("keep", false, "keep the record in docs/")
-	report := flag.Bool("report", false, "write the page from docs/verification.json")
+	keep := flag.Bool("keep", false, "write docs/verification.md from the record")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	var err error
 	switch {
-	case *report:
-		err = writeReport()
 	case *soak > 0:
 		err = runSoak(ctx, *soak)
 	case *gate && *keep:
@@ -159,10 +152,7 @@ func verify(ctx context.Context, keep bool) error {
 	if err != nil || !keep {
 		return err
 	}
-	if err := save(keptRecord, r); err != nil {
-		return err
-	}
-	return writeReport()
+	return writeReport(*r)
 }
 
 // runAll runs the parts that wait one after the other, and beside them the parts that
@@ -262,7 +252,7 @@ func (p part) record(ctx context.Context, dir string, seed uint64) (*verifyrecor
 	if len(files) != 1 {
 		return nil, errors.Join(err, globErr, fmt.Errorf("the test wrote %d results; want 1; see %s", len(files), log))
 	}
-	result, loadErr := load[verifyrecord.Result](files[0])
+	result, loadErr := load(files[0])
 	return &result, errors.Join(append(p.problems(result, seed), err, loadErr)...)
 }
 
@@ -323,15 +313,15 @@ func commit(ctx context.Context) (hash string, changed bool, err error) {
 	return strings.TrimSpace(string(out)), len(status) > 0, err
 }
 
-func load[T any](file string) (v T, err error) {
+func load(file string) (r verifyrecord.Result, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return v, err
+		return r, err
 	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return v, fmt.Errorf("%s: %w", file, err)
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%s: %w", file, err)
 	}
-	return v, nil
+	return r, nil
 }
 
 func save(file string, v any) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,14 +36,23 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// The page and the README's sentence are made from the kept record.
-func TestPageIsOfTheRecord(t *testing.T) {
-	r, err := load[Record]("../docs/verification.json")
+func TestPage(t *testing.T) {
+	r := Record{Commit: "0123456789ab", Date: "2026-11-28", Machine: "2 cores"}
+	for _, k := range kinds {
+		r.Results = append(r.Results, verifyrecord.Result{Kind: k.kind, Name: "the name of " + k.kind, Counts: map[string]int64{operations: 1234567}, Limits: []string{"the limit of " + k.kind}})
+	}
+	text := page(r)
+	require.NotContains(t, text, "%!")
+	for _, k := range kinds {
+		require.Contains(t, text, "| "+k.kind+" | the name of "+k.kind+" | 1,234,567 operations |")
+		require.Contains(t, text, "- **"+k.kind+"** "+k.what)
+		require.Contains(t, text, "- the limit of "+k.kind)
+	}
+	file := filepath.Join(t.TempDir(), "README.md")
+	require.NoError(t, os.WriteFile(file, []byte("before\n"+readmeBegin+"\nold\n"+readmeEnd+"\nafter\n"), 0o600))
+	require.NoError(t, markReadme(file, brief(r)))
+	got, err := os.ReadFile(file)
 	require.NoError(t, err)
-	text, err := os.ReadFile("../docs/verification.md")
-	require.NoError(t, err)
-	require.Equal(t, page(r), string(text), "run make verify-report")
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	require.Contains(t, string(readme), "\n"+brief(r)+"\n", "run make verify-report")
+	require.Equal(t, "before\n"+readmeBegin+"\n"+brief(r)+"\n"+readmeEnd+"\nafter\n", string(got))
+	require.Error(t, markReadme(filepath.Join(t.TempDir(), "none"), ""))
 }
