@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench bench-report
+.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,8 +129,6 @@ mutants: install-servers ## plant every bug (5 min)
 fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
 	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzzall -run TestFuzz -v -count=1 -timeout 1h
 
-bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 keeps the record for docs/
-	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../docs/benchmarks.json)
-
-bench-report: ## docs/benchmarks.md and its chart, from the kept record
-	cd bench && go run ./report
+bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 writes docs/benchmarks.md and its chart
+	@mkdir -p build
+	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../build/bench.json && go run ./report ../build/bench.json)

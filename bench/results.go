@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Results are the figures of one run. docs/benchmarks.json keeps them, and the command
-// report makes docs/benchmarks.md from them.
+// Results are the figures of one run. The command report makes docs/benchmarks.md from them.
 type Results struct {
 	Date    time.Time `json:"date"`
 	Machine string    `json:"machine"`

@@ -1,8 +1,5 @@
-// Command report makes docs/benchmarks.md and docs/benchmarks.svg from
-// docs/benchmarks.json, the record of a run:
-//
-//	make bench KEEP=1
-//	make bench-report
+// Command report makes docs/benchmarks.md and docs/benchmarks.svg from the record of a run, the
+// argument. make bench KEEP=1 runs it.
 package main
 
 import (
@@ -27,7 +24,10 @@ var page string
 
 func main() {
 	log.SetFlags(0)
-	results, err := bench.Read("../docs/benchmarks.json")
+	if len(os.Args) != 2 {
+		log.Fatal("want one argument, the record of a run")
+	}
+	results, err := bench.Read(os.Args[1])
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func render(r bench.Results) (string, error) {
 			}
 			return markdown(r.Tables[i]), nil
 		},
-		// The kept record may be older than a table.
+		// A run without a server has no tables of it.
 		"has":  func(name string) bool { return find(name) >= 0 },
 		"join": strings.Join,
 	})

@@ -10,23 +10,6 @@ import (
 	"github.com/lambdalock/lambdalock/bench"
 )
 
-// The page and its chart are those of the kept record.
-func TestPageOfTheKeptRecord(t *testing.T) {
-	results, err := bench.Read("../../docs/benchmarks.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := render(results)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, want := range map[string]string{"benchmarks.md": text, "benchmarks.svg": chart(results.Waits)} {
-		if is, err := os.ReadFile(filepath.Join("../../docs", file)); err != nil || string(is) != want {
-			t.Errorf("docs/%s is not that of docs/benchmarks.json, %v; run make bench-report", file, err)
-		}
-	}
-}
-
 // The page shows every table that the tests keep, one after the other.
 func TestEveryTable(t *testing.T) {
 	files, err := filepath.Glob("../*_test.go")
