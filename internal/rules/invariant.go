@@ -1,26 +1,16 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Part is a part of a state.
-type Part int
-
-// The parts of a state that can break the invariant.
-const (
-	None Part = iota
-	Leases
-	Queue
-	Marks
-	Room // for the first in the queue
-)
-
-// Broken returns the first of these sentences that the state breaks, and the part of the state that breaks it. Every
-// state that Decide returns satisfies all of them, if the state before did.
+// Broken returns what is wrong with a state by the first of these sentences that it breaks, or "". leases says that it is one of the
+// first three, which are about leases: nobody can say then who has the key. Every state that Decide returns satisfies all of them, if the
+// state before did.
 //
 //  1. The fences of the holders grow in the order of the grants, and none is above LastFence. Two holders have neither the same owner nor the same seat.
 //  2. Not more hold the key than each of the holders allows, whether their leases have ended or not. One whose work has started allows no other.
@@ -31,50 +21,50 @@ const (
 //     asks with one number always. If it does not, there may be room; then the next Acquire hands the key over.)
 //
 // TestInduction checks this, and what else is true of each step, for all states of a bounded size.
-func (s State) Broken() (sentence string, part Part) {
+func (s State) Broken() (what string, leases bool) {
 	closed := s.Closed.For > 0
 	last := driver.Fence(0)
 	for i, h := range s.Holders {
 		switch {
 		case h.Fence <= last || h.Fence > s.LastFence:
-			return "the fences of the holders do not grow up to the last fence", Leases
+			return "the fences of the holders do not grow up to the last fence", true
 		case slices.ContainsFunc(s.Holders[:i], func(o Holder) bool { return o.Owner == h.Owner }):
-			return "an owner has two leases", Leases
+			return "an owner has two leases", true
 		case slices.ContainsFunc(s.Holders[:i], func(o Holder) bool { return o.Seat == h.Seat }):
-			return "two holders have one seat", Leases
+			return "two holders have one seat", true
 		case len(s.Holders) > h.MaxHolders:
-			return "more hold the key than one of them allows", Leases
+			return "more hold the key than one of them allows", true
 		case h.Started && h.MaxHolders != 1:
-			return "the work of a lease with others has started", Leases
+			return "the work of a lease with others has started", true
 		case closed:
-			return "a closed key has a holder", Leases
+			return "a closed key has a holder", true
 		}
 		last = h.Fence
 	}
 	for i, w := range s.Queue {
 		switch {
 		case closed:
-			return "somebody waits for a closed key", Queue
+			return "somebody waits for a closed key", false
 		case slices.ContainsFunc(s.Queue[:i], func(o Waiter) bool { return o.Owner == w.Owner }):
-			return "an owner has two places", Queue
+			return "an owner has two places", false
 		case slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Owner == w.Owner && (!h.HandedOver || h.Revoked) }):
-			return "an owner waits that has a lease, and not by a hand-over", Queue
+			return "an owner waits that has a lease, and not by a hand-over", false
 		}
 	}
 	for i, m := range s.Ended {
 		switch {
 		case m.Fence > s.LastFence:
-			return "the fence of a mark is above the last fence", Marks
+			return "the fence of a mark is above the last fence", false
 		case slices.ContainsFunc(s.Ended[:i], func(o Ended) bool { return o.Owner == m.Owner }):
-			return "an owner has two marks", Marks
+			return "an owner has two marks", false
 		case slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Owner == m.Owner }),
 			slices.ContainsFunc(s.Queue, func(w Waiter) bool { return w.Owner == m.Owner }):
-			return "an owner has a mark, and holds or waits", Marks
+			return "an owner has a mark, and holds or waits", false
 		}
 	}
 	for _, w := range s.Queue {
 		if slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Owner == w.Owner && h.MaxHolders != w.MaxHolders }) {
-			return "an owner waits with another number than it holds with", Room
+			return "an owner waits with another number than it holds with", false
 		}
 	}
 	if len(s.Queue) > 0 {
@@ -83,38 +73,29 @@ func (s State) Broken() (sentence string, part Part) {
 			room = min(room, h.MaxHolders)
 		}
 		if len(s.Holders) < room {
-			return "there is room for the first in the queue, and nothing says since when", Room
+			return "there is room for the first in the queue, and nothing says since when", false
 		}
 	}
-	return "", None
+	return "", false
 }
 
-// Read is what a store makes of a state that it has read. The error says which sentence of the invariant the leases
-// break: nobody can say then who has the key. A queue or the marks that break a sentence are damaged and count as none: they
-// can only refuse, so nothing is granted without them that the leases forbid.
-func (s State) Read() (State, error) {
-	for {
-		switch sentence, part := s.Broken(); part {
-		case Leases:
-			return s, fmt.Errorf("%s", sentence)
-		case Queue:
-			s.Queue = nil
-		case Marks:
-			s.Ended = nil
-		default:
-			return s, nil
-		}
+// Corrupt is the error of a store that has read leases which break a sentence. A queue or a mark that breaks one does no harm: it can only
+// refuse.
+func (s State) Corrupt() error {
+	if what, leases := s.Broken(); leases {
+		return errors.New(what)
 	}
+	return nil
 }
 
 // Strict makes Decide panic if it leaves the invariant. The packages that test stores set it, no other does.
 var Strict bool
 
 func mustHold(before, after State, r driver.Request) {
-	if _, part := before.Broken(); part != None {
+	if what, _ := before.Broken(); what != "" {
 		return
 	}
-	if sentence, part := after.Broken(); part != None {
-		panic(fmt.Sprintf("rules: %s after %v: %s\nbefore: %+v\nafter: %+v", r.Kind, r.Owner, sentence, before, after))
+	if what, _ := after.Broken(); what != "" {
+		panic(fmt.Sprintf("rules: %s by %v: %s\nbefore: %+v\nafter: %+v", r.Kind, r.Owner, what, before, after))
 	}
 }

@@ -66,7 +66,7 @@ func (g grid) leases(s rules.State, owners int, each func(rules.State, int)) {
 					next := s
 					next.LastFence++
 					next.Holders = append(slices.Clip(s.Holders), h)
-					if _, part := next.Broken(); part == rules.None {
+					if broken, _ := next.Broken(); broken == "" {
 						g.leases(next, owners+1, each)
 					}
 				}
@@ -85,7 +85,7 @@ func (g grid) queue(s rules.State, owners int, each func(rules.State, int)) {
 			for _, parked := range []time.Duration{0, 3 * tick} {
 				next := s
 				next.Queue = append(slices.Clip(s.Queue), rules.Waiter{Owner: names[o], MaxHolders: number, Parked: parked})
-				if _, part := next.Broken(); part == rules.None {
+				if broken, _ := next.Broken(); broken == "" {
 					g.queue(next, max(owners, o+1), each)
 				}
 			}
@@ -247,6 +247,9 @@ func (c *chance) state() (s rules.State) {
 	}
 	s.LastFence = max(10, driver.Fence(c.now.UnixMicro()-100))
 	marks, holders := s.LastFence, c.IntN(c.holders+1)
+	if c.one(4) {
+		holders = c.holders
+	}
 	for i := range holders {
 		s.LastFence += driver.Fence(1 + c.IntN(2))
 		h := rules.Holder{

@@ -221,10 +221,14 @@ func (s *store) view(key string, e Entry) (view, error) {
 		return view{written: e.WrittenAt}, nil
 	}
 	it, err := decode(e.Value)
+	v := s.viewOf(it, e)
+	if err == nil {
+		err = v.Corrupt()
+	}
 	if err != nil {
 		return view{}, fmt.Errorf("%s: key %q: %w: %w", s.opt.Name, key, err, lockstore.ErrCorrupt)
 	}
-	return s.viewOf(it, e), nil
+	return v, nil
 }
 
 // viewOf is the view of an entry whose value is decoded.
@@ -273,7 +277,7 @@ func decode(value []byte) (kept[entry], error) {
 	}
 	bad := e.it.N == 0 || e.it.Fence < 0 || slices.ContainsFunc(e.it.Holders, func(k kept[holder]) bool {
 		h := k.it
-		return h.Owner == "" || h.Fence <= 0 || h.Fence > e.it.Fence || h.Seat < 0 || h.Others < 0 || h.Begin < 0 || h.TTL <= 0 || h.TTL > longest
+		return h.Owner == "" || h.Seat < 0 || h.Others < 0 || h.Begin < 0 || h.TTL <= 0 || h.TTL > longest
 	})
 	if c := e.it.Closed; c != nil {
 		bad = bad || c.it.Begin < 0 || c.it.For <= 0 || c.it.For > longest

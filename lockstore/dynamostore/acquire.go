@@ -24,7 +24,7 @@ const (
 
 	// ifJoins is for a key that one owner has alone, and whose row DynamoDB does not delete before
 	// it would delete the one of the new lease. Work has not started, or the key may be in doubt.
-	ifJoins = "attribute_type(#owner, :text) AND #owner <> :me AND #owner <> :closed AND #owner <> :shared AND #fence >= :zero AND #fence <= :highest AND " + sound +
+	ifJoins = "attribute_type(#owner, :text) AND #owner <> :me AND #owner <> :closed AND #owner <> :shared AND #fence > :zero AND #fence <= :highest AND " + sound +
 		" AND attribute_not_exists(#begun) AND #queue[0] = #owner AND NOT contains(#queue, :me) AND attribute_not_exists(#queue[64]) AND #ttl <= :ttl"
 )
 

@@ -36,6 +36,7 @@ func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Durat
 const (
 	Margin      = margin
 	ClosedOwner = closedOwner
+	SharedOwner = sharedOwner
 	DialTimeout = httpclient.DialTimeout
 )
 

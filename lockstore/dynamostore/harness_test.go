@@ -170,6 +170,13 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			r.put(t, key, row)
 		}
 	}
+	// leases makes the row one of several holders, whose last fence is 9.
+	leases := func(all string) func(*testing.T, string) {
+		return change(func(row item) {
+			delete(row, "last")
+			row["owner"], row["fence"], row["expires"], row["shared"] = s(dynamostore.SharedOwner), n("9"), n("4102444800000"), s(all)
+		})
+	}
 	set := func(row item) func(*testing.T, string) {
 		return func(t *testing.T, key string) { r.put(t, key, row) }
 	}
@@ -229,6 +236,11 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			"string in the expiry": change(func(row item) { keepOwner(row); row["expires"] = s("soon") }),
 			"huge expiry":          change(func(row item) { keepOwner(row); row["expires"] = n("9223372036854775807") }),
 			"binary owner":         change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
+			"says: the fences of the holders do not grow up to the last fence":                         leases(`[{"fence":8,"owner":"a","max":2},{"fence":8,"owner":"b","seat":1,"max":2}]`),
+			"a fence above the last; says: the fences of the holders do not grow up to the last fence": leases(`[{"fence":10,"owner":"a","max":2}]`),
+			"says: an owner has two leases":                                                            leases(`[{"fence":8,"owner":"a","max":2},{"fence":9,"owner":"a","seat":1,"max":2}]`),
+			"says: two holders have one seat":                                                          leases(`[{"fence":8,"owner":"a","seat":1,"max":2},{"fence":9,"owner":"b","seat":1,"max":2}]`),
+			"says: more hold the key than one of them allows":                                          leases(`[{"fence":8,"owner":"a","max":2},{"fence":9,"owner":"b","seat":1,"max":1}]`),
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 		Unreachable: func(*testing.T) *lockstore.Store {

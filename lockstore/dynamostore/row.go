@@ -132,6 +132,9 @@ func decode(key string, item values) (row, error) {
 	} else {
 		err = r.decodeOwner()
 	}
+	if err == nil {
+		err = r.Corrupt()
+	}
 	if err != nil {
 		return row{}, corrupt(key, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +145,14 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 			run(t, own, "UPDATE "+string(table)+" SET "+set+" WHERE key = $1", key)
 		}
 	}
+	// leases are those of a key whose last fence is 9: owner, fence, seat, MaxHolders, and whether the work has started.
+	leases := func(all ...any) func(*testing.T, string) {
+		var rows []string
+		for h := range slices.Chunk(all, 5) {
+			rows = append(rows, fmt.Sprintf("ROW('%v', %v, %v, %v, 1, 1000000, '', false, false, %v)::%s_holder", append(h, table)...))
+		}
+		return change("fence = 9, holders = ARRAY[" + strings.Join(rows, ",") + "]")
+	}
 	return storetest.Harness{
 		Store:    store,
 		Parks:    true,
@@ -176,6 +185,11 @@ func harness(t *testing.T, url string, table Table) storetest.Harness {
 			"TTL is huge":    change("holders[1].ttl = 9000000000000000000"),
 			"fence too high": change("holders[1].fence = fence + 1"),
 			"half closed":    change("closed_since = 17"),
+			"fences fall":    leases("a", 9, 0, 2, false, "b", 8, 1, 2, false),
+			"an owner twice": leases("a", 8, 0, 2, false, "a", 9, 1, 2, false),
+			"a seat twice":   leases("a", 8, 1, 2, false, "b", 9, 1, 2, false),
+			"one too many":   leases("a", 8, 0, 2, false, "b", 9, 1, 1, false),
+			"started beside": leases("a", 9, 0, 2, true),
 			"a mark more":    change("ended = ended || 'a'::text"),
 			"a mark of NULL": change("ended = '{NULL}', ended_as = '{released 1}'"),
 			"a mark is NULL": change("ended = '{a}', ended_as = '{NULL}'"),

@@ -224,10 +224,15 @@ BEGIN
 			OR array_position(l.queue_channel, NULL) > 0 OR array_position(l.queue, '') > 0) THEN
 		l.queue := '{}'; l.queue_most := '{}'; l.queue_turn := '{}'; l.queue_channel := '{}';
 	END IF;
+	-- The invariant of the rules about leases: none has the owner or the seat of another one.
+	IF cardinality(l.holders) > 1 AND (SELECT count(DISTINCT x.owner) < count(*) OR count(DISTINCT x.seat) < count(*) FROM unnest(l.holders) x) THEN
+		outcome := 'corrupt'; RETURN;
+	END IF;
 	FOR n IN 1 .. cardinality(l.holders) LOOP
 		o := l.holders[n];
 		IF (o IS NOT NULL AND o.owner <> '' AND o.fence BETWEEN 1 AND l.fence AND o.seat BETWEEN 0 AND 63 AND o.most BETWEEN 1 AND 64
-				AND o.since > 0 AND o.ttl BETWEEN 0 AND 10000000000000) IS NOT TRUE THEN
+				AND o.since > 0 AND o.ttl BETWEEN 0 AND 10000000000000) IS NOT TRUE
+				OR n > 1 AND o.fence <= (l.holders[n - 1]).fence OR cardinality(l.holders) > o.most OR o.started AND o.most <> 1 THEN
 			outcome := 'corrupt'; RETURN;
 		END IF;
 		IF o.since > now THEN -- the clock was set back

@@ -276,7 +276,7 @@ func (n scriptName) says(outcome string) string {
 func (s *server) outcome(name scriptName, key string, state uint32, err error) error {
 	what := meaning(err)
 	if what.kind == "WRONGTYPE" {
-		return errForeign(key, err)
+		return errForeign(key, err, "")
 	}
 	if state&ambiguous == 0 && (state&written == 0 || what.refused) {
 		if what.kind == "MOVED" || state&written == 0 {
@@ -365,9 +365,13 @@ func serverText(err error) string {
 
 // errForeign is the error for a value that is not an entry. cause is the server's answer
 // for a value of another type, or nil for a string.
-func errForeign(key string, cause error) error {
+// Otherwise damage may say what is wrong with the entry's leases.
+func errForeign(key string, cause error, damage string) error {
 	if cause != nil {
 		return fmt.Errorf("redisstore: key %q: the value is not a lock: %w: %w", key, lockstore.ErrCorrupt, cause)
 	}
-	return fmt.Errorf("redisstore: key %q: the value is not a lock of this store, or it is damaged: %w", key, lockstore.ErrCorrupt)
+	if damage != "" {
+		damage = ": " + damage
+	}
+	return fmt.Errorf("redisstore: key %q: the value is not a lock of this store, or it is damaged%s: %w", key, damage, lockstore.ErrCorrupt)
 }

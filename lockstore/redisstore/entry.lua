@@ -61,6 +61,7 @@ if entry then
 		closed = {since = since, ttl = ttl, text = text, result = state == 'K' and sub(entry, behind) or ''}
 		behind = nil
 	elseif state == 'X' then
+		local owners, seats, before, fewest = {}, {}, '', 1000000000
 		while sub(entry, behind, behind) ~= '\n' do
 			local o, f, seat, most, s, t, flags, holder, next =
 				match(entry, '^([^ \n]+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a*) ([^\n]*)\n()', behind)
@@ -69,7 +70,15 @@ if entry then
 				since = tonumber(s, 10), ttl = tonumber(t, 10), handed = find(flags, 'h') ~= nil,
 				revoked = find(flags, 'r') ~= nil, started = find(flags, 's') ~= nil, text = holder}
 			behind = next
+			-- The invariant of package internal/rules, in its words.
+			local h = holders[#holders]
+			if f <= before or f > last then return proven('Bthe fences of the holders do not grow up to the last fence') end
+			if owners[o] then return proven('Ban owner has two leases') end
+			if seats[h.seat] then return proven('Btwo holders have one seat') end
+			if h.started and h.most ~= 1 then return proven('Bthe work of a lease with others has started') end
+			owners[o], seats[h.seat], before, fewest = true, true, f, math.min(fewest, h.most)
 		end
+		if #holders > fewest then return proven('Bmore hold the key than one of them allows') end
 		behind = behind + 1
 	else
 		holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}

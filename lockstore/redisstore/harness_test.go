@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -157,6 +158,24 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			return entry[:at[2*i]] + value + entry[at[2*i+1]:]
 		})
 	}
+	// holders is an entry of several holders: each has an owner, a fence above the last one, a seat, its MaxHolders and flags.
+	holders := func(all ...string) func(*testing.T, string) {
+		return change(func(e string) string {
+			p := soundEntry.FindStringSubmatch(e)
+			text := "lambdalock2 X000" + p[2] + "  " + p[4] + "\n" + p[5] + " " + p[6] + " \n"
+			for _, h := range all {
+				var owner, flags string
+				var above int64
+				var seat, most int
+				_, err := fmt.Sscan(h, &owner, &above, &seat, &most, &flags)
+				require.NoError(t, err)
+				fence, err := strconv.ParseInt(p[2], 10, 64)
+				require.NoError(t, err)
+				text += fmt.Sprintf("%s %016d %d %d %s %s %s \n", owner, fence+above, seat, most, p[5], p[6], strings.Trim(flags, "-"))
+			}
+			return text + "\n"
+		})
+	}
 	return storetest.Harness{
 		Parks:    true,
 		Store:    store,
@@ -196,6 +215,12 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			"a later format":     change(func(e string) string { return strings.Replace(e, "lambdalock2", "lambdalock3", 1) }),
 			"unknown state":      field(1, "Y"),
 			"TTL is huge":        field(6, "315360000000000000"),
+			"says: the fences of the holders do not grow up to the last fence":                         holders("a 0 0 2 -", "b 0 1 2 -"),
+			"a fence above the last; says: the fences of the holders do not grow up to the last fence": holders("a 0 0 2 -", "b 1 1 2 -"),
+			"says: an owner has two leases":                                                            holders("a -1 0 2 -", "a 0 1 2 -"),
+			"says: two holders have one seat":                                                          holders("a -1 1 2 -", "b 0 1 2 -"),
+			"says: more hold the key than one of them allows":                                          holders("a -1 0 2 -", "b 0 1 1 -"),
+			"says: the work of a lease with others has started":                                        holders("a 0 0 2 s"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"cut short":    queue(func(q string) string { return q[:max(0, len(q)-1)] }),

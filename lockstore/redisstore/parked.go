@@ -55,7 +55,7 @@ func (s *server) sendAddress(ctx context.Context, like driver.Request, key strin
 	stays := plain(int64((d + time.Millisecond - 1) / time.Millisecond))
 	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, text(secret(address)), stays, text(secret(was)))
 	if err == nil && r.code == foreign {
-		err = errForeign(key, nil)
+		err = errForeign(key, nil, r.damage)
 	}
 	return r, err
 }

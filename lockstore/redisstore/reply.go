@@ -30,7 +30,7 @@ const (
 	holds     code = 'O' // fence
 	shared    code = 'S'
 	address   code = 'A' // the address of a parked owner, or nothing
-	foreign   code = 'B' // another program's entry, or a damaged one
+	foreign   code = 'B' // another program's entry, or a damaged one; perhaps what is wrong with its leases
 )
 
 // states are the codes that tell the state of a key.
@@ -55,6 +55,7 @@ type reply struct {
 	next      lockstore.Owner   // who is the first in the queue
 	handed    []news            // whose lists have no element yet
 	wake      []lockstore.Owner // the parked owners that were handed the key, or whose queue has ended
+	damage    string            // what is wrong with the leases of the entry
 	ambiguous bool              // an earlier attempt of this request may have been applied
 }
 
@@ -102,7 +103,9 @@ func parseReply(text string) (reply, error) {
 		r.fence = p.fence()
 	case r.code == address:
 		r.result = []byte(p.rest)
-	case r.code != shared && r.code != foreign:
+	case r.code == foreign:
+		r.damage = p.rest
+	case r.code != shared:
 		return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
 	}
 	return r, p.err
@@ -208,7 +211,7 @@ func (r reply) outcome(key string, req driver.Request) (driver.Answer, error) {
 		}
 		return driver.Answer{Outcome: driver.Lost, Why: "the lease is expired, released, revoked or gone, or the key is another owner's"}, nil
 	case foreign:
-		return driver.Answer{}, errForeign(key, nil)
+		return driver.Answer{}, errForeign(key, nil, r.damage)
 	}
 	return driver.Answer{}, unexpected(key, r.code)
 }

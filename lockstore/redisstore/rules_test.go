@@ -133,6 +133,9 @@ func decode(entry string) (s rules.State, ok bool) {
 			})
 			rest = rest[len(h[0]):]
 		}
+		if s.Corrupt() != nil {
+			return s, false
+		}
 		rest = rest[1:]
 	}
 	if soundQueue.MatchString(rest) && entry[13:16] != "000" {

@@ -64,6 +64,9 @@ func (c *check) refusesEntry(name string, lease lockstore.Lease) {
 		what := m.name + " (" + name + ")"
 		err := c.call(m)
 		c.wantErr(what, err, lockstore.ErrCorrupt)
+		if _, says, ok := strings.Cut(name, "says: "); ok && !strings.Contains(err.Error(), says) {
+			c.Errorf("%s: %v; want the error to say %q", what, err, says)
+		}
 		if !strings.Contains(err.Error(), lease.Key) {
 			c.Errorf("%s: %v; want the error to name the key %q", what, err, lease.Key)
 		}

@@ -89,6 +89,24 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 	queue := func(damaged any) func(*testing.T, string) {
 		return func(t *testing.T, key string) { set(t, key, withQueue(t, table.Value(t, key), damaged)) }
 	}
+	// leases replaces the fields of the entry: each lease has an owner, a fence, a seat, its MaxHolders - 1, and whether its work has started.
+	leases := func(closed bool, all ...string) func(*testing.T, string) {
+		fields := map[string]any{"n": 7, "fence": 9}
+		var holders []map[string]any
+		for _, text := range all {
+			var owner string
+			var fence, seat, others int
+			var started bool
+			if _, err := fmt.Sscan(text, &owner, &fence, &seat, &others, &started); err != nil {
+				t.Fatal(err)
+			}
+			holders = append(holders, map[string]any{"owner": owner, "fence": fence, "seat": seat, "others": others, "started": started, "ttl": time.Hour})
+		}
+		if fields["holders"] = holders; closed {
+			fields["closed"] = map[string]any{"for": time.Hour}
+		}
+		return func(t *testing.T, key string) { set(t, key, withFields(t, table.Value(t, key), fields)) }
+	}
 	put := func(text string) func(*testing.T, string) {
 		return func(t *testing.T, key string) { set(t, key, []byte(text)) }
 	}
@@ -119,6 +137,13 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 			"cut short":       change(func(v string) string { return v[:len(v)-1] }),
 			"one byte":        change(func(v string) string { return v[:30] + "\x00" + v[31:] }),
 			"a later version": change(func(v string) string { return "lambdalock3" + v[len("lambdalock2"):] }),
+			"says: the fences of the holders do not grow up to the last fence":                         leases(false, "a 8 0 1 false", "b 8 1 1 false"),
+			"a fence above the last; says: the fences of the holders do not grow up to the last fence": leases(false, "a 10 0 0 false"),
+			"says: an owner has two leases":                                                            leases(false, "a 8 0 1 false", "a 9 1 1 false"),
+			"says: two holders have one seat":                                                          leases(false, "a 8 1 1 false", "b 9 1 1 false"),
+			"says: more hold the key than one of them allows":                                          leases(false, "a 8 0 1 false", "b 9 1 0 false"),
+			"says: the work of a lease with others has started":                                        leases(false, "a 9 0 1 true"),
+			"says: a closed key has a holder":                                                          leases(true, "a 9 0 0 false"),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"missing": queue(nil), "null": queue(json.RawMessage("null")), "a number": queue(7), "a text": queue("me"), "an object": queue(map[string]any{"owner": "me"}),
@@ -147,6 +172,12 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 // withQueue is the value of an entry with another queue.
 func withQueue(t *testing.T, value []byte, queue any) []byte {
 	t.Helper()
+	return withFields(t, value, map[string]any{"queue": queue})
+}
+
+// withFields is an entry with other fields; nil is none.
+func withFields(t *testing.T, value []byte, others map[string]any) []byte {
+	t.Helper()
 	parts := strings.SplitN(string(value), " ", 3) // the mark, a checksum, JSON
 	var fields map[string]any
 	if len(parts) < 3 {
@@ -157,8 +188,10 @@ func withQueue(t *testing.T, value []byte, queue any) []byte {
 	if err := d.Decode(&fields); err != nil {
 		t.Fatalf("the entry is %.60q: %v", value, err)
 	}
-	if fields["queue"] = queue; queue == nil {
-		delete(fields, "queue")
+	for name, v := range others {
+		if fields[name] = v; v == nil {
+			delete(fields, name)
+		}
 	}
 	text, err := json.Marshal(fields)
 	if err != nil {
