@@ -68,7 +68,7 @@ func TestRuleBook(t *testing.T) {
 }
 
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
-func TestWithinCalls(t *testing.T) {
+func TestPairs(t *testing.T) {
 	storetest.Within(t, kvs["clocks of 1s that differ by 0.2s"])
 }
 

@@ -54,6 +54,11 @@ func TestRuleBook(t *testing.T) {
 	})
 }
 
+// Each request with another one, from many states of a key.
+func TestPairs(t *testing.T) {
+	storetest.Within(t, func(*testing.T) storetest.Harness { return harness(time.Now) })
+}
+
 // harness opens a store. now is its clock, until the suite shifts the clock.
 func harness(now func() time.Time) storetest.Harness {
 	var shift atomic.Int64

@@ -41,6 +41,9 @@ func TestRuleBook(t *testing.T) {
 		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
 }
 
+// Each request with another one, from many states of a key.
+func TestPairs(t *testing.T) { storetest.Within(t, openMini) }
+
 func TestRuleBookOnServers(t *testing.T) {
 	on := func(start func(testing.TB, ...string) string, rights ...any) func(*testing.T) storetest.Harness {
 		return func(t *testing.T) storetest.Harness {

@@ -167,6 +167,8 @@ var wrongEnds = []string{
 
 // plantedBugs are the bugs that each case has to catch.
 var plantedBugs = map[string][]string{
+	"rules/each request with another one, from many states F23 F24 F25": {"several: a release ends the leases that were granted later", "a reader's place ends when the writer before it leaves", "a renewal ends the queue"},
+
 	"acquire/owners are compared whole":              {"owners are compared by prefix", "owners are compared without case", "M04 release unchecked"},
 	"acquire/an owner may be any text F48":           {"F48 an owner is looked for in the text of an error"},
 	"acquire/the bounds themselves are accepted F48": {"F48 bounds are too narrow"},

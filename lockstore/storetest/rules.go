@@ -43,6 +43,11 @@ var rulesCases = []testCase{
 			}
 		},
 	},
+	{
+		"rules/each request with another one, from many states F23 F24 F25",
+		"Two requests meet, or one comes again after another one. The answers and the state are those of the rule book.",
+		func(c *check) { c.pairs() },
+	},
 }
 
 // Sequences compares a store with the rule book by random sequences of requests, as a case of
@@ -66,7 +71,7 @@ func Sequences(t *testing.T, open func(t *testing.T) Harness, first uint64, coun
 	return requests
 }
 
-// SequencesAtOnce is Sequences on the wall clock: many at once, because they mostly wait.
+// SequencesAtOnce is Sequences on the wall clock: many at once, because they mostly wait. Then come the pairs of requests that Run has.
 func SequencesAtOnce(t *testing.T, h Harness, first uint64, count int) (requests int64) {
 	t.Helper()
 	const most = 200
@@ -79,6 +84,7 @@ func SequencesAtOnce(t *testing.T, h Harness, first uint64, count int) (requests
 			}
 		}
 	})
+	c.pairs()
 	return c.compared.Load()
 }
 

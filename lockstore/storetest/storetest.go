@@ -128,6 +128,7 @@ func Parallel(t *testing.T, f func(*testing.T)) {
 // anyTime are cases that take long, and for which it does not matter where in a second they
 // begin: they are not about time, or they try the whole second.
 var anyTime = map[string]bool{
+	"rules/each request with another one, from many states F23 F24 F25":                  true,
 	"acquire/an owner may be any text F48":                                               true,
 	"acquire/owners are compared whole":                                                  true,
 	"contention/one of many wins F01 F64":                                                true,

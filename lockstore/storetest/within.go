@@ -15,36 +15,50 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Within puts something between the requests of each call of the store, from many states of a key: each request of
-// each other owner, the loss of a reply, and the loss of all replies from then on. The answers and the state
-// must be those of the rule book to the one request after the other, in one of the two orders. The harness
-// needs Inside, Requests and LoseReplies. Each state is in a synctest bubble of its own. Make verify tries all pairs of
-// requests. Go test tries each pair of kinds once, and besides one pair of 31; under the race detector fewer. Within logs how many it has tried.
+// Within sends each request from many states of a key, and another owner's request with it: in make verify all pairs of
+// requests, elsewhere few. If the harness has Inside, Requests and LoseReplies, the other request comes between the requests of the call, also
+// after a lost reply of one of them, and all replies are lost from one of them on. Otherwise the other one comes after the call, and then the
+// first request comes again, as after a lost reply. The answers and the state must be those of the rule book to the one
+// request after the other. Each state is in a synctest bubble of its own. Run has a few of the pairs. Within logs how many it has tried.
 func Within(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	stride, tried := 31, 0
-	kinds := map[string]bool{}
-	switch {
-	case verifyrecord.WithRaceDetector:
-		stride, kinds = 311, nil
-	case verifyrecord.Gate():
-		stride = verifyrecord.GateShare
-	case verifyrecord.Full():
-		stride = 1
-	}
+	tried, kinds := 0, map[string]bool{}
 	for _, s := range situations {
 		t.Run(s.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &placing{check: newCheck(t, t, open(t), true), situation: s, stride: stride, kinds: kinds}
-				if w.Inside == nil || w.Requests == nil || w.LoseReplies == nil {
-					t.Fatal("storetest: Within needs Harness.Inside, Requests and LoseReplies")
+				w := newPlacing(newCheck(t, t, open(t), true), s, kinds)
+				switch {
+				case verifyrecord.Gate():
+					w.stride = verifyrecord.GateShare
+				case verifyrecord.Full():
+					w.stride = 1
 				}
 				w.all()
 				tried += w.tried
 			})
 		})
 	}
-	t.Logf("%d requests with something between the requests of their call", tried)
+	t.Logf("%d pairs of requests", tried)
+}
+
+// pairs tries few pairs, in one bubble or on the wall clock. There no time passes.
+func (c *check) pairs() {
+	kinds := map[string]bool{}
+	for _, s := range situations {
+		lapses := slices.ContainsFunc(s.steps, func(s step) bool { return s.lapse > 0 })
+		if c.virtual || !lapses {
+			newPlacing(c, s, kinds).all()
+		}
+	}
+}
+
+// newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer.
+func newPlacing(c *check, s situation, kinds map[string]bool) *placing {
+	w := &placing{check: c, situation: s, stride: 31, kinds: kinds}
+	if w.within = c.Inside != nil && c.Requests != nil && c.LoseReplies != nil; verifyrecord.WithRaceDetector {
+		w.stride, w.kinds = 311, nil
+	}
+	return w
 }
 
 // situation is a state of a key, by the requests that lead to it. The fence of each is that of its owner's lease,
@@ -120,38 +134,60 @@ type placing struct {
 	situation
 	stride, pairs, tried int
 	kinds                map[string]bool // pairs that were tried
+	within               bool            // the harness puts requests inside a call
 }
 
 func (w *placing) all() {
 	ops := w.ops(w.begin())
 	for _, s := range ops {
-		m := w.begin()
-		sent := w.Requests()
-		m.send(s, false)
-		n := w.Requests() - sent
-		for at := 2; at <= n; at++ {
-			w.fails(s, at)
+		requests := 0 // of the call
+		if w.within {
+			m := w.begin()
+			sent := w.Requests()
+			m.send(s, false)
+			requests = w.Requests() - sent
+			for at := 2; at <= requests; at++ {
+				w.fails(s, at)
+			}
 		}
-		for _, inside := range ops {
-			if inside.owner == s.owner && s.owner != firstOperator {
+		for _, other := range ops {
+			if other.owner == s.owner && s.owner != firstOperator {
 				continue
 			}
-			if inside.owner == firstOperator {
-				inside.owner = secondOperator
+			if other.owner == firstOperator {
+				other.owner = secondOperator
 			}
-			kinds := fmt.Sprint(s.kind, s.join, inside.kind, inside.join)
-			if w.pairs++; w.pairs%w.stride != 0 && (w.kinds == nil || w.kinds[kinds] || n < 2) {
+			kinds := fmt.Sprint(s.kind, s.join, other.kind, other.join)
+			if w.pairs++; w.pairs%w.stride != 0 && (w.kinds == nil || w.kinds[kinds] || w.within && requests < 2) {
 				continue
 			}
-			if w.kinds != nil && n > 1 {
+			if w.kinds != nil && (requests > 1 || !w.within) {
 				w.kinds[kinds] = true
 			}
-			for at := 2; at <= n+1; at++ {
-				w.pair(s, inside, at, true)
-				if at <= n {
-					w.pair(s, inside, at, false)
+			if !w.within {
+				w.inTurn(s, other)
+			}
+			for at := 2; w.within && at <= requests+1; at++ {
+				w.pair(s, other, at, true)
+				if at <= requests {
+					w.pair(s, other, at, false)
 				}
 			}
+		}
+	}
+}
+
+// inTurn sends a request, another one, and the first one again.
+func (w *placing) inTurn(s, other step) {
+	m := w.begin()
+	w.tried++
+	for _, step := range []step{s, other, s} {
+		step.looks = true
+		if difference, goes := m.take(step); difference != "" || !goes {
+			if difference != "" {
+				w.Errorf("%s: %s\n  then %s\n  then the first again: %s", w.name, s, other, difference)
+			}
+			return
 		}
 	}
 }
