@@ -206,7 +206,9 @@ func (w *placing) begin() *comparison {
 			w.fatalf("%s: %s: %s", w.name, s, cmp.Or(difference, "the situation is not reached"))
 		}
 	}
-	m.slow = 0
+	if m.virtual {
+		m.slow = 0
+	}
 	return m
 }
 
