@@ -12,10 +12,10 @@ import (
 // first three, which are about leases: nobody can say then who has the key. Every state that Decide returns satisfies all of them, if the
 // state before did.
 //
-//  1. The fences of the holders grow in the order of the grants, and none is above LastFence. Two holders have neither the same owner nor the same seat.
+//  1. The last fence is not negative, and others are left. The fences of the holders grow in the order of the grants, and none is above it. Two holders have neither the same owner nor the same seat.
 //  2. Not more hold the key than each of the holders allows, whether their leases have ended or not. One whose work has started allows no other.
-//  3. A closed key has neither a holder nor a place in the queue, also after it has opened by time.
-//  4. An owner has one place in the queue. If it has a lease, too, this lease was handed over and is not revoked.
+//  3. No key is closed for a negative time. A closed key has neither a holder nor a place in the queue, also after it has opened by time.
+//  4. A place has the numbers of a request. An owner has one place in the queue. If it has a lease, too, this lease was handed over and is not revoked.
 //  5. A mark is of an owner that neither holds nor waits. An owner has one mark. Its fence is not above LastFence.
 //  6. If somebody waits, the holders leave no room for the first in the queue, whether their leases have ended or not. (An owner
 //     asks with one number always. If it does not, there may be room; then the next Acquire hands the key over.)
@@ -24,6 +24,12 @@ import (
 func (s State) Broken() (what string, leases bool) {
 	closed := s.Closed.For > 0
 	last := driver.Fence(0)
+	switch {
+	case s.LastFence < 0 || s.LastFence > 1<<62:
+		return "the last fence is negative, or none is left", true
+	case s.Closed.For < 0:
+		return "the key is closed for a negative time", true
+	}
 	for i, h := range s.Holders {
 		switch {
 		case h.Fence <= last || h.Fence > s.LastFence:
@@ -45,6 +51,8 @@ func (s State) Broken() (what string, leases bool) {
 		switch {
 		case closed:
 			return "somebody waits for a closed key", false
+		case w.MaxHolders < 1 || w.Parked < 0 || w.Parked > driver.MaxParked:
+			return "a place has a number or a turn that no request has", false
 		case slices.ContainsFunc(s.Queue[:i], func(o Waiter) bool { return o.Owner == w.Owner }):
 			return "an owner has two places", false
 		case slices.ContainsFunc(s.Holders, func(h Holder) bool { return h.Owner == w.Owner && (!h.HandedOver || h.Revoked) }):

@@ -25,6 +25,9 @@ func TestBroken(t *testing.T) {
 	for what, s := range map[string]rules.State{
 		"": {LastFence: 9, Holders: []rules.Holder{a, b}, Queue: []rules.Waiter{w}, Ended: []rules.Ended{{Owner: "e", Fence: 9}, {Owner: "f"}}},
 		"the fences of the holders do not grow up to the last fence": {LastFence: 9, Holders: []rules.Holder{b, a}},
+		"the last fence is negative, or none is left":                {LastFence: -1},
+		"the key is closed for a negative time":                      {LastFence: 9, Closed: rules.Closed{For: -1}},
+		"a place has a number or a turn that no request has":         {LastFence: 9, Holders: []rules.Holder{a, b}, Queue: []rules.Waiter{{Owner: "w"}}},
 		"an owner has two leases":                                    {LastFence: 9, Holders: []rules.Holder{a, lease("a", 9, 1, 2)}},
 		"two holders have one seat":                                  {LastFence: 9, Holders: []rules.Holder{a, lease("b", 9, 0, 2)}},
 		"more hold the key than one of them allows":                  {LastFence: 9, Holders: []rules.Holder{a, lease("b", 9, 1, 1)}},
@@ -53,6 +56,8 @@ func TestBroken(t *testing.T) {
 
 // A state that no store writes, such as one that somebody has damaged, crashes nothing.
 func TestDamagedStates(t *testing.T) {
+	rules.Strict = true
+	defer func() { rules.Strict = false }()
 	c := &chance{Rand: rand.New(rand.NewPCG(1, 8)), now: sec(0), owners: people, holders: 9, places: 40, long: time.Hour}
 	odd := func(n int64) int64 { return []int64{0, -1, 1, n, math.MaxInt64, math.MinInt64}[c.IntN(6)] }
 	owner := func() driver.Owner { return append([]driver.Owner{""}, people[:4]...)[c.IntN(5)] }
