@@ -100,8 +100,11 @@ func (s State) Corrupt() error {
 var Strict bool
 
 func mustHold(before, after State, r driver.Request) {
-	if what, _ := before.Broken(); what != "" {
-		return
+	asksOtherwise := func(o driver.Owner, most int) bool { return r.Kind == driver.Acquire && o == r.Owner && most != r.MaxHolders }
+	if what, _ := before.Broken(); what != "" ||
+		slices.ContainsFunc(before.Holders, func(h Holder) bool { return asksOtherwise(h.Owner, h.MaxHolders) }) ||
+		slices.ContainsFunc(before.Queue, func(w Waiter) bool { return asksOtherwise(w.Owner, w.MaxHolders) }) {
+		return // see sentence 6
 	}
 	if what, _ := after.Broken(); what != "" {
 		panic(fmt.Sprintf("rules: %s by %v: %s\nbefore: %+v\nafter: %+v", r.Kind, r.Owner, what, before, after))
