@@ -100,7 +100,9 @@ func (s State) Corrupt() error {
 var Strict bool
 
 func mustHold(before, after State, r driver.Request) {
-	asksOtherwise := func(o driver.Owner, most int) bool { return r.Kind == driver.Acquire && o == r.Owner && most != r.MaxHolders }
+	asksOtherwise := func(o driver.Owner, most int) bool {
+		return r.Kind == driver.Acquire && o == r.Owner && most != r.MaxHolders
+	}
 	if what, _ := before.Broken(); what != "" ||
 		slices.ContainsFunc(before.Holders, func(h Holder) bool { return asksOtherwise(h.Owner, h.MaxHolders) }) ||
 		slices.ContainsFunc(before.Queue, func(w Waiter) bool { return asksOtherwise(w.Owner, w.MaxHolders) }) {
