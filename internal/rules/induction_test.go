@@ -81,9 +81,6 @@ func (in *induction) guessed(s rules.State, r driver.Request, guess time.Time, o
 		next = s
 	}
 	g := &step{book: in.book, before: s, after: in.written(next), now: in.now, clock: rules.At(in.now), request: r, answer: a, guess: true}
-	if a.Outcome == driver.Granted && a.TTL > time.Duration(1)<<60 { // it counts from the write
-		panic("a guess that no store makes")
-	}
 	in.check(g)
 	if other != nil && !changed && basis == rules.OnAnything && a.Outcome != driver.Refused && a.Outcome != driver.Exclusive {
 		g.before = in.sure(s, *other, rules.At(in.now))
@@ -95,12 +92,10 @@ func (in *induction) guessed(s rules.State, r driver.Request, guess time.Time, o
 
 // written is the state with the time of its write.
 func (in *induction) written(s rules.State) rules.State {
-	if slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.Since.Equal(thisWrite) }) {
-		s.Holders = slices.Clone(s.Holders)
-		for i := range s.Holders {
-			if s.Holders[i].Since.Equal(thisWrite) {
-				s.Holders[i].Since = in.now
-			}
+	s.Holders = slices.Clone(s.Holders)
+	for i := range s.Holders {
+		if s.Holders[i].Since.Equal(thisWrite) {
+			s.Holders[i].Since = in.now
 		}
 	}
 	if s.Closed.Since.Equal(thisWrite) {
@@ -142,8 +137,8 @@ func show(s rules.State, now time.Time) string {
 	return text.String()
 }
 
-// inParallel adds what several processors find to all.
-func inParallel(do func(p, processors int) induction, all *induction) {
+// inParallel is what several processors find.
+func inParallel(do func(p, processors int) induction) (all induction) {
 	var mu sync.Mutex
 	var workers sync.WaitGroup
 	processors := runtime.GOMAXPROCS(0)
@@ -156,6 +151,7 @@ func inParallel(do func(p, processors int) induction, all *induction) {
 		})
 	}
 	workers.Wait()
+	return all
 }
 
 func (in *induction) add(other induction) {
@@ -163,9 +159,9 @@ func (in *induction) add(other induction) {
 }
 
 // exhaustive takes every step from one of share states of a grid.
-func exhaustive(g grid, d decide, share int64) (all induction) {
+func exhaustive(g grid, d decide, share int64) induction {
 	var found atomic.Bool
-	inParallel(func(p, processors int) induction {
+	return inParallel(func(p, processors int) induction {
 		in := induction{decide: d, book: rules.Book{Places: 2, Marks: 2}, now: noon}
 		n := int64(0)
 		g.all(func(s rules.State, owners int) {
@@ -181,8 +177,7 @@ func exhaustive(g grid, d decide, share int64) (all induction) {
 			}
 		})
 		return in
-	}, &all)
-	return all
+	})
 }
 
 // beyond takes a step from each of n random states that are larger than those of a grid: up to as many holders and
@@ -204,13 +199,13 @@ func beyond(seed uint64, n int, d decide) induction {
 		c.owners = slices.Clone(c.owners)
 		c.Shuffle(len(c.owners), func(i, j int) { c.owners[i], c.owners[j] = c.owners[j], c.owners[i] })
 		s := c.state()
-		if broken, leases := s.Broken(); broken != "" && !leases {
+		if s.Broken() != "" {
 			s.Ended = nil
-			if broken, _ = s.Broken(); broken != "" {
-				s.Queue = nil
-			}
 		}
-		if broken, _ := s.Broken(); broken != "" {
+		if s.Broken() != "" {
+			s.Queue = nil
+		}
+		if s.Broken() != "" {
 			continue
 		}
 		in.states++
@@ -260,15 +255,14 @@ func TestInduction(t *testing.T) {
 func TestInductionBeyond(t *testing.T) {
 	seed, blocks := verifyrecord.Seed(t, 24, 700)
 	result := verifyrecord.Result{Kind: verifyrecord.Induction, Name: "steps from random states of a key", Seed: seed}
-	record(t, result, func() (all induction) {
-		inParallel(func(p, processors int) induction {
+	record(t, result, func() induction {
+		return inParallel(func(p, processors int) induction {
 			var mine induction
 			for n := p; n < blocks && mine.wrong == ""; n += processors {
 				mine.add(beyond(seed+uint64(n), block, rules.Book.Decide))
 			}
 			return mine
-		}, &all)
-		return all
+		})
 	})
 }
 
@@ -287,7 +281,10 @@ func record(t *testing.T, result verifyrecord.Result, take func() induction) {
 	verifyrecord.Write(t, result)
 }
 
-// The induction alone finds each mistake in a rule, but for the one that only a result of more than 64 KiB shows.
+// unseen is the one mistake that only a result of more than 64 KiB shows.
+const unseen = "complete: 64 KiB"
+
+// The induction alone finds each other mistake in a rule.
 func TestInductionFindsMistakes(t *testing.T) {
 	verifyrecord.SkipWithRace(t)
 	began := time.Now()
@@ -298,17 +295,19 @@ func TestInductionFindsMistakes(t *testing.T) {
 		if found.wrong == "" {
 			found.add(exhaustive(small, m.Decide, 101))
 		}
-		for seed := uint64(2); found.wrong == "" && seed < 100 && m.Name != "complete: 64 KiB"; seed++ {
+		for seed := uint64(2); found.wrong == "" && seed < 100 && m.Name != unseen; seed++ {
 			found.add(beyond(seed, block, m.Decide))
 		}
 		what, _, _ := strings.Cut(found.wrong, "\n")
 		t.Logf("%s: %s after %d steps, %v", m.Name, what, found.steps, time.Since(began).Round(time.Millisecond))
-		if (found.wrong == "") != (m.Name == "complete: 64 KiB") {
+		if (found.wrong == "") != (m.Name == unseen) {
 			t.Errorf("%s: found %q", m.Name, found.wrong)
+		}
+		if m.Name == unseen {
+			continue
 		}
 		result.Controls = append(result.Controls, verifyrecord.Control{What: m.Name, Shown: found.wrong != "", Saw: fmt.Sprintf("%s, after %d steps", what, found.steps)})
 	}
-	result.Controls = slices.DeleteFunc(result.Controls, func(c verifyrecord.Control) bool { return c.What == "complete: 64 KiB" })
 	result.Took = time.Since(began)
 	verifyrecord.Write(t, result)
 }

@@ -44,8 +44,7 @@ func TestBroken(t *testing.T) {
 		},
 		"there is room for the first in the queue, and nothing says since when": {LastFence: 9, Queue: []rules.Waiter{w}},
 	} {
-		broken, _ := s.Broken()
-		assert.Equal(t, what, broken)
+		assert.Equal(t, what, s.Broken())
 		if err := s.Corrupt(); err != nil {
 			assert.EqualError(t, err, what)
 		}

@@ -66,7 +66,7 @@ func (g grid) leases(s rules.State, owners int, each func(rules.State, int)) {
 					next := s
 					next.LastFence++
 					next.Holders = append(slices.Clip(s.Holders), h)
-					if broken, _ := next.Broken(); broken == "" {
+					if next.Broken() == "" {
 						g.leases(next, owners+1, each)
 					}
 				}
@@ -85,7 +85,7 @@ func (g grid) queue(s rules.State, owners int, each func(rules.State, int)) {
 			for _, parked := range []time.Duration{0, 3 * tick} {
 				next := s
 				next.Queue = append(slices.Clip(s.Queue), rules.Waiter{Owner: names[o], MaxHolders: number, Parked: parked})
-				if broken, _ := next.Broken(); broken == "" {
+				if next.Broken() == "" {
 					g.queue(next, max(owners, o+1), each)
 				}
 			}

@@ -24,7 +24,7 @@ type step struct {
 
 // wrong says what is wrong with the step, or "".
 func (s *step) wrong() string {
-	if sentence, _ := s.after.Broken(); sentence != "" {
+	if sentence := s.after.Broken(); sentence != "" {
 		return sentence
 	}
 	if s.after.LastFence < s.before.LastFence {
@@ -177,7 +177,7 @@ func (s *step) wrongGrant() string {
 			return "a new lease is revoked or started"
 		case !n.Since.Equal(s.begin()):
 			return "a new lease does not begin now"
-		case s.live(s.before.Closed.End()) && s.before.Closed.For > 0:
+		case s.closed(&s.before):
 			return "a closed key is granted"
 		case markOf(&s.before, n.Owner) != nil:
 			return "an owner that has ended gets a lease"
@@ -230,11 +230,16 @@ func (s *step) makesRoom() bool {
 		return true
 	}
 	for i := range s.before.Holders {
-		if h := &s.before.Holders[i]; leaseWith(&s.after, h.Fence) == nil && (s.request.Kind != driver.Leave || s.live(h.End())) && r.Kind != driver.Acquire {
+		if h := &s.before.Holders[i]; leaseWith(&s.after, h.Fence) == nil && (r.Kind != driver.Leave || s.live(h.End())) && r.Kind != driver.Acquire {
 			return true
 		}
 	}
-	return r.Kind == driver.Acquire && s.answer.Outcome == driver.Granted && s.answer.Fence > s.before.LastFence
+	return s.grants()
+}
+
+// grants reports whether who asks gets a new lease.
+func (s *step) grants() bool {
+	return s.request.Kind == driver.Acquire && s.answer.Outcome == driver.Granted && s.answer.Fence > s.before.LastFence
 }
 
 // waitsFor are the places before one, all if it is -1, and the time at which there has to be room for its owner already.
@@ -265,6 +270,16 @@ func (s *step) fits(key *rules.State, at time.Time, most int, before []rules.Wai
 	return live < most && (key.Closed.For == 0 || !at.Before(key.Closed.End()))
 }
 
+// hasPlace reports whether a queue with so many places may have one more, for the request.
+func (s *step) hasPlace(places int) bool {
+	return places < s.book.Places && (s.request.Parked == 0 || len(rules.Parked(s.before.Queue)) < s.book.Places/2)
+}
+
+func (s *step) closed(key *rules.State) bool { return key.Closed.For > 0 && s.live(key.Closed.End()) }
+
+// closes reports whether the step closes the key.
+func (s *step) closes() bool { return s.after.Closed.For > 0 && s.before.Closed.For == 0 }
+
 func (s *step) inDoubt(key *rules.State) bool {
 	return slices.ContainsFunc(key.Holders, func(h rules.Holder) bool { return h.Started && !s.live(h.End()) })
 }
@@ -273,9 +288,9 @@ func (s *step) inDoubt(key *rules.State) bool {
 // it or to somebody behind it, or the end of the queue.
 func (s *step) wrongPlace() string {
 	r := &s.request
-	closes := s.after.Closed.For > 0 && s.before.Closed.For == 0
+	closes := s.closes()
 	granted, handed := -1, -1 // the last place whose owner was granted the key when it asked, and to whom it was handed over
-	if a := &s.answer; r.Kind == driver.Acquire && a.Outcome == driver.Granted && a.Fence > s.before.LastFence {
+	if s.grants() {
 		if granted = placeOf(&s.before, r.Owner); granted < 0 {
 			granted = len(s.before.Queue) - 1
 		}
@@ -320,9 +335,9 @@ func (s *step) wrongPlace() string {
 			return "somebody joins that did not ask for it, or was not refused"
 		case had != nil && s.live(had.End()):
 			return "a holder joins"
-		case kept >= s.book.Places || w.Parked > 0 && len(rules.Parked(s.before.Queue)) >= s.book.Places/2:
+		case !s.hasPlace(kept):
 			return "a queue has more places than it may have"
-		case s.live(s.before.Closed.End()) && s.before.Closed.For > 0 || s.inDoubt(&s.before) && !s.guess:
+		case s.closed(&s.before) || s.inDoubt(&s.before) && !s.guess:
 			return "somebody joins a key that is closed or in doubt"
 		}
 	}
@@ -413,11 +428,10 @@ func (s *step) wrongAnswer() string {
 	fenced := had != nil && had.Fence == r.Fence && !had.Revoked // the request is by the owner of a lease
 	mark := markOf(&s.before, r.Owner)
 	if r.Kind == driver.Inspect || a.Outcome == driver.Refused {
-		closed := s.after.Closed.For > 0 && s.live(s.after.Closed.End())
 		switch {
 		case a.Status.Fence != s.after.LastFence || a.Status.Waiting != len(s.after.Queue):
 			return "the state has another fence or queue than is told"
-		case !s.guess && (a.Status.State == driver.Completed) != (closed && s.after.Closed.Result != nil):
+		case !s.guess && (a.Status.State == driver.Completed) != (s.closed(&s.after) && s.after.Closed.Result != nil):
 			return "the key is told to be completed, and is not, or the other way round"
 		}
 	}
@@ -504,13 +518,13 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 	case r.Kind == driver.Acquire:
 		place := placeOf(&s.before, r.Owner)
 		before, at := s.waitsFor(place)
-		closed := s.before.Closed.For > 0 && s.live(s.before.Closed.End())
+		waits := !s.closed(&s.before) && !s.inDoubt(&s.before) // one may wait for it
 		switch {
 		case had != nil && s.live(had.End()):
 			return "a holder is refused"
-		case !closed && !s.inDoubt(&s.before) && s.fits(&s.before, at, r.MaxHolders, before):
+		case waits && s.fits(&s.before, at, r.MaxHolders, before):
 			return "an owner is refused whose turn has come"
-		case r.Join && !closed && !s.inDoubt(&s.before) && a.Position == 0 && len(s.before.Queue) < s.book.Places && (r.Parked == 0 || len(rules.Parked(s.before.Queue)) < s.book.Places/2):
+		case waits && r.Join && a.Position == 0 && s.hasPlace(len(s.before.Queue)):
 			return "there is a place, and who was refused does not get it"
 		}
 	case r.Kind == driver.Resolve:
@@ -529,11 +543,6 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 
 func (s *step) wrongDone(had, has *rules.Holder) string {
 	r := &s.request
-	closed := s.after.Closed.For > 0 && s.live(s.after.Closed.End())
-	completed := func(o driver.Owner) bool {
-		m := markOf(&s.after, o)
-		return m != nil && m.How == rules.Completed
-	}
 	switch of := leaseWith(&s.after, r.Fence); r.Kind {
 	case driver.Inspect:
 		return ""
@@ -557,11 +566,11 @@ func (s *step) wrongDone(had, has *rules.Holder) string {
 			return "a start is done, and is not there"
 		}
 	case driver.Complete:
-		if !completed(r.Owner) && s.book.Marks > 0 {
+		if m := markOf(&s.after, r.Owner); (m == nil || m.How != rules.Completed) && s.book.Marks > 0 {
 			return "a completion is done without its mark"
 		}
 	case driver.Resolve:
-		if of != nil && of.Started || r.Effect && !closed {
+		if of != nil && of.Started || r.Effect && !s.closed(&s.after) {
 			return "work is resolved, and it is in doubt, or the key is open"
 		}
 	case driver.Revoke:
@@ -577,7 +586,7 @@ func (s *step) wrongDone(had, has *rules.Holder) string {
 // wrongNews is about whom the answer names: all to whom the step has handed the key over, and of the parked owners those, too,
 // whose place ends because the key is closed.
 func (s *step) wrongNews() string {
-	closes := s.after.Closed.For > 0 && s.before.Closed.For == 0
+	closes := s.closes()
 	told := 0
 	for _, w := range s.before.Queue {
 		h := leaseOf(&s.after, w.Owner)
