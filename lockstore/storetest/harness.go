@@ -87,7 +87,7 @@ type Harness struct {
 	// Foreign are ways to store a value of another program at the key.
 	Foreign map[string]func(t *testing.T, key string)
 
-	// Corrupt are ways to damage the key's entry. If a name begins with "says: ", the errors have the rest of the name.
+	// Corrupt are ways to damage the key's entry. If a name has "says: ", the errors have what follows it.
 	Corrupt map[string]func(t *testing.T, key string)
 
 	// ShiftClock sets the clock that writes fences and ends of leases, in the process or on

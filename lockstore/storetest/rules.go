@@ -308,12 +308,12 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 		}
 	}
 	var orders [][]step
-	for n := range 4 { // each Acquire may be refused without a place
-		s, inside := s, inside
-		s.join, inside.join = s.join && !(n&1 > 0 && s.kind == driver.Acquire), inside.join && !(n&2 > 0 && inside.kind == driver.Acquire)
+	for _, s := range s.orWithoutPlace() {
 		if len(steps) == 1 {
 			orders = append(orders, []step{s})
-		} else {
+			continue
+		}
+		for _, inside := range inside.orWithoutPlace() {
 			orders = append(orders, []step{s, inside}, []step{inside, s})
 		}
 	}
@@ -370,6 +370,15 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 		}
 	}
 	return difference, false
+}
+
+// orWithoutPlace are the requests that a store may make of one that meets another: an Acquire may be refused without a place.
+func (s step) orWithoutPlace() []step {
+	without := s
+	if without.join = false; s.kind != driver.Acquire || !s.join {
+		return []step{s}
+	}
+	return []step{s, without}
 }
 
 // decided is a state after some requests, with the answers.
