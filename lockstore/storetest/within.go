@@ -17,8 +17,8 @@ import (
 
 // Within sends each request from many states of a key, and another owner's request with it: in make verify all pairs of
 // requests, elsewhere few. If the harness has Inside, Requests and LoseReplies, the other request comes between the requests of the call, also
-// after a lost reply of one of them, and all replies are lost from one of them on. Otherwise the other one comes after the call, and then the
-// first request comes again, as after a lost reply. The answers and the state must be those of the rule book to the one
+// after a lost reply of one of them, and all replies are lost from one of them on. Otherwise the other one comes after the call, whose reply
+// may be lost, and then the first request comes again. The answers and the state must be those of the rule book to the one
 // request after the other. Each state is in a synctest bubble of its own. Run has a few of the pairs. Within logs how many it has tried.
 func Within(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
@@ -55,7 +55,7 @@ func (c *check) pairs() {
 // newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer.
 func newPlacing(c *check, s situation, kinds map[string]bool) *placing {
 	w := &placing{check: c, situation: s, stride: 31, kinds: kinds}
-	if w.within = c.Inside != nil && c.Requests != nil && c.LoseReplies != nil; verifyrecord.WithRaceDetector {
+	if w.within = c.virtual && c.Inside != nil && c.Requests != nil && c.LoseReplies != nil; verifyrecord.WithRaceDetector {
 		w.stride, w.kinds = 311, nil
 	}
 	return w
@@ -165,7 +165,10 @@ func (w *placing) all() {
 				w.kinds[kinds] = true
 			}
 			if !w.within {
-				w.inTurn(s, other)
+				w.inTurn(s, other, false)
+				if w.virtual && w.LoseReplies != nil {
+					w.inTurn(s, other, true)
+				}
 			}
 			for at := 2; w.within && at <= requests+1; at++ {
 				w.pair(s, other, at, true)
@@ -177,12 +180,12 @@ func (w *placing) all() {
 	}
 }
 
-// inTurn sends a request, another one, and the first one again.
-func (w *placing) inTurn(s, other step) {
+// inTurn sends a request, whose reply may be lost, another one, and the first one again.
+func (w *placing) inTurn(s, other step, unheard bool) {
 	m := w.begin()
 	w.tried++
-	for _, step := range []step{s, other, s} {
-		step.looks = true
+	for n, step := range []step{s, other, s} {
+		step.looks, step.unheard = true, unheard && n == 0
 		if difference, goes := m.take(step); difference != "" || !goes {
 			if difference != "" {
 				w.Errorf("%s: %s\n  then %s\n  then the first again: %s", w.name, s, other, difference)
