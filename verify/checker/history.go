@@ -1,22 +1,17 @@
 // Package checker records what clients asked of a store and what they were told,
 // and checks the answers against what a store promises.
 //
-// Two checkers look at a history. Check is a linearizability checker (porcupine,
-// after Wing and Gong 1993 and Lowe 2017) with a model of a lease that knows
-// real time: each operation took effect at one moment between its call and its
-// return. Sweep needs no search and never times out. It looks at what holders may
-// trust, at what a resource accepted, and at how long each answer took. The model has one
-// holder of a key. Where several may hold it, Sweep looks alone; the stored answers
-// are for Check alone.
+// Sweep needs no search. It looks at what holders may trust at the same time, at fences and seats, at what a resource
+// accepted, at refusals and results that nothing explains, and at how long each answer took. It does not say whether
+// each answer is the one of the rule book: the comparison of each store with the rule book does.
 //
 // A store that loses data is not excused. What it lost, and when, is part of the
-// history (Forget, CutOff, Promote), and all answers still have to fit.
+// history (Forget, CutOff, Promote).
 package checker
 
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -128,11 +123,6 @@ type Limits struct {
 	Late time.Duration
 	// Answer bounds how long an operation may take beyond its Stood; 0 is no bound.
 	Answer time.Duration
-	// Stamped says that clients stamp their requests, as dynamostore does. Three
-	// things are different then, and documented there: a lease counts from the stamp,
-	// an abandon while another has the key leaves no mark, and a request that was
-	// stamped before a Forget may bring a smaller fence after it.
-	Stamped bool
 	// Repeats is how long the client waits for an answer before it repeats the
 	// request within the call; 0 if it does not.
 	Repeats time.Duration
@@ -144,9 +134,6 @@ type Limits struct {
 	// OldReads says that a refusal may rest on what was true a moment ago. Then it proves
 	// nothing.
 	OldReads bool
-	// LateRenewals says that a renewal that was sent while the lease lasted may extend it
-	// when it arrives after the end, if nobody was granted the key meanwhile.
-	LateRenewals bool
 }
 
 // History collects operations from many clients.
@@ -176,9 +163,6 @@ func (h *History) Ops() []Op {
 	defer h.mu.Unlock()
 	return append([]Op(nil), h.ops...)
 }
-
-// forever is the return of an operation that may still be applied.
-const forever = time.Duration(math.MaxInt64 / 4)
 
 // OutcomeOf reads a store's answer.
 func OutcomeOf(err error) Outcome {

@@ -79,6 +79,18 @@ acquire b 0 busy 13 15 100 0/64w
 release w 5 ok 20 22 0
 acquire b 7 ok 30 32 100 1/64w
 acquire a 6 ok 33 35 100 0/64w`, ""},
+		{"renewed after a turn that was longer than asked for", `
+acquire w 5 ok 0 2 100 0/1
+acquire a 0 busy 10 12 100 0/64w
+release w 5 ok 20 22 0
+acquire a 6 ok 30 32 100 0/64w
+renew a 6 ok 1900 1902 100`, ""},
+		{"and after that", `
+acquire w 5 ok 0 2 100 0/1
+acquire a 0 busy 10 12 100 0/64w
+release w 5 ok 20 22 0
+acquire a 6 ok 30 32 100 0/64w
+renew a 6 ok 2100 2102 100`, "a renewal without a lease"},
 		{"a stale write of one seat", `
 acquire a 5 ok 0 2 10 0/2
 acquire b 6 ok 20 22 100 0/2
@@ -86,15 +98,7 @@ write b 6 ok 30 30 0
 write a 5 ok 40 40 0`, "a stale write was accepted"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ops := severalScript(t, c.history)
-			require.True(t, Several(ops))
-			got := Sweep(ops, limits)
-			if c.want == "" {
-				require.Empty(t, got)
-				return
-			}
-			require.Len(t, got, 1)
-			require.Contains(t, got[0], c.want)
+			requireOnly(t, Sweep(severalScript(t, c.history), limits), c.want)
 		})
 	}
 }

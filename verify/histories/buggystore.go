@@ -13,7 +13,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// buggyServer has the rules of the lock with one mistake, or with none. The checkers have to
+// buggyServer has the rules of the lock with one mistake, or with none. The sweep has to
 // find each. Four mistakes are none of a rule.
 type buggyServer struct {
 	bug    string

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
-
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/verify/checker"
@@ -144,81 +142,7 @@ func hash(name string) uint64 {
 	return h.Sum64()
 }
 
-// verdict is what the checkers say about a history.
-type verdict struct {
-	violations     []string
-	undecided      bool
-	lateDuplicates int // keys that a documented late duplicate explains
-}
-
-// checkTime is a hundred times what the search in one key's history needs. Where clients of
-// a cluster repeat many requests during one outage, a search takes seconds, and on a busy
-// machine half a minute.
-const checkTime = 90 * time.Second
-
-// judge checks a history and stops at the first key whose answers no order explains.
-// limit bounds each search.
-func judge(ops []checker.Op, l checker.Limits, limit time.Duration) verdict {
-	v := verdict{violations: checker.Sweep(ops, l)}
-	for _, key := range keysOf(ops) {
-		own := slices.DeleteFunc(slices.Clone(ops), func(op checker.Op) bool { return op.Key != key })
-		if checker.Several(own) {
-			continue // the model has one holder
-		}
-		ok, decided, info := checker.Check(own, l, limit)
-		byLateDuplicate := false
-		if decided && !ok {
-			byLateDuplicate, decided = checker.ExplainedByLateDuplicate(own, l, limit)
-		}
-		switch {
-		case !decided:
-			v.undecided = true
-		case ok:
-		case byLateDuplicate:
-			v.lateDuplicates++
-		default:
-			v.violations = append(v.violations, fmt.Sprintf("no order explains the answers about %s: at most %s", key, explained(own, info)))
-			return v
-		}
-	}
-	return v
-}
-
-// explained says how many operations the longest order has, and which operation is the
-// first that fits nowhere.
-func explained(ops []checker.Op, info porcupine.LinearizationInfo) string {
-	var longest []porcupine.Operation
-	for _, orders := range info.PartialLinearizationsOperations() {
-		for _, order := range orders {
-			if len(order) > len(longest) {
-				longest = order
-			}
-		}
-	}
-	fits := map[string]bool{}
-	for _, op := range longest {
-		fits[fmt.Sprint(op.Input)] = true
-	}
-	text := fmt.Sprintf("%d of its %d operations", len(longest), len(ops))
-	for _, op := range slices.SortedFunc(slices.Values(ops), func(a, b checker.Op) int { return cmp.Compare(a.Call, b.Call) }) {
-		untold := op.Outcome == checker.Unknown || op.Outcome == checker.NotApplied || op.Outcome == checker.Invalid
-		if !untold && op.Kind != checker.Write && op.Kind != checker.Effect && !fits[op.String()] {
-			return text + "; the first that does not fit:\n  " + op.String()
-		}
-	}
-	return text
-}
-
-func keysOf(ops []checker.Op) (keys []string) {
-	for _, op := range ops {
-		if !slices.Contains(keys, op.Key) {
-			keys = append(keys, op.Key)
-		}
-	}
-	return keys
-}
-
-// do plays a cell, repeats the histories that show nothing or whose search has no end, once
+// do plays a cell, repeats the histories that show nothing, once
 // and with other seeds, and judges all. more are counts that only the sum of the cells shows.
 func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more map[string]int64) {
 	out, more = verifyrecord.Cell{Fault: f.name, Store: s.name}, map[string]int64{}
@@ -236,24 +160,15 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			out.Violations++
 			t.Errorf("not free: %s", text)
 		}
-		var empty, noEnd []uint64
+		var empty []uint64
 		for _, r := range c.runs {
 			ops := r.played()
-			v := judge(ops, limits, checkTime)
 			inTransactions, wrong := r.counted(ops, c.sys.effects)
-			v.violations = slices.Concat(v.violations, wrong, r.kept)
-			out.Violations += int64(len(v.violations))
-			if v.undecided && len(v.violations) == 0 && again == 0 {
-				t.Logf("%s, seed %d: the search had no end in %v", r.name, r.seed, checkTime)
-				noEnd = append(noEnd, r.seed+1000)
-				continue
-			}
-			if v.undecided {
-				out.Undecided++
-			}
-			if v.undecided || len(v.violations) > 0 {
-				t.Errorf("%s, seed %d: undecided: %v, violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
-					r.name, r.seed, v.undecided, strings.Join(v.violations[:min(5, len(v.violations))], "\n"), dump(t, r.name, r.seed, ops), r.seed, t.Name())
+			violations := slices.Concat(checker.Sweep(ops, limits), wrong, r.kept)
+			out.Violations += int64(len(violations))
+			if len(violations) > 0 {
+				t.Errorf("%s, seed %d: violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
+					r.name, r.seed, strings.Join(violations[:min(5, len(violations))], "\n"), dump(t, r.name, r.seed, ops), r.seed, t.Name())
 			}
 			if missing := f.missing(s, r, sz.operations); len(missing) > 0 {
 				t.Logf("%s, seed %d shows nothing: %s", r.name, r.seed, strings.Join(missing, "; "))
@@ -270,7 +185,6 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			out.Takeovers += int64(n.Takeovers)
 			out.Unknown += int64(n.Unknown)
 			out.Lost += int64(n.Lost)
-			more["keys that a late duplicate of an acquire took"] += int64(v.lateDuplicates)
 			more["stale writes refused by the fence"] += int64(n.Stale)
 			more["entries lost by the store"] += int64(n.Losses)
 			more["refusals"] += int64(n.NotApplied)
@@ -287,8 +201,7 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 			more["waiters that left"] += r.left.Load()
 		}
 		more["histories repeated because they showed nothing"] += int64(len(empty))
-		more["histories repeated because their search had no end"] += int64(len(noEnd))
-		if seeds = slices.Concat(empty, noEnd); len(seeds) == 0 {
+		if seeds = empty; len(seeds) == 0 {
 			break
 		}
 	}

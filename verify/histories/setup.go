@@ -144,11 +144,11 @@ var (
 	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
 	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats, Stamped: true}
+	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
 )
 
 // onZooKeeper has no late duplicates: a late write finds another version.
-var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer, LateRenewals: true}
+var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer}
 
 var setups = []*setup{
 	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
