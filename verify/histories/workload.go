@@ -17,13 +17,8 @@ import (
 )
 
 const (
-	clients = 8
-	// The checker decides about 500 operations of 8 clients on one key in
-	// milliseconds, and about twice as many often not at all.
-	busyKeys  = 5
-	maxPerKey = 470
-	// Where several may hold a key, there is no search.
-	maxOfSeveral = 2000
+	clients  = 8
+	busyKeys = 5
 
 	ttl     = lockstore.MinTTL
 	longTTL = ttl + ttl/2
@@ -59,7 +54,6 @@ type run struct {
 	atOnce  map[string]lockstore.Lease   // the results that were stored in a transaction, with an effect
 	slow    []interval                   // faults that slow calls down
 	stood   []interval                   // when the machine gave this process no time
-	asked   map[string]int               // operations on each key
 	highest map[resource]int64           // what each resource has seen
 	freed   map[string]chan struct{}     // closed at the next release of the key
 }
@@ -75,9 +69,9 @@ type interval struct{ from, to time.Duration }
 func newRun(name string, seed uint64, m mix, late time.Duration) *run {
 	r := &run{
 		History: checker.New(), name: name, seed: seed, mix: m, late: late,
-		leases: map[string][]lockstore.Lease{},
-		atOnce: map[string]lockstore.Lease{},
-		asked:  map[string]int{}, highest: map[resource]int64{}, freed: map[string]chan struct{}{},
+		leases:  map[string][]lockstore.Lease{},
+		atOnce:  map[string]lockstore.Lease{},
+		highest: map[resource]int64{}, freed: map[string]chan struct{}{},
 	}
 	for i := range busyKeys + 1 {
 		key := fmt.Sprintf("%s/%d/%d", name, seed, i)
@@ -140,7 +134,7 @@ func (c *client) work() {
 		if quiet {
 			key = c.keys[busyKeys]
 		}
-		if c.full(key) || key == c.completed && c.Now() < c.until && c.chance(0.8) {
+		if key == c.completed && c.Now() < c.until && c.chance(0.8) {
 			continue
 		}
 		if c.chance(0.06) {
@@ -227,7 +221,7 @@ func (c *client) asksFor(key string) int {
 func (c *client) wait(req lockstore.Request) (lease lockstore.Lease, trust time.Duration, outcome checker.Outcome, died, ambiguous bool) {
 	c.places.Add(1)
 	outcome = checker.Busy
-	for end := c.Now() + c.upTo(2*ttl); c.place > 0 && c.Now() < end && c.done.Err() == nil && !c.full(req.Key); {
+	for end := c.Now() + c.upTo(2*ttl); c.place > 0 && c.Now() < end && c.done.Err() == nil; {
 		ctx, cancel := context.WithTimeout(c.done, 300*time.Millisecond)
 		_ = storetest.AwaitTurn(ctx, c.store.Store, req.Key, req.Owner) // whatever it says, the next acquire decides
 		cancel()
@@ -551,9 +545,6 @@ func (c *client) effect(lease lockstore.Lease, trust time.Duration) bool {
 
 // do sends a request and records it.
 func (c *client) do(op checker.Op, send func(context.Context, *checker.Op) error) checker.Op {
-	c.mu.Lock()
-	c.asked[op.Key]++
-	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
 	op.Client, op.Call = c.id, c.Now()
@@ -583,15 +574,6 @@ func (c *client) nextRelease(key string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.freed[key]
-}
-
-func (c *client) full(key string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.most != nil {
-		return c.asked[key] >= maxOfSeveral
-	}
-	return c.asked[key] >= maxPerKey
 }
 
 func (c *client) chance(p float64) bool { return c.random.Float64() < p }
