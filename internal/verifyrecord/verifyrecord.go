@@ -40,7 +40,6 @@ type Result struct {
 	Mutants    []Mutant         `json:"mutants,omitempty"`
 	Controls   []Control        `json:"controls,omitempty"`
 	Violations int64            `json:"violations"`
-	Undecided  int64            `json:"undecided"`
 	Limits     []string         `json:"limits,omitempty"` // what cannot be tried here, and why
 	Took       time.Duration    `json:"took"`
 }
@@ -58,7 +57,6 @@ type Cell struct {
 	Unknown    int64  `json:"unknown,omitempty"`
 	Lost       int64  `json:"lost,omitempty"`
 	Violations int64  `json:"violations"`
-	Undecided  int64  `json:"undecided"`
 }
 
 // Mutant is one planted bug.
