@@ -12,8 +12,7 @@
 --   C  as K, without a result
 --   X  without an owner: in front of the queue there is a line for each holder, and an empty line
 -- places, of three digits, is how many places the queue has. fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds
--- on the server's clock. holder is a text for people. The byte 1 ends it: what is behind that fills the line, so that
--- the queue of an entry H or O need not move.
+-- on the server's clock. holder is a text for people.
 -- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The oldest
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
@@ -22,6 +21,28 @@
 -- marks are none.
 --
 -- To make a long string takes the server a microsecond for 1,000 bytes, and a pattern that matches one takes more.
+
+local now = clock + 0
+
+-- The first two lines. state is B if they are damaged.
+local state, number, last, owner, at, line, since, ttl, text, behind
+if type(entry) == 'string' then
+	state, number, last, owner, at = match(entry, '^lambdalock2 ([HOFKCX])(%d%d%d)(%d+) ([^ \n]*) ()')
+	line = at and find(entry, '\n', at, true)
+	if line then since, ttl, text = match(entry, '^(%d+) (%d+) ()', line + 1) end
+	behind = text and find(entry, '\n', text, true)
+	local one = state == 'H' or state == 'O' or state == 'F'
+	if not behind or #last ~= 16 or #since ~= 16 or #ttl > 13 or one == (owner == '') then state = 'B' end
+end
+
+-- waits is how many places the queue has that begins at this byte, or nil if it is damaged.
+local function waits(from)
+	if from > #entry then return 0 end
+	if number ~= '000' and sub(entry, -1) == ' ' and find(entry, '^ [^ ]', from) and
+		not find(entry, '  ', from, true) and not find(entry, '\n', from, true) then
+		return tonumber(number, 10)
+	end
+end
 
 -- A replica lags behind its primary, and so may a server that was the primary until now. What
 -- it has read must not decide anything. So an answer without a write needs a proof: a write
@@ -35,7 +56,7 @@ end
 if type(entry) == 'table' then return proven(entry) end
 if state == 'B' then return proven('B') end
 
-local marked, marks = 0, ''
+local marked, marks, places = 0, '', 0
 -- The queue is front, then entry from the byte from on, then joined.
 local front, from, joined = '', 1, ''
 local holders, closed, changed, handed, woken = {}, nil, false, {}, {}
@@ -52,7 +73,7 @@ end
 
 if entry then
 	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
-	text, behind, since, ttl = sub(entry, text, stop - 1), behind + 1, tonumber(since, 10), tonumber(ttl, 10)
+	text, behind, since, ttl = sub(entry, text, behind - 1), behind + 1, tonumber(since, 10), tonumber(ttl, 10)
 	if state == 'F' then
 		remember('F', last, owner)
 		behind, changed = nil, false
@@ -87,7 +108,7 @@ if entry then
 	places, from = waits(behind), behind
 	if not places then places, from = 0, #entry + 1 end
 else
-	entry, state, last, places = '', 'X', '0000000000000000', 0
+	entry, state, last = '', 'X', '0000000000000000'
 end
 
 -- A state that begins in the future, because the clock was set back, begins now.

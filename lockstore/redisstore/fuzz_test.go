@@ -141,13 +141,9 @@ func entries(now time.Time) []string {
 		return "OWNER " + fence + " 0 1 " + times + flags + " holder\n"
 	}
 	const three = " FIRST SECOND THIRD "
-	filled := func(letter, lasts string, bytes int) string {
-		return strings.Replace(held(letter, seven, at(0)+lasts, three), "\n ", "\x01"+strings.Repeat(" ", bytes)+"\n ", 1)
-	}
 	all := []string{
 		live, live + " FIRST SECOND ", live + " FIRST", live + " ", live + "  ", live + " FIRST  SECOND ", live + " FIRST\nSECOND ", live + "  FIRST ", live + "FIRST ",
 		held("H", seven, old, ""), held("H", seven, old, three), held("O", seven, at(0)+" 2000000 ", three), held("O", seven, old, three),
-		filled("H", hour, 0), filled("H", hour, 9), filled("H", hour, 300), filled("O", " 2000000 ", 0), filled("O", " 2000000 ", 9), filled("O", " 2000000 ", 300),
 		held("F", seven, old, ""), held("F", seven, old, three), held("F", "9999999999999999", old, ""),
 		held("H", "9007199254740990", old, ""), held("H", "9007199254740991", old, ""), held("H", "9007199254740990", old, three),
 		held("H", seven, at(10*time.Hour)+hour, ""), held("O", seven, at(10*time.Hour)+" 2000000 ", three), // begin in the future: the clock was set back

@@ -102,7 +102,6 @@ func decode(entry string) (s rules.State, ok bool) {
 	at := func(text string) time.Time { return time.UnixMicro(number(text)) }
 	span := func(text string) time.Duration { return time.Duration(number(text)) * time.Microsecond }
 	state, owner, ended, rest := p[1], p[3], p[4], p[8]
-	p[7], _, _ = strings.Cut(p[7], "\x01")
 	if strings.Contains("HOF", state) == (owner == "") || state == "K" && rest == "" {
 		return s, false
 	}
