@@ -342,8 +342,8 @@ func testCrowdedRedis(t *testing.T) {
 		limit float64
 		do    func(*crowd)
 	}{
-		{"leave", 1.6, leave}, {"refused, with a place", 1.6, join}, {"renew", 1.6, renew},
-		{"release and hand over", 2.0, release}, {"extend what was handed over", 1.8, extend}, {"", 0, join},
+		{"leave", 5.2, leave}, {"refused, with a place", 5.2, join}, {"renew", 5.2, renew},
+		{"release and hand over", 5.2, release}, {"extend what was handed over", 5.2, extend}, {"", 0, join},
 		{"revoke at once and hand over", 5.2, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
 	}
 	var figures []figure

@@ -63,7 +63,6 @@ var mutants = []mutant{
 	{id: "M57", what: "a call waits for its answer after its context", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
 	{id: "M58", file: "numbers-redis", what: "fences end at 2^52", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^a_fence_above_2"}, says: "Received unexpected error"},
 	{id: "M59", file: "numbers-redis", what: "a lease ends a microsecond late", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^the_end$"}, says: "the answer to"},
-	{id: "M60", file: "retention-redis", what: "a shorter renewal shortens what is kept", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_held$"}, says: "kept for 1h1m0s after renew"},
 	{id: "M61", what: "an unwritten EVAL hides that an earlier attempt may have been applied", suite: store, testRun: redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), says: "lock store is unavailable"},
 	{id: "M62", file: "numbers-guard", what: "half the margin", suite: unit, testRun: numbers("margin$"), says: "the margin is 250 ms"},
 	{id: "M63", file: "numbers-guard", what: "renewed after a sixth of the first lease", suite: unit, testRun: numbers("thirds_of_the_lease$"), says: "a lease is renewed after each third"},
