@@ -59,12 +59,6 @@ func TestRuleBook(t *testing.T) {
 	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 1000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
 }
 
-// Each request with another one, from many states of a key.
-func TestPairs(t *testing.T) {
-	verifyrecord.SkipWithRace(t) // it runs by the server's own clock
-	storetest.Within(t, inBubble(testservers.PostgreSQL(t)))
-}
-
 func inBubble(url string) func(*testing.T) storetest.Harness {
 	return func(t *testing.T) storetest.Harness {
 		h, _ := virtual(t, url)
