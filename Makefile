@@ -118,9 +118,11 @@ size: ## sizes of the function binaries, fails past their budgets
 	@go run ./internal/size
 
 verify: install-servers ## all of the verification; KEEP=1 writes docs/verification.md; GATE=1: a part, with one outcome
+	@.ci/progress 0 sh internal/testservers/dafny.sh
 	cd verify && go run . $(if $(KEEP),-keep) $(if $(GATE),-gate)
 
 soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
+	@.ci/progress 0 sh internal/testservers/dafny.sh
 	cd verify && go run . -soak $(or $(TIME),1h)
 
 mutants: install-servers ## plant every bug (5 min)

@@ -52,6 +52,8 @@ var parts = []part{
 	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInduction", gate: true, atLeast: map[string]int64{states: 100_000}},
 	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInductionBeyond", seeded: true, gate: true, atLeast: map[string]int64{states: 5_000_000}},
 	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInductionFindsMistakes", gate: true},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestProof", atLeast: map[string]int64{lemmas: 100}},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "(TestModel|TestModelFindsMistakes)", seeded: true, gate: true, atLeast: map[string]int64{steps: 1_000_000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 8000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
@@ -77,6 +79,8 @@ var parts = []part{
 // Counts that the parts record and the page shows.
 const (
 	states     = "states"
+	steps      = "steps"
+	lemmas     = "lemmas"
 	seeds      = "seeds"
 	sequences  = verifyrecord.Sequences
 	requests   = verifyrecord.Requests

@@ -14,7 +14,8 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Induction, "takes every step of the rules from every state of a key that satisfies their invariant, whether somebody can reach it or not: all requests, by clocks that are right, early, late or set back, and by guesses. The next state has to satisfy the invariant, nobody may lose what it trusts, and the answer has to be true. Clients and their history do not occur in this, so it holds for any number of them."},
+	{verifyrecord.Induction, "takes every step of the rules from every state of a key that satisfies their invariant, whether somebody can reach it or not: all requests, by clocks that are right, early, late or set back, and by guesses. The next state has to satisfy the invariant, nobody may lose what it trusts, and the answer has to be true. Clients and their history do not occur in this, so it holds for any number of them. " +
+		"The states are bounded or random. A [proof](../internal/rules/testdata/proof/proof.dfy) has no bound: it is about a model of the rules, and the model has to make the same steps as the rules from random states."},
 	{verifyrecord.Simulation, "runs random schedules from seeds, in virtual time. Clocks are off, processes freeze and die, and the network loses, delays and repeats requests. " +
 		"The shipped guard and the shipped stores run in them, over fakes."},
 	{verifyrecord.Comparison, "sends random requests to a store and asks the rule book: each answer and each state have to be the same. A sequence has 20 to 40 requests of several owners, with repeats, late duplicates and lapses of time. " +
@@ -27,7 +28,7 @@ var kinds = []struct{ kind, what string }{
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{states, "steps", seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{states, steps, lemmas, seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{

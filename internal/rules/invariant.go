@@ -19,7 +19,8 @@ import (
 //  6. If somebody waits, the holders leave no room for the first in the queue, whether their leases have ended or not. (An owner
 //     asks with one number always. If it does not, there may be room; then the next Acquire hands the key over.)
 //
-// TestInduction checks this, and what else is true of each step, for all states of a bounded size.
+// TestInduction checks this, and what else is true of each step, for all states of a bounded size. The proof, testdata/proof, has
+// no bound, and is about a model of Decide; TestModel compares the two.
 func (s State) Broken() string {
 	if what := s.brokenLeases(); what != "" {
 		return what

@@ -1,0 +1,242 @@
+package rules_test
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/internal/wrongrules"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// The proof, testdata/proof/proof.dfy, is about a model of the rules, testdata/proof/rules.dfy. TestProof proves it.
+// TestModel says whether the model and the rule book are the same.
+
+// proved is how many lemmas and functions Dafny has to prove, with what makes them well-defined.
+const proved = 143
+
+func TestProof(t *testing.T) {
+	if !verifyrecord.Full() {
+		t.Skip("the proof takes two minutes of one processor: it is part of make verify")
+	}
+	began := time.Now()
+	// Dafny stops here only if something is wrong: the longest lemma takes 8 s.
+	out, err := exec.Command(testservers.Dafny(t), "/compile:0", "/noCheating:1", "/timeLimit:300", "/vcsCores:2", "/verifyAllModules", "testdata/proof/proof.dfy").CombinedOutput()
+	want := fmt.Sprintf("Dafny program verifier finished with %d verified, 0 errors\n", proved)
+	if err != nil || !bytes.HasSuffix(out, []byte(want)) {
+		said := regexp.MustCompile(`(?m)^(Prover error.*|Legal parameters.*|  \w+ \(.*)\n`).ReplaceAll(out, nil) // of an option that this Z3 does not know
+		t.Fatalf("%v, want %s\n%s", err, want, said)
+	}
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": proved}, Took: time.Since(began),
+		Limits: []string{"The proof is about a model of the rules, by clocks that are right. What a guess has to rest on, the status of a key and the waits are not part of it. That the model is the rule book rests on the comparison of random steps."},
+	})
+}
+
+// Model and rule book have to have the same invariant, and make the same steps. If this fails after a change of the rules, change the
+// model in the same way, and run TestProof, see make verify.
+func TestModel(t *testing.T) {
+	if !verifyrecord.Full() {
+		t.Skip("the comparison needs the program Dafny: it is part of make verify, and of make verify GATE=1")
+	}
+	program := model(t)
+	seed, blocks := verifyrecord.Seed(t, 3, 40)
+	result := verifyrecord.Result{Kind: verifyrecord.Induction, Name: "random steps of the model of the proof and of the rules", Seed: seed}
+	record(t, result, func() induction {
+		return inParallel(func(p, processors int) (mine induction) {
+			lines, wrong := compare(program, func(m *modelInput) {
+				m.invariants(seed + uint64(p))
+				for n := p; n < blocks; n += processors {
+					mine.add(beyond(seed+uint64(n), block, m.decide(rules.Book.Decide)))
+				}
+			})
+			mine.steps, mine.wrong = lines, cmp.Or(wrong, mine.wrong)
+			return mine
+		})
+	})
+}
+
+// The comparison finds mistakes in a rule: these are of Acquire.
+func TestModelFindsMistakes(t *testing.T) {
+	if !verifyrecord.Full() {
+		t.Skip("see TestModel")
+	}
+	program := model(t)
+	for _, mistake := range wrongrules.All[:20] {
+		_, wrong := compare(program, func(m *modelInput) {
+			for seed := range uint64(4) { // a block ends at its first wrong step, and an Inspect is not compared
+				beyond(seed, block, m.decide(mistake.Decide))
+			}
+		})
+		if wrong == "" {
+			t.Errorf("%s: not found", mistake.Name)
+		}
+	}
+}
+
+// model makes the program that takes the steps of the model.
+func model(t *testing.T) (program string) {
+	dafny := testservers.Dafny(t)
+	dir := t.TempDir()
+	source, err := filepath.Abs("testdata/proof")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Dafny exits with 3, because it proves nothing here.
+	_, _ = exec.Command(dafny, "/noVerify", "/compile:0", "/compileTarget:go", "/spillTargetCode:3", "/out:"+filepath.Join(dir, "model"), filepath.Join(source, "rules.dfy")).CombinedOutput()
+	program = filepath.Join(dir, "model")
+	build := exec.Command("go", "build", "-o", program, filepath.Join(source, "main.go"))
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GO111MODULE=off", "GOWORK=off", "GOFLAGS=", "GOPATH="+filepath.Join(dir, "model-go"))
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
+}
+
+// compare says what the program says is wrong with the lines that write writes.
+func compare(program string, write func(*modelInput)) (lines int64, wrong string) {
+	cmd := exec.Command(program)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return 0, err.Error()
+	}
+	m := &modelInput{to: bufio.NewWriter(in), names: map[string]int64{"": 0}}
+	write(m)
+	_ = m.to.Flush() // a program that has ended reads no more
+	_ = in.Close()
+	if err := cmd.Wait(); err != nil || out.String() != fmt.Sprintln("the same:", m.lines) {
+		return m.lines, cmp.Or(out.String(), fmt.Sprint(err))
+	}
+	return m.lines, ""
+}
+
+// modelInput writes what the rule book says as lines of numbers, which testdata/proof/main.go reads.
+type modelInput struct {
+	to    *bufio.Writer
+	line  []byte
+	lines int64
+	names map[string]int64 // the numbers of owners, texts and results
+}
+
+func (m *modelInput) numbers(all ...int64) {
+	for _, n := range all {
+		m.line = append(strconv.AppendInt(m.line, n, 10), ' ')
+	}
+}
+
+func (m *modelInput) yes(all ...bool) {
+	for _, yes := range all {
+		n := int64(0)
+		if yes {
+			n = 1
+		}
+		m.numbers(n)
+	}
+}
+
+func (m *modelInput) name(s string) int64 {
+	if _, known := m.names[s]; !known {
+		m.names[s] = int64(len(m.names))
+	}
+	return m.names[s]
+}
+
+func (m *modelInput) owners(all []driver.Owner) {
+	m.numbers(int64(len(all)))
+	for _, o := range all {
+		m.numbers(m.name(string(o)))
+	}
+}
+
+func (m *modelInput) state(s rules.State) {
+	m.numbers(int64(s.LastFence), int64(len(s.Holders)))
+	for _, h := range s.Holders {
+		m.numbers(m.name(string(h.Owner)), int64(h.Fence), int64(h.Seat), int64(h.MaxHolders), h.Since.UnixNano(), int64(h.TTL), m.name(h.Text))
+		m.yes(h.HandedOver, h.Revoked, h.Started)
+	}
+	m.numbers(int64(len(s.Queue)))
+	for _, w := range s.Queue {
+		m.numbers(m.name(string(w.Owner)), int64(w.MaxHolders), int64(w.Parked))
+	}
+	m.numbers(int64(len(s.Ended)))
+	for _, e := range s.Ended {
+		m.numbers(m.name(string(e.Owner)), int64(e.Fence), int64(e.How))
+	}
+	c := s.Closed
+	if m.yes(c.For > 0); c.For > 0 {
+		m.numbers(c.Since.UnixNano(), int64(c.For), m.name(string(c.Result)), m.name(c.Text))
+	}
+}
+
+func (m *modelInput) end() {
+	_, _ = m.to.Write(append(bytes.TrimSpace(m.line), '\n'))
+	m.line = m.line[:0]
+	m.lines++
+}
+
+// invariant is a state, and whether it satisfies the invariant.
+func (m *modelInput) invariant(s rules.State) {
+	m.state(s)
+	m.yes(s.Broken() == "")
+}
+
+// invariants writes random states, of which most break a sentence of the invariant.
+func (m *modelInput) invariants(seed uint64) {
+	c := &chance{Rand: rand.New(rand.NewPCG(seed, 8)), now: noon, owners: people[:6], holders: 4, places: 6, long: 8 * tick}
+	for range block {
+		m.invariant(c.state())
+		m.end()
+	}
+}
+
+// decide is d, and writes each step of it. An Inspect changes nothing, and has no step.
+func (m *modelInput) decide(d decide) decide {
+	return func(b rules.Book, s rules.State, c rules.Clock, r driver.Request) (rules.State, bool, driver.Answer, rules.Basis) {
+		if r.Kind != driver.Inspect {
+			m.step(d, b, s, c, r)
+		}
+		return d(b, s, c, r)
+	}
+}
+
+func (m *modelInput) step(d decide, b rules.Book, s rules.State, c rules.Clock, r driver.Request) {
+	if c.Late.Equal(thisWrite) {
+		c.Late = time.Unix(1<<33, 0) // a time.Duration is long enough from all other times until then
+	}
+	after, changed, a, _ := d(b, s, c, r)
+	if !changed {
+		after = s
+	}
+	m.invariant(s)
+	m.numbers(int64(b.Places), int64(b.Marks), c.Early.UnixNano(), c.Late.UnixNano())
+	m.yes(c.Sure)
+	m.numbers(cmp.Or(c.Fences, c.Early).UnixMicro())
+	m.numbers(int64(r.Kind-driver.Acquire), m.name(string(r.Owner)), int64(r.Fence), int64(r.TTL), int64(r.MaxHolders), m.name(r.Holder))
+	m.yes(r.Join)
+	m.numbers(int64(r.Parked))
+	m.yes(r.AtOnce, r.Effect)
+	m.numbers(m.name(string(r.Result)))
+	m.state(after)
+	m.owners(a.HandedOver)
+	m.owners(a.Wake)
+	m.numbers(int64(a.Outcome-driver.Granted), int64(a.Fence), int64(a.Seat), int64(a.TTL), int64(a.Position))
+	m.end()
+}
