@@ -24,7 +24,8 @@ import (
 // The proof, testdata/proof/proof.dfy, is about a model of the rules, testdata/proof/rules.dfy. TestProof proves it.
 // TestModel says whether the model and the rule book are the same.
 
-// proved is how many lemmas and functions Dafny has to prove, with what makes them well-defined.
+// proved is how many lemmas and functions Dafny has to prove, with what makes them well-defined. That there are 0 errors does not
+// suffice: with a Z3 newer than itself, Dafny 2.3 does not count each lemma that it fails to prove as an error.
 const proved = 143
 
 func TestProof(t *testing.T) {
