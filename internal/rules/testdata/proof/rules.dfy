@@ -71,7 +71,7 @@ function method FindMark(e: seq<Mark>, o: int): int
     var i := FindMark(e[1..], o); if i < 0 then -1 else i + 1
 }
 
-// The invariant: the six sentences of State.Broken.
+// The invariant: the six sentences of State.Broken, but for the bounds of numbers.
 predicate method Leases(hs: seq<Holder>, last: int) {
   (forall i :: 0 <= i < |hs| ==> 0 < hs[i].fence <= last) &&
   (forall i, j :: 0 <= i < j < |hs| ==> hs[i].fence < hs[j].fence && hs[i].owner != hs[j].owner && hs[i].seat != hs[j].seat)
