@@ -71,13 +71,15 @@ func Sequences(t *testing.T, open func(t *testing.T) Harness, first uint64, coun
 	return requests
 }
 
+// mostAtOnce is how many sequences, or pairs of requests, are under way at once on the wall clock.
+const mostAtOnce = 200
+
 // SequencesAtOnce is Sequences on the wall clock: many at once, because they mostly wait. Then come the pairs of requests that Run has.
 func SequencesAtOnce(t *testing.T, h Harness, first uint64, count int) (requests int64) {
 	t.Helper()
-	const most = 200
 	c := newCheck(t, t, h, false)
 	var next atomic.Uint64
-	atOnce(min(most, count), func(int) {
+	atOnce(min(mostAtOnce, count), func(int) {
 		for n := next.Add(1); n <= uint64(count) && !t.Failed(); n = next.Add(1) {
 			if d := c.difference(first + n - 1); d != "" {
 				t.Error(d)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,23 +34,38 @@ func Within(t *testing.T, open func(t *testing.T) Harness) {
 				case verifyrecord.Full():
 					w.stride = 1
 				}
-				w.all()
-				tried += w.tried
+				tries := w.tries()
+				for _, try := range tries {
+					try()
+				}
+				tried += len(tries)
 			})
 		})
 	}
 	t.Logf("%d pairs of requests", tried)
 }
 
-// pairs tries few pairs, in one bubble or on the wall clock. There no time passes.
+// pairs tries few pairs, in one bubble or on the wall clock: there many at once, because they mostly wait, and of the states that
+// need no time.
 func (c *check) pairs() {
+	var tries []func()
 	kinds := map[string]bool{}
 	for _, s := range situations {
 		lapses := slices.ContainsFunc(s.steps, func(s step) bool { return s.lapse > 0 })
 		if c.virtual || !lapses {
-			newPlacing(c, s, kinds).all()
+			tries = append(tries, newPlacing(c, s, kinds).tries()...)
 		}
 	}
+	workers := 1
+	if !c.virtual {
+		workers = mostAtOnce
+	}
+	var next atomic.Int64
+	atOnce(workers, func(int) {
+		for n := next.Add(1); n <= int64(len(tries)); n = next.Add(1) {
+			tries[n-1]()
+		}
+	})
 }
 
 // newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer.
@@ -132,12 +148,13 @@ var situations = func() []situation {
 type placing struct {
 	*check
 	situation
-	stride, pairs, tried int
-	kinds                map[string]bool // pairs that were tried
-	within               bool            // the harness puts requests inside a call
+	stride, pairs int
+	kinds         map[string]bool // pairs that were tried
+	within        bool            // the harness puts requests inside a call
 }
 
-func (w *placing) all() {
+// tries are what tries one pair each.
+func (w *placing) tries() (tries []func()) {
 	ops := w.ops(w.begin())
 	for _, s := range ops {
 		requests := 0 // of the call
@@ -147,7 +164,7 @@ func (w *placing) all() {
 			m.send(s, false)
 			requests = w.Requests() - sent
 			for at := 2; at <= requests; at++ {
-				w.fails(s, at)
+				tries = append(tries, func() { w.fails(s, at) })
 			}
 		}
 		for _, other := range ops {
@@ -165,25 +182,25 @@ func (w *placing) all() {
 				w.kinds[kinds] = true
 			}
 			if !w.within {
-				w.inTurn(s, other, false)
+				tries = append(tries, func() { w.inTurn(s, other, false) })
 				if w.virtual && w.LoseReplies != nil {
-					w.inTurn(s, other, true)
+					tries = append(tries, func() { w.inTurn(s, other, true) })
 				}
 			}
 			for at := 2; w.within && at <= requests+1; at++ {
-				w.pair(s, other, at, true)
+				tries = append(tries, func() { w.pair(s, other, at, true) })
 				if at <= requests {
-					w.pair(s, other, at, false)
+					tries = append(tries, func() { w.pair(s, other, at, false) })
 				}
 			}
 		}
 	}
+	return tries
 }
 
 // inTurn sends a request, whose reply may be lost, another one, and the first one again.
 func (w *placing) inTurn(s, other step, unheard bool) {
 	m := w.begin()
-	w.tried++
 	for n, step := range []step{s, other, s} {
 		step.looks, step.unheard = true, unheard && n == 0
 		if difference, goes := m.take(step); difference != "" || !goes {
@@ -283,7 +300,6 @@ func (w *placing) ops(m *comparison) (all []step) {
 func (w *placing) pair(s, inside step, at int, again bool) {
 	m := w.begin()
 	s.inside, s.at, s.again = &inside, at, again
-	w.tried++
 	if difference, _ := m.takeBoth(s, inside); difference != "" {
 		w.Errorf("%s: %s\n%s", w.name, s, difference)
 	}
@@ -298,7 +314,6 @@ func (w *placing) fails(s step, at int) {
 			w.fatalf("%v", err)
 		}
 	}
-	w.tried++
 	restore := func() {}
 	m.asked = m.elapsed()
 	m.Inside(at, false, func() { restore = m.LoseReplies(m.t) })
