@@ -8,9 +8,7 @@
 // them in the same way. Only the guard's own time is not a ratio.
 //
 // A contest has 15 rounds and is run three times, and the highest value of each figure counts. So run it on a
-// machine that does nothing else: other work changes a ratio by a tenth. Each contest prints
-// how much processor time other processes had, and other machines on the same
-// hardware, and the error of a contest that was disturbed says so. Controls are our own lock, a tenth
+// machine that does nothing else: other work changes a ratio by a tenth. Controls are our own lock, a tenth
 // slower: a contest that does not show them shows nothing. The longest wait, and the peers' waits, are
 // reported and have no budget.
 //

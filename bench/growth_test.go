@@ -2,10 +2,8 @@ package bench
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +22,7 @@ func TestGrowth(t *testing.T) {
 	waiters := []string{"waiters", "hand-over", "wait p50", "wait p99", "requests", "write units"}
 	part(t, "waiters of one key on Redis, 1 ms of work", waiters[:5], testWaitersRedis)
 	part(t, "waiters of one key on DynamoDB Local, 20 ms of work", waiters, testWaitersDynamoDB)
-	part(t, "keys held at once on Redis", []string{"keys", "grants a second", "releases a second", "server, bytes a key", "client, bytes a key"}, testKeys)
+	part(t, "keys held at once on Redis", []string{"keys", "grants a second", "releases a second"}, testKeys)
 }
 
 // growthTimes is how often each of n clients works.
@@ -71,34 +69,13 @@ func keepGrowth(n int, handOver time.Duration, waits []time.Duration, perGrant .
 	for _, v := range perGrant {
 		cells = append(cells, fmt.Sprintf("%.1f", v))
 	}
-	row(cells...)
-	fmt.Println(strings.Join(cells, "  "))
+	tell(cells...)
 }
 
 // testKeys holds many keys at once, with 64 goroutines of one client.
 func testKeys(t *testing.T) {
 	addr := testservers.Redis(t)
-	client := redisClient(t, addr)
-	store := redisStore(t, client)
-	used := func() int64 {
-		info, err := client.Info(t.Context(), "memory").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, after, _ := strings.Cut(info, "used_memory:")
-		text, _, _ := strings.Cut(after, "\r")
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
+	store := redisStore(t, redisClient(t, addr))
 	each := func(n int, do func(i int)) (perSecond float64) {
 		var next atomic.Int64
 		var all sync.WaitGroup
@@ -115,7 +92,6 @@ func testKeys(t *testing.T) {
 	}
 	for _, n := range []int{1, 100, 10_000, 100_000} {
 		leases := make([]lockstore.Lease, n)
-		server, ours := used(), heap()
 		grants := each(n, func(i int) {
 			var err error
 			leases[i], err = store.Acquire(t.Context(), lockstore.Request{
@@ -126,22 +102,11 @@ func testKeys(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		server, ours = used()-server, heap()-ours
 		releases := each(n, func(i int) {
 			if err := store.Release(t.Context(), leases[i]); err != nil {
 				t.Error(err)
 			}
 		})
-		cells := []string{strconv.Itoa(n), fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", releases), perKey(server, n), perKey(ours, n)}
-		row(cells...)
-		fmt.Println(strings.Join(cells, "  "))
+		tell(strconv.Itoa(n), fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", releases))
 	}
-}
-
-// perKey is nothing for a few keys: other things change by more.
-func perKey(bytes int64, n int) string {
-	if n < 10_000 {
-		return ""
-	}
-	return strconv.FormatInt(bytes/int64(n), 10)
 }

@@ -44,6 +44,12 @@ func part(t *testing.T, name string, columns []string, test func(*testing.T)) {
 	})
 }
 
+// tell keeps one row of the present table, and prints it.
+func tell(cells ...string) {
+	row(cells...)
+	fmt.Println(strings.Join(cells, "  "))
+}
+
 // row keeps one row of the present table.
 func row(cells ...string) {
 	if len(kept.Tables) > 0 {

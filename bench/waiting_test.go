@@ -1,19 +1,9 @@
 package bench
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -98,15 +88,7 @@ type entrant struct {
 	store, name string
 	work        job
 	clients     []locker
-	processes   func(times int) (handOver time.Duration, waits []time.Duration) // a crowd of processes, or what is no crowd, in place of the clients
-	waits       []time.Duration                                                 // of all rounds of the last race
-}
-
-func (e *entrant) crowd(t *testing.T, times int) (handOver time.Duration, waits []time.Duration) {
-	if e.processes != nil {
-		return e.processes(times)
-	}
-	return crowd(t, times, e.work, e.clients...)
+	waits       []time.Duration // of all rounds of the last race
 }
 
 // race lets the crowds take turns, as contest does, and returns how long the hand-overs took.
@@ -114,12 +96,13 @@ func race(t *testing.T, times int, entrants ...*entrant) [][]time.Duration {
 	handOvers := make([][]time.Duration, len(entrants))
 	for _, e := range entrants {
 		e.waits = nil
-		e.crowd(t, 2)
+		crowd(t, 2, e.work, e.clients...)
 	}
 	inTurns(rounds, len(entrants), func(who int) {
-		handOver, waits := entrants[who].crowd(t, times)
+		e := entrants[who]
+		handOver, waits := crowd(t, times, e.work, e.clients...)
 		handOvers[who] = append(handOvers[who], handOver)
-		entrants[who].waits = append(entrants[who].waits, waits...)
+		e.waits = append(e.waits, waits...)
 	})
 	for _, e := range entrants {
 		slices.Sort(e.waits)
@@ -168,21 +151,14 @@ func clients(n int, open func() locker) []locker {
 	return all
 }
 
-// waiting is a guard whose runs wait in the store's queue, and each of which has to be released.
-func waiting(t *testing.T, store *lockstore.Store) *guard.Guard {
+// guarded waits in the store's queue. Each run has to be released.
+func guarded(t *testing.T, store *lockstore.Store) locker {
 	g, err := guard.New(store, guard.Options{Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
 		if r.ReleaseErr != nil {
 			t.Errorf("not released: %v", r.ReleaseErr)
 		}
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g
-}
-
-func guarded(t *testing.T, store *lockstore.Store) locker {
-	g := waiting(t, store)
+	fatal(t, err)
 	return func(ctx context.Context, work func()) error {
 		return g.Do(ctx, key, func(context.Context, guard.Lock) error {
 			work()
@@ -263,17 +239,6 @@ func testWaitingRedis(t *testing.T) {
 	_, perRun, _ := requests(times, time.Millisecond)
 	budget(t, "  requests a run", perRun, 3.1, "", "") // a hand-over that comes before the waiter waits is one more
 
-	idle := &entrant{work: func() time.Duration { return 0 }, clients: ours}
-	alone := client()
-	plain := &entrant{processes: func(int) (time.Duration, []time.Duration) {
-		return contest(1, 200, contestant{"plain", func() {
-			if err := alone.Get(t.Context(), "plain:"+key).Err(); err != nil && !errors.Is(err, redis.Nil) {
-				t.Fatal(err)
-			}
-		}})[0][0], nil
-	}}
-	judge(t, func() [][]time.Duration { return race(t, times, idle, plain) }, figure{"without work : a plain request", 6.5, "x", compare(0, 1)})
-
 	const long = 100 * time.Millisecond
 	handOver, perRun, looks := requests(2, long)
 	// A lost wake-up costs less than a second, so who waits longer asks meanwhile: that is two requests each time.
@@ -302,9 +267,7 @@ func meteredClients(t *testing.T, n int, rawURL, table string) ([]locker, meters
 		m := &metered{Client: dynamoClient(t, rawURL)}
 		all = append(all, m)
 		store, err := dynamostore.New(m, table, dynamostore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal(t, err)
 		return guarded(t, store.Store)
 	})
 	return lockers, all
@@ -317,9 +280,7 @@ func testWaitingDynamoDB(t *testing.T) {
 	ours, meters := meteredClients(t, n, rawURL, table)
 	peers := clients(n, func() locker {
 		locks, err := dynamolock.New(dynamoClient(t, rawURL), table, dynamolock.WithLeaseDuration(ttl), dynamolock.DisableHeartbeat())
-		if err != nil {
-			t.Fatal(err)
-		}
+		fatal(t, err)
 		return func(ctx context.Context, work func()) error {
 			lock, err := locks.AcquireLockWithContext(ctx, "dynamolock/"+key, dynamolock.WithAdditionalTimeToWaitForLock(time.Minute),
 				dynamolock.WithRefreshPeriod(pause))
@@ -352,76 +313,4 @@ func testWaitingDynamoDB(t *testing.T) {
 	}
 	costs("20 ms of work", 20, 20*time.Millisecond, 2.1, 4)
 	costs("1 s of work", 1, time.Second, 3.1, 30)
-}
-
-// testWaitingService sends the requests of 32 callers of one key to the lock service over
-// HTTP. Its store is in memory.
-func testWaitingService(t *testing.T) {
-	const n = 32
-	base := serve(t)
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
-	send := func(ctx context.Context, method, body, token string) (answer []byte, err error) {
-		req, err := http.NewRequestWithContext(ctx, method, base+"/locks/shared/busy", strings.NewReader(body))
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Lock-Token", token)
-		resp, err := client.Do(req)
-		if err != nil {
-			return nil, err
-		}
-		defer resp.Body.Close()
-		if answer, err = io.ReadAll(resp.Body); err == nil && resp.StatusCode >= http.StatusBadRequest {
-			err = fmt.Errorf("%s: %s: %s", method, resp.Status, answer)
-		}
-		return answer, err
-	}
-	callers := clients(n, func() locker {
-		return func(ctx context.Context, work func()) error {
-			answer, err := send(ctx, http.MethodPut, `{"ttl": 60, "wait": 14}`, "")
-			if err != nil {
-				return err
-			}
-			var grant struct{ Token string }
-			if err := json.Unmarshal(answer, &grant); err != nil {
-				return err
-			}
-			work()
-			_, err = send(ctx, http.MethodDelete, "", grant.Token)
-			return err
-		}
-	})
-	us := &entrant{work: lasting(time.Millisecond), clients: callers}
-	judge(t, func() [][]time.Duration { return race(t, 4, us) }, us.fair(1.5))
-}
-
-// serve builds and starts lockctl serve, and returns its address.
-func serve(t *testing.T) (base string) {
-	binary := filepath.Join(t.TempDir(), "lockctl")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = "../cmd/lockctl"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), binary, "serve", "--store", "memory://", "0")
-	cmd.WaitDelay = 10 * time.Second
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Wait() }) // ended by the test's context
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if at := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(lines.Text()); at != "" {
-			go func() { _, _ = io.Copy(io.Discard, out) }()
-			return at
-		}
-	}
-	t.Fatal("lockctl serve does not say its address")
-	return ""
 }

@@ -43,19 +43,14 @@ func main() {
 }
 
 func render(r bench.Results) (string, error) {
-	find := func(name string) int {
-		return slices.IndexFunc(r.Tables, func(t bench.Table) bool { return t.Name == name })
-	}
 	t := template.New("").Funcs(template.FuncMap{
 		"table": func(name string) (string, error) {
-			i := find(name)
+			i := slices.IndexFunc(r.Tables, func(t bench.Table) bool { return t.Name == name })
 			if i < 0 {
 				return "", fmt.Errorf("the record has no table %q", name)
 			}
 			return markdown(r.Tables[i]), nil
 		},
-		// A run without a server has no tables of it.
-		"has":  func(name string) bool { return find(name) >= 0 },
 		"join": strings.Join,
 	})
 	if _, err := t.Parse(page); err != nil {
