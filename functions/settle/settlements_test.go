@@ -16,9 +16,6 @@ func TestParse(t *testing.T) {
 	for body, want := range map[string]string{
 		``:                             "body: want a JSON object with account, id and amount",
 		`{"id": "s-1", "amount": 500}`: "account: is missing",
-		`{"account": "a/b", "id": "s-1", "amount": 500}`:                  "account: want 1 to 64",
-		`{"account": "7", "id": "", "amount": 500}`:                       "id: has 0 bytes",
-		`{"account": "7", "id": "s-1", "amount": "5.00"}`:                 "amount: want a number",
 		`{"account": "7", "id": "s-1", "amount": -1}`:                     `amount: is "-1"`,
 		`{"account": "7", "id": "s-1", "amount": 500, "currency": "EUR"}`: `"currency": is unknown`,
 	} {

@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,77 +23,130 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// The test binary is also the function that the tests run as a process. What the
-// id has in it, besides what the payment looks at, says what happens:
-//
-//	stubborn  nothing looks at the context
-//	stall     everything is done, but the handler does not return
+// gateVariable makes the test binary the function. It names a file: withdrawals wait until it is there.
+const gateVariable = "WITHDRAW_TEST_GATE"
+
+// The test binary is also the function that the tests run as a process, with the payment of pay. Nothing looks at the
+// context of a withdrawal whose id has "stubborn" in it.
 func TestMain(m *testing.M) {
-	functest.Main(m, os.Getenv(functest.GateVariable), func(g *guard.Guard, ledger *accounts.Ledger) {
-		asked := func(ctx context.Context, r httpapi.Request) (string, error) {
-			fmt.Println("asked")
-			return key(ctx, r)
+	gate := os.Getenv(gateVariable)
+	if gate == "" {
+		os.Exit(m.Run())
+	}
+	g := boot.MustGuardFromEnv(redisstore.Opener)
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
+	ledger.Pay = pay(gate)
+	next := handle(ledger)
+	boot.Start(g, serve(g, key, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
+		fmt.Println("granted", lock.Key, int64(lock.Fence))
+		if strings.Contains(string(r.Body), "stubborn") {
+			ctx = context.WithoutCancel(ctx)
 		}
-		next := handle(ledger)
-		boot.Start(g, serve(g, asked, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
-			fmt.Println("granted", lock.Key, int64(lock.Fence))
-			if strings.Contains(string(r.Body), "stubborn") {
-				ctx = context.WithoutCancel(ctx)
-			}
-			response, err := next(ctx, lock, r)
-			fmt.Println("worked", response.StatusCode, err)
-			if strings.Contains(string(r.Body), "stall") {
-				select {}
-			}
-			return response, err
-		}))
-	})
+		response, err := next(ctx, lock, r)
+		fmt.Println("worked", response.StatusCode, err)
+		return response, err
+	}))
 }
 
+// pay is a payment that says where it is and does what the id begins with: wait waits for the gate or the end of its
+// context, and hang never returns.
+func pay(gate string) func(context.Context, accounts.Withdrawal) error {
+	return func(ctx context.Context, w accounts.Withdrawal) error {
+		fmt.Println("paying", w.ID)
+		switch {
+		case strings.HasPrefix(w.ID, "wait"):
+			for _, err := os.Stat(gate); err != nil; _, err = os.Stat(gate) {
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(5 * time.Millisecond):
+				}
+			}
+		case strings.HasPrefix(w.ID, "hang"):
+			select {}
+		}
+		return nil
+	}
+}
+
+const (
+	account = "a"
+	// ttl is each lease's. A lease is trusted for less than that, and a process on a busy machine
+	// needs what is left.
+	ttl = 5 * time.Second
+	// patient waits for a lock longer than any test lets another have it.
+	patient = "LOCK_WAIT=15s"
+)
+
+// bench is a Redis without locks, with an account, and what processes that use it have in their environment.
+type bench struct {
+	*testing.T
+	ctx    context.Context
+	redis  *miniredis.Miniredis
+	ledger *accounts.Ledger
+	gate   string
+	env    []string
+}
+
+// What has many processes that die at random is in verify/processes.
 func TestProcesses(t *testing.T) {
-	functest.OnRedis(t, map[string]func(*testing.T, *functest.Target){
-		"F01 killed right after acquire":            killedAfterAcquire,
-		"F02 killed while waiting":                  killedWhileWaiting,
-		"F03 killed between write and release":      killedBeforeRelease,
-		"F04 panic in the handler":                  panics,
-		"F05 exit in the handler":                   exits,
-		"F06 killed for its memory while it renews": killedWhileRenewing,
-		"F07 stopped for longer than the lease: a work that looks at its context ends":      frozen("wait-1", "worked 0 account"),
-		"F07 F12 stopped for longer than the lease: the fence refuses a work that does not": frozen("wait-stubborn-1", "worked 409 <nil>"),
-		"F13 F70 eight owners in one process":                                               eightOwners,
-		"F63 F68 timeout while holding":                                                     timesOut,
-		"F64 duplicate event while the first runs":                                          duplicateEvent,
-		"F65 F66 no time left":                                                              noTimeLeft,
-		"F69 SIGTERM: work that returns is released":                                        shutDownReturns,
-		"F69 SIGTERM: work that does not return keeps its lease":                            shutDownDoesNotReturn,
-		"F69 not asked for: the lease ends by its TTL":                                      shutDownNotAsked,
-		"F71 credentials expire while holding":                                              credentialsExpire,
-	})
+	for name, run := range map[string]func(*bench){
+		"F01 killed right after acquire":                                        (*bench).killedAfterAcquire,
+		"F07 F12 stopped for longer than the lease: the fence refuses the work": (*bench).frozen,
+		"F13 F70 eight owners in one process":                                   (*bench).eightOwners,
+		"F63 F68 timeout while holding":                                         (*bench).timesOut,
+		"F71 credentials expire while holding":                                  (*bench).credentialsExpire,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			t.Cleanup(cancel)
+			b := &bench{T: t, ctx: ctx, redis: miniredis.RunT(t), gate: filepath.Join(t.TempDir(), "gate")}
+			at := "redis://" + b.redis.Addr()
+			b.env = []string{"LOCK_URL=" + at, "ACCOUNTS_URL=" + at, "LOCK_TTL=" + ttl.String(), gateVariable + "=" + b.gate}
+			u, err := lockstore.ParseURL(at)
+			require.NoError(t, err)
+			b.ledger, err = accounts.Open(u, func(string) string { return "" })
+			require.NoError(t, err)
+			require.NoError(t, b.ledger.Create(ctx, account, functest.Opening))
+			run(b)
+		})
+	}
 }
 
-const account = "a"
-
-// start starts an environment of the function.
-func start(s *functest.Target, config lambdatest.Config, env ...string) *lambdatest.Environment {
-	config.Name = "withdraw"
-	return s.Start(config, env...)
+func (b *bench) start(config lambdatest.Config, env ...string) *lambdatest.Environment {
+	b.Helper()
+	binary, err := os.Executable()
+	require.NoError(b, err)
+	config.Name, config.Binary, config.Env = "withdraw", binary, slices.Concat(b.env, env)
+	if config.Timeout == 0 {
+		config.Timeout = 30 * time.Second
+	}
+	e, err := lambdatest.Start(b.ctx, config)
+	require.NoError(b, err)
+	b.Cleanup(func() { assert.NoError(b, e.Close()) })
+	return e
 }
 
-// payload is events/withdraw.json with another account and id.
-func payload(t *testing.T, id string) json.RawMessage {
-	t.Helper()
-	text, err := os.ReadFile("../../events/withdraw.json")
-	require.NoError(t, err)
-	var event map[string]any
-	require.NoError(t, json.Unmarshal(text, &event))
-	event["pathParameters"] = map[string]string{"id": account}
-	event["body"] = fmt.Sprintf(`{"id": %q, "amount": 500}`, id)
-	text, err = json.Marshal(event)
-	require.NoError(t, err)
-	return text
+func (b *bench) withdrawn() int64 {
+	b.Helper()
+	balance, err := b.ledger.Balance(b.ctx, account)
+	require.NoError(b, err)
+	return functest.Opening - balance
 }
+
+// openGate lets waiting payments go on.
+func (b *bench) openGate() {
+	b.Helper()
+	require.NoError(b, os.WriteFile(b.gate, nil, 0o600))
+}
+
+// refuse makes the Redis refuse all credentials from now on, or no more.
+func (b *bench) refuse(on bool) { b.redis.RequireAuth(map[bool]string{true: "another token"}[on]) }
 
 // answer is what the client got. Status 0 is an error of the function.
 type answer struct {
@@ -97,311 +155,165 @@ type answer struct {
 	body   string
 }
 
-func read(t *testing.T, r lambdatest.Result) answer {
-	t.Helper()
+// send runs one withdrawal: events/withdraw.json with another account and id, and a new request id if that is "".
+func (b *bench) send(e *lambdatest.Environment, id, requestID string) answer {
+	b.Helper()
+	text, err := os.ReadFile("../../events/withdraw.json")
+	assert.NoError(b, err)
+	var event map[string]any
+	assert.NoError(b, json.Unmarshal(text, &event))
+	event["pathParameters"] = map[string]string{"id": account}
+	event["body"] = fmt.Sprintf(`{"id": %q, "amount": 500}`, id)
+	text, err = json.Marshal(event)
+	assert.NoError(b, err)
+	r, err := e.Send(b.ctx, lambdatest.Event{Payload: text, ID: requestID})
+	assert.NoError(b, err)
 	a := answer{Result: r}
 	if r.ErrorType == "" {
 		var response httpapi.Response
-		assert.NoError(t, json.Unmarshal(r.Payload, &response))
-		assert.NoError(t, described.check(response))
+		assert.NoError(b, json.Unmarshal(r.Payload, &response))
+		assert.NoError(b, described.check(response))
 		a.status, a.body = response.StatusCode, string(response.Body)
 	}
 	return a
 }
 
-// send runs one withdrawal.
-func send(t *testing.T, s *functest.Target, e *lambdatest.Environment, id, requestID string) answer {
-	t.Helper()
-	return read(t, s.Send(e, payload(t, id), requestID))
-}
-
 // sending is send in the background; the func it returns waits for the answer.
-func sending(t *testing.T, s *functest.Target, e *lambdatest.Environment, id, requestID string) func() answer {
-	t.Helper()
-	wait := s.Sending(e, payload(t, id), requestID)
-	return func() answer { return read(t, wait()) }
+func (b *bench) sending(e *lambdatest.Environment, id string) func() answer {
+	var a answer
+	var done sync.WaitGroup
+	done.Go(func() { a = b.send(e, id, "") })
+	return func() answer { done.Wait(); return a }
 }
 
-func fences(s *functest.Target, e *lambdatest.Environment) []int64 {
-	return s.Fences(e, accounts.Key(account))
+// at waits until the process writes a line that begins so.
+func (b *bench) at(e *lambdatest.Environment, begin string) {
+	b.Helper()
+	_, err := e.WaitLog(b.ctx, func(line string) bool { return strings.HasPrefix(line, begin) })
+	require.NoError(b, err, "waiting for %q in %q", begin, e.Logs())
 }
 
-// takesOver checks that a withdrawal in another environment gets the lock of a
-// process that died at the given time, in time and with a larger fence.
-func takesOver(t *testing.T, s *functest.Target, dead *lambdatest.Environment, died time.Time, id string) answer {
-	t.Helper()
-	next := start(s, lambdatest.Config{}, functest.Patient)
-	a := send(t, s, next, id, "")
-	assert.Less(t, time.Since(died), s.TTL+functest.Slack)
-	require.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
-	before, after := fences(s, dead), fences(s, next)
-	require.NotEmpty(t, before)
-	require.Len(t, after, 1)
-	assert.Greater(t, after[0], before[len(before)-1])
-	t.Logf("taken over %v after the end, TTL %v", time.Since(died).Round(time.Millisecond), s.TTL)
-	return a
-}
-
-func killedAfterAcquire(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e, other := start(s, lambdatest.Config{}), start(s, lambdatest.Config{})
-	first := sending(t, s, e, "hang-1", "")
-	s.At(e, "granted")
-	require.NoError(t, e.Kill())
-	died := time.Now()
-	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-
-	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status, "until its lease ends, others see it held")
-	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-func killedWhileWaiting(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := sending(t, s, e, "wait-1", "")
-	s.At(e, "paying")
-	waiter := start(s, lambdatest.Config{}, functest.Patient)
-	waiting := sending(t, s, waiter, "plain-1", "")
-	s.At(waiter, "asked")
-	require.NoError(t, waiter.Kill())
-	assert.Equal(t, lambdatest.ErrorExit, waiting().ErrorType)
-	s.OpenGate()
-	require.Equal(t, 200, first().status)
-	assert.Equal(t, 200, send(t, s, waiter, "plain-2", "").status, "a dead waiter keeps nobody out")
-	assert.EqualValues(t, 1000, s.Withdrawn(account))
-}
-
-func killedBeforeRelease(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := sending(t, s, e, "stall-1", "")
-	s.At(e, "worked 200")
-	require.NoError(t, e.Kill())
-	died := time.Now()
-	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-
-	// The client asks again, with the same id; after its answer stands, this
-	// process stalls too.
-	again := start(s, lambdatest.Config{}, functest.Patient)
-	retry := sending(t, s, again, "stall-1", "")
-	s.At(again, "worked 200")
-	assert.Less(t, time.Since(died), s.TTL+functest.Slack)
-	assert.NotContains(t, strings.Join(again.Logs(), "\n"), "paying", "the retry sees the first outcome")
-	assert.EqualValues(t, 500, s.Withdrawn(account), "the write is kept once")
-	require.NoError(t, again.Kill())
-	retry()
-}
-
-func panics(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	a := send(t, s, e, "panic-1", "")
-	assert.Equal(t, "string", a.ErrorType, "the panic is the function's own")
-	assert.Equal(t, "no such card", a.ErrorMessage)
-	assert.Contains(t, string(a.Payload), `(*Ledger).Withdraw"`, "with the stack of where it happened")
-	assert.Equal(t, 200, send(t, s, start(s, lambdatest.Config{}), "plain-1", "").status, "the lock is free at once")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-func exits(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	a := send(t, s, e, "exit-1", "")
-	died := time.Now()
-	assert.Equal(t, lambdatest.ErrorExit, a.ErrorType)
-	assert.Contains(t, a.ErrorMessage, "exit status 3")
-	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-// killedWhileRenewing kills as the kernel kills a process that takes too much memory: by
-// SIGKILL. By then the lease has been renewed.
-func killedWhileRenewing(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := sending(t, s, e, "hang-1", "")
-	s.At(e, "granted")
-	granted := time.Now()
-	other := start(s, lambdatest.Config{})
-	for time.Since(granted) < s.TTL+s.TTL/2 {
-		require.Equal(t, 409, send(t, s, other, "plain-0", "").status, "it is renewed past its first end")
-	}
-	require.NoError(t, e.Kill())
-	died := time.Now()
-	assert.Equal(t, lambdatest.ErrorExit, first().ErrorType)
-	takesOver(t, s, e, died, "plain-1")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-// frozen stops the process for longer than its lease, and lets it go on when
-// another has withdrawn.
-func frozen(id, worked string) func(*testing.T, *functest.Target) {
-	return func(t *testing.T, s *functest.Target) {
-		s.Open(account)
-		e := start(s, lambdatest.Config{})
-		first := sending(t, s, e, id, "")
-		s.At(e, "paying")
-		require.NoError(t, e.Freeze())
-		takesOver(t, s, e, time.Now(), "plain-1")
-		if strings.Contains(id, "stubborn") {
-			s.OpenGate()
+// fences are those that were granted, oldest first.
+func (b *bench) fences(e *lambdatest.Environment) (all []int64) {
+	b.Helper()
+	for _, line := range e.Logs() {
+		if rest, ok := strings.CutPrefix(line, "granted "+accounts.Key(account)+" "); ok {
+			n, err := strconv.ParseInt(rest, 10, 64)
+			require.NoError(b, err)
+			all = append(all, n)
 		}
-		require.NoError(t, e.Thaw())
-
-		a := first()
-		assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)
-		assert.Contains(t, a.body, "The lock was lost while working.")
-		s.At(e, worked)
-		assert.EqualValues(t, 500, s.Withdrawn(account), "only the later holder's withdrawal is there")
-		line, err := e.WaitLog(s.Context(), func(line string) bool { return strings.Contains(line, `"message":"lock"`) })
-		require.NoError(t, err)
-		assert.Contains(t, line, `"outcome":"lost"`)
 	}
+	return all
 }
 
-func eightOwners(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{MaxConcurrency: 8})
-	first := sending(t, s, e, "wait-1", "")
-	s.At(e, "paying")
+// takesOver checks that a withdrawal in another environment, which waits, gets the lock of a process that has died, with
+// a larger fence.
+func (b *bench) takesOver(dead *lambdatest.Environment) {
+	b.Helper()
+	next := b.start(lambdatest.Config{}, patient)
+	a := b.send(next, "plain-1", "")
+	require.Equal(b, 200, a.status, "%s %s", a.body, a.ErrorMessage)
+	before, after := b.fences(dead), b.fences(next)
+	require.NotEmpty(b, before)
+	require.Len(b, after, 1)
+	assert.Greater(b, after[0], before[len(before)-1])
+}
+
+func (b *bench) killedAfterAcquire() {
+	e, other := b.start(lambdatest.Config{}), b.start(lambdatest.Config{})
+	first := b.sending(e, "hang-1")
+	b.at(e, "granted")
+	require.NoError(b, e.Kill())
+	assert.Equal(b, lambdatest.ErrorExit, first().ErrorType)
+
+	assert.Equal(b, 409, b.send(other, "plain-0", "").status, "until its lease ends, others see it held")
+	b.takesOver(e)
+	assert.EqualValues(b, 500, b.withdrawn())
+}
+
+// frozen stops the process for longer than its lease, and lets it go on when another has withdrawn. Its work does not
+// look at its context.
+func (b *bench) frozen() {
+	e := b.start(lambdatest.Config{})
+	first := b.sending(e, "wait-stubborn-1")
+	b.at(e, "paying")
+	require.NoError(b, e.Freeze())
+	b.takesOver(e)
+	b.openGate()
+	require.NoError(b, e.Thaw())
+
+	a := first()
+	assert.Equal(b, 500, a.status, "%s %s", a.body, a.ErrorMessage)
+	assert.Contains(b, a.body, "The lock was lost while working.")
+	b.at(e, "worked 409 <nil>")
+	assert.EqualValues(b, 500, b.withdrawn(), "only the later holder's withdrawal is there")
+	line, err := e.WaitLog(b.ctx, func(line string) bool { return strings.Contains(line, `"message":"lock"`) })
+	require.NoError(b, err)
+	assert.Contains(b, line, `"outcome":"lost"`)
+}
+
+func (b *bench) eightOwners() {
+	e := b.start(lambdatest.Config{MaxConcurrency: 8})
+	first := b.sending(e, "wait-1")
+	b.at(e, "paying")
 	var others []func() answer
 	for i := range 7 {
-		others = append(others, sending(t, s, e, fmt.Sprint("plain-", i), ""))
+		others = append(others, b.sending(e, fmt.Sprint("plain-", i)))
 	}
 	for _, other := range others {
-		assert.Equal(t, 409, other().status, "an invocation of the same process is another owner")
+		assert.Equal(b, 409, other().status, "an invocation of the same process is another owner")
 	}
-	s.OpenGate()
-	require.Equal(t, 200, first().status)
+	b.openGate()
+	require.Equal(b, 200, first().status)
 
-	waiting := start(s, lambdatest.Config{MaxConcurrency: 8}, functest.Patient)
+	waiting := b.start(lambdatest.Config{MaxConcurrency: 8}, patient)
 	others = nil
 	for i := range 8 {
-		others = append(others, sending(t, s, waiting, fmt.Sprint("plain-", i), ""))
+		others = append(others, b.sending(waiting, fmt.Sprint("plain-", i)))
 	}
 	for _, other := range others {
 		a := other()
-		assert.Equal(t, 200, a.status, "%s %s", a.body, a.ErrorMessage)
+		assert.Equal(b, 200, a.status, "%s %s", a.body, a.ErrorMessage)
 	}
-	assert.EqualValues(t, 4500, s.Withdrawn(account), "no update is lost among them")
-	all := fences(s, waiting)
-	require.Len(t, all, 8)
-	for i := 1; i < len(all); i++ {
-		assert.Greater(t, all[i], all[i-1])
-	}
-	assert.Equal(t, 1, waiting.Started(), "all of it in one process")
+	assert.EqualValues(b, 4500, b.withdrawn(), "no update is lost among them")
+	all := b.fences(waiting)
+	require.True(b, slices.IsSorted(all), "%v", all)
+	require.Len(b, slices.Compact(all), 8)
+	assert.Equal(b, 1, waiting.Started(), "all of it in one process")
 }
 
-func timesOut(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{Timeout: 3 * time.Second}, "LOCK_WAIT=1s")
-	a := send(t, s, e, "hang-1", "async-1")
-	died := time.Now()
-	require.Equal(t, lambdatest.ErrorTimeout, a.ErrorType)
-	pid := e.PID()
-	assert.Zero(t, pid)
+func (b *bench) timesOut() {
+	e := b.start(lambdatest.Config{Timeout: 3 * time.Second}, "LOCK_WAIT=1s")
+	a := b.send(e, "hang-1", "async-1")
+	require.Equal(b, lambdatest.ErrorTimeout, a.ErrorType)
+	assert.Zero(b, e.PID())
 
 	// Lambda tries an async invocation again with the same request id, in an
 	// environment whose process is new.
-	tries := 0
-	require.Eventually(t, func() bool {
-		tries++
-		a = send(t, s, e, "plain-1", "async-1")
-		return a.status == 200
-	}, s.TTL+functest.Slack, time.Millisecond)
-	assert.Less(t, time.Since(died), s.TTL+functest.Slack)
-	assert.Equal(t, 2, e.Started())
-	all := fences(s, e)
-	require.Len(t, all, 2, "the dead try's lock is never taken for the retry's own")
-	assert.Greater(t, all[1], all[0])
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-	t.Logf("taken over %v after the timeout, in try %d", time.Since(died).Round(time.Millisecond), tries)
-
-	again := send(t, s, e, "plain-2", "")
-	assert.Equal(t, 200, again.status, "the environment goes on")
-	assert.Equal(t, 2, e.Started())
-}
-
-func duplicateEvent(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := sending(t, s, e, "wait-1", "the-same")
-	s.At(e, "paying")
-	assert.Equal(t, 409, send(t, s, start(s, lambdatest.Config{}), "wait-1", "the-same").status, "the same request id is no reason to share")
-
-	waiting := start(s, lambdatest.Config{}, functest.Patient)
-	queued := sending(t, s, waiting, "wait-1", "the-same")
-	s.OpenGate()
-	a, b := first(), queued()
-	require.Equal(t, 200, a.status)
-	require.Equal(t, 200, b.status)
-	assert.Equal(t, a.body, b.body, "the duplicate gets the first outcome")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-	assert.Greater(t, fences(s, waiting)[0], fences(s, e)[0])
-}
-
-func noTimeLeft(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	for _, left := range []time.Duration{300 * time.Millisecond, 0, -time.Hour} {
-		r, err := e.Send(s.Context(), lambdatest.Event{Payload: payload(t, "plain-1"), Deadline: time.Now().Add(left)})
-		require.NoError(t, err)
-		assert.Contains(t, string(r.Payload), `"statusCode":503`, "%v left", left)
+	for a.status != 200 {
+		require.NoError(b, b.ctx.Err())
+		a = b.send(e, "plain-1", "async-1")
 	}
-	assert.Empty(t, fences(s, e), "the work was not begun")
-	assert.Equal(t, 200, send(t, s, e, "plain-1", "").status, "and nothing is left locked")
+	all := b.fences(e)
+	require.Len(b, all, 2, "the dead try's lock is never taken for the retry's own")
+	assert.Greater(b, all[1], all[0])
+	assert.EqualValues(b, 500, b.withdrawn())
+	assert.Equal(b, 200, b.send(e, "plain-2", "").status, "the environment goes on")
+	assert.Equal(b, 2, e.Started())
 }
 
-func shutDownReturns(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true")
-	first := sending(t, s, e, "wait-1", "")
-	s.At(e, "paying")
-	require.NoError(t, e.Shutdown())
-	first()
-	assert.Equal(t, 200, send(t, s, start(s, lambdatest.Config{}), "plain-1", "").status, "without waiting for the lease's end")
-	assert.EqualValues(t, 500, s.Withdrawn(account))
-}
-
-func shutDownDoesNotReturn(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e, other := start(s, lambdatest.Config{}, "LOCK_SIGTERM=true"), start(s, lambdatest.Config{})
-	first := sending(t, s, e, "hang-1", "")
-	s.At(e, "paying")
-	require.NoError(t, e.Shutdown())
-	died := time.Now()
-	first()
-	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status)
-	takesOver(t, s, e, died, "plain-1")
-}
-
-func shutDownNotAsked(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e, other := start(s, lambdatest.Config{}), start(s, lambdatest.Config{})
-	first := sending(t, s, e, "wait-1", "")
-	s.At(e, "paying")
-	require.NoError(t, e.Shutdown())
-	first()
-	assert.Equal(t, 409, send(t, s, other, "plain-0", "").status)
-}
-
-func credentialsExpire(t *testing.T, s *functest.Target) {
-	s.Open(account)
-	e := start(s, lambdatest.Config{})
-	first := sending(t, s, e, "wait-1", "")
-	s.At(e, "paying")
-	s.Refuse(true)
-	refused := time.Now()
+func (b *bench) credentialsExpire() {
+	e := b.start(lambdatest.Config{})
+	first := b.sending(e, "wait-1")
+	b.at(e, "paying")
+	b.refuse(true)
 	a := first()
-	assert.Less(t, time.Since(refused), s.TTL+functest.Slack, "long before its deadline")
-	assert.Equal(t, 500, a.status, "%s %s", a.body, a.ErrorMessage)
-	assert.Contains(t, a.body, "The lock was lost while working.")
-	s.Refuse(false)
-	takesOver(t, s, e, refused, "plain-1")
-	s.Refuse(true)
-	assert.Equal(t, 503, send(t, s, e, "plain-2", "").status, "no lock, and not busy")
-	s.Refuse(false)
-	assert.EqualValues(t, 500, s.Withdrawn(account))
+	assert.Equal(b, 500, a.status, "%s %s", a.body, a.ErrorMessage)
+	assert.Contains(b, a.body, "The lock was lost while working.")
+	b.refuse(false)
+	b.takesOver(e)
+	b.refuse(true)
+	assert.Equal(b, 503, b.send(e, "plain-2", "").status, "no lock, and not busy")
+	b.refuse(false)
+	assert.EqualValues(b, 500, b.withdrawn())
 }

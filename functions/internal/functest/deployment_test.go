@@ -1,28 +1,20 @@
 package functest
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2/proto"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -31,8 +23,6 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lambdatest"
-	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 var (
@@ -66,9 +56,8 @@ func built(t *testing.T, folder string) string {
 	return binary
 }
 
-// deployment is one way to deploy the template: the parameters, and real servers for
-// the locks and tables. The functions find them by the template's own URLs, through
-// proxies that note what the functions do.
+// deployment is one way to deploy the template: the parameters, and a DynamoDB for the tables. The functions find it by
+// the template's own URLs, through a proxy that notes what the functions do.
 type deployment struct {
 	where
 	template *template.Template // with the values
@@ -76,10 +65,6 @@ type deployment struct {
 	endpoint string // of DynamoDB
 	proxy    string // to it
 	used     *usage
-	// locks are those of one event, by the template's LOCK_URL, and the same locks for
-	// the test; env is what else the functions need for them. nil where the locks are
-	// in a table.
-	locks func(t *testing.T, event, lockURL string) (url string, env []string, store *lockstore.Store)
 }
 
 // usage is what functions did since they were asked about last, and what they know
@@ -131,13 +116,6 @@ func (u *usage) note(in map[string]bool, text string) {
 	in[text] = true
 }
 
-// owner notes who is named in a request of a lock.
-func (u *usage) owner(text string) {
-	if len(text) >= 16 { // as all owners; what is shorter is no secret
-		u.note(u.owners, text)
-	}
-}
-
 // dynamoDB starts a way to DynamoDB that notes what passes.
 func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 	return dynamoProxy(t, endpoint, func(_ http.ResponseWriter, r *http.Request, body []byte) bool {
@@ -148,8 +126,8 @@ func (u *usage) dynamoDB(t *testing.T, endpoint string) string {
 		}
 		assert.NoError(t, json.Unmarshal(body, &in))
 		for _, name := range []string{":me", ":theirs"} {
-			if text, ok := in.ExpressionAttributeValues[name]["S"].(string); ok {
-				u.owner(text)
+			if text, ok := in.ExpressionAttributeValues[name]["S"].(string); ok && len(text) >= 16 { // as all owners
+				u.note(u.owners, text)
 			}
 		}
 		table, _, _ := strings.Cut(in.TableName, "-")
@@ -174,114 +152,11 @@ func (u *usage) secrets(t *testing.T) string {
 	return server.URL
 }
 
-// redis lets connections through to a Redis, and notes which cache and user
-// their tokens are for.
-func (u *usage) redis(t *testing.T, l net.Listener, addr string) {
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return // closed by the cleanup
-			}
-			all.Go(func() { u.connection(client, addr) })
-		}
-	})
-	t.Cleanup(func() { assert.NoError(t, l.Close()); all.Wait() })
-}
-
-// connection ends when one of its sides does. A request goes on when it is noted. That takes little
-// time: it counts as the server's.
-func (u *usage) connection(client net.Conn, addr string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", addr)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		_, _ = io.Copy(client, server)
-		client.Close()
-	}()
-	for in := bufio.NewReader(client); ; {
-		request, err := proto.Read(in)
-		if err != nil {
-			return
-		}
-		words, err := proto.ReadStrings(request)
-		if err != nil {
-			return
-		}
-		u.request(words)
-		if _, err := io.WriteString(server, request); err != nil {
-			return
-		}
-	}
-}
-
-// request notes who a client says it is, and who is named in a script: the argument behind the keys.
-func (u *usage) request(words []string) {
-	switch strings.ToLower(words[0]) {
-	case "hello", "auth":
-		token := words[len(words)-1]
-		if cache, text, found := strings.Cut(token, "/?"); found {
-			u.note(u.hidden, token)
-			query, _ := url.ParseQuery(text) // what is not there is noted as ""
-			u.note(u.done, connect(strings.ToLower(query.Get("ResourceType")), cache))
-			u.note(u.done, connect("user", query.Get("User")))
-		}
-	case "eval", "evalsha":
-		if keys, err := strconv.Atoi(words[2]); err == nil && len(words) > 3+keys {
-			u.owner(words[3+keys])
-		}
-	}
-}
-
 // onTable has all tables in DynamoDB Local; events have their own.
 func onTable(t *testing.T, endpoint, name string, at where) deployment {
 	u := newUsage()
 	_, u.prefix, _ = strings.Cut(at.values["import locks-Url"], "?prefix=")
-	return deployment{at, readTemplate(t, at.values), name, endpoint, u.dynamoDB(t, endpoint), u, nil}
-}
-
-// onCache has the locks in a Valkey that is like the cache of deploy/cache.yaml: in cluster mode, by TLS, for a user who may do what its access string
-// says. That the user's token is genuine nobody looks at. Events have their own
-// prefix.
-func onCache(t *testing.T, endpoint string) deployment {
-	u := newUsage()
-	authority := httptest.NewTLSServer(nil) // for its certificate, which is 127.0.0.1's
-	t.Cleanup(authority.Close)
-	trusted := filepath.Join(t.TempDir(), "trusted.pem")
-	require.NoError(t, os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority.Certificate().Raw}), 0o600))
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: authority.TLS.Certificates})
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	addr := testservers.Valkey(t, "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", port)
-	u.redis(t, l, addr)
-
-	admin := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { assert.NoError(t, admin.Close()) })
-	var may struct{ UserName, AccessString string }
-	at := sharedCache(t)
-	require.NoError(t, at.locks.Resources["User"].Decode(&may))
-	user := []any{"ACL", "SETUSER", may.UserName, "nopass"}
-	for _, rule := range strings.Fields(may.AccessString) {
-		user = append(user, rule)
-	}
-	require.NoError(t, admin.Do(t.Context(), user...).Err())
-	require.NoError(t, admin.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
-	require.Eventually(t, func() bool {
-		info, err := admin.ClusterInfo(t.Context()).Result()
-		return err == nil && strings.Contains(info, "cluster_state:ok")
-	}, 20*time.Second, 20*time.Millisecond)
-
-	return deployment{at, readTemplate(t, at.values), "cache", endpoint, u.dynamoDB(t, endpoint), u,
-		func(t *testing.T, event, lockURL string) (string, []string, *lockstore.Store) {
-			require.Contains(t, lockURL, ":6379?")
-			prefix := "prefix=" + redisstore.DefaultPrefix + event + ":"
-			return strings.Replace(lockURL, ":6379?", ":"+port+"?"+prefix+"&", 1), []string{"SSL_CERT_FILE=" + trusted}, openStore(t, "redis://"+addr+"?"+prefix)
-		}}
+	return deployment{at, readTemplate(t, at.values), name, endpoint, u.dynamoDB(t, endpoint), u}
 }
 
 // events runs a function on all its events, and returns what it did.
@@ -323,14 +198,8 @@ func (d deployment) event(t *testing.T, variables map[string]string, known []tem
 			}
 		}
 	}
-	if d.locks == nil {
-		hold(t, openStore(t, tables["LOCK_URL"]), f.Held)
-	} else {
-		lockURL, more, store := d.locks(t, f.Name, variables["LOCK_URL"])
-		variables["LOCK_URL"], env = lockURL, append(env, more...)
-		hold(t, store, f.Held)
-	}
-	(&Target{Ledger: openLedger(t, tables["ACCOUNTS_URL"]), t: t, ctx: t.Context()}).Open("7", "9")
+	hold(t, openStore(t, tables["LOCK_URL"]), f.Held)
+	openLedger(t, tables["ACCOUNTS_URL"])
 	for name, value := range variables {
 		env = append(env, name+"="+value)
 	}

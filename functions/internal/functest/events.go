@@ -1,6 +1,5 @@
 // Package functest is what the tests of the functions share: event files that
-// are run against their expected answers, and real processes of a function on
-// real stores.
+// are run against their expected answers.
 package functest
 
 import (
@@ -37,9 +36,6 @@ func NewWorld(t *testing.T) World {
 	t.Helper()
 	at := "redis://" + miniredis.RunT(t).Addr()
 	store, ledger := openStore(t, at), openLedger(t, at)
-	for _, account := range []string{"7", "9"} {
-		require.NoError(t, ledger.Create(t.Context(), account, Opening))
-	}
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
 	return World{g, ledger, store}
@@ -106,6 +102,18 @@ func openStore(t *testing.T, rawURL string) *lockstore.Store {
 	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener, redisstore.Opener)
 	require.NoError(t, err)
 	return store
+}
+
+func openLedger(t *testing.T, rawURL string) *accounts.Ledger {
+	t.Helper()
+	u, err := lockstore.ParseURL(rawURL)
+	require.NoError(t, err)
+	ledger, err := accounts.Open(u, func(string) string { return "local" })
+	require.NoError(t, err)
+	for _, account := range []string{"7", "9"} {
+		require.NoError(t, ledger.Create(t.Context(), account, Opening))
+	}
+	return ledger
 }
 
 // hold makes another hold the key, if there is one.

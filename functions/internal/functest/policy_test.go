@@ -49,7 +49,7 @@ func sharedCache(t *testing.T) where {
 
 // elsewhere are locks that no stack of ours has made.
 func elsewhere(*testing.T) where {
-	return where{values: map[string]string{"LockUrl": "elasticache://u@127.0.0.1:6379?cache=c", "LockPolicy": "arn:aws:iam::123456789012:policy/theirs"}}
+	return where{values: map[string]string{"HasUrl": "true", "LockUrl": "elasticache://u@127.0.0.1:6379?cache=c", "LockPolicy": "arn:aws:iam::123456789012:policy/theirs"}}
 }
 
 // imported has the locks in a stack "locks" of a template in deploy/.
@@ -60,7 +60,7 @@ func imported(t *testing.T, file string, values map[string]string) where {
 	require.NoError(t, err)
 	exports, err := tm.Exports()
 	require.NoError(t, err)
-	exports["LockStack"] = "locks"
+	exports["LockStack"], exports["Imports"] = "locks", "true"
 	return where{exports, tm}
 }
 
@@ -210,11 +210,6 @@ func list(v any) []any {
 	return []any{v}
 }
 
-// connect is the right to use a cache or a user of one.
-func connect(kind, name string) string {
-	return "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:" + kind + ":" + name
-}
-
 func readTemplate(t *testing.T, values map[string]string) *template.Template {
 	t.Helper()
 	tm, err := template.Read("../../../template.yaml", values)
@@ -250,24 +245,31 @@ func TestPolicies(t *testing.T) {
 			})
 		}
 	})
-	const one = "functions/withdraw"
-	for store, on := range map[string]deployment{"part": onTable(t, endpoint, "part", sharedPart(t)), "cache": onCache(t, endpoint)} {
-		t.Run(store, func(t *testing.T) {
-			needs := on.events(t, one, built(t, one))
-			if store == "part" { // its policy is for all functions, and this one may never wait
-				needs["dynamodb:GetItem LockTable shop/*"] = true
-			}
-			maps.DeleteFunc(needs, func(action string, _ bool) bool { return own[one][action] })
-			policies, err := allowed(on.template, on.where.locks)
-			require.NoError(t, err)
-			for folder, used := range own {
-				want := maps.Clone(used)
-				maps.DeleteFunc(want, func(action string, _ bool) bool { return strings.HasSuffix(action, " LockTable") })
-				maps.Copy(want, needs)
-				require.Equal(t, want, policies[folder], folder)
-			}
-		})
-	}
+	t.Run("part", func(t *testing.T) {
+		const one = "functions/withdraw"
+		on := onTable(t, endpoint, "part", sharedPart(t))
+		needs := on.events(t, one, built(t, one))
+		needs["dynamodb:GetItem LockTable shop/*"] = true // the policy is for all functions, and this one may never wait
+		maps.DeleteFunc(needs, func(action string, _ bool) bool { return own[one][action] })
+		policies, err := allowed(on.template, on.where.locks)
+		require.NoError(t, err)
+		for folder, used := range own {
+			want := maps.Clone(used)
+			maps.DeleteFunc(want, func(action string, _ bool) bool { return strings.HasSuffix(action, " LockTable") })
+			maps.Copy(want, needs)
+			require.Equal(t, want, policies[folder], folder)
+		}
+	})
+}
+
+// A cache has no rows: who may connect may send what the user's access string allows, see redisstore's TestUsersOfTheCache.
+func TestPolicyOfTheCache(t *testing.T) {
+	allows := actions{}
+	document, err := managed(json.RawMessage(`"UsePolicy"`), sharedCache(t).locks)
+	require.NoError(t, err)
+	require.NoError(t, allows.add(document))
+	const connect = "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:"
+	require.Equal(t, actions{connect + "serverlesscache:made": true, connect + "user:somebody": true}, allows)
 }
 
 // The policy of a shared table is that of its parts, on all rows.

@@ -45,26 +45,13 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 	_, err := Parse(httpapi.Request{Body: []byte(`{"id": "w", "amount": 1}`)})
 	assert.ErrorContains(t, err, "account: ", "no path parameters")
 
-	// What is no JSON object of these fields is refused by package strictjson.
+	// What is no JSON object of these fields is refused by package strictjson, and its values by package accounts.
 	for body, want := range map[string]string{
-		``:                                    "body: want a JSON object",
-		`{"id": "w", "amount": 1}{}`:          "body: has something after",
-		`{}`:                                  "id: is missing",
-		`{"id": "w"}`:                         "amount: is missing",
-		`{"amount": 1}`:                       "id: is missing",
-		`{"id": "w", "amount": 1, "x": 1}`:    `"x": is unknown; want id and amount`,
-		`{"id": 1, "amount": 1}`:              "id: want a string",
-		`{"id": "", "amount": 1}`:             "id: has 0 bytes; want 1 to 64",
-		`{"id": "a\u0000", "amount": 1}`:      "id: has a character that cannot be printed",
-		`{"id": "a\n", "amount": 1}`:          "id: has a character that cannot be printed",
-		`{"id": "a\u2028", "amount": 1}`:      "id: has a character that cannot be printed",
-		`{"id": "w", "amount": "1"}`:          "amount: want a number",
-		`{"id": "\ud800", "amount": 1}`:       "id: has a character that cannot be printed",
-		`{"id": "w", "amount": 0}`:            `amount: is "0"; want a whole number of cents, 1 to 100000000000`,
-		`{"id": "w", "amount": -5}`:           `amount: is "-5"; want`,
-		`{"id": "w", "amount": 1.5}`:          `amount: is "1.5"; want`,
-		`{"id": "w", "amount": 100000000001}`: `amount: is "100000000001"; want`,
-		`{"id": "` + strings.Repeat("x", 65) + `", "amount": 1}`:                     "id: has 65 bytes",
+		``:                                 "body: want a JSON object",
+		`{"id": "w"}`:                      "amount: is missing",
+		`{"id": "w", "amount": 1, "x": 1}`: `"x": is unknown; want id and amount`,
+		`{"id": "", "amount": 1}`:          "id: has 0 bytes; want 1 to 64",
+		`{"id": "\ud800", "amount": 1}`:    "id: has a character that cannot be printed",
 		`{"id": "w", "amount": 1` + strings.Repeat(" ", accounts.MaxTextBytes) + `}`: "body: want at most 1024 bytes",
 	} {
 		t.Run("F52 "+want, func(t *testing.T) {
@@ -72,12 +59,6 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 			assert.ErrorContains(t, err, want, "%.80s", body)
 		})
 	}
-}
-
-func TestUnknownNameIsCut(t *testing.T) {
-	_, err := Parse(request("7", `{"`+strings.Repeat("long", 100)+`": 1}`))
-	require.ErrorContains(t, err, "is unknown")
-	assert.Less(t, len(err.Error()), 120)
 }
 
 func TestAnswer(t *testing.T) {
