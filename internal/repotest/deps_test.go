@@ -29,8 +29,6 @@ var why = map[string]string{
 	"github.com/aws/aws-sdk-go-v2":                        "requests to AWS and their signatures",
 	"github.com/aws/aws-sdk-go-v2/credentials":            "credentials of Lambda's environment and of its endpoint",
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb":       "the client of the store",
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation": "tests: the names of a deployed stack",
-	"github.com/aws/aws-sdk-go-v2/service/lambda":         "tests: invocations under sam local and in AWS",
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager": "the lock service's secret",
 	"github.com/aws/aws-sdk-go-v2/service/sqs":            "examples/queue makes busy messages visible again",
 	"github.com/aws/aws-sdk-go-v2/service/sfn":            "wakes a state that waits for a lock",
@@ -69,7 +67,6 @@ var why = map[string]string{
 // dependency is a module that is used.
 type dependency struct {
 	version, licence string
-	users            []string // our packages that link it, without tests
 	indirect         bool
 	parents          []string // modules that import it
 }
@@ -94,17 +91,8 @@ func dependencies(t *testing.T, dirs ...string) map[string]*dependency {
 		}
 		for _, p := range all {
 			for _, imported := range p.Imports {
-				if d := found[of[imported]]; d != nil && of[imported] != p.Module.Path && !slices.Contains(d.parents, p.Module.Path) {
+				if d := found[of[imported]]; d != nil && of[imported] != p.Module.Path {
 					d.parents = append(d.parents, p.Module.Path)
-				}
-			}
-		}
-		all, err = goList(dir, deployed, "./...")
-		require.NoError(t, err)
-		for _, p := range all {
-			for _, dep := range p.Deps {
-				if d, name := found[of[dep]], strings.TrimPrefix(p.ImportPath, module+"/"); d != nil && !slices.Contains(d.users, name) {
-					d.users = append(d.users, name)
 				}
 			}
 		}
@@ -126,28 +114,23 @@ func otherModules(t *testing.T) (dirs []string) {
 
 var requirement = regexp.MustCompile(`(?m)^(?:require|replace)?\s*(\S+\.\S+/\S+) (v\S+)`)
 
-// severalVersions finds modules of which the texts, of go.mod files and of go.work, name more
-// than one version. The tests run with the newest, and a user of one module gets its own.
-func severalVersions(texts map[string]string) (problems []string) {
-	versions := map[string]string{}
-	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		for _, m := range requirement.FindAllStringSubmatch(texts[name], -1) {
-			if first := versions[m[1]]; first != "" && first != m[2] {
-				problems = append(problems, fmt.Sprintf("%s names %s %s, and another file names %s: take one version", name, m[1], m[2], first))
-			}
-			versions[m[1]] = m[2]
-		}
-	}
-	return problems
-}
-
+// TestVersions: the go.mod files and go.work name one version of each module. The tests run with the newest, and a user
+// of one module gets its own.
 func TestVersions(t *testing.T) {
 	texts := map[string]string{"go.work": read(t, "go.work"), "go.mod": read(t, "go.mod")}
 	for _, dir := range otherModules(t) {
 		texts[dir] = read(t, dir+"/go.mod")
 		require.NotContains(t, texts[dir], "replace", "%s: go install refuses a module with it; go.work has the others' folders", dir)
 	}
-	none(t, severalVersions(texts))
+	versions := map[string]string{}
+	for name, text := range texts {
+		for _, m := range requirement.FindAllStringSubmatch(text, -1) {
+			if first := versions[m[1]]; first != "" {
+				require.Equal(t, first, m[2], "%s names one version of %s, and another file another", name, m[1])
+			}
+			versions[m[1]] = m[2]
+		}
+	}
 }
 
 // licenceOf reads a module's licence.
@@ -194,51 +177,18 @@ func isAllowed(licence string) bool {
 	return !slices.ContainsFunc(strings.Split(licence, ", "), func(one string) bool { return !slices.Contains(allowed, one) })
 }
 
-// reason is why the module p is there: for us, or for a module that imports it, if
-// possible one that is in the same programs.
-func (d dependency) reason(p string, all map[string]*dependency) string {
+// reason is why the module p is there: for us, or for a module that imports it.
+func (d dependency) reason(p string) string {
 	if why[p] != "" || !d.indirect {
 		return why[p]
-	}
-	together := slices.DeleteFunc(slices.Clone(d.parents), func(parent string) bool {
-		return all[parent] == nil || all[parent].linkedBy() != d.linkedBy()
-	})
-	if len(together) > 0 {
-		return "for " + slices.Min(together)
 	}
 	return "for " + slices.Min(d.parents)
 }
 
-// linkedBy says in a few words whose programs a module is in.
-func (d dependency) linkedBy() string {
-	var packages, functions []string
-	tools := false
-	for _, user := range d.users {
-		folder, name, _ := strings.Cut(user, "/")
-		switch {
-		case folder == "functions" && !strings.HasPrefix(name, "internal/"):
-			functions = append(functions, name)
-		case folder == "boot", folder == "lockhttp", folder == "guard" && !strings.HasPrefix(name, "internal/"), folder == "lockstore" && !strings.Contains(name, "/internal/"):
-			packages = append(packages, strings.TrimPrefix(user, "lockstore/"))
-		case folder == "internal", folder == "cmd":
-			tools = true
-		}
-	}
-	switch {
-	case len(packages) > 0:
-		return "`" + strings.Join(packages, "`, `") + "`"
-	case len(functions) > 0:
-		return "functions: " + strings.Join(functions, ", ")
-	case tools:
-		return "tools"
-	}
-	return "tests"
-}
-
 func write(b *strings.Builder, all map[string]*dependency) {
-	b.WriteString("| module | version | licence | linked by | why |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| module | version | licence | why |\n| --- | --- | --- | --- |\n")
 	for _, p := range slices.Sorted(maps.Keys(all)) {
-		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].linkedBy(), all[p].reason(p, all))
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", p, all[p].version, all[p].licence, all[p].reason(p))
 	}
 }
 
@@ -253,18 +203,15 @@ func TestDependencies(t *testing.T) {
 			if !isAllowed(d.licence) {
 				t.Errorf("%s, of %s, has the licence %s; allowed are %s", p, name, d.licence, strings.Join(allowed, ", "))
 			}
-			if d.reason(p, all) == "" {
+			if d.reason(p) == "" {
 				t.Errorf("%s, of %s, has no reason in why", p, name)
 			}
 			delete(unused, p)
 		}
 	}
 	require.Empty(t, unused, "modules that are not used")
-	for p, d := range product {
-		if others[p] != nil {
-			d.users = append(d.users, others[p].users...)
-			delete(others, p)
-		}
+	for p := range product {
+		delete(others, p)
 	}
 
 	var b strings.Builder
@@ -273,7 +220,7 @@ func TestDependencies(t *testing.T) {
 Made by ` + "`go test ./internal/repotest -update`" + `, which fails when a module is missing here, has
 no reason, or has another licence than ` + strings.Join(allowed, ", ") + `.
 A program links what the packages that it imports link, and nothing else of the
-list; what only tests or tools link is in no program of a user.
+list; what is there for tests is in no program of a user.
 
 `)
 	write(&b, product)

@@ -2,10 +2,9 @@
 // own. Its rules:
 //
 //   - who may import whom, and what a function may link
-//   - where the environment is read
+//   - where the environment is read, and that no test sleeps
 //   - which licences and versions the dependencies have
-//   - that one name goes through all files
 //   - that each fault of docs/faults.md has a test
-//   - that the README and the pages in docs/ show compiled code, the map in docs/design.md has
-//     all rooms, and links lead somewhere
+//   - that the README and the pages in docs/ show compiled code and are short, that each alarm is
+//     on them, and that links lead somewhere
 package repotest

@@ -2,51 +2,28 @@ package repotest
 
 import (
 	"fmt"
-	"go/ast"
-	"go/token"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-var faultID = regexp.MustCompile(`\bF\d\d\b`)
-
-// untested finds faults that the title of no test names. Comments do not count.
-func untested(files []file, faults []string) (problems []string) {
-	seen := map[string]bool{}
-	for _, f := range files {
-		if !f.test() && f.dir() != "lockstore/storetest" || f.dir() == "internal/repotest" {
-			continue
-		}
-		ast.Inspect(f.ast, func(n ast.Node) bool {
-			if text, ok := n.(*ast.BasicLit); ok && text.Kind == token.STRING {
-				for _, id := range faultID.FindAllString(text.Value, -1) {
-					seen[id] = true
-				}
-			}
-			return true
-		})
-	}
-	for _, id := range faults {
-		if !seen[id] {
-			problems = append(problems, fmt.Sprintf("no test names %s: write a test that makes this fault, with the id in the title of a subtest", id))
-		}
-	}
-	return problems
-}
+var (
+	faultID = regexp.MustCompile(`\bF\d\d\b`)
+	comment = regexp.MustCompile(`(?m)(^|\s)//.*`)
+)
 
 // faults is how many rows the catalogue has at least: a row may get another text, but
 // never goes.
 const faults = 79
 
-// catalogue reads docs/faults.md: the faults that a test has to make, and what is wrong
-// with the tables.
-func catalogue(markdown string) (tried, problems []string) {
-	tables := strings.Split(markdown, "\n| --- ")
-	if len(tables) != 3 {
-		return nil, []string{"want two tables: what is tried, and what is made instead of the real cause"}
-	}
+// TestFaults: the title of a test names each fault of docs/faults.md. Comments do not count.
+func TestFaults(t *testing.T) {
+	tables := strings.Split(read(t, "docs/faults.md"), "\n| --- ")
+	require.Len(t, tables, 3, "want two tables: what is tried, and what is made instead of the real cause")
 	var rows [2][]string
 	for i, table := range tables[1:] {
 		for line := range strings.Lines(table) {
@@ -55,54 +32,41 @@ func catalogue(markdown string) (tried, problems []string) {
 			}
 		}
 	}
-	tried, instead := rows[0], rows[1]
-	all := slices.Sorted(slices.Values(tried))
-	for i := range max(faults, len(all)) {
-		if id := fmt.Sprintf("F%02d", i+1); i >= len(all) || all[i] != id {
-			problems = append(problems, "docs/faults.md has no row "+id+", or an id twice")
-			break
+	tried, instead := slices.Sorted(slices.Values(rows[0])), rows[1]
+	require.GreaterOrEqual(t, len(tried), faults)
+	named := map[string]bool{}
+	for name, text := range goFiles(t) {
+		if isTest(name) && !strings.HasPrefix(name, "internal/repotest/") {
+			for _, id := range faultID.FindAllString(strings.ReplaceAll(comment.ReplaceAllString(text, ""), "_", " "), -1) {
+				named[id] = true
+			}
 		}
+	}
+	for i, id := range tried {
+		require.Equal(t, fmt.Sprintf("F%02d", i+1), id, "docs/faults.md has no row with this id, or has it twice")
+		assert.True(t, named[id], "no test names %s: write a test that makes this fault, with the id in the title of a subtest", id)
 	}
 	for _, id := range instead {
-		if !slices.Contains(tried, id) {
-			problems = append(problems, id+" is made by something else than its cause, but is not in the first table")
+		assert.Contains(t, tried, id, "it is made by something else than its cause, but is not in the first table")
+	}
+}
+
+// isTest says whether a file has tests, or the cases of the suite that stores share.
+func isTest(name string) bool {
+	return strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "lockstore/storetest/")
+}
+
+// mayReadEnv are the folders that read the environment, besides tests.
+var mayReadEnv = []string{"boot/", "lambdatest/", "internal/", "cmd/", "bench/", "verify/"}
+
+// What only boot does, and what no test does.
+func TestForbiddenCalls(t *testing.T) {
+	env, sleep := regexp.MustCompile(`\b(os|syscall)\.(Getenv|LookupEnv|Environ|ExpandEnv)\b`), regexp.MustCompile(`\btime\.Sleep\(`)
+	for name, text := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			assert.NotRegexp(t, sleep, text, "%s: use testing/synctest, or wait for the thing itself", name)
+		} else if !slices.ContainsFunc(mayReadEnv, func(folder string) bool { return strings.HasPrefix(name, folder) }) {
+			assert.NotRegexp(t, env, text, "%s: only boot reads the environment; take a getenv func(string) string", name)
 		}
 	}
-	return tried, problems
-}
-
-func TestFaults(t *testing.T) {
-	tried, problems := catalogue(read(t, "docs/faults.md"))
-	none(t, problems)
-	none(t, untested(mustFiles(t), tried))
-}
-
-func TestCatalogueCatch(t *testing.T) {
-	var rows []string
-	for i := range faults {
-		rows = append(rows, fmt.Sprintf("| F%02d | a F90 | b |\n", i+1))
-	}
-	page := func(tried []string, instead string) string {
-		return "| |\n| --- |\n" + strings.Join(tried, "") + "\n| |\n| --- |\n| " + instead + " | a |\n"
-	}
-	check := func(markdown string, parts ...string) {
-		t.Helper()
-		_, problems := catalogue(markdown)
-		caught(t, problems, parts...)
-	}
-	check(page(rows, "F03"))
-	check(page(rows[:50], "F03"), "no row F51")
-	check(page(rows, "F80"), "F80 is made by something else")
-	check("| F01 | a | b |\n", "two tables")
-}
-
-func TestFaultsCatch(t *testing.T) {
-	ids := []string{"F01", "F02", "F03"}
-	check := func(path, text string, parts ...string) {
-		t.Helper()
-		caught(t, untested([]file{source(t, path, text)}, ids), parts...)
-	}
-	check("a_test.go", "package p\nvar a = []string{`F01 a crash`, \"after F02,F03: b\"}")
-	check("lockstore/storetest/a.go", "package p\nvar a = \"F01 F02\"", "F03")
-	check("a_test.go", "package p\n// F01\nvar a = \"F011 xF02 F2 0xF03\"", "F01", "F02", "F03")
 }

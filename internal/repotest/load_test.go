@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"io/fs"
 	"os"
@@ -34,7 +31,7 @@ var repository = os.DirFS(root)
 type pkg struct {
 	ImportPath, Name string
 	Standard         bool
-	Imports, Deps    []string
+	Imports          []string
 	Module           *struct {
 		Path, Version, Dir string
 		Main, Indirect     bool
@@ -46,7 +43,7 @@ const deployed = "-tags=lambda.norpc"
 
 // goList runs go list in a folder of the repository, for the system of a function.
 func goList(dir string, args ...string) (all []pkg, err error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Deps,Module"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Module"}, args...)...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
@@ -138,78 +135,16 @@ func walk(do func(file string) error) error {
 	})
 }
 
-// file is one parsed Go file.
-type file struct {
-	path string // from the top folder
-	ast  *ast.File
-	set  *token.FileSet
-}
-
-func (f file) test() bool { return strings.HasSuffix(f.path, "_test.go") }
-
-func (f file) dir() string { return path.Dir(f.path) }
-
-func (f file) at(n ast.Node) string {
-	return fmt.Sprintf("%s:%d", f.path, f.set.Position(n.Pos()).Line)
-}
-
-// imports returns the import path by the name that the file uses for it.
-func (f file) imports() map[string]string {
-	names := map[string]string{}
-	for _, spec := range f.ast.Imports {
-		p := strings.Trim(spec.Path.Value, `"`)
-		name := path.Base(p)
-		if len(name) > 1 && name[0] == 'v' && name[1] >= '0' && name[1] <= '9' {
-			name = path.Base(path.Dir(p))
-		}
-		name = strings.TrimPrefix(name, "go-")
-		if spec.Name != nil {
-			name = spec.Name.Name
-		}
-		names[name] = p
-	}
-	return names
-}
-
-// selected returns the import path and the name of an expression such as
-// os.Getenv, or "" if it is not one.
-func (f file) selected(n ast.Node, imports map[string]string) (path, name string) {
-	if sel, ok := n.(*ast.SelectorExpr); ok {
-		if x, ok := sel.X.(*ast.Ident); ok {
-			return imports[x.Name], sel.Sel.Name
-		}
-	}
-	return "", ""
-}
-
-func parse(path, text string) (file, error) {
-	f := file{path: path, set: token.NewFileSet()}
-	var err error
-	f.ast, err = parser.ParseFile(f.set, path, text, parser.ParseComments|parser.SkipObjectResolution)
-	return f, err
-}
-
-// loadFiles reads all our Go files once for all tests.
-var loadFiles = sync.OnceValues(func() (files []file, err error) {
-	err = walk(func(p string) error {
-		if path.Ext(p) != ".go" {
-			return nil
-		}
-		text, err := fs.ReadFile(repository, p)
-		if err != nil {
-			return err
-		}
-		f, err := parse(p, string(text))
-		files = append(files, f)
-		return err
-	})
-	return files, err
-})
-
-func mustFiles(t *testing.T) []file {
+// goFiles are the texts of all our Go files, by their paths from the top folder.
+func goFiles(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := loadFiles()
-	require.NoError(t, err)
+	files := map[string]string{}
+	require.NoError(t, walk(func(p string) error {
+		if path.Ext(p) == ".go" {
+			files[p] = read(t, p)
+		}
+		return nil
+	}))
 	require.Greater(t, len(files), 50, "the repository's Go files")
 	return files
 }
@@ -237,11 +172,4 @@ func caught(t *testing.T, problems []string, parts ...string) {
 	for _, part := range parts {
 		require.True(t, slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, part) }), "no problem names %q: %q", part, problems)
 	}
-}
-
-func source(t *testing.T, path, text string) file {
-	t.Helper()
-	f, err := parse(path, text)
-	require.NoError(t, err)
-	return f
 }

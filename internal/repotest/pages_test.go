@@ -53,19 +53,14 @@ func goBlocks(markdown string) (blocks []string) {
 
 // The program of README.md and its test are files that are compiled and run.
 func TestReadmeShowsCompiledCode(t *testing.T) {
-	read := func(name string) string {
-		b, err := fs.ReadFile(repository, name)
-		require.NoError(t, err)
-		return string(b)
-	}
-	readme := goBlocks(read("README.md"))
+	readme := goBlocks(read(t, "README.md"))
 	require.Len(t, readme, 2)
-	assert.Equal(t, read("examples/invoice/main.go"), readme[0], "README.md and examples/invoice/main.go; make them the same")
-	assert.Contains(t, read("examples/invoice/main_test.go"), "\n"+readme[1], "README.md and examples/invoice/main_test.go; make them the same")
+	assert.Equal(t, read(t, "examples/invoice/main.go"), readme[0], "README.md and examples/invoice/main.go; make them the same")
+	assert.Contains(t, read(t, "examples/invoice/main_test.go"), "\n"+readme[1], "README.md and examples/invoice/main_test.go; make them the same")
 
 	_, work, found := strings.Cut(readme[0], "\tlast, err := ")
 	require.True(t, found)
-	assert.Contains(t, read("examples/invoice/without/main.go"), "\tlast, err := "+work, "make run compares the same work")
+	assert.Contains(t, read(t, "examples/invoice/without/main.go"), "\tlast, err := "+work, "make run compares the same work")
 
 	_, program, _ := strings.Cut(readme[0], "\n)\n") // what stands behind the imports
 	n := 1                                           // the line of the package
@@ -75,6 +70,17 @@ func TestReadmeShowsCompiledCode(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, n, 20, "the first program is one that a stranger reads whole")
+}
+
+// docs are the pages in docs/.
+func docs(t *testing.T) map[string]string {
+	names, err := fs.Glob(repository, "docs/*.md")
+	require.NoError(t, err)
+	pages := map[string]string{}
+	for _, name := range names {
+		pages[name] = read(t, name)
+	}
+	return pages
 }
 
 // uncompiled finds Go code of a page that stands in none of the Go files. A line "// ..." of the page
@@ -103,27 +109,20 @@ func lines(text string) string {
 
 // The Go code of the pages in docs/ stands in files that are compiled, most of which a test runs.
 func TestPagesShowCompiledCode(t *testing.T) {
-	var goFiles []string
-	require.NoError(t, walk(func(p string) error {
-		if path.Ext(p) != ".go" || strings.Contains(p, "testdata/") {
-			return nil
+	var code []string
+	for name, text := range goFiles(t) {
+		if !strings.Contains(name, "testdata/") {
+			code = append(code, lines(text))
 		}
-		code, err := fs.ReadFile(repository, p)
-		goFiles = append(goFiles, lines(string(code)))
-		return err
-	}))
-	pages, err := fs.Glob(repository, "docs/*.md")
-	require.NoError(t, err)
+	}
 	blocks := 0
-	for _, page := range pages {
-		markdown, err := fs.ReadFile(repository, page)
-		require.NoError(t, err)
-		blocks += len(goBlocks(string(markdown)))
-		none(t, uncompiled(page, string(markdown), goFiles))
+	for page, markdown := range docs(t) {
+		blocks += len(goBlocks(markdown))
+		none(t, uncompiled(page, markdown, code))
 	}
 	require.Greater(t, blocks, 8)
 
-	code := []string{lines("func f() {\n\ta()\n\tb()\n\tc()\n}\n")}
+	code = []string{lines("func f() {\n\ta()\n\tb()\n\tc()\n}\n")}
 	none(t, uncompiled("p.md", "```go\na()\n// ...\nc()\n```\n", code))
 	caught(t, uncompiled("p.md", "```go\na()\nc()\n```\n", code), "p.md shows code that no Go file has")
 	caught(t, uncompiled("p.md", "```go\na()\n// ...\nb(1)\n```\n", code), "b(1)")
@@ -163,22 +162,16 @@ func long(markdown string) (problems []string) {
 }
 
 func TestReadmeIsShort(t *testing.T) {
-	b, err := fs.ReadFile(repository, "README.md")
-	require.NoError(t, err)
-	none(t, long(string(b)))
+	none(t, long(read(t, "README.md")))
 	caught(t, long(strings.Repeat("word ", 61)+"\n\n| a |\n| "+strings.Repeat("word ", 21)+"|\n"), "a paragraph of 61 words", "a cell of 21 words")
 	caught(t, long(strings.Repeat("word\n\n", 901)), "901 words")
 }
 
 func TestDocsAreShort(t *testing.T) {
-	pages, err := fs.Glob(repository, "docs/*.md")
-	require.NoError(t, err)
 	words := 0
-	for _, page := range pages {
+	for page, markdown := range docs(t) {
 		if !slices.Contains(generated, path.Base(page)) {
-			b, err := fs.ReadFile(repository, page)
-			require.NoError(t, err)
-			words += len(strings.Fields(prose(string(b))))
+			words += len(strings.Fields(prose(markdown)))
 		}
 	}
 	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
@@ -188,21 +181,36 @@ var alarm = regexp.MustCompile(`(?m)^  (\w+Alarm):\n`)
 
 // The page has what to do at each alarm.
 func TestOperationsNamesEachAlarm(t *testing.T) {
-	page, err := fs.ReadFile(repository, "docs/operations.md")
-	require.NoError(t, err)
+	page := read(t, "docs/operations.md")
 	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/cache.yaml"} {
-		template, err := fs.ReadFile(repository, file)
-		require.NoError(t, err)
-		alarms := alarm.FindAllSubmatch(template, -1)
+		alarms := alarm.FindAllStringSubmatch(read(t, file), -1)
 		require.NotEmpty(t, alarms)
 		for _, m := range alarms {
-			row := "\n| `" + string(m[1]) + "`"
+			row := "\n| `" + m[1] + "`"
 			if file != "template.yaml" {
 				row += " of `" + file + "`"
 			}
-			assert.Contains(t, string(page), row+" |", "docs/operations.md does not say what to do at %s of %s", m[1], file)
+			assert.Contains(t, page, row+" |", "docs/operations.md does not say what to do at %s of %s", m[1], file)
 		}
 	}
+}
+
+// docs/deploy.md counts the alarms, and says what they cost.
+func TestDeployCountsTheAlarms(t *testing.T) {
+	text := read(t, "template.yaml")
+	alarms := strings.Count(text, "Type: AWS::CloudWatch::Alarm")
+	metrics := alarms - strings.Count(text, "      Metrics:\n") + strings.Count(text, "          MetricStat:\n") // $0.10 each
+	row := fmt.Sprintf("| %d alarms (%d metrics);", alarms, metrics)
+	require.Contains(t, read(t, "docs/deploy.md"), row)
+	_, after, _ := strings.Cut(read(t, "docs/deploy.md"), row)
+	_, prices, _ := strings.Cut(after, " | ")
+	require.Equal(t, fmt.Sprintf("$%.2f", float64(metrics)/10), strings.Split(prices, ";")[0])
+}
+
+// A schedule whose name SAM makes has the same name in every stack, and only one of an account's stacks could be deployed.
+func TestSchedulesHaveNamesOfTheirOwn(t *testing.T) {
+	text := read(t, "template.yaml")
+	require.Equal(t, strings.Count(text, "Type: ScheduleV2"), strings.Count(text, "OmitName: true"))
 }
 
 var link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/xml"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,10 +16,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
-	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	dynamotypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/awsenv"
@@ -59,6 +58,28 @@ func openCloud(t tester, getenv func(string) string) cloud {
 	return c
 }
 
+// url is that of a service.
+func (c cloud) url(service string) string {
+	if c.endpoint != "" {
+		return c.endpoint
+	}
+	domain := "amazonaws.com"
+	if strings.HasPrefix(c.region, "cn-") {
+		domain += ".cn"
+	}
+	return "https://" + service + "." + c.region + "." + domain
+}
+
+// sign signs a request to a service.
+func (c cloud) sign(ctx context.Context, service string, r *http.Request, body []byte) error {
+	keys, err := c.keys.Retrieve(ctx)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(body)
+	return v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), service, c.region, time.Now())
+}
+
 // stack is what is deployed.
 type stack struct {
 	locks string            // URL of its locks, if they are in no table of its own
@@ -68,20 +89,30 @@ type stack struct {
 
 // describe asks CloudFormation for the stack of the template.
 func (c cloud) describe(t tester, ctx context.Context, name string, tm *template.Template) stack {
-	client := cloudformation.New(cloudformation.Options{Region: c.region, Credentials: c.keys, BaseEndpoint: endpointOrNil(c.endpoint), HTTPClient: httpClient})
-	find := func(name string) (parameters, outputs map[string]string) {
-		described, err := client.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
+	ask := func(action, stack string, to any) {
+		query := url.Values{"Action": {action}, "Version": {"2010-05-15"}, "StackName": {stack}}.Encode()
+		got, err := signer(c.sign).send(ctx, "cloudformation", c.url("cloudformation"), request{Method: http.MethodPost, Path: "/",
+			Header: http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}, Body: []byte(query)})
 		require.NoError(t, err, needs)
-		require.Len(t, described.Stacks, 1)
-		found := described.Stacks[0]
-		require.Contains(t, []types.StackStatus{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"},
-			found.StackStatus, "want a stack that is deployed and at rest")
+		require.Equal(t, http.StatusOK, got.status, "%s\n%s", got.body, needs)
+		require.NoError(t, xml.Unmarshal(got.body, to))
+	}
+	find := func(name string) (parameters, outputs map[string]string) {
+		var found struct {
+			Status     []string                                        `xml:"DescribeStacksResult>Stacks>member>StackStatus"`
+			Parameters []struct{ ParameterKey, ParameterValue string } `xml:"DescribeStacksResult>Stacks>member>Parameters>member"`
+			Outputs    []struct{ OutputKey, OutputValue string }       `xml:"DescribeStacksResult>Stacks>member>Outputs>member"`
+		}
+		ask("DescribeStacks", name, &found)
+		require.Len(t, found.Status, 1)
+		require.Contains(t, []string{"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"},
+			found.Status[0], "want a stack that is deployed and at rest")
 		parameters, outputs = map[string]string{}, map[string]string{}
 		for _, p := range found.Parameters {
-			parameters[aws.ToString(p.ParameterKey)] = aws.ToString(p.ParameterValue)
+			parameters[p.ParameterKey] = p.ParameterValue
 		}
 		for _, o := range found.Outputs {
-			outputs[aws.ToString(o.OutputKey)] = aws.ToString(o.OutputValue)
+			outputs[o.OutputKey] = o.OutputValue
 		}
 		return parameters, outputs
 	}
@@ -92,17 +123,13 @@ func (c cloud) describe(t tester, ctx context.Context, name string, tm *template
 		s.locks = exported["Url"]
 		require.NotEmpty(t, s.locks, "the stack %s, which LockStack names, has no output Url", from)
 	}
-	resources, err := client.DescribeStackResources(ctx, &cloudformation.DescribeStackResourcesInput{StackName: &name})
-	require.NoError(t, err, needs)
-	for _, r := range resources.StackResources {
-		s.names[aws.ToString(r.LogicalResourceId)] = aws.ToString(r.PhysicalResourceId)
+	var resources struct {
+		All []struct{ LogicalResourceId, PhysicalResourceId string } `xml:"DescribeStackResourcesResult>StackResources>member"`
 	}
-	s.complete(t, tm)
-	return s
-}
-
-// complete fails where the stack lacks what the run uses.
-func (s stack) complete(t tester, tm *template.Template) {
+	ask("DescribeStackResources", name, &resources)
+	for _, r := range resources.All {
+		s.names[r.LogicalResourceId] = r.PhysicalResourceId
+	}
 	const question = "the stack has no %s; is it this application's, and up to date?"
 	require.NotEmpty(t, s.api, question, "output ApiUrl")
 	for id, r := range tm.Resources {
@@ -110,6 +137,7 @@ func (s stack) complete(t tester, tm *template.Template) {
 			require.NotEmpty(t, s.names[id], question, id)
 		}
 	}
+	return s
 }
 
 // suite is all that is tried on the stack.
@@ -128,10 +156,7 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 		on.locks = at.locks
 	}
 	s := newSuite(t, ctx, tm, on)
-	deployed := &service{
-		lambda: newLambda(c.region, c.endpoint, c.keys), names: at.names,
-		api: at.api, sign: c.sign,
-	}
+	deployed := &service{lambda: c.url("lambda"), names: at.names, api: at.api, sign: c.sign}
 	s.once = deployed.once
 	s.serve = func(*testing.T, phase) *service { return deployed }
 	return s
@@ -140,8 +165,11 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 // mustBeAbsent fails where account 8 exists: the events expect an account 8 that does
 // not exist, and would withdraw from it.
 func (c cloud) mustBeAbsent(t tester, ctx context.Context, at stack) *dynamodb.Client {
-	client := dynamodb.New(dynamodb.Options{Region: c.region, Credentials: c.keys, BaseEndpoint: endpointOrNil(c.endpoint)})
-	table := at.names["AccountsTable"]
+	options := dynamodb.Options{Region: c.region, Credentials: c.keys, HTTPClient: httpClient}
+	if c.endpoint != "" {
+		options.BaseEndpoint = &c.endpoint
+	}
+	client, table := dynamodb.New(options), at.names["AccountsTable"]
 	found, err := client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table, Key: accountRow(nobody)})
 	require.NoError(t, err, needs)
 	require.Empty(t, found.Item, "the account %s is in the table %s, and the events are for a table without it; use a stack that nobody else is using", nobody, table)
@@ -159,18 +187,8 @@ func removeAccounts(ctx context.Context, client *dynamodb.Client, table string) 
 }
 
 // accountRow is the key of an account's row.
-func accountRow(id string) map[string]dynamotypes.AttributeValue {
-	return map[string]dynamotypes.AttributeValue{"account": &dynamotypes.AttributeValueMemberS{Value: id}}
-}
-
-// sign signs a request to the API.
-func (c cloud) sign(ctx context.Context, r *http.Request, body []byte) error {
-	keys, err := c.keys.Retrieve(ctx)
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(body)
-	return v4.NewSigner().SignHTTP(ctx, keys, r, hex.EncodeToString(sum[:]), "execute-api", c.region, time.Now())
+func accountRow(id string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: id}}
 }
 
 // tableURL names a table for lambdalock.

@@ -20,7 +20,6 @@
 // exist. A test is skipped where it needs a lock that another holds and the locks of
 // the stack are in a cache, because that may be out of reach.
 //
-// Nothing here is linked into a function. make sam-test tries the run in AWS, too, on
-// functions behind a fake AWS. All tests have the build tag sam, so that go test ./... does not compile
-// the clients of CloudFormation and Lambda.
+// Nothing here is linked into a function. What the run in AWS asks for is tried on a fake AWS. All tests have the build
+// tag sam, and make sam-test runs them.
 package samtest

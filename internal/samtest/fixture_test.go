@@ -52,13 +52,6 @@ func (f fixture) fails() bool {
 	return json.Unmarshal(f.Want, &wanted) == nil && wanted.ErrorType != ""
 }
 
-// request is an event of an HTTP API, as its client sent it.
-type request struct {
-	Method, Path string
-	Header       http.Header
-	Body         []byte
-}
-
 // ofGateway are headers that a client writes for itself, or the gateway adds.
 var ofGateway = map[string]bool{
 	"Content-Length": true, "Host": true, "User-Agent": true, "X-Amzn-Trace-Id": true,

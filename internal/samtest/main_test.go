@@ -23,7 +23,9 @@ func TestSAM(t *testing.T) {
 		program: os.Getenv("SAMLOCAL_PROGRAM"), built: os.Getenv("SAMLOCAL_BUILT"),
 		arch: os.Getenv("SAMLOCAL_ARCH"), image: os.Getenv("SAMLOCAL_IMAGE"),
 	}
-	inSAMTest(t)
+	if s.program == "" {
+		t.Skip("make sam-test runs it")
+	}
 	t.Chdir("../..")
 	ctx := untilInterrupted(t)
 	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/part.yaml", "deploy/cache.yaml", "examples/own-function/template.yaml"} {
@@ -38,7 +40,7 @@ func TestSAM(t *testing.T) {
 			tm := readTemplate(t)
 			on := start(t, tm)
 			all := newSuite(t, ctx, tm, on)
-			at := local{s, on.variables(t, tm), filepath.Join(t.TempDir(), "variables.json")}
+			at := local{s, on.variables(t, tm), filepath.Join(t.TempDir(), "variables.json"), containerInterface()}
 			all.serve = at.serve
 			all.once = at.once
 			if name != "Redis" { // where each event has a container of its own
@@ -51,13 +53,6 @@ func TestSAM(t *testing.T) {
 			all.run(t)
 			t.Run(example, func(t *testing.T) { at.example(t, ctx, on) })
 		})
-	}
-}
-
-// inSAMTest skips what only make sam-test runs.
-func inSAMTest(t *testing.T) {
-	if os.Getenv("SAMLOCAL_PROGRAM") == "" {
-		t.Skip("make sam-test runs it")
 	}
 }
 

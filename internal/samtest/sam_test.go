@@ -13,8 +13,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -242,7 +245,8 @@ func (s sam) run(t tester, ctx context.Context, args ...string) {
 type local struct {
 	sam
 	variables map[string]string
-	file      string // has them for the SAM CLI
+	file      string   // has them for the SAM CLI
+	listens   []string // see containerInterface
 }
 
 // arguments are those that all local commands have.
@@ -253,7 +257,7 @@ func (l local) arguments(command string, more map[string]string, args ...string)
 	if err = errors.Join(err, os.WriteFile(l.file, text, 0o600)); err != nil {
 		panic(err)
 	}
-	return append(append([]string{"local", command}, args...),
+	return append(slices.Concat([]string{"local", command}, args, l.listens),
 		"--template", filepath.Join(l.built, "template.yaml"),
 		"--parameter-overrides", "Architecture="+l.arch,
 		"--skip-pull-image", "--invoke-image", l.image,
@@ -294,13 +298,38 @@ func (l local) example(t *testing.T, ctx context.Context, on store) {
 	}
 }
 
+// lastPort is the last that freePort gave away.
+var lastPort atomic.Int32
+
+// freePort is a port for a program that starts later. The system gives connections other ports than those below 5000.
+func freePort(t *testing.T) string {
+	for {
+		port := strconv.Itoa(int(4000 + lastPort.Add(1)))
+		if l, err := net.Listen("tcp", net.JoinHostPort(loopback, port)); err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
+}
+
+// lastInterface is the last of the addresses on which containers listen.
+var lastInterface atomic.Int32
+
+// containerInterface is an address for the containers of one store. The SAM CLI looks for a free port before it starts a
+// container, and two of them that start at the same time would sometimes find the same one. Only Linux has all of
+// 127.0.0.0/8.
+func containerInterface() []string {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	address := fmt.Sprint("127.0.1.", lastInterface.Add(1))
+	return []string{"--container-host", address, "--container-host-interface", address}
+}
+
 // serve starts the functions, and the HTTP API where the phase needs that, until the
 // test ends.
 func (l local) serve(t *testing.T, of phase) *service {
-	free, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
-	require.NoError(t, err)
-	_, port, err := net.SplitHostPort(free.Addr().String())
-	require.NoError(t, errors.Join(err, free.Close()))
+	port := freePort(t)
 	var args []string
 	switch of {
 	case overHTTP:
@@ -332,8 +361,5 @@ func (l local) serve(t *testing.T, of phase) *service {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(loopback, port), time.Second)
 		return err == nil && conn.Close() == nil
 	}, time.Minute, 20*time.Millisecond, "sam %s does not answer", args[1])
-	return &service{
-		lambda: newLambda(region, endpoint, credentials.NewStaticCredentialsProvider("local", "local", "")),
-		api:    endpoint,
-	}
+	return &service{lambda: endpoint, api: endpoint}
 }

@@ -13,21 +13,19 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/lambda"
-	"github.com/aws/aws-sdk-go-v2/service/lambda/types"
-
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 )
 
 // service is functions that run, and the HTTP API before them.
 type service struct {
-	lambda *lambda.Client
+	lambda string            // URL of Lambda's API
+	api    string            // URL of the HTTP API
 	names  map[string]string // logical id -> name; nil: the ids are the names
-
-	api  string // URL
-	sign func(context.Context, *http.Request, []byte) error
+	sign   signer
 }
+
+// signer signs a request to one of AWS's services; nil signs none.
+type signer func(ctx context.Context, service string, r *http.Request, body []byte) error
 
 // alias is what the template publishes each function as.
 const alias = "live"
@@ -39,65 +37,29 @@ var httpClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-func newLambda(region, endpoint string, keys aws.CredentialsProvider) *lambda.Client {
-	return lambda.New(lambda.Options{
-		Region: region, Credentials: keys, BaseEndpoint: endpointOrNil(endpoint),
-		HTTPClient: httpClient, Retryer: aws.NopRetryer{}, // a repeated event may have another answer
-	})
+// request is what a client of the HTTP API sends.
+type request struct {
+	Method, Path string
+	Header       http.Header
+	Body         []byte
 }
 
-func endpointOrNil(endpoint string) *string {
-	if endpoint == "" {
-		return nil
-	}
-	return &endpoint
-}
-
-// invoke runs an event and fails where the function fails against expectation, or
-// does not fail.
-func (s *service) invoke(ctx context.Context, f fixture) (*lambda.InvokeOutput, error) {
-	name, qualifier := f.function, (*string)(nil)
-	if s.names != nil {
-		name, qualifier = s.names[name], aws.String(alias)
-	}
-	out, err := s.lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &name, Qualifier: qualifier, Payload: f.Event})
-	if _, throttled := errors.AsType[*types.TooManyRequestsException](err); throttled {
-		err = fmt.Errorf("%w (a run has up to %d invocations at once, and new accounts have a concurrency of 10)", err, burstSize)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if (out.FunctionError != nil) != f.fails() {
-		return nil, fmt.Errorf("X-Amz-Function-Error is %q; the answer is %.300s", aws.ToString(out.FunctionError), out.Payload)
-	}
-	return out, nil
-}
-
-// once is invoke for who wants the answer alone.
-func (s *service) once(ctx context.Context, f fixture) ([]byte, error) {
-	out, err := s.invoke(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	return out.Payload, nil
-}
-
-// response is what a client of the HTTP API gets.
+// response is what a client gets.
 type response struct {
 	status int
 	header http.Header
 	body   []byte
 }
 
-// call sends a request to the HTTP API, with its path as it is.
-func (s *service) call(ctx context.Context, r request) (response, error) {
-	req, err := http.NewRequestWithContext(ctx, r.Method, s.api+r.Path, bytes.NewReader(r.Body))
+// send sends a request to one of AWS's services, with its path as it is.
+func (sign signer) send(ctx context.Context, service, base string, r request) (response, error) {
+	req, err := http.NewRequestWithContext(ctx, r.Method, base+r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return response{}, err
 	}
 	maps.Copy(req.Header, r.Header)
-	if s.sign != nil {
-		if err := s.sign(ctx, req, r.Body); err != nil {
+	if sign != nil {
+		if err := sign(ctx, service, req, r.Body); err != nil {
 			return response{}, err
 		}
 	}
@@ -109,6 +71,59 @@ func (s *service) call(ctx context.Context, r request) (response, error) {
 	body, err := io.ReadAll(got.Body)
 	return response{got.StatusCode, got.Header, body}, err
 }
+
+// errNoAnswer is the error of an answer without a byte, or of a failure of the service: when many functions run at
+// once SAM sometimes loses an answer, and two of its containers may get one port. Nobody knows then whether the function
+// ran.
+var errNoAnswer = errors.New("no answer of the function")
+
+// once runs an event and returns the function's answer, also an error.
+func (s *service) once(ctx context.Context, f fixture) ([]byte, error) {
+	path := f.function + "/invocations"
+	if s.names != nil {
+		path = s.names[f.function] + "/invocations?Qualifier=" + alias
+	}
+	got, err := s.sign.send(ctx, "lambda", s.lambda, request{Method: http.MethodPost, Path: "/2015-03-31/functions/" + path, Body: f.Event})
+	switch {
+	case err != nil:
+		return nil, err
+	case got.status == http.StatusTooManyRequests:
+		return nil, fmt.Errorf("%s (a run has up to %d invocations at once, and new accounts have a concurrency of 10)", got.body, burstSize)
+	case got.status >= http.StatusInternalServerError || got.status == http.StatusOK && len(got.body) == 0:
+		return nil, fmt.Errorf("%w: status %d: %s", errNoAnswer, got.status, got.body)
+	case got.status != http.StatusOK:
+		return nil, fmt.Errorf("%s: status %d: %s", path, got.status, got.body)
+	}
+	return got.body, nil
+}
+
+// call sends a request to the HTTP API.
+func (s *service) call(ctx context.Context, r request) (response, error) {
+	return s.sign.send(ctx, "execute-api", s.api, r)
+}
+
+// patiently asks until the answer is another than that the store did not answer in time and nothing was begun. A busy
+// machine has such answers, and a client asks again after them.
+func patiently[T any](ctx context.Context, ask func() (T, error), slow func(T) bool) (T, error) {
+	for {
+		got, err := ask()
+		if err != nil || !slow(got) || ctx.Err() != nil {
+			return got, err
+		}
+	}
+}
+
+// slow says that a function's answer is one of a store that did not answer in time.
+func slow(answer []byte) bool {
+	var a struct {
+		StatusCode int
+		ErrorType  string
+	}
+	_ = json.Unmarshal(answer, &a) // what is no JSON is no such answer
+	return a.StatusCode == http.StatusServiceUnavailable || a.ErrorType == "LockStoreUnavailable" || a.ErrorType == "LockDeadline"
+}
+
+func (r response) slow() bool { return r.status == http.StatusServiceUnavailable }
 
 // same compares the response with the answer that the function gives for its
 // request. There may be more headers.

@@ -129,7 +129,7 @@ func (s *suite) prepare(t tester, f fixture) (release func()) {
 
 // hold takes a lock as another invocation would.
 func (s *suite) hold(t tester, key string) (release func()) {
-	lease, err := s.locks.Acquire(s.ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	lease, err := s.locks.Acquire(s.ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: 2 * time.Minute})
 	require.NoError(t, err)
 	return sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), 10*time.Second)
@@ -149,7 +149,7 @@ func (s *suite) named(t tester, name string) fixture {
 func (s *suite) event(t tester, f fixture) {
 	defer s.prepare(t, f)()
 	f = f.unused()
-	got, err := s.once(s.ctx, f)
+	got, err := patiently(s.ctx, func() ([]byte, error) { return s.once(s.ctx, f) }, slow)
 	require.NoError(t, err)
 	s.releaseLock(t, f, got)
 	require.NoError(t, eventfiles.SameAnswer(f.Want, got))
@@ -159,7 +159,7 @@ func (s *suite) event(t tester, f fixture) {
 // the lock held.
 func (s *suite) releaseLock(t tester, f fixture, answer []byte) {
 	if event, ok := f.release(answer); ok {
-		_, err := s.once(s.ctx, event)
+		_, err := patiently(s.ctx, func() ([]byte, error) { return s.once(s.ctx, event) }, slow)
 		require.NoError(t, err)
 	}
 }
@@ -167,7 +167,7 @@ func (s *suite) releaseLock(t tester, f fixture, answer []byte) {
 // request sends an event of the HTTP API as a request.
 func (s *suite) request(t tester, api *service, f fixture, r request) {
 	defer s.prepare(t, f)()
-	got, err := api.call(s.ctx, r)
+	got, err := patiently(s.ctx, func() (response, error) { return api.call(s.ctx, r) }, response.slow)
 	require.NoError(t, err)
 	answer, err := json.Marshal(map[string]string{"body": string(got.body)})
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func (s *suite) lock(t tester, api *service) {
 			r.Header.Set(header[i], header[i+1])
 		}
 		var err error
-		last, err = api.call(s.ctx, r)
+		last, err = patiently(s.ctx, func() (response, error) { return api.call(s.ctx, r) }, response.slow)
 		require.NoError(t, err)
 		require.True(t, status == last.status || status == 0, "%s %s is answered by %d %s, want %d", method, path, last.status, last.body, status)
 		if status == http.StatusOK {
