@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -15,25 +14,8 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
-
-// failing answers every acquire, or every release, with an error.
-type failing struct {
-	acquire, release error
-}
-
-func (f failing) plan(c storetest.Call) storetest.Fault {
-	switch c.Kind {
-	case driver.Acquire:
-		return storetest.Fault{Drop: f.acquire}
-	case driver.Release:
-		return storetest.Fault{Drop: f.release}
-	}
-	return storetest.Fault{}
-}
 
 func byPath(_ context.Context, r Request) (string, error) { return r.URL.Path, nil }
 
@@ -46,66 +28,6 @@ func call(t *testing.T, store *lockstore.Store, key func(context.Context, Reques
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
 	return Wrap(g, key, next).Handle(context.Background(), Request{URL: url.URL{Path: "/accounts/7"}})
-}
-
-func TestWrap(t *testing.T) {
-	held := &lockstore.Refused{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Name: "somebody", ID: "req-9"}}
-	for _, c := range []struct {
-		name       string
-		store      failing
-		key        string // "": the path
-		status     int
-		retryAfter bool
-	}{
-		{name: "the work's own answer", status: 201},
-		{name: "F64 busy", store: failing{acquire: held}, status: 409, retryAfter: true},
-		{name: "F52 a key that cannot be locked", key: "a\nb", status: 400},
-		{name: "F21 F44 store down, or it refuses", store: failing{acquire: lockstore.ErrUnavailable}, status: 503, retryAfter: true},
-		{name: "unknown outcome", store: failing{acquire: errors.New("reset")}, status: 503, retryAfter: true},
-		{name: "F54 corrupt", store: failing{acquire: lockstore.ErrCorrupt}, status: 500},
-		{name: "F35 lost", store: failing{release: lockstore.ErrLost}, status: 500},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				key := byPath
-				if c.key != "" {
-					key = func(context.Context, Request) (string, error) { return c.key, nil }
-				}
-				out, err := call(t, storetest.NewFaulty(memstore.New(nil), c.store.plan).Store, key, created)
-				require.NoError(t, err)
-				require.Equal(t, c.status, out.StatusCode)
-				require.Equal(t, c.retryAfter, out.Header.Get("Retry-After") != "")
-				if c.status == 201 {
-					return
-				}
-				require.Equal(t, "application/problem+json", out.Header.Get("Content-Type"))
-				var body map[string]any
-				require.NoError(t, json.Unmarshal(out.Body, &body))
-				require.EqualValues(t, c.status, body["status"])
-				require.Equal(t, http.StatusText(c.status), body["title"])
-				require.NotEmpty(t, body["detail"])
-				require.NotContains(t, string(out.Body), "somebody", "the holder is not named to a caller")
-				require.NotContains(t, string(out.Body), "req-9")
-			})
-		})
-	}
-}
-
-func TestKeyErrorIsTheCallers(t *testing.T) {
-	out, err := call(t, memstore.New(nil), func(context.Context, Request) (string, error) { return "", errors.New(`"amount" is missing`) }, created)
-	require.NoError(t, err)
-	require.Equal(t, 400, out.StatusCode)
-	require.Contains(t, string(out.Body), `\"amount\" is missing`, "F56")
-}
-
-func TestTooLate(t *testing.T) {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
-	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	out, err := Wrap(g, byPath, created).Handle(ctx, Request{URL: url.URL{Path: "/x"}})
-	require.NoError(t, err)
-	require.Equal(t, 503, out.StatusCode, "F65")
 }
 
 // The handler's own errors pass as they are, also when they are another lock's

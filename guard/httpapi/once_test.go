@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +23,6 @@ import (
 type onceAPI struct {
 	t      *testing.T
 	store  *lockstore.Store
-	guard  *guard.Guard
 	handle guard.Wrapped[Request, Response]
 	runs   int
 	answer Response
@@ -40,7 +36,6 @@ func newOnceAPI(t *testing.T, inDoubt idempotency.Doubt, opt OnceOptions) *onceA
 	a := &onceAPI{t: t, store: memstore.New(nil), answer: Response{StatusCode: http.StatusCreated}}
 	g, err := guard.New(a.store, guard.Options{Observe: func(_ context.Context, r guard.Report) { a.report = r }})
 	require.NoError(t, err)
-	a.guard = g
 	o, err := idempotency.New(g, idempotency.Options{InDoubt: inDoubt})
 	require.NoError(t, err)
 	if opt.Caller == nil {
@@ -70,19 +65,6 @@ func (a *onceAPI) send(in Request) Response {
 	answer, err := a.handle.Handle(context.Background(), in)
 	require.NoError(a.t, err)
 	return answer
-}
-
-// resolve is an operator who resolves the key of a request that has failed. It returns what the
-// request gets before and after that.
-func (a *onceAPI) resolve(in Request, answer []byte) (before, after Response) {
-	a.t.Helper()
-	a.err = errors.New("own")
-	_, err := a.handle.Handle(context.Background(), in)
-	require.Equal(a.t, a.err, err)
-	<-time.After(2 * time.Minute)
-	before = a.send(in)
-	require.NoError(a.t, idempotency.ResolveEffect(context.Background(), a.store, a.lock.Key, a.lock.Fence, answer, idempotency.Options{}))
-	return before, a.send(in)
 }
 
 func TestOnceReplays(t *testing.T) {
@@ -119,45 +101,6 @@ func TestOnceReplays(t *testing.T) {
 		a.send(in)
 	}
 	require.Equal(t, 3, a.runs, "another key, and another route")
-}
-
-// What somebody else stores, an operator or a transaction of the work, may have cookies.
-func TestOnceReplaysNoCookies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, after := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{}).resolve(post("k", ""),
-			[]byte(`{"statusCode": 201, "headers": {"Set-Cookie": "session=secret"}, "multiValueHeaders": {"set-cookie": ["a=b"]}, "cookies": ["a=b"]}`))
-		require.Equal(t, Response{StatusCode: 201, Header: http.Header{"Idempotent-Replayed": {"true"}}, Body: []byte{}}, after)
-	})
-}
-
-// A replay is for whoever sends the repeat.
-func TestOnceReplaysForTheRepeat(t *testing.T) {
-	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{})
-	a.answer.Header = http.Header{"Content-Encoding": {"gzip"}, "Access-Control-Allow-Origin": {"https://a.example"}}
-	send := func(origin, accept string) Response {
-		in := post("k", "")
-		in.Header.Set("Origin", origin)
-		in.Header.Set("Accept-Encoding", accept)
-		return a.send(in)
-	}
-	require.Equal(t, a.answer, send("https://a.example", "gzip"))
-	require.Equal(t, "https://a.example", send("https://a.example", "gzip").Header.Get("Access-Control-Allow-Origin"))
-	require.Equal(t, http.Header{"Content-Encoding": {"gzip"}, "Idempotent-Replayed": {"true"}}, send("https://b.example", "br, gzip").Header)
-	require.Equal(t, http.StatusNotAcceptable, send("https://a.example", "br").StatusCode)
-	require.Equal(t, 1, a.runs)
-}
-
-// The method and the path count beside a Fingerprint of the program's own.
-func TestOnceWithAMatch(t *testing.T) {
-	a := newOnceAPI(t, idempotency.AtLeastOnce, OnceOptions{Fingerprint: func(in Request) any { return in.Body }})
-	in := post("k", "7")
-	in.Route = "$default"
-	require.Equal(t, 201, a.send(in).StatusCode)
-	in.URL.RawQuery = "a=b"
-	require.Equal(t, "true", a.send(in).Header.Get("Idempotent-Replayed"))
-	in.URL.Path = "/refunds"
-	require.Equal(t, http.StatusUnprocessableEntity, a.send(in).StatusCode)
-	require.Equal(t, 1, a.runs)
 }
 
 func TestOnceCallers(t *testing.T) {
@@ -263,61 +206,6 @@ func TestOnceErrors(t *testing.T) {
 				require.Equal(t, http.StatusConflict, answer.StatusCode, "until its lease ends")
 			}
 		})
-	}
-}
-
-// An operator resolves the key with the response that docs/operations.md shows.
-func TestOnceResolved(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
-	require.NoError(t, err)
-	found := regexp.MustCompile("`(\\{\"statusCode\".*?)`").FindSubmatch(page)
-	require.NotNil(t, found)
-	synctest.Test(t, func(t *testing.T) {
-		a := newOnceAPI(t, idempotency.AtMostOnce, OnceOptions{})
-		before, after := a.resolve(post("k", ""), found[1])
-		require.Equal(t, http.StatusInternalServerError, before.StatusCode)
-		want := Response{StatusCode: 201, Header: http.Header{"Content-Type": {"application/json"}, "Idempotent-Replayed": {"true"}}, Body: []byte(`{"id": 7}`)}
-		require.Equal(t, want, after)
-		require.Equal(t, 1, a.runs)
-	})
-}
-
-// The record outside, the account's lock inside.
-func TestOnceWithALock(t *testing.T) {
-	ctx := context.Background()
-	account := func(_ context.Context, in Request) (string, error) {
-		if string(in.Body) == "nobody's" {
-			return "", errors.New("no account")
-		}
-		return lockstore.Key("account", string(in.Body)), nil
-	}
-	for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
-		a := newOnceAPI(t, inDoubt, OnceOptions{Key: account, Optional: true})
-		require.Equal(t, 201, a.send(post("k", "7")).StatusCode)
-		require.Equal(t, "account/7", a.lock.Key)
-		require.Equal(t, "true", a.send(post("k", "7")).Header.Get("Idempotent-Replayed"))
-		require.Equal(t, 1, a.runs)
-		for _, key := range []string{"k2", ""} {
-			require.NoError(t, a.guard.Do(ctx, "account/8", func(context.Context, guard.Lock) error {
-				answer := a.send(post(key, "8"))
-				require.Equal(t, http.StatusConflict, answer.StatusCode)
-				require.Contains(t, string(answer.Body), "the same resource")
-				return nil
-			}))
-			require.Equal(t, 201, a.send(post(key, "8")).StatusCode, "the key is free again")
-			require.Equal(t, http.StatusBadRequest, a.send(post(key+"x", "nobody's")).StatusCode)
-		}
-		require.Equal(t, 3, a.runs)
-		a.err = errors.New("own")
-		_, err := a.handle.Handle(ctx, post("k3", "9"))
-		require.Equal(t, a.err, err)
-		answer, err := a.handle.Handle(ctx, post("k3", "9"))
-		if inDoubt == idempotency.AtMostOnce {
-			require.NoError(t, err)
-			require.Equal(t, http.StatusConflict, answer.StatusCode)
-		} else {
-			require.Equal(t, a.err, err)
-		}
 	}
 }
 

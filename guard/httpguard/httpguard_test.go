@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -616,102 +615,4 @@ func TestMistakes(t *testing.T) {
 	middleware, err := Wrap(s.guard, byPath, Options{})
 	require.NoError(t, err)
 	require.Panics(t, func() { middleware(nil) })
-}
-
-// Whatever handlers and clients do: with the middleware the answer is that of the handler alone, a repeat gets
-// it again, and no lock stays.
-func TestRandomRequests(t *testing.T) {
-	for seed := range uint64(300) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		text := func(most int) string {
-			b := make([]byte, random.IntN(most+1))
-			for i := range b {
-				b[i] = byte(random.Uint32())
-			}
-			return string(b)
-		}
-		pick := func(of ...string) string { return of[random.IntN(len(of))] }
-		var script []func(http.ResponseWriter, *http.Request)
-		do := func(f func(http.ResponseWriter, *http.Request)) { script = append(script, f) }
-		contentType, panics := pick("text/plain", "application/json"), random.IntN(20) == 0
-		for range random.IntN(6) {
-			name, value, status, chunk := pick("A", "b-C", "Set-Cookie", "X-Ä", "Vary"), text(10), 200+random.IntN(400), text(300)
-			switch random.IntN(5) {
-			case 0:
-				do(func(w http.ResponseWriter, _ *http.Request) { w.Header().Add(name, value) })
-			case 1:
-				do(func(w http.ResponseWriter, _ *http.Request) { w.Header().Del(name) })
-			case 2:
-				do(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-			case 3:
-				do(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, chunk) })
-			case 4:
-				do(func(w http.ResponseWriter, r *http.Request) { _, _ = io.CopyN(w, r.Body, 20) })
-			}
-		}
-		handler := func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Content-Type", contentType)
-			for _, f := range script {
-				f(w, r)
-			}
-			if panics {
-				panic(http.ErrAbortHandler)
-			}
-		}
-		key, sent, query, method := pick("k1", `"a b"`, text(20), text(300)), text(100), text(20), pick("POST", "PUT", "GET", "DELETE")
-		request := func() *http.Request {
-			r := httptest.NewRequest(method, "/x", strings.NewReader(sent))
-			r.URL.RawQuery = query
-			r.Header["Idempotency-Key"] = []string{key}
-			return r
-		}
-		serve := func(h http.Handler) (answer *http.Response, text string) {
-			w := httptest.NewRecorder()
-			func() {
-				defer func() {
-					if v := recover(); v != nil {
-						require.Equal(t, http.ErrAbortHandler, v)
-					}
-				}()
-				h.ServeHTTP(w, request())
-			}()
-			return w.Result(), w.Body.String()
-		}
-		plain, plainBody := serve(http.HandlerFunc(handler))
-		same := func(of string, answer *http.Response, text string) {
-			require.Equal(t, plain.StatusCode, answer.StatusCode, "seed %d, %s", seed, of)
-			require.Equal(t, plain.Header, answer.Header, "seed %d, %s", seed, of)
-			require.Equal(t, plainBody, text, "seed %d, %s", seed, of)
-		}
-
-		s := wrapped(t, Options{MaxAnswerBytes: 4 << 10}, handler)
-		answer, text1 := serve(s)
-		if !panics {
-			same("Wrap", answer, text1)
-		}
-		s.free("/x")
-
-		s = onced(t, idempotency.AtLeastOnce, OnceOptions{MaxBodyBytes: 90}, handler)
-		answer, text1 = serve(s)
-		again, text2 := serve(s)
-		switch {
-		case s.runs == 0:
-			require.Contains(t, []int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.StatusCode, "seed %d", seed)
-		case panics:
-			require.Equal(t, 2, s.runs)
-		default:
-			same("Once", answer, text1)
-			if s.runs == 1 {
-				require.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
-				again.Header.Del("Idempotent-Replayed")
-				plain.Header.Del("Set-Cookie")
-				same("a repeat", again, text2)
-			}
-		}
-		for _, r := range s.reports {
-			status, err := s.store.Inspect(t.Context(), r.Key)
-			require.NoError(t, err)
-			require.NotEqual(t, lockstore.Held, status.State, "seed %d", seed)
-		}
-	}
 }

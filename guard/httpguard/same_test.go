@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -233,39 +234,40 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 		want []int
 		runs int
 	}{
-		"it runs":               {func() *bench { return &bench{} }, one(sent{}), []int{201}, 1},
-		"F64 busy":              {func() *bench { return refused(lockstore.Held, time.Hour) }, one(sent{}), []int{409}, 0},
-		"reserved":              {func() *bench { return refused(lockstore.Reserved, time.Second) }, one(sent{}), []int{409}, 0},
-		"revoked":               {func() *bench { return refused(lockstore.Revoked, time.Second) }, one(sent{}), []int{409}, 0},
-		"in doubt":              {func() *bench { return refused(lockstore.InDoubt, 0) }, one(sent{}), []int{409}, 0},
-		"completed":             {func() *bench { return refused(lockstore.Completed, 90*time.Second) }, one(sent{}), []int{409}, 0},
-		"a cooldown":            {func() *bench { return refused(lockstore.Cooldown, 90*time.Second) }, one(sent{}), []int{409}, 0},
-		"F21 F44 store down":    {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(sent{}), []int{503}, 0},
-		"unknown":               {func() *bench { return new(bench).fails(driver.Acquire, errors.New("reset")) }, one(sent{}), []int{503}, 0},
-		"F54 corrupt":           {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrCorrupt) }, one(sent{}), []int{500}, 0},
-		"F35 lost":              {func() *bench { return new(bench).fails(driver.Release, lockstore.ErrLost) }, one(sent{}), []int{500}, 1},
-		"F65 no time":           {func() *bench { return &bench{} }, soon, []int{503}, 0},
-		"F56 no key":            {func() *bench { return keyed("", errors.New(`"account" is missing`)) }, one(sent{}), []int{400}, 0},
-		"F52 an empty key":      {func() *bench { return keyed("", nil) }, one(sent{}), []int{400}, 0},
-		"F52 a long key":        {func() *bench { return keyed(strings.Repeat("k", 2000), nil) }, one(sent{}), []int{400}, 0},
-		"F52 a control char":    {func() *bench { return keyed("a\nb", nil) }, one(sent{}), []int{400}, 0},
-		"no header":             {func() *bench { return &bench{once: true} }, one(sent{}), []int{400}, 0},
-		"F52 an empty header":   {func() *bench { return &bench{once: true} }, one(sent{keys: []string{""}}), []int{400}, 0},
-		"F52 two headers":       {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a", "b"}}), []int{400}, 0},
-		"F52 two in one header": {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a, b"}}), []int{400}, 0},
-		"F52 256 bytes":         {func() *bench { return &bench{once: true} }, one(sent{keys: []string{strings.Repeat("k", 256)}}), []int{400}, 0},
-		"F52 not ASCII":         {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"ä"}}), []int{400}, 0},
-		"optional":              {func() *bench { return &bench{once: true, optional: true} }, two(sent{}, sent{}), []int{201, 201}, 2},
-		"a repeat":              {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
-		"F55 another body":      {func() *bench { return &bench{once: true} }, two(k1("7"), k1("8")), []int{201, 422}, 1},
-		"F55 another query":     {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
-		"F55 another path":      {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
-		"F55 another method":    {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", method: "PUT"}), []int{201, 422}, 1},
-		"another caller":        {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
-		"a nameless caller":     {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
-		"F56 a foreign caller":  {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
-		"a match of their own":  {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), k1("8")), []int{201, 201}, 1},
-		"a match without JSON":  {func() *bench { return &bench{once: true, match: func() any { return make(chan int) }} }, one(k1("7")), []int{400}, 0},
+		"it runs":                                {func() *bench { return &bench{} }, one(sent{}), []int{201}, 1},
+		"F64 busy":                               {func() *bench { return refused(lockstore.Held, time.Hour) }, one(sent{}), []int{409}, 0},
+		"reserved":                               {func() *bench { return refused(lockstore.Reserved, time.Second) }, one(sent{}), []int{409}, 0},
+		"revoked":                                {func() *bench { return refused(lockstore.Revoked, time.Second) }, one(sent{}), []int{409}, 0},
+		"in doubt":                               {func() *bench { return refused(lockstore.InDoubt, 0) }, one(sent{}), []int{409}, 0},
+		"completed":                              {func() *bench { return refused(lockstore.Completed, 90*time.Second) }, one(sent{}), []int{409}, 0},
+		"a cooldown":                             {func() *bench { return refused(lockstore.Cooldown, 90*time.Second) }, one(sent{}), []int{409}, 0},
+		"F21 F44 store down":                     {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(sent{}), []int{503}, 0},
+		"unknown":                                {func() *bench { return new(bench).fails(driver.Acquire, errors.New("reset")) }, one(sent{}), []int{503}, 0},
+		"F54 corrupt":                            {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrCorrupt) }, one(sent{}), []int{500}, 0},
+		"F35 lost":                               {func() *bench { return new(bench).fails(driver.Release, lockstore.ErrLost) }, one(sent{}), []int{500}, 1},
+		"F65 no time":                            {func() *bench { return &bench{} }, soon, []int{503}, 0},
+		"F56 no key":                             {func() *bench { return keyed("", errors.New(`"account" is missing`)) }, one(sent{}), []int{400}, 0},
+		"F52 an empty key":                       {func() *bench { return keyed("", nil) }, one(sent{}), []int{400}, 0},
+		"F52 a long key":                         {func() *bench { return keyed(strings.Repeat("k", 2000), nil) }, one(sent{}), []int{400}, 0},
+		"F52 a control char":                     {func() *bench { return keyed("a\nb", nil) }, one(sent{}), []int{400}, 0},
+		"no header":                              {func() *bench { return &bench{once: true} }, one(sent{}), []int{400}, 0},
+		"F52 an empty header":                    {func() *bench { return &bench{once: true} }, one(sent{keys: []string{""}}), []int{400}, 0},
+		"F52 two headers":                        {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a", "b"}}), []int{400}, 0},
+		"F52 two in one header":                  {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"a, b"}}), []int{400}, 0},
+		"F52 256 bytes":                          {func() *bench { return &bench{once: true} }, one(sent{keys: []string{strings.Repeat("k", 256)}}), []int{400}, 0},
+		"F52 not ASCII":                          {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"ä"}}), []int{400}, 0},
+		"optional":                               {func() *bench { return &bench{once: true, optional: true} }, two(sent{}, sent{}), []int{201, 201}, 2},
+		"a repeat":                               {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
+		"F55 another body":                       {func() *bench { return &bench{once: true} }, two(k1("7"), k1("8")), []int{201, 422}, 1},
+		"F55 another query":                      {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
+		"F55 another path":                       {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
+		"F55 another method":                     {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", method: "PUT"}), []int{201, 422}, 1},
+		"another caller":                         {func() *bench { return &bench{once: true} }, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
+		"a nameless caller":                      {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
+		"F56 a foreign caller":                   {func() *bench { return &bench{once: true} }, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
+		"a match of their own":                   {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), k1("8")), []int{201, 201}, 1},
+		"F55 a match of their own, another path": {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
+		"a match without JSON":                   {func() *bench { return &bench{once: true, match: func() any { return make(chan int) }} }, one(k1("7")), []int{400}, 0},
 		"in progress": {func() *bench { return &bench{once: true} }, func(_ *testing.T, b *bench) (all []got) {
 			b.handle = func(context.Context) { all = append(all, b.send(k1("other"))) }
 			first := b.send(k1(""))
@@ -281,7 +283,7 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 			<-time.After(2 * time.Minute)
 			all = append(all, b.send(k1("")))
 			require.NoError(t, idempotency.ResolveEffect(t.Context(), b.store, b.lock.Key, b.lock.Fence,
-				[]byte(`{"statusCode": 201, "headers": {"Content-Type": "text/html", "set-cookie": "a=b"}, "body": "late"}`), idempotency.Options{}))
+				[]byte(`{"statusCode": 201, "headers": {"Content-Type": "text/html", "set-cookie": "a=b"}, "cookies": ["a=b"], "body": "late"}`), idempotency.Options{}))
 			return append(all, b.send(k1("")))
 		}, []int{409, 500, 201}, 1},
 		"no answer":        {func() *bench { return &bench{once: true} }, answers(200, strings.Repeat("x", 5000)), []int{200, 500}, 1},
@@ -329,7 +331,10 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 			var statuses []int
 			for _, g := range all[1] {
 				statuses = append(statuses, g.status)
-				require.NotContains(t, g.body, "somebody")
+				require.NotContains(t, g.body, "somebody", "the holder is not named to a caller")
+				if g.contentType == "application/problem+json" {
+					require.Contains(t, g.body, fmt.Sprintf(`"status":%d`, g.status))
+				}
 			}
 			require.Equal(t, c.want, statuses)
 		})

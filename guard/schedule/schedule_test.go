@@ -352,9 +352,6 @@ func TestEvents(t *testing.T) {
 	}
 	for in, is := range map[string]string{
 		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`:                "a batch of SQS",
-		`{"Records": [{"eventSource": "aws:kinesis"}]}`:                              "a batch of a Kinesis stream",
-		`{"eventSource": "aws:rmq", "rmqMessagesByQueue": {}}`:                       "a batch of Amazon MQ (RabbitMQ)",
-		`{"version": "2.0", "requestContext": {"http": {"method": "POST"}}}`:         "a request of an HTTP API or a function URL (payload format 2.0)",
 		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "a"}}}`: "a request of a load balancer",
 	} {
 		require.ErrorContains(t, handle(in), "schedule: the event is "+is+"; want one of a schedule", in)

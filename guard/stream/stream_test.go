@@ -198,11 +198,6 @@ func TestInput(t *testing.T) {
 			for in, is := range map[string]string{
 				of[map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source]]: "a batch of a " + map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source] + " stream",
 				`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}]}`:              "a batch of SQS",
-				`{"eventSource": "aws:mq", "messages": []}`:                                 "a batch of Amazon MQ (ActiveMQ)",
-				`{"eventSource": "aws:kafka", "records": {}}`:                               "a batch of MSK",
-				`{"Service": "Amazon S3", "Event": "s3:TestEvent"}`:                         "an event of S3 (a test)",
-				`{"Records": [], "isFinalInvokeForWindow": true}`:                           "a batch without records",
-				`{"records": [{"recordId": "1", "data": "eA=="}]}`:                          "a batch whose records name no eventSource",
 				`{"account": "7"}`: "an event of no known source, such as a direct call",
 				`null`:             "no JSON object",
 			} {
