@@ -115,7 +115,7 @@ lint-template: ## cfn-lint and the SAM translator over the templates, for severa
 	$(TEMPLATES)/bin/python deploy/check_templates.py
 
 size: ## sizes of the function binaries, fails past their budgets
-	@go run ./internal/size
+	@sh internal/size/size.sh
 
 verify: install-servers ## all of the verification; KEEP=1 writes docs/verification.md; GATE=1: a part, with one outcome
 	@.ci/progress 0 sh internal/testservers/dafny.sh
