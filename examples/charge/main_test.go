@@ -140,12 +140,10 @@ func (e *effects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// database is a way to DynamoDB that stops the transactions of an order, or does not store its results.
+// database is a way to DynamoDB that stops the transactions of an order.
 type database struct {
 	*effects
 	through http.Handler
-	mu      sync.Mutex
-	noStore map[string]bool
 }
 
 func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -172,23 +170,7 @@ func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write(answer.Body.Bytes())
 		return
 	}
-	if d.losesResults(order) && bytes.Contains(body, []byte(`":kept"`)) {
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
 	d.through.ServeHTTP(w, r)
-}
-
-func (d *database) loseResults(order string, lose bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.noStore[order] = lose
-}
-
-func (d *database) losesResults(order string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.noStore[order]
 }
 
 // orderIn finds the order in a request for its record.
@@ -228,7 +210,7 @@ func newWorld(t *testing.T, kind string) *world {
 		return w
 	}
 	endpoint := testservers.DynamoDB(t)
-	w.database = &database{effects: newEffects(), through: testservers.Forward(t, endpoint), noStore: map[string]bool{}}
+	w.database = &database{effects: newEffects(), through: testservers.Forward(t, endpoint)}
 	proxy := httptest.NewServer(w.database)
 	t.Cleanup(proxy.Close)
 	locks, charges := testservers.Table(t, endpoint, "locks", "key"), testservers.Table(t, endpoint, "charges", "order")
@@ -345,7 +327,6 @@ func (o *one) retry(e *lambdatest.Environment) lambdatest.Result {
 var faults = map[string]struct {
 	run     func(*one) (then func())
 	started bool // the run started its work and did not say how it ended
-	table   bool // on DynamoDB only
 }{
 	"F64 twice, one after the other": {run: func(o *one) func() {
 		require.Empty(o.t, o.send(o.start(lambdatest.Config{})).ErrorType)
@@ -382,13 +363,6 @@ var faults = map[string]struct {
 	}},
 	"F07 F12 frozen before the charge": {started: true, run: func(o *one) func() { return frozen(o, false) }},
 	"F07 frozen after the charge":      {started: true, run: func(o *one) func() { return frozen(o, true) }},
-	"F25 the result cannot be stored": {started: true, table: true, run: func(o *one) func() {
-		o.database.loseResults(o.order, true)
-		r := o.send(o.start(lambdatest.Config{}, short, "LOCK_MAX_HOLD=5s")) // for which it tries to store the result
-		require.Empty(o.t, r.ErrorType, "the result stands: %s", r.ErrorMessage)
-		o.database.loseResults(o.order, false)
-		return nil
-	}},
 }
 
 // killed kills a run whose charge is under way, or done.
@@ -422,50 +396,45 @@ func frozen(o *one, after bool) func() {
 
 func TestChargesAreCounted(t *testing.T) {
 	// To the work both stores are one. AtLeastOnce is simulated in guard, and its processes are killed in verify.
-	for kind, inModes := range map[string][]string{"redis": {"refuse"}, "dynamodb": {"refuse", "transaction"}} {
+	for kind, mode := range map[string]string{"redis": "refuse", "dynamodb": "transaction"} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t, kind)
 			// The cases wait most of the time, so more of them run than there are processors.
 			slots := make(chan struct{}, 8)
 			var all sync.WaitGroup
-			for _, mode := range inModes {
-				for name, fault := range faults {
-					if mode == "refuse" && fault.table != (kind == "dynamodb") {
-						continue
-					}
-					slots <- struct{}{}
-					all.Go(func() {
-						defer func() { <-slots }()
-						t.Run(mode+": "+name, func(t *testing.T) {
-							ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-							defer cancel()
-							o := &one{world: w, t: t, ctx: ctx, mode: mode, order: strings.NewReplacer(" ", "-", ",", "").Replace(mode + " " + name), id: lambdatest.NewRequestID()}
-							then := fault.run(o)
-							r := o.retry(o.start(lambdatest.Config{}, patient))
-							inDoubt := mode == "refuse" && fault.started
-							if inDoubt {
-								require.Equal(t, "RepeatInDoubt", r.ErrorType, r.ErrorMessage)
-							}
-							if then != nil {
-								then()
-								r = o.retry(o.start(lambdatest.Config{}, patient))
-							}
-							// The result of a run that was frozen may be stored when it goes on.
-							if inDoubt && r.ErrorType != "" {
-								require.LessOrEqual(t, o.charges(), 1)
-								o.resolve(o.charges() == 1)
-								r = o.retry(o.start(lambdatest.Config{}, patient))
-							}
-							require.Empty(t, r.ErrorType, r.ErrorMessage)
-							var receipt Receipt
-							require.NoError(t, json.Unmarshal(r.Payload, &receipt))
-							require.Equal(t, o.receipt(), receipt)
-							require.Equal(t, 1, o.charges())
-							require.Empty(t, o.retry(o.start(lambdatest.Config{})).ErrorType)
-							require.Equal(t, 1, o.charges(), "and no more, however often it comes")
-						})
+			for name, fault := range faults {
+				slots <- struct{}{}
+				all.Go(func() {
+					defer func() { <-slots }()
+					t.Run(mode+": "+name, func(t *testing.T) {
+						ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+						defer cancel()
+						o := &one{world: w, t: t, ctx: ctx, mode: mode, order: strings.NewReplacer(" ", "-", ",", "").Replace(mode + " " + name), id: lambdatest.NewRequestID()}
+						then := fault.run(o)
+						r := o.retry(o.start(lambdatest.Config{}, patient))
+						inDoubt := mode == "refuse" && fault.started
+						if inDoubt {
+							require.Equal(t, "RepeatInDoubt", r.ErrorType, r.ErrorMessage)
+						}
+						if then != nil {
+							then()
+							r = o.retry(o.start(lambdatest.Config{}, patient))
+						}
+						// The result of a run that was frozen may be stored when it goes on.
+						if inDoubt && r.ErrorType != "" {
+							require.LessOrEqual(t, o.charges(), 1)
+							o.resolve(o.charges() == 1)
+							r = o.retry(o.start(lambdatest.Config{}, patient))
+						}
+						require.Empty(t, r.ErrorType, r.ErrorMessage)
+						var receipt Receipt
+						require.NoError(t, json.Unmarshal(r.Payload, &receipt))
+						require.Equal(t, o.receipt(), receipt)
+						require.Equal(t, 1, o.charges())
+						require.Empty(t, o.retry(o.start(lambdatest.Config{})).ErrorType)
+						require.Equal(t, 1, o.charges(), "and no more, however often it comes")
 					})
-				}
+				})
 			}
 			all.Wait()
 		})

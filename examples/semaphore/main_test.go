@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,27 +16,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// The test binary is also the function, and the function without the lock.
+// The test binary is also the function.
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv("PROVIDER_URL") == "":
+	if os.Getenv("PROVIDER_URL") == "" {
 		os.Exit(m.Run())
-	case os.Getenv("NO_LOCK") == "":
-		main()
-	default:
-		g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
-		call := translate(boot.MustURLFromEnv("PROVIDER_URL"))
-		boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, t Text) (string, error) { return call(ctx, guard.Lock{}, t) }))
 	}
+	main()
 }
 
 const (
@@ -116,21 +106,17 @@ type world struct {
 	all  sync.WaitGroup
 }
 
-func newWorld(t *testing.T, locks string, compares bool, env ...string) *world {
+func newWorld(t *testing.T, locks string) *world {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // the calls end in the cleanup
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, provider: newProvider()}
-	var handler http.Handler = w.provider
-	if compares {
-		handler = newSeats(atOnce, handler)
-	}
-	server := httptest.NewServer(handler)
+	server := httptest.NewServer(newSeats(atOnce, w.provider))
 	t.Cleanup(server.Close)
 	binary, err := os.Executable()
 	require.NoError(t, err)
 	w.envs, err = lambdatest.StartAll(ctx, environments, lambdatest.Config{
 		Binary: binary, Name: "semaphore", Timeout: time.Minute,
-		Env: append([]string{"LOCK_URL=" + locks, "LOCK_TTL=" + ttl.String(), "LOCK_WAIT=30s", "PROVIDER_URL=" + server.URL}, env...),
+		Env: []string{"LOCK_URL=" + locks, "LOCK_TTL=" + ttl.String(), "LOCK_WAIT=30s", "PROVIDER_URL=" + server.URL},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -172,7 +158,7 @@ func TestNeverMoreAtOnce(t *testing.T) {
 		locks := "redis://" + testservers.Redis(t)
 		store, err := lockstore.Open(t.Context(), locks, func(string) string { return "" }, redisstore.Opener)
 		require.NoError(t, err)
-		w := newWorld(t, locks, true)
+		w := newWorld(t, locks)
 		var holders []*call
 		for i, e := range w.envs[:atOnce] {
 			holders = append(holders, w.sending(e, fmt.Sprint("holder ", i)))
@@ -200,32 +186,6 @@ func TestNeverMoreAtOnce(t *testing.T) {
 		defer w.mu.Unlock()
 		require.Equal(t, []bool{true, true, false}, []bool{holders[0].ended, holders[1].ended, holders[2].ended})
 		require.NoError(t, w.envs[1].Thaw())
-	})
-}
-
-// Two controls: the calls without the lock, and with the lock at a provider that does not compare.
-func TestControls(t *testing.T) {
-	locks := "redis://" + testservers.Redis(t)
-	t.Run("without the lock", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, locks, false, "NO_LOCK=1")
-		for i, e := range w.envs {
-			w.await(w.sending(e, strconv.Itoa(i)), "one of all")
-		}
-		_, most := w.atOnce()
-		require.Equal(t, environments, most)
-	})
-	t.Run("F07 a frozen run at a provider that does not compare", func(t *testing.T) {
-		t.Parallel()
-		w := newWorld(t, locks, false)
-		w.await(w.sending(w.envs[0], "frozen"), "the first")
-		require.NoError(t, w.envs[0].Freeze())
-		for i, e := range w.envs[1 : atOnce+1] {
-			w.await(w.sending(e, strconv.Itoa(i)), "one more")
-		}
-		_, most := w.atOnce()
-		require.Equal(t, atOnce+1, most)
-		require.NoError(t, w.envs[0].Thaw())
 	})
 }
 
