@@ -56,6 +56,16 @@ MANAGED = {
     "service-role/AWSLambdaVPCAccessExecutionRole": ("lambda", "network interfaces, which NoNetwork denies to the function's code"),
     "service-role/AWSCodeDeployRoleForLambda": ("codedeploy", "moves an alias; no code of ours has this role"),
 }
+# The metrics of AWS's services and the dimension by which they are told, from the pages "CloudWatch metrics" of their
+# guides. An alarm of a metric that is not there has no data, and no sound.
+METRICS = {
+    "AWS/Lambda Errors": "FunctionName", "AWS/Lambda Throttles": "FunctionName", "AWS/Lambda Duration": "FunctionName",
+    "AWS/ApiGateway 5xx": "ApiId",  # of an HTTP API; a REST API's is 5XXError
+    "AWS/SQS ApproximateNumberOfMessagesVisible": "QueueName", "AWS/SQS ApproximateAgeOfOldestMessage": "QueueName",
+    "AWS/States ExecutionsFailed": "StateMachineArn", "AWS/States ExecutionsTimedOut": "StateMachineArn",
+    "AWS/DynamoDB ReadThrottleEvents": "TableName", "AWS/DynamoDB WriteThrottleEvents": "TableName",
+    "AWS/ElastiCache ThrottledCmds": "clusterId", "AWS/ElastiCache BytesUsedForCache": "clusterId",  # of a serverless cache
+}
 # How many combinations the Rules let through. The others must be refused.
 ALLOWED = {"template.yaml": 3 * 2 * 4 * 2 * 2 * 2, "deploy/table.yaml": 4, "deploy/part.yaml": 2, "deploy/cache.yaml": (2 + 1 + 1) * 4, "examples/own-function/template.yaml": 2}
 
@@ -221,6 +231,54 @@ def check_waiting(file, stack, resources):
         want(runs <= 300, runs, "runs of the lock service may wait at once, of the 1,000 that an account has")
 
 
+def check_times(stack, resources):
+    """Times and counts fit each other, and what AWS says of them."""
+    for id, r in resources.items():
+        p = r["Properties"]
+        if r["Type"] == "AWS::Lambda::Permission" and p["Principal"] == "apigateway.amazonaws.com":
+            timeout = resources[p["FunctionName"]["Ref"].removesuffix(ALIAS)]["Properties"]["Timeout"]
+            want(timeout < 30, id, "is for", timeout, "s, and an HTTP API waits for 30 s")  # API Gateway, quotas for HTTP APIs
+        if r["Type"] != "AWS::Lambda::EventSourceMapping":
+            continue
+        want(p.get("FunctionResponseTypes") == ["ReportBatchItemFailures"], id, "deletes the failed messages of a batch with the others")
+        timeout = resources[p["FunctionName"]["Ref"].removesuffix(ALIAS)]["Properties"]["Timeout"]
+        queue = resources[p["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
+        want("RedrivePolicy" in queue, id, "reads a queue without one for what fails")
+        dead = resources[queue["RedrivePolicy"]["deadLetterTargetArn"]["Fn::GetAtt"][0]]["Properties"]
+        # "at least six times the function's timeout, plus the value of MaximumBatchingWindowInSeconds" and "maxReceiveCount
+        # to at least 5" (Lambda, Using Lambda with Amazon SQS, Configuring a queue)
+        want(queue["VisibilityTimeout"] >= 6 * timeout + p.get("MaximumBatchingWindowInSeconds", 0), id, "VisibilityTimeout", queue)
+        want(queue["RedrivePolicy"]["maxReceiveCount"] >= 5, id, "maxReceiveCount", queue)
+        # "always set the retention period of a dead-letter queue to be longer" (SQS, dead-letter queues)
+        want(dead["MessageRetentionPeriod"] > queue["MessageRetentionPeriod"], id, "MessageRetentionPeriod", queue, dead)
+
+
+def check_alarms(stack, resources):
+    """Each alarm notices: its expression is a list of all its metrics, because metric math that takes no list, such as
+    a + b, has no value where one of them has none; missing data is harmless; and a share of a function's time is reckoned
+    with its Timeout. Somebody makes what it watches, and each metric filter has an alarm."""
+    filters = {f"{t['MetricNamespace']} {t['MetricName']}" for r in resources.values() if r["Type"] == "AWS::Logs::MetricFilter" for t in r["Properties"]["MetricTransformations"]}
+    watched = set()
+    for id, r in resources.items():
+        if r["Type"] != "AWS::CloudWatch::Alarm":
+            continue
+        for m in [r["Properties"], *(m["MetricStat"]["Metric"] for m in r["Properties"].get("Metrics", []) if "MetricStat" in m)]:
+            if "MetricName" in m:
+                name = f"{m['Namespace']} {m['MetricName']}"
+                watched.add(name)
+                want(name in filters or METRICS.get(name, "") == m.get("Dimensions", [{}])[0].get("Name"), id, "nobody makes the metric", name)
+        want(r["Properties"]["TreatMissingData"] == "notBreaching", id, "TreatMissingData")
+        metrics = {m["Id"]: m.get("Expression") for m in r["Properties"].get("Metrics", [])}
+        lists = [re.fullmatch(r"(?:SUM|MAX)\(\[([\w/, ]+)\]\)", e) for e in metrics.values() if e]
+        want(all(lists), id, metrics)
+        terms = [t for found in lists for t in found[1].split(", ")]
+        want(sorted(t.partition("/")[0] for t in terms) == sorted(m for m, e in metrics.items() if not e), id, "watches", terms)
+        for name, _, divisor in (t.partition("/") for t in terms):
+            if divisor not in ("", "60000"):  # milliseconds to minutes
+                want(int(divisor) == 10 * resources[name.capitalize() + "Function"]["Properties"]["Timeout"], id, name, "is not ten times its Timeout")
+    want(filters <= watched, "no alarm watches", filters - watched)
+
+
 def policies(r):
     """The policies that a resource has by itself."""
     own, kind = r["Properties"], r["Type"]
@@ -287,6 +345,8 @@ def check(file, text, record, full=True):
             check_part(file, stack, resources)
             check_kept_data(resources)
             check_waiting(file, stack, resources)
+            check_times(stack, resources)
+            check_alarms(stack, resources)
     want(allowed == ALLOWED[file], file, "the Rules allow", allowed, "combinations of parameters, not", ALLOWED[file])
     if file == "template.yaml":
         before = versions(template, {})
@@ -315,6 +375,21 @@ PLANTED = [
     ("deploy/table.yaml", "      BillingMode", "      TableName: locks\n      BillingMode"),
     ("deploy/table.yaml", "AttributeName: ttl", "AttributeName: expires"),
     ("template.yaml", "    Default: 20\n", "    Default: 50\n"),
+    ("template.yaml", "FunctionResponseTypes: [ReportBatchItemFailures]", "Enabled: true"),
+    ("template.yaml", "VisibilityTimeout: 180", "VisibilityTimeout: 179"),
+    ("template.yaml", "      Timeout: 29\n", "      Timeout: 30\n"),
+    ("template.yaml", "maxReceiveCount: 10", "maxReceiveCount: 4"),
+    ("template.yaml", "MessageRetentionPeriod: 864000", "MessageRetentionPeriod: 1209600"),
+    ("template.yaml", "EventSourceArn: !GetAtt SettleQueue.Arn", "EventSourceArn: !GetAtt NightlyFailures.Arn"),
+    ("template.yaml", "SUM([settlements, nights, ends])", "settlements + nights + ends"),
+    ("template.yaml", "SUM([withdraw, ", "SUM(["),
+    ("template.yaml", "settle/300", "settle/100"),
+    ("template.yaml", "notBreaching", "missing"),
+    ("template.yaml", "MetricName: LockDoubt\n      Statistic", "MetricName: LockDoubts\n      Statistic"),
+    ("template.yaml", "MetricName: 5xx", "MetricName: 5XXError"),
+    ("template.yaml", "MetricName: ExecutionsTimedOut", "MetricName: ExecutionTimedOut"),
+    ("template.yaml", "Name: QueueName", "Name: Queue"),
+    ("template.yaml", "- MetricNamespace: !Ref AWS::StackName\n", "- MetricNamespace: locks\n"),
     ("template.yaml", "      LogGroup: !Ref Logs\n", ""),
     ("examples/own-function/template.yaml", "      RetentionInDays: 30\n", "      LogGroupName: own\n"),
     ("examples/own-function/template.yaml", "        LogGroup: !Ref Logs\n", ""),

@@ -1,6 +1,7 @@
-// Package template reads a SAM template for tests and tools: each resource as
-// CloudFormation makes it for some values of the parameters. Of the functions of
-// CloudFormation it knows those that template.yaml uses where somebody looks.
+// Package template reads a SAM template for tests: each resource as CloudFormation makes it for some
+// values of the parameters. It computes no condition: who reads says which hold, and
+// deploy/check_templates.py looks at all parameters. Of the functions of CloudFormation it
+// knows those that template.yaml uses where somebody looks.
 //
 // A resource has its logical id as its name, and ID.Arn as its ARN. A name that
 // stands for nothing stays as ${NAME}, which no right answer contains. What another
@@ -30,10 +31,9 @@ const (
 type Template struct {
 	Resources map[string]Resource // by logical id
 
-	globals    yaml.Node // of all functions
-	conditions map[string]yaml.Node
-	outputs    map[string]output
-	values     map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
+	globals yaml.Node // of all functions
+	outputs map[string]output
+	values  map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
 }
 
 // Resource is one resource of a template.
@@ -63,9 +63,8 @@ type Table struct {
 
 // output is a value that a stack shows.
 type output struct {
-	Condition string    `yaml:"Condition"`
-	Value     yaml.Node `yaml:"Value"`
-	Export    struct {
+	Value  yaml.Node `yaml:"Value"`
+	Export struct {
 		Name yaml.Node `yaml:"Name"`
 	} `yaml:"Export"`
 }
@@ -80,14 +79,14 @@ func Read(file string, values map[string]string) (*Template, error) {
 }
 
 // Parse reads a template. A parameter that values does not name has its default.
-// values may also say what else a name stands for, such as "Cache.Endpoint".
+// values may also say what else a name stands for, such as "Cache.Endpoint", and have
+// the names of the conditions that hold. nil is template.yaml by itself, with its own table.
 func Parse(text []byte, values map[string]string) (*Template, error) {
 	var file struct {
 		Parameters map[string]struct {
 			Default string `yaml:"Default"`
 		} `yaml:"Parameters"`
-		Conditions map[string]yaml.Node `yaml:"Conditions"`
-		Globals    struct {
+		Globals struct {
 			Function yaml.Node `yaml:"Function"`
 		} `yaml:"Globals"`
 		Resources map[string]struct {
@@ -99,7 +98,10 @@ func Parse(text []byte, values map[string]string) (*Template, error) {
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("the template: %w", err)
 	}
-	t := &Template{map[string]Resource{}, file.Globals.Function, file.Conditions, file.Outputs, map[string]string{
+	if values == nil {
+		values = map[string]string{"OwnTable": "true"}
+	}
+	t := &Template{map[string]Resource{}, file.Globals.Function, file.Outputs, map[string]string{
 		"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack", "AWS::URLSuffix": "amazonaws.com",
 	}}
 	for name, p := range file.Parameters {
@@ -166,13 +168,6 @@ func (t *Template) Exports() (map[string]string, error) {
 		if o.Export.Name.Kind == 0 {
 			continue
 		}
-		if o.Condition != "" {
-			if met, err := t.condition(o.Condition); err != nil {
-				return nil, fmt.Errorf("%s: %w", id, err)
-			} else if !met {
-				continue
-			}
-		}
 		name, err := t.value(&o.Export.Name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", id, err)
@@ -226,25 +221,16 @@ func (t *Template) value(n *yaml.Node) (any, error) {
 		}
 		return t.text(n.Value, nil), nil
 	case "!If":
-		met, err := t.condition(fmt.Sprint(parts[0]))
-		if met {
-			return parts[1], err
+		if t.values[fmt.Sprint(parts[0])] == "true" {
+			return parts[1], nil
 		}
-		return parts[2], err
+		return parts[2], nil
 	case "!Split":
 		var list []any
 		for part := range strings.SplitSeq(fmt.Sprint(parts[1]), fmt.Sprint(parts[0])) {
 			list = append(list, part)
 		}
 		return list, nil
-	case "!Condition":
-		return t.condition(n.Value)
-	case "!Not":
-		return parts[0] == false, nil
-	case "!And":
-		return !slices.Contains(parts, any(false)), nil
-	case "!Equals":
-		return fmt.Sprint(parts[0]) == fmt.Sprint(parts[1]), nil
 	case "!!seq":
 		return slices.DeleteFunc(parts, func(v any) bool { return v == noValue{} }), nil
 	case "!!map":
@@ -265,16 +251,6 @@ func (t *Template) value(n *yaml.Node) (any, error) {
 	var v any
 	err := n.Decode(&v)
 	return v, err
-}
-
-// condition says whether a condition of the template holds.
-func (t *Template) condition(name string) (bool, error) {
-	n, ok := t.conditions[name]
-	if !ok {
-		return false, fmt.Errorf("there is no condition %q", name)
-	}
-	v, err := t.value(&n)
-	return v == true, err
 }
 
 var named = regexp.MustCompile(`\$\{([^}]+)\}`)
