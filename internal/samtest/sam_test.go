@@ -212,6 +212,9 @@ func environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "AWS_") || strings.HasPrefix(v, "SAM_")
 	})
+	for _, name := range []string{"NO_PROXY", "no_proxy"} { // containers listen on several loopback addresses
+		env = append(env, name+"="+strings.TrimPrefix(os.Getenv(name)+",127.0.0.0/8", ","))
+	}
 	return append(env,
 		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_EC2_METADATA_DISABLED=true",
 		"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_DEFAULT_REGION="+region, "SAM_CLI_TELEMETRY=0",
