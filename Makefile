@@ -121,7 +121,7 @@ verify: install-servers ## all of the verification; KEEP=1 writes docs/verificat
 	@.ci/progress 0 sh internal/testservers/dafny.sh
 	cd verify && go run . $(if $(KEEP),-keep) $(if $(GATE),-gate)
 
-soak: install-servers ## the verification with new seeds for TIME=1h; goes on where it was
+soak: install-servers ## the verification with new seeds for TIME=1h
 	@.ci/progress 0 sh internal/testservers/dafny.sh
 	cd verify && go run . -soak $(or $(TIME),1h)
 

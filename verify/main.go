@@ -3,17 +3,13 @@
 //
 //	go run .            every part once, at full size: make verify
 //	go run . -gate      the parts with one outcome, an eighth of each: make verify GATE=1
-//	go run . -soak 2h   the parts with seeds, again and again with new ones: make soak TIME=2h
+//	go run . -soak 2h   the parts with seeds, again and again with seeds by the clock, until one fails: make soak TIME=2h
 //
-// A part is a test that writes one verifyrecord.Result into the folder that
-// VERIFY_DIR names. The record goes to build/verify/record.json. With -keep
-// docs/verification.md and the sentence of the README are made from it. A soak adds a line to
-// build/soak.jsonl for each round, and the next soak continues with the seeds after
-// the last line. A round that failed is repeated first; its logs are in build/soak.
+// A part is a test that writes one verifyrecord.Result into the folder that VERIFY_DIR names. The record goes to
+// build/verify/record.json. With -keep docs/verification.md and the sentence of the README are made from it.
 //
-// The command ends with status 1 when a part fails or does too little, when it
-// records a violation, when a control does not show what it
-// must, or when a planted bug is not caught.
+// The command ends with status 1 when a part fails or does too little, when it records a violation, when a control does
+// not show what it must, or when a planted bug is not caught.
 package main
 
 import (
@@ -22,7 +18,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -97,8 +92,7 @@ const partTime = 30 * time.Minute
 
 // Record is what all parts did.
 type Record struct {
-	Commit  string                `json:"commit"`
-	Changed bool                  `json:"changed,omitempty"` // the tree was not the commit's
+	Commit  string                `json:"commit"` // with -dirty if the tree was not the commit's
 	Date    string                `json:"date"`
 	Machine string                `json:"machine"`
 	Took    time.Duration         `json:"took"`
@@ -151,7 +145,7 @@ func gateParts() (all []part) {
 func verify(ctx context.Context, keep bool) error {
 	r, err := runAll(ctx, filepath.Join(buildDir, "verify"), parts, 1)
 	if r != nil {
-		fmt.Printf("\n%s\n", wrapped(claim(*r)))
+		fmt.Printf("\n%s\n", brief(*r))
 	}
 	if err != nil || !keep {
 		return err
@@ -172,8 +166,7 @@ func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record
 	}
 	began := time.Now()
 	r := &Record{Date: began.UTC().Format(time.DateOnly), Machine: machine()}
-	var changed bool
-	if r.Commit, changed, err = commit(ctx); err != nil {
+	if r.Commit, err = commit(ctx); err != nil {
 		return nil, err
 	}
 	results, failed := make([]*verifyrecord.Result, len(parts)), make([]error, len(parts))
@@ -216,8 +209,10 @@ func runAll(ctx context.Context, dir string, parts []part, seed uint64) (*Record
 		}
 	}
 	r.Took = time.Since(began).Round(time.Second)
-	end, changedSince, err := commit(ctx)
-	r.Changed = changed || changedSince || end != r.Commit
+	end, err := commit(ctx)
+	if end != r.Commit {
+		r.Commit += " to " + end
+	}
 	return r, errors.Join(append(failed, err, save(filepath.Join(dir, "record.json"), r))...)
 }
 
@@ -290,7 +285,7 @@ func (p part) problems(r verifyrecord.Result, seed uint64) (problems []error) {
 		}
 	}
 	for _, m := range r.Mutants {
-		if !m.Killed && m.Why == "" {
+		if !m.Killed {
 			add("%s was not caught: %s", m.ID, m.What)
 		}
 	}
@@ -308,13 +303,12 @@ func machine() string {
 	return fmt.Sprintf("%d cores%s, %s/%s, %s", runtime.NumCPU(), model, runtime.GOOS, runtime.GOARCH, runtime.Version())
 }
 
-func commit(ctx context.Context) (hash string, changed bool, err error) {
-	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short=12", "HEAD").Output()
+func commit(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
 	if err != nil {
-		return "", false, fmt.Errorf("git rev-parse: %w", err)
+		return "", fmt.Errorf("git describe: %w", err)
 	}
-	status, err := exec.CommandContext(ctx, "git", "status", "--porcelain").Output()
-	return strings.TrimSpace(string(out)), len(status) > 0, err
+	return strings.TrimSpace(string(out)), nil
 }
 
 func load(file string) (r verifyrecord.Result, err error) {
@@ -336,74 +330,15 @@ func save(file string, v any) error {
 	return os.WriteFile(file, append(b, '\n'), 0o644)
 }
 
-// round is a line of build/soak.jsonl.
-type round struct {
-	Record
-	Seed uint64 `json:"seed"`
-	Next uint64 `json:"next"` // seed of the next round; Seed again after a failure
-}
-
-// stride is more than any part tries from one seed on.
-const stride = 2_000_000
-
+// runSoak begins each round with the seconds of the clock.
 func runSoak(ctx context.Context, long time.Duration) error {
-	rounds := filepath.Join(buildDir, "soak.jsonl")
-	if err := os.MkdirAll(buildDir, 0o755); err != nil {
-		return err
-	}
-	seed, err := nextSeed(rounds)
-	if err != nil {
-		return err
-	}
 	seeded := slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !p.seeded })
-	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; seed += stride {
+	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; {
+		seed := uint64(time.Now().Unix())
 		fmt.Printf("\nseeds from %d on\n", seed)
-		r, err := runAll(ctx, filepath.Join(buildDir, "soak"), seeded, seed)
-		if r == nil {
-			return err
-		}
-		next := seed + stride
-		if err != nil {
-			next = seed
-		}
-		if writeErr := appendLine(rounds, round{*r, seed, next}); writeErr != nil {
-			return writeErr
-		}
-		if err != nil {
-			return fmt.Errorf("seeds from %d on, with which the next soak begins: %w", seed, err)
+		if _, err := runAll(ctx, filepath.Join(buildDir, "soak"), seeded, seed); err != nil {
+			return fmt.Errorf("seeds from %d on: %w", seed, err)
 		}
 	}
 	return ctx.Err()
-}
-
-// nextSeed is what the last line says. A soak that was killed may have left a part
-// of a line, which nextSeed removes.
-func nextSeed(rounds string) (uint64, error) {
-	f, err := os.OpenFile(rounds, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	last := round{Next: 1 + stride} // make verify begins at 1
-	for d := json.NewDecoder(f); ; {
-		switch err := d.Decode(&last); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return last.Next, f.Truncate(d.InputOffset())
-		case err != nil:
-			return 0, fmt.Errorf("%s: %w", rounds, err)
-		}
-	}
-}
-
-func appendLine(file string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "\n%s", b)
-	return errors.Join(err, f.Close())
 }

@@ -63,10 +63,8 @@ type Cell struct {
 type Mutant struct {
 	ID     string `json:"id"` // for example M04
 	What   string `json:"what"`
-	Suite  string `json:"suite"` // the tests that have to catch it
 	Killed bool   `json:"killed"`
-	By     string `json:"by,omitempty"`  // the test that failed
-	Why    string `json:"why,omitempty"` // why it does not apply
+	By     string `json:"by,omitempty"` // the test that failed
 }
 
 // Control is a run that has to show the violation: a harness that cannot fail

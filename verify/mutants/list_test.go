@@ -1,224 +1,161 @@
 package mutants
 
-import "github.com/lambdalock/lambdalock/internal/verifyrecord"
+// bugs are the planted bugs, each with the test that has to catch it and the words that the test has to print.
+// Mistakes in a rule of the lock are not here: package internal/wrongrules has them.
+var bugs = []bug{
+	// Trust, and outcomes that are unknown.
+	{"M16", "an unknown outcome is taken as held", guardSimulation, "found its context open, but the store has",
+		"guard/acquire.go", "\t\tdefault:\n\t\t\treturn r.notGranted(a, err)",
+		"\t\tdefault:\n\t\t\tif outcome == OutcomeUnknown && r.granted(a.sent, lockstore.Lease{Key: key, Owner: a.owner, TTL: a.ttl}) {\n\t\t\t\treturn OutcomeOK, nil\n\t\t\t}\n\t\t\treturn r.notGranted(a, err)"},
+	{"M17", "an unknown outcome is taken as busy and not abandoned", guardSimulation, "M17: busy, but the store never said so",
+		"guard/acquire.go", "\t\tdefault:\n\t\t\treturn r.notGranted(a, err)",
+		"\t\tdefault:\n\t\t\tif a.unknown != nil {\n\t\t\t\ta.unknown = nil\n\t\t\t\treturn OutcomeBusy, &LockBusy{Key: key}\n\t\t\t}\n\t\t\treturn r.notGranted(a, err)"},
+	{"M18", "an unknown attempt is not abandoned", guardSimulation, "M18",
+		"guard/acquire.go", "lease = lockstore.Lease{Key: r.report.Key, Owner: a.owner}", "return nil"},
+	{"M20", "trust counts from the reply", guardSimulation, "found its context open, but the store has",
+		"guard/acquire.go", "sent+lease.TTL-margin", "now+lease.TTL-margin"},
+	{"M21", "trust on the monotonic clock alone", guardSimulation, "found its context open, but the store has",
+		"guard/clock.go", "c.extra += change", ""},
+	{"M22", "trust on the wall clock alone", guardSimulation, "found its context open, but the store has",
+		"guard/clock.go", "return now.mono + c.extra, now.wall", "return now.wall, now.wall"},
+	{"M23", "no margin", guardSimulation, "found its context open, but the store has",
+		"guard/guard.go", "margin = 250 * time.Millisecond", "margin = 0 * time.Millisecond"},
+	{"M25", "a lost lease does not cancel the work", test{pkg: "./guard", run: "^TestRenewal$/^F35_F43"}, `in chain: "context deadline exceeded"`,
+		"guard/context.go", "\tw.cancel(cause)", ""},
+	{"M78", "no renewal when the trust ends with the work's time", test{pkg: "./guard", run: "^TestWhoNeverRenews$"}, "the lease outlasts the work's time",
+		"guard/run.go", "r.trust <= r.stop", "r.trust < r.stop"},
+	{"M79", "a store that goes down makes a lost reply undone", test{pkg: "./guard", run: "^TestAnUnknownOutcomeStaysUnknown$/^F24_F25_F76_down_after_a_re"}, "that would say that nothing was applied",
+		"guard/retry.go", "\t\tcase outcome == OutcomeUnknown:\n\t\t\tt.unknown = err\n", ""},
+	{"M80", "busy, though the own attempt could not be abandoned", test{pkg: "./guard", run: "^TestWhatCannotBeAbandonedIsUnknown$"}, "it may be granted later: unknown",
+		"guard/acquire.go", "remains == nil || outcome == OutcomeInvalid || outcome == OutcomeCorrupt", "remains == nil || outcome != OutcomeUnavailable"},
+	{"M93", "trust for the whole TTL, though a late duplicate was granted earlier", test{pkg: "./guard", run: "^TestTrustAfterAWaitInAQueue$/^F26_F29"}, "the trust ends before the lease does",
+		"guard/acquire.go", "\t\t\tif r.granted(a.sent, lease) {", "\t\t\tlease.TTL = a.ttl\n\t\t\tif r.granted(a.sent, lease) {"},
 
-// mutants are the planted bugs, and the tests that have to catch them. Some patches plant several, each
-// with a case of its own: numbers that a test looks at one by one.
-var mutants = []mutant{
-	{id: "M01", what: "acquire without a condition", suite: rulebook, testRun: compared, says: "M01 acquire unconditional: "},
-	{id: "M02", what: "expiry compared the wrong way", suite: rulebook, testRun: compared, says: "M02 expiry compare flipped: "},
-	{id: "M03", what: "the tolerance of whole seconds with the wrong sign", suite: simulation, testRun: dynamoSimulation, says: "trust their lease at once"},
-	{id: "M04", what: "release without a look at owner and fence", suite: rulebook, testRun: compared, says: "M04 release unchecked: "},
-	{id: "M05", what: "release without a look at the fence", suite: rulebook, testRun: compared, says: "M05 release ignores the fence: "},
-	{id: "M06", what: "renew without a look at owner and fence", suite: rulebook, testRun: compared, says: "M06 renew unchecked: "},
-	{id: "M07", what: "renew makes a lost lease anew", suite: rulebook, testRun: compared, says: "M07 renew recreates lost: "},
-	{id: "M08", what: "renew revives an expired lease", suite: rulebook, testRun: compared, says: "M08 renew after expiry: "},
-	{id: "M09", what: "renew shortens a lease", suite: rulebook, testRun: compared, says: "M09 renew shortens: "},
-	{id: "M10", what: "the fence stays what the first grant made it", suite: rulebook, testRun: compared, says: "M10 fence constant: "},
-	{id: "M11", what: "release deletes the entry, and the fence with it", suite: rulebook, testRun: compared, says: "M11 release deletes the fence: "},
-	{id: "M12", what: "the fence moves when the key is busy", suite: rulebook, testRun: compared, says: "M12 fence moves on busy: "},
-	{id: "M13", what: "the fence from a counter in the process", suite: rulebook, testRun: compared, says: "M13 fence from a local counter: "},
-	{id: "M14", what: "the fence in 32 bits", suite: rulebook, testRun: compared, says: "M14 fence int32: "},
-	{id: "M15", what: "an owner's repeated acquire reads as busy", suite: rulebook, testRun: compared, says: "M15 own retry reads busy: "},
-	{id: "M16", what: "an unknown outcome is taken as held", suite: simulation, testRun: guardSimulation, says: "found its context open, but the store has"},
-	{id: "M17", what: "an unknown outcome is taken as busy and not abandoned", suite: simulation, testRun: guardSimulation, says: "M17: busy, but the store never said so"},
-	{id: "M18", what: "an unknown attempt is not abandoned", suite: simulation, testRun: guardSimulation, says: "M18"},
-	{id: "M19", what: "a takeover after a stale read", suite: store, testRun: dynamoTest("TestRenewalStopsATakeover"), says: "in chain but got nil"},
-	{id: "M20", what: "trust counts from the reply", suite: simulation, testRun: guardSimulation, says: "found its context open, but the store has"},
-	{id: "M21", what: "trust on the monotonic clock alone", suite: simulation, testRun: guardSimulation, says: "found its context open, but the store has"},
-	{id: "M22", what: "trust on the wall clock alone", suite: simulation, testRun: guardSimulation, says: "found its context open, but the store has"},
-	{id: "M23", what: "no margin", suite: simulation, testRun: guardSimulation, says: "found its context open, but the store has"},
-	{id: "M24", what: "renewals go on after the handler", suite: simulation, testRun: guardSimulation, says: "M24: a renewal after the end of its work"},
-	{id: "M25", what: "a lost lease does not cancel the work", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestRenewal$/^F35_F43"}, says: `in chain: "context deadline exceeded"`},
-	{id: "M26", what: "the release uses the ended context", suite: simulation, testRun: guardSimulation, says: "M26: not released, and nothing was in the way"},
-	{id: "M27", what: "a panic skips the release", suite: simulation, testRun: guardSimulation, says: "still holds the key after its run"},
-	{id: "M28", what: "the owner is the request id", suite: processes, testRun: testRun{dir: "verify", pkg: "./processes", run: "^TestProcesses$/^redis_F01"}, says: "belongs to try"},
-	{id: "M29", what: "two keys become one", suite: rulebook, testRun: compared, says: "M29 keys meet without case: "},
-	{id: "M30", what: "a wake-up that comes before the wait is not seen", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "a wake-up that came before the wait"},
-	{id: "M31", what: "a dead waiter blocks the queue", suite: rulebook, testRun: compared, says: "M31 a dead waiter blocks the queue: "},
-	{id: "M32", what: "a new waiter overtakes the queue", suite: rulebook, testRun: compared, says: "M32 callers without a place overtake the queue: "},
-	{id: "M33", what: "a release wakes all waiters", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "one wake-up for a release"},
-	{id: "M35", what: "no EVAL after NOSCRIPT", suite: store, testRun: testRun{pkg: redis, run: "^TestScriptFlush$"}, says: "NOSCRIPT No matching script"},
-	{id: "M36", what: "a server error is taken as busy", suite: store, testRun: testRun{pkg: redis, run: "^TestRefusalsAreUnavailable$"}, says: "is held by unknown"},
-	{id: "M37", what: "a TTL in the wrong unit", suite: rulebook, testRun: compared, says: "M37 TTL in other units: "},
-	{id: "M38", what: "the time to live in milliseconds", suite: store, testRun: testRun{pkg: dynamo, run: "^TestSweepTime$"}, says: "Acquire: 31972-02-06"},
-	{id: "M39", what: "a duration that overflows", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestTooLate$/^F48"}, says: "actual  : 1s"},
-	{id: "M40", what: "the owner in a log line", suite: unit, testRun: testRun{pkg: "./lockstore", run: "^TestOwnerIsNeverPrintedWhole$"}, says: `should not contain "secret"`},
-	{id: "M41", what: "renew judges by the local clock", suite: store, testRun: dynamoTest("TestRenewByANewProcess"), says: "the lease has expired: lock is lost"},
-	{id: "M42", file: "numbers-dynamodb", what: "half the clock tolerance in the row", suite: store, testRun: dynamoTest("TestEdgeOfTheTakeover"), says: "taken over before its time"},
-	{id: "M43", file: "clock-dynamodb", what: "half a second for the whole seconds of Date", suite: store, testRun: dynamoTest("TestEdgeOfTheTakeover"), says: "taken over before its time"},
-	{id: "M44", file: "numbers-dynamodb", what: "half the store's margin", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "the trust in a grant"},
-	{id: "M45", file: "clock-dynamodb", what: "an end that is too early is accepted for longer", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "requests of a grant"},
-	{id: "M46", file: "clock-dynamodb-2", what: "an end that is too late is corrected too soon", suite: store, testRun: dynamoTest("TestEdgesOfAGrant"), says: "requests of a grant"},
-	{id: "M47", file: "numbers-dynamodb", what: "rows are deleted after half a day", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Acquire: 2000-01-01 13:00:01"},
-	{id: "M48", what: "an abandoned acquire leaves a fence ahead of the time", suite: store, testRun: dynamoTest("TestAbandonWithAClockAhead"), says: "one request each"},
-	{id: "M49", file: "numbers-dynamodb", what: "a short renewal that ends too early", suite: store, testRun: dynamoTest("TestEdgeOfARenewal"), says: "requests of a renewal"},
-	{id: "M50", what: "an entry is kept for half an hour after its lease", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_never_used$"}, says: "kept for 31m0.001s after acquire"},
-	{id: "M51", file: "retention-redis", what: "an entry is kept for half an hour after its cooldown", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_closed$"}, says: "kept for 1h30m0s after abandon"},
-	{id: "M52", file: "retention-redis-2", what: "the mark of an abandoned owner shortens what is kept for another's lease", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_held$"}, says: "kept for 1h0m0s after abandon"},
-	{id: "M53", file: "numbers-redis", what: "a clock that is set back by less than half a second makes a lease longer", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F19_the_clock_is_back_by_1µs$"}, says: "1h0m0.000001s"},
-	{id: "M54", file: "numbers-redis", what: "a clock that is set back by less than half a second closes a key for longer", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F19_the_clock_is_back_by_1µs,_closed$"}, says: "1h0m0.000001s"},
-	{id: "M55", file: "numbers-redis", what: "microseconds are rounded to the nearest", suite: store, testRun: redisTest("TestMicrosRoundsUp"), says: "microseconds of"},
-	{id: "M56", what: "a request is written after its call has ended", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "written after the call has ended"},
-	{id: "M57", what: "a call waits for its answer after its context", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
-	{id: "M58", file: "numbers-redis", what: "fences end at 2^52", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^a_fence_above_2"}, says: "Received unexpected error"},
-	{id: "M59", file: "numbers-redis", what: "a lease ends a microsecond late", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^the_end$"}, says: "the answer to"},
-	{id: "M61", what: "an unwritten EVAL hides that an earlier attempt may have been applied", suite: store, testRun: redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), says: "lock store is unavailable"},
-	{id: "M62", file: "numbers-guard", what: "half the margin", suite: unit, testRun: numbers("margin$"), says: "the margin is 250 ms"},
-	{id: "M63", file: "numbers-guard", what: "renewed after a sixth of the first lease", suite: unit, testRun: numbers("thirds_of_the_lease$"), says: "a lease is renewed after each third"},
-	{id: "M64", file: "numbers-guard", what: "renewed after a sixth of a later lease", suite: unit, testRun: numbers("thirds_of_what"), says: "a lease is renewed after each third"},
-	{id: "M65", file: "numbers-guard", what: "half the reserve", suite: unit, testRun: numbers("reserve$"), says: "the reserve is 300 ms"},
-	{id: "M66", file: "numbers-guard", what: "half the least work", suite: unit, testRun: numbers("least_work"), says: "the least work is 100 ms"},
-	{id: "M67", file: "numbers-guard", what: "half of the shortest time for a call", suite: unit, testRun: numbers("call_time_of_acquire$"), says: "and at least 200 ms"},
-	{id: "M68", file: "numbers-guard", what: "half the time for a call", suite: unit, testRun: numbers("call_time_of_a_poll$"), says: "a poll has 2 s"},
-	{id: "M69", file: "numbers-guard", what: "half the retry time for a store that fails", suite: unit, testRun: numbers("retry_time"), says: "a store that fails is asked for 5 s"},
-	{id: "M70", file: "numbers-guard", what: "half the time for a release", suite: unit, testRun: numbers("release_time$"), says: "a release has 1 s"},
-	{id: "M71", file: "numbers-guard", what: "half the time for a release after Shutdown", suite: unit, testRun: numbers("release_after_Shutdown$"), says: "until 300 ms after Shutdown"},
-	{id: "M72", what: "Shutdown does not shorten a release that is under way", suite: unit, testRun: numbers("release_after_Shutdown$"), says: "a release that is under way has until 300 ms after Shutdown"},
-	{id: "M73", file: "numbers-guard", what: "half the time for the answer", suite: unit, testRun: numbers("answer_time"), says: "100 ms are kept for the answer"},
-	{id: "M74", file: "numbers-guard", what: "a lease ends half a second after the run", suite: unit, testRun: numbers("slack$"), says: "a lease ends 1 s after the run"},
-	{id: "M75", file: "numbers-guard", what: "half the first pause", suite: unit, testRun: numbers("pauses$"), says: "pauses are random up to 50 ms"},
-	{id: "M76", file: "numbers-guard", what: "half the longest pause", suite: unit, testRun: numbers("pauses$"), says: "doubled up to 1 s"},
-	{id: "M77", file: "numbers-guard", what: "clocks may differ by half more", suite: unit, testRun: numbers("clock_noise$"), says: "clocks that differ by 10 ms and less"},
-	{id: "M78", what: "no renewal when the trust ends with the work's time", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestWhoNeverRenews$"}, says: "the lease outlasts the work's time"},
-	{id: "M79", what: "a store that goes down makes a lost reply undone", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestAnUnknownOutcomeStaysUnknown$/^F24_F25_F76_down_after_a_re"}, says: "that would say that nothing was applied"},
-	{id: "M80", what: "busy, though the own attempt could not be abandoned", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestWhatCannotBeAbandonedIsUnknown$"}, says: "it may be granted later: unknown"},
-	{id: "M81", what: "a takeover 1 ms early", suite: rulebook, testRun: compared, says: "M81 takeover 1 ms early: "},
-	{id: "M82", what: "a lease is live at the instant of its end", suite: rulebook, testRun: induced, says: "M82 a lease is live at the instant of its end: "},
-	{id: "M83", what: "the end of a lease is cut to whole seconds", suite: rulebook, testRun: compared, says: "M83 end in whole seconds: "},
-	{id: "M84", what: "a renewal for less than is left shortens the trust", suite: rulebook, testRun: compared, says: "M84 shorter renew is trusted for its TTL alone: "},
-	{id: "M85", what: "a cooldown ends 1 ms early", suite: rulebook, testRun: compared, says: "M85 a cooldown ends 1 ms early: "},
-	{id: "M86", file: "numbers-memory", what: "one owner less is remembered", suite: unit, testRun: testRun{pkg: mem, run: "^TestRemembersEndedOwners$"}, says: "memory is bounded"},
-	{id: "M87", what: "the end of a call does not reach its connection", suite: store, testRun: redisTest("TestCallsEndWithTheirContext"), says: "the call goes on after its context"},
-	{id: "M88", what: "several keys are locked in the caller's order", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllInOppositeOrders$/^F61_two_callers"}, says: "is busy: held by"},
-	{id: "M89", what: "with several leases, only the last is checked", suite: unit, testRun: testRun{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F08_a_freeze_that_is_too_long"}, says: "An error is expected but got nil"},
-	{id: "M90", what: "a run that waits takes a new owner for each request", suite: unit, testRun: queueTest("Queue", "a_run_asks"), says: "a new owner would be the last in the queue"},
-	{id: "M91", what: "the end of a wait leaves the place in the queue", suite: simulation, testRun: guardSimulation, says: "M91: "},
-	{id: "M92", what: "an unknown request for a place is left and not abandoned", suite: simulation, testRun: guardSimulation, says: "a request of a run that left nothing behind took"},
-	{id: "M93", what: "trust for the whole TTL, though a late duplicate was granted earlier", suite: unit, testRun: queueTest("TrustAfterAWaitInAQueue", "F26_F29"), says: "the trust ends before the lease does"},
-	{id: "M94", what: "no pause between two turns that come at once", suite: unit, testRun: queueTest("QueueThatMisbehaves", "each_turn_comes_at_once"), says: "no request without a pause"},
-	{id: "M95", what: "a turn of one second", suite: rulebook, testRun: compared, says: "M95 M97 queue: turns of a second: "},
-	{id: "M96", what: "a queue of dead owners closes a key for three turns", suite: rulebook, testRun: compared, says: "M96 M98 a queue of dead owners closes a key for three turns: "},
-	{id: "M97", what: "a turn of one second on the server", suite: rulebook, testRun: compared, says: "M95 M97 queue: turns of a second: "},
-	{id: "M98", what: "on the server, a queue of dead owners closes a key for three turns", suite: rulebook, testRun: compared, says: "M96 M98 a queue of dead owners closes a key for three turns: "},
-	{id: "M99", what: "who leaves after its turn gives half a turn back", suite: rulebook, testRun: compared, says: "M99 who leaves gives half a turn back: "},
-	{id: "M100", file: "numbers-redis", what: "half the places on the server", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^one_place_is_left$"}, says: "the answer to"},
-	{id: "M101", file: "numbers-redis", what: "half the time for which a wake-up waits", suite: store, testRun: redisTest("TestOneWakeUpForARelease"), says: "how long a wake-up waits"},
-	{id: "M102", file: "numbers-dynamodb", what: "the trust in a hand-over counts from the reply to the read", suite: store, testRun: dynamoTest("TestSlowReadOfAHandOver"), says: "the end of the trust"},
-	{id: "M103", file: "numbers-dynamodb", what: "half the places in a row", suite: store, testRun: dynamoTest("TestPlaces"), says: "expected: 33"},
-	{id: "M104", file: "numbers-memory", what: "half the places in memory", suite: unit, testRun: testRun{pkg: mem, run: "^TestPlaces$"}, says: "expected: 65"},
-	{id: "M105", what: "a renewal begins when a joiner says that the lease began", suite: store, testRun: testRun{pkg: cas, run: "^TestRuleBook$"}, says: "want {State:held"},
-	{id: "M106", what: "a joiner makes a lease longer", suite: simulation, testRun: casSimulation, says: "M106: the lease begins again"},
-	{id: "M107", what: "\"not applied\" after a conflict", suite: simulation, testRun: casSimulation, says: "M107: at"},
-	{id: "M108", what: "lost, by a read that may be old", suite: simulation, testRun: casSimulation, says: "told that a live lease is lost"},
-	{id: "M109", what: "who leaves trusts a read that may be old", suite: simulation, testRun: casSimulation, says: "M109: at"},
-	{id: "M110", what: "a takeover by a hint", suite: rulebook, testRun: induced, says: "M110 a takeover by a guess: "},
-	{id: "M111", what: "lost, by a hint", suite: rulebook, testRun: induced, says: "M111 lost, by a guess: "},
-	{id: "M112", what: "a reply with the old version counts as a write", suite: store, testRun: testRun{pkg: cas, run: "^TestWrongReplies$/^the_old_version"}, says: "want an unknown outcome"},
-	{id: "M113", what: "an abandon ends another's lease", suite: rulebook, testRun: compared, says: "M113 abandon frees everybody's: "},
-	{id: "M114", what: "writes are not counted, and the service drops a write that changes nothing", suite: store, testRun: testRun{pkg: cas, run: "^TestStore$/^a_service_that_drops_writes$/^renew$"}, says: "the old version or no time; want the lease to last", sims: "M114: a write was not counted"},
-	{id: "M115", what: "a read of an old entry sets the clock back", suite: store, testRun: testRun{pkg: cas, run: "^TestRuleBook$"}, says: `the store says "refused, for the key is held"; want "granted"`},
-	{id: "M116", what: "a lease begins in the future", suite: store, testRun: testRun{pkg: cas, run: "^TestClockThatIsSetBack$"}, says: "59m59"},
-	{id: "M117", what: "the owner whose lease was taken over is forgotten", suite: rulebook, testRun: compared, says: "M18 M117 a store that forgets the owners that have ended: "},
-	{id: "M118", what: "a takeover before the end of a Step", suite: rulebook, testRun: induced, says: "M118 others' leases end by the latest time: "},
-	{id: "M119", what: "a release wakes the owner that was the first at the grant, whoever is the first now", suite: store, testRun: redisTest("TestRequestsOfAWakeUp"), says: "F59_the_first_has_left"},
-	{id: "M120", what: "a revocation shortens the lease", suite: rulebook, testRun: compared, says: "M120 revoke: end shortened: "},
-	{id: "M121", what: "a revocation leaves no mark of the owner", suite: rulebook, testRun: compared, says: "M121 M155 revoke: released not set: "},
-	{id: "M122", what: "a revocation ends a cooldown", suite: rulebook, testRun: compared, says: "M122 revoke: ends a cooldown: "},
-	{id: "M123", what: "an expired lease under which the work has started is taken over", suite: rulebook, testRun: compared, says: "M123 started: ignored by a takeover: "},
-	{id: "M124", what: "a result is stored without a look at the owner", suite: rulebook, testRun: compared, says: "M124 complete: without the owner: "},
-	{id: "M125", what: "a result is stored on a free key", suite: rulebook, testRun: compared, says: "M125 complete: on a free key: "},
-	{id: "M126", what: "a released lease counts as completed", suite: rulebook, testRun: compared, says: "M126 a released lease counts as completed: "},
-	{id: "M127", what: "a result is stored after another's grant", suite: rulebook, testRun: compared, says: "M127 complete: after another's grant: "},
-	{id: "M128", what: "a result stays in the entry after the next grant", suite: rulebook, testRun: compared, says: "M128 complete: the result stays in the entry: "},
-	{id: "M129", file: "retention-redis", what: "a release after a start leaves the entry for a month", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_started$"}, says: "kept for 720h30m0s after release"},
-	{id: "M130", what: "a result that looks like a queue is read as none", suite: store, testRun: redisCase("complete", "the_result_comes_back"), says: "the key is cooldown; want it [completed]"},
-	{id: "M131", file: "retention-redis-2", what: "a renewal forgets for how long a start is remembered", suite: store, testRun: testRun{pkg: redis, run: "^TestEdges$/^F79_started$"}, says: "kept for 1h0m0s after renew"},
-	{id: "M132", file: "clock-dynamodb-2", what: "a wrong clock says for how long a result is stored", suite: store, testRun: dynamoTest("TestCompleteWithAWrongClock"), says: "requests"},
-	{id: "M133", what: "a renewal lets DynamoDB delete a row whose work has started", suite: store, testRun: dynamoTest("TestSweepTime"), says: "Renew after MarkStarted"},
-	{id: "M134", what: "a revocation forgets that the work has started", suite: rulebook, testRun: compared, says: "M134 revoke: started is dropped: "},
-	{id: "M135", what: "a revocation frees the key of started work at once", suite: rulebook, testRun: compared, says: "M135 revoke: at once frees a started key: "},
-	{id: "M136", what: "a release after a Complete that failed", suite: unit, testRun: onceTest("./guard", "DoOnce", "a_time_out_of_its_bounds"), says: "Should be zero"},
-	{id: "M137", what: "other input gets the stored result", suite: unit, testRun: onceTest(once, "Repeat", "other_input"), says: "<nil> <nil>"},
-	{id: "M138", what: "an error or a panic frees a key whose work has started", suite: unit, testRun: onceTest(once, "RunsWithoutAResult", "F05_an_error:_refuse"), says: "the work ran"},
-	{id: "M139", what: "an answer 500 is stored by default", suite: unit, testRun: onceTest("./guard/httpapi", "OnceStatuses", ""), says: "expected: false"},
-	{id: "M140", what: "the work runs although the store did not confirm that it starts", suite: unit, testRun: onceTest("./guard", "MarkStarted", "a_mark_that_F23"), says: "the work ran"},
-	{id: "M141", what: "a result that cannot be stored frees the key", suite: unit, testRun: onceTest(once, "Results", "F52_too_large"), says: "the work ran twice"},
-	{id: "M142", what: "a Complete has the time of a release", suite: unit, testRun: onceTest("./guard", "DoOnce", "after_a_Complete_that_failed"), says: "until the answer"},
-	{id: "M143", what: "the result of another version is read", suite: unit, testRun: onceTest(once, "Programs", "F52_the_result_of_another_version"), says: "Object expected to be of type *idempotency.RepeatNoAnswer"},
-	{id: "M144", what: "two callers share the keys of the header", suite: unit, testRun: onceTest("./guard/httpapi", "OnceCallers", ""), says: "each caller has keys of its own"},
-	{id: "M145", what: "work whose lease has ended stores no result, though nobody was granted the key", suite: unit, testRun: onceTest("./guard", "DoOnce", "F07"), says: "the lease can no longer be trusted"},
-	{id: "M146", what: "a repeat gets the cookies of the first caller", suite: unit, testRun: onceTest("./guard/httpapi", "OnceReplays", ""), says: "Set-Cookie"},
-	{id: "M147", what: "the error of a message is stored as done", suite: unit, testRun: onceTest("./guard/sqsbatch", "Once", ""), says: "m2"},
-	{id: "M148", what: "a lost lease frees a key whose work has started", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
-	{id: "M149", what: "a Complete that was refused as lost counts as completed", suite: simulation, testRun: repeatSimulation, says: "returned its result as stored, and the store was not told"},
-	{id: "M150", what: "a result in a transaction has no hash of its input", suite: simulation, testRun: repeatSimulation, says: "got {said:replays"},
-	{id: "M151", what: "an error after the end of the context frees a key whose work has started", suite: simulation, testRun: repeatSimulation, says: "has effect number"},
-	{id: "M152", what: "who waits for a completed key gets it when the result ends", suite: simulation, testRun: repeatSimulation, says: "met no fault, and was refused"},
-	{id: "M153", what: "a release after the end of its lease begins the turns again", suite: rulebook, testRun: compared, says: "M153 a release after the end of its lease hands over from that end on: "},
-	{id: "M154", what: "a revocation ends the lease at once", suite: rulebook, testRun: compared, says: "M154 a revocation opens the key at once: "},
-	{id: "M155", what: "a revocation does not end the acquisition of the holder, whose late duplicate is granted the key again", suite: rulebook, testRun: compared, says: "M121 M155 revoke: released not set: "},
-	{id: "M156", what: "the owner of a resolved lease is told that it has stored its result", suite: rulebook, testRun: compared, says: "M156 resolve: the owner itself has completed it: "},
-	{id: "M157", what: "started work that had no effect has the time of a plain release", suite: unit, testRun: onceTest("./guard", "MarkStarted", "F22_started_work"), says: "lock store is unavailable"},
-	{id: "M158", what: "a replica answers what it has read", suite: store, testRun: redisTest("TestAReplicaAnswersNothing"), says: "lock store is unavailable"},
-	{id: "M158", what: "a replica answers what it has read", suite: histories, testRun: testRun{dir: "verify", pkg: "./histories", run: "^TestHistories$/^valkey$/^planned_failover$", env: "VERIFY_SEEDS=20"}, says: ": violations:"},
-	{id: "M159", what: "a MarkStarted that was written after the end of its lease counts", suite: store, testRun: testRun{pkg: cas, run: "^TestStartThatComesTooLate$"}, says: "somebody has to resolve the key"},
-	{id: "M160", what: "after a conflict, which may be the echo of one's own write, a read that may be old", suite: store, testRun: testRun{pkg: cas, run: "^TestOldReadAfterARepeatedWrite$"}, says: "its first write has taken it"},
+	// The end of a run.
+	{"M24", "renewals go on after the handler", guardSimulation, "M24: a renewal after the end of its work",
+		"guard/run.go", "\t\tr.window.close()\n\t\tif r.joined != nil {\n\t\t\t<-r.joined\n\t\t}", "\t\tr.mu.Lock()\n\t\tr.done = true\n\t\tr.mu.Unlock()"},
+	{"M26", "the release uses the ended context", guardSimulation, "M26: not released, and nothing was in the way",
+		"guard/retry.go", "t.ctx, t.releasing = context.WithoutCancel(r), true", "t.ctx, t.releasing = r, true"},
+	{"M27", "a panic skips the release", guardSimulation, "still holds the key after its run",
+		"guard/run.go", "\t\tr.releaseAfterWork(cooldown, releaseTime)", "\t\tif err == errNotReturned {\n\t\t\treturn\n\t\t}\n\t\tr.releaseAfterWork(cooldown, releaseTime)"},
+	{"M39", "a duration that overflows", test{pkg: "./guard", run: "^TestTooLate$/^F48"}, "actual  : 1s",
+		"guard/run.go", "min(r.left-now, r.holdEnd-now, r.guard.opt.MaxHold)", "min(r.left-now, r.holdEnd-now)"},
+	{"M72", "Shutdown does not shorten a release that is under way", test{pkg: "./guard", run: "^TestNumbers$/^release_after_Shutdown$"}, "a release that is under way has until 300 ms after Shutdown",
+		"guard/shutdown.go", "if r.releases.cut != nil {\n\t\t\ttime.AfterFunc(", "if false {\n\t\t\ttime.AfterFunc("},
+	{"M88", "several keys are locked in the caller's order", test{pkg: "./guard", run: "^TestDoAllInOppositeOrders$/^F61_two_callers"}, "is busy: held by",
+		"guard/all.go", "slices.Compact(slices.Sorted(slices.Values(keys)))", "slices.Compact(slices.Clone(keys))"},
+	{"M89", "with several leases, only the last is checked", test{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F08_a_freeze_that_is_too_long"}, "An error is expected but got nil",
+		"guard/context.go", "\tif w.outer != nil {\n\t\tw.outer.check()", "\tif false {"},
+
+	// Queues.
+	{"M30", "a wake-up that comes before the wait is not seen", redisTest("TestOneWakeUpForARelease"), "a wake-up that came before the wait",
+		"lockstore/redisstore/queue.go", "\twords := []any{\"blpop\", list}", "\ts.client.Del(ctx, list)\n\twords := []any{\"blpop\", list}"},
+	{"M33", "a release wakes all waiters", redisTest("TestOneWakeUpForARelease"), "one wake-up for a release",
+		"lockstore/redisstore/finish.lua", "for _, owner in ipairs(woken) do", "if #handed > 0 then\n\tfor owner in string.gmatch(sub(entry, from), '%S+') do result = result .. '\\n' .. owner .. ' 1 1 0 ' end\nend\nfor _, owner in ipairs(woken) do"},
+	{"M90", "a run that waits takes a new owner for each request", test{pkg: "./guard", run: "^TestQueue$/^a_run_asks"}, "a new owner would be the last in the queue",
+		"guard/acquire.go", "\t\t\t\treturn OutcomeOK, nil\n\t\t\t}\n\t\t\ta.askAfresh()", "\t\t\t\treturn OutcomeOK, nil\n\t\t\t}\n\t\t\ta.begin()"},
+	{"M91", "the end of a wait leaves the place in the queue", guardSimulation, "M91: ",
+		"guard/acquire.go", "remains = r.leave(a)", "remains = nil"},
+	{"M92", "an unknown request for a place is left and not abandoned", guardSimulation, "a request of a run that left nothing behind took",
+		"guard/acquire.go", "\tvar remains error // why", "\tif a.queued {\n\t\ta.unknown = nil\n\t}\n\tvar remains error // why"},
+	{"M94", "no pause between two turns that come at once", test{pkg: "./guard", run: "^TestQueueThatMisbehaves$/^each_turn_comes_at_once"}, "no request without a pause",
+		"guard/acquire.go", "a.early > 1 || a.early == 1 && err != nil", "err != nil"},
+	{"M119", "a release wakes the owner that was the first at the grant, whoever is the first now", redisTest("TestRequestsOfAWakeUp"), "F59_the_first_has_left",
+		"lockstore/redisstore/finish.lua", "KEYS[2] and h.owner == ARGV[#ARGV] and wake", "KEYS[2] and wake"},
+	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "met no fault, and was refused",
+		"guard/acquire.go", "!r.completes && busy.Remaining", "busy.Remaining"},
+
+	// Work that must not be repeated.
+	{"M136", "a release after a Complete that failed", test{pkg: "./guard", run: "^TestDoOnce$/^a_time_out_of_its_bounds"}, "Should be zero",
+		"guard/once.go", "\tr.lostUnderWork(err)\n}", "\tr.lostUnderWork(err)\n\tr.releaseAfterWork(0, releaseTime)\n}"},
+	{"M137", "other input gets the stored result", test{pkg: once, run: "^TestRepeat$/^other_input"}, "<nil> <nil>",
+		"guard/idempotency/result.go", "f.match != nil && s.match != nil && *f.match != *s.match", "s.match != nil && f.match == nil && s.kind == 0"},
+	{"M138", "an error or a panic frees a key whose work has started", test{pkg: once, run: "^TestRunsWithoutAResult$/^F05_an_error:_refuse"}, "the work ran",
+		"guard/once.go", "completion.NoEffect || !c.working", "completion.NoEffect || !c.working || err != nil"},
+	{"M139", "an answer 500 is stored by default", test{pkg: "./guard/httpapi", run: "^TestOnceStatuses$"}, "expected: false",
+		"guard/internal/httpanswer/once.go", "status >= 500", "status >= 600"},
+	{"M140", "the work runs although the store did not confirm that it starts", test{pkg: "./guard", run: "^TestMarkStarted$/^a_mark_that_F23"}, "the work ran",
+		"guard/run.go", "\tcase err != nil:", "\tcase err != nil && outcome != OutcomeUnknown:"},
+	{"M141", "a result that cannot be stored frees the key", test{pkg: once, run: "^TestResults$/^F52_too_large"}, "the work ran twice",
+		"guard/idempotency/result.go", "\t\tc.Result, c.Err = f.noResult(err.code), err\n\t\treturn c", "\t\treturn guard.Completion{Err: err}"},
+	{"M142", "a Complete has the time of a release", test{pkg: "./guard", run: "^TestDoOnce$/^after_a_Complete_that_failed"}, "until the answer",
+		"guard/once.go", "r.releasing(true, r.guard.completeTime(),", "r.releasing(true, releaseTime,"},
+	{"M143", "the result of another version is read", test{pkg: once, run: "^TestPrograms$/^F52_the_result_of_another_version"}, "Object expected to be of type *idempotency.RepeatNoAnswer",
+		"guard/idempotency/result.go", "f.version != s.version:", `f.version == "" && s.version != "":`},
+	{"M144", "two callers share the keys of the header", test{pkg: "./guard/httpapi", run: "^TestOnceCallers$"}, "each caller has keys of its own",
+		"guard/internal/httpanswer/once.go", `NewCall("http", api, route, caller, key)`, `NewCall("http", api, route, key)`},
+	{"M145", "work whose lease has ended stores no result, though nobody was granted the key", test{pkg: "./guard", run: "^TestDoOnce$/^F07"}, "the lease can no longer be trusted",
+		"guard/once.go", "err == nil && completion.ResultTime != 0", "err == nil && completion.ResultTime != 0 && r.lost == nil"},
+	{"M146", "a repeat gets the cookies of the first caller", test{pkg: "./guard/httpapi", run: "^TestOnceReplays$"}, "Set-Cookie",
+		"guard/internal/httpanswer/replay.go", `case "Set-Cookie", `, `case "Cookie", `},
+	{"M147", "the error of a message is stored as done", test{pkg: "./guard/sqsbatch", run: "^TestOnce$"}, "m2",
+		"guard/internal/once/once.go", "\t\t\treturn struct{}{}, work(ctx, lock, in)", "\t\t\t_ = work(ctx, lock, in)\n\t\t\treturn struct{}{}, nil"},
+	{"M148", "a lost lease frees a key whose work has started", repeatSimulation, "has effect number",
+		"guard/once.go", "completion.NoEffect || !c.working", "completion.NoEffect || !c.working || r.lost != nil"},
+	{"M149", "a Complete that was refused as lost counts as completed", repeatSimulation, "returned its result as stored, and the store was not told",
+		"guard/once.go", "\tif err == nil {", "\tif err == nil || errors.Is(err, lockstore.ErrLost) {"},
+	{"M150", "a result in a transaction has no hash of its input", repeatSimulation, "got {said:replays",
+		"guard/idempotency/idempotency.go", "Result{p.lock, p.form.result(text)", "Result{p.lock, form{version: p.form.version}.result(text)"},
+	{"M151", "an error after the end of the context frees a key whose work has started", repeatSimulation, "has effect number",
+		"guard/idempotency/idempotency.go", "guard.Completion{NoEffect: noEffect}", "guard.Completion{NoEffect: noEffect || ctx.Err() != nil}"},
+	{"M157", "started work that had no effect has the time of a plain release", test{pkg: "./guard", run: "^TestMarkStarted$/^F22_started_work"}, "lock store is unavailable",
+		"guard/once.go", "r.releaseAfterWork(0, g.completeTime())", "r.releaseAfterWork(0, releaseTime)"},
+
+	// DynamoDB.
+	{"M03", "the tolerance of whole seconds with the wrong sign", test{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}, "trust their lease at once",
+		"lockstore/dynamostore/change.go", "Early: r.date.Add(-dateStep)", "Early: r.date.Add(dateStep)"},
+	{"M19", "a takeover after a stale read", test{pkg: dynamo, run: "^TestRenewalStopsATakeover$"}, "in chain but got nil",
+		"lockstore/dynamostore/change.go", "\t\tfor _, name := range leaseAttributes {\n\t\t\tconditions = append(conditions, was(name))\n\t\t}", "\t\tconditions = append(conditions, \"attribute_exists(#key)\")"},
+	{"M38", "the time to live in milliseconds", test{pkg: dynamo, run: "^TestSweepTime$"}, "Acquire: 31972-02-06",
+		"lockstore/dynamostore/row.go", "Add(idleRow).Unix()", "Add(idleRow).UnixMilli()"},
+	{"M41", "renew judges by the local clock", test{pkg: dynamo, run: "^TestRenewByANewProcess$"}, "the lease has expired: lock is lost",
+		"lockstore/dynamostore/renew.go", "takeable(h.End(), r.date)", "!h.End().Add(-t.skew).After(t.clock.local())"},
+	{"M102", "the trust in a hand-over counts from the reply to the read", test{pkg: dynamo, run: "^TestSlowReadOfAHandOver$"}, "the end of the trust",
+		"lockstore/dynamostore/queue.go", "\tplace := seen.place(q.Owner) + 1", "\tplace := seen.place(q.Owner) + 1\n\tpassed = max(0, min(time.Since(began), t.clock.local().Sub(local)))"},
+	{"M132", "a wrong clock says for how long a result is stored", test{pkg: dynamo, run: "^TestCompleteWithAWrongClock$"}, "requests",
+		"lockstore/dynamostore/complete.go", "min(max(t.skew, margin), q.TTL/4)", "2*time.Hour"},
+	{"M133", "a renewal lets DynamoDB delete a row whose work has started", test{pkg: dynamo, run: "^TestSweepTime$"}, "Renew after MarkStarted",
+		"lockstore/dynamostore/renew.go", `"if_not_exists(#begun, :ttl)"`, `":ttl"`},
+
+	// Redis.
+	{"M35", "no EVAL after NOSCRIPT", redisTest("TestScriptFlush"), "NOSCRIPT No matching script",
+		"lockstore/redisstore/call.go", `if c.err != nil && meaning(c.err).kind == "NOSCRIPT"`, `if false && meaning(c.err).kind == "NOSCRIPT"`},
+	{"M36", "a server error is taken as busy", redisTest("TestRefusalsAreUnavailable"), "is held by unknown",
+		"lockstore/redisstore/call.go", `return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)`, "return &lockstore.Refused{Key: key, State: lockstore.Held}"},
+	{"M56", "a request is written after its call has ended", redisTest("TestCallsEndWithTheirContext"), "written after the call has ended",
+		"lockstore/redisstore/call.go", "before&returned != 0 || ", ""},
+	{"M61", "an unwritten EVAL hides that an earlier attempt may have been applied", redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), "lock store is unavailable",
+		"lockstore/redisstore/call.go", "state&ambiguous == 0 && (state&written == 0 || what.refused)", "state&written == 0 || state&ambiguous == 0 && what.refused"},
+	{"M87", "the end of a call does not reach its connection", redisTest("TestCallsEndWithTheirContext"), "the call goes on after its context",
+		"lockstore/redisstore/conn.go", "_ = used.Conn.SetDeadline(past)", ""},
+	{"M158", "a replica answers what it has read", redisTest("TestAReplicaAnswersNothing"), "lock store is unavailable",
+		"lockstore/redisstore/entry.lua", "return type(proof) == 'table' and proof or answer", "return answer"},
+
+	// Stores that compare and swap.
+	{"M107", "\"not applied\" after a conflict", casSimulation, "M107: at",
+		"lockstore/casstore/call.go", "c.sent = true // it may be the echo of this very write", ""},
+	{"M114", "writes are not counted, and the service drops a write that changes nothing", casSimulation, "M114: a write was not counted",
+		"lockstore/casstore/entry.go", "N: old.N + 1,", "N: max(1, old.N),"},
+	{"M159", "a MarkStarted that was written after the end of its lease counts", test{pkg: cas, run: "^TestStartThatComesTooLate$"}, "somebody has to resolve the key",
+		"lockstore/casstore/entry.go", "h.Starts && e.WrittenAt.Before(since.Add(h.TTL))", "h.Starts"},
+	{"M160", "after a conflict, which may be the echo of one's own write, a read that may be old", test{pkg: cas, run: "^TestOldReadAfterARepeatedWrite$"}, "its first write has taken it",
+		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
+
+	{"M40", "the owner in a log line", test{pkg: "./lockstore", run: "^TestOwnerIsNeverPrintedWhole$"}, `should not contain "secret"`,
+		"lockstore/driver/values.go", "io.WriteString(f, o.String())", "io.WriteString(f, string(o))"},
 }
 
-// Suites.
 const (
-	rulebook   = "rule book" // mistakes in a rule, in process; the name of the mistake stands in says
-	unit       = "unit tests"
-	store      = "store tests" // of one store, or those that every store passes
-	simulation = verifyrecord.Simulation
-	histories  = verifyrecord.Histories
-	processes  = verifyrecord.Processes
-	fuzz       = verifyrecord.Fuzz
-)
-
-const (
-	mem    = "./lockstore/memstore"
 	dynamo = "./lockstore/dynamostore"
-	redis  = "./lockstore/redisstore"
 	cas    = "./lockstore/casstore"
 	once   = "./guard/idempotency"
 )
 
 var (
 	// The rarest of its bugs shows in one seed of thirty.
-	guardSimulation  = testRun{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
-	repeatSimulation = testRun{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
-	dynamoSimulation = testRun{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=30"}
-	casSimulation    = testRun{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
-	compared         = testRun{pkg: "./lockstore/storetest", run: "^(TestSuiteCatchesPlantedBugs|TestTheComparisonFindsMistakes)$"}
-	induced          = testRun{pkg: "./internal/rules", run: "^TestInductionFindsMistakes$"}
+	guardSimulation  = test{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
+	repeatSimulation = test{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
+	casSimulation    = test{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
 )
 
-// numbers is a case of the test of the guard's numbers.
-func numbers(name string) testRun {
-	return testRun{pkg: "./guard", run: "^TestNumbers$/^" + name}
-}
-
-// queueTest is a case of one of the guard's tests of waiting in a queue.
-func queueTest(test, name string) testRun {
-	return testRun{pkg: "./guard", run: "^Test" + test + "$/^" + name}
-}
-
-// onceTest is a case of a test of idempotency, or the whole test.
-func onceTest(pkg, test, name string) testRun {
-	run := "^Test" + test + "$"
-	if name != "" {
-		run += "/^" + name
-	}
-	return testRun{pkg: pkg, run: run}
-}
-
-func dynamoTest(name string) testRun { return testRun{pkg: dynamo, run: "^" + name + "$"} }
-
-// redisCase is one case of the suite that every store passes, by the beginning of its name.
-func redisCase(part, name string) testRun {
-	return testRun{pkg: redis, run: "^TestConformanceVirtualTime$/^" + part + "$/^" + name}
-}
-
-func redisTest(name string) testRun { return testRun{pkg: redis, run: "^" + name + "$"} }
+func redisTest(name string) test { return test{pkg: "./lockstore/redisstore", run: "^" + name + "$"} }

@@ -1,3 +1,12 @@
+// Package mutants plants bugs in the project, and runs the test that has to catch each.
+//
+// Planted is what stands in the guard and in what is above it, in Lua, in expressions and in the loops of stores. A mistake in a
+// rule of the lock is not: package internal/wrongrules is the rule book with one mistake at a time, which the suite of the stores,
+// the comparison of random requests and the induction have to find. Nor is a number, which a test could only repeat.
+//
+// A bug counts as caught when the test fails with it and prints the words that name what is wrong. Other failures do
+// not count: the machine may have been too busy, or the test may have crashed over something else. That the test passes
+// without the bug is what make test shows.
 package mutants
 
 import (
@@ -5,264 +14,100 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 )
 
-// mutant is a planted bug. Its patch is patches/<file>.patch, or patches/<id>.patch. Of the suite
-// rulebook it has none: it is a mistake of package wrongrules, or of the wrong store of storetest.
-type mutant struct {
-	id, file string
-	what     string
-	suite    string // the tests that have to catch it
-	testRun
-	says string // what the test has to print
-	sims string // if not "", what the simulation of casstore has to print, too
-	why  string // why it does not apply; then there is no patch
+// bug is a text that stands once in a file of the project, and what stands there in its place with the bug.
+type bug struct {
+	id, what string
+	test
+	says string // what the test prints
+
+	file, old, new string
 }
 
-// also are the other tests that have to catch it, and what they have to print.
-func (m mutant) also() map[testRun]string {
-	also := map[testRun]string{casSimulation: m.sims}
-	maps.DeleteFunc(also, func(_ testRun, says string) bool { return says == "" })
-	return also
-}
-
-// testRun is a run of go test.
-type testRun struct {
-	dir      string // of the module that has the test: "" or verify
-	pkg, run string // the test: a package and a pattern for -run
-	env      string // one more variable for the test, or ""
-}
-
-func (m mutant) patch() string {
-	if m.file == "" {
-		return m.id
-	}
-	return m.file
+// test is a test of a package, or some of its cases.
+type test struct {
+	pkg, run string
+	env      string // one more variable, or ""
 }
 
 // root is the top of the project.
 const root = "../.."
 
-// The tests are built as functions are, so that what they share is not compiled once more.
-func TestMain(m *testing.M) {
-	if err := errors.Join(os.Setenv("CGO_ENABLED", "0"), os.Setenv("GOFLAGS", "-trimpath")); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
-
-// TestMutants plants every bug in make verify and make mutants, and in make verify GATE=1 all but those that
-// are caught on real servers with random faults. Elsewhere it plants
-// those of the package that is built fastest, to see that the machinery works.
-// MUTANTS=M04,M05 plants these.
+// TestMutants plants every bug in make verify and make mutants. Elsewhere it plants those of the package that is built
+// fastest, to see that the machinery works. MUTANTS=M40,M56 plants these.
 func TestMutants(t *testing.T) {
 	began := time.Now()
 	wanted := os.Getenv("MUTANTS")
-	all := verifyrecord.Full() || wanted == "all"
-	var chosen []mutant
-	without := map[testRun]*baseline{}
-	clean := map[testRun]*binary{} // of the packages
-	baselineOf := func(r testRun) {
-		if pkg := (testRun{dir: r.dir, pkg: r.pkg}); clean[pkg] == nil {
-			clean[pkg] = &binary{file: filepath.Join(t.TempDir(), "test")}
-		}
-		without[r] = &baseline{binary: clean[testRun{dir: r.dir, pkg: r.pkg}]}
-	}
-	for _, m := range mutants {
-		if verifyrecord.Gate() && (m.suite == processes || m.suite == histories) {
-			continue
-		}
-		if all || wanted == "" && m.pkg == "./lockstore" || slices.Contains(strings.Split(wanted, ","), m.id) {
-			chosen = append(chosen, m)
-			baselineOf(m.testRun)
-			for other := range m.also() {
-				baselineOf(other)
-			}
-		}
-	}
+	chosen := slices.DeleteFunc(slices.Clone(bugs), func(b bug) bool {
+		all := verifyrecord.Full() || wanted == "all"
+		return !all && !slices.Contains(strings.Split(wanted, ","), b.id) && (wanted != "" || b.pkg != "./lockstore")
+	})
 	require.NotEmpty(t, chosen)
 	results := make([]verifyrecord.Mutant, len(chosen))
-	queue := make(chan int)
-	var workers sync.WaitGroup
-	for range 2 { // cores
-		workers.Go(func() {
-			for i := range queue {
-				m, r := chosen[i], &results[i]
-				*r = verifyrecord.Mutant{ID: m.id, What: m.what, Suite: m.suite, Why: m.why}
-				if m.why != "" {
-					show(r)
-					continue
-				}
-				t.Run(m.patch(), func(t *testing.T) {
-					defer show(r)
-					require.NoError(t, without[m.testRun].passes(t.Context(), root, m.testRun))
-					if m.suite == rulebook { // the test fails if it does not find each mistake, and says what it found
-						by, found := without[m.testRun].found(m.says)
-						require.True(t, found, "no test says that it found %s", m.says)
-						r.Killed, r.By = true, m.pkg+" "+m.says+by
-						return
-					}
-					for other := range m.also() {
-						require.NoError(t, without[other].passes(t.Context(), root, other))
-					}
-					by, err := m.plant(t.Context(), t.TempDir())
-					require.NoError(t, err)
-					r.Killed, r.By = true, path.Join(m.dir, m.pkg)+" "+by+": "+m.says
-				})
-			}
+	for i, b := range chosen {
+		results[i] = verifyrecord.Mutant{ID: b.id, What: b.what}
+		t.Run(b.id, func(t *testing.T) {
+			t.Parallel()
+			by, err := b.plant(t.Context(), t.TempDir())
+			require.NoError(t, err)
+			results[i].Killed, results[i].By = true, b.pkg+" "+by+": "+b.says
+			t.Logf("%s: caught by %s", b.what, results[i].By)
 		})
 	}
-	for i := range chosen {
-		queue <- i
-	}
-	close(queue)
-	workers.Wait()
-	verifyrecord.Write(t, verifyrecord.Result{Kind: verifyrecord.Mutants, Name: "planted bugs", Mutants: results, Took: time.Since(began)})
-}
-
-// show prints a result as soon as it is known.
-func show(r *verifyrecord.Mutant) {
-	end := "caught by " + r.By
-	switch {
-	case r.Why != "":
-		end = "does not apply: " + r.Why
-	case !r.Killed:
-		end = "NOT CAUGHT"
-	}
-	fmt.Printf("%s  %-11s  %s\n         %s\n", r.ID, r.Suite, r.What, end)
-}
-
-// binary is the test binary of a package without any bug, made once for all its tests.
-type binary struct {
-	once sync.Once
-	file string
-	err  error
-}
-
-func (b *binary) make(ctx context.Context, dir, pkg string) error {
-	b.once.Do(func() {
-		if out, err := command(ctx, dir, nil, "go", "test", "-vet=off", "-c", "-o", b.file, pkg); err != nil {
-			b.err = fmt.Errorf("without any bug it does not compile: %w\n%s", err, out)
-		}
+	t.Cleanup(func() { // when the cases have ended
+		verifyrecord.Write(t, verifyrecord.Result{Kind: verifyrecord.Mutants, Name: "planted bugs", Mutants: results, Took: time.Since(began)})
 	})
-	return b.err
 }
 
-// baseline is a test run without any bug, made once for all bugs that share it.
-type baseline struct {
-	binary *binary
-	once   sync.Once
-	out    string
-	err    error
-}
-
-// found is what the test printed behind the words.
-func (b *baseline) found(says string) (line string, ok bool) {
-	_, after, ok := strings.Cut(b.out, " "+says)
-	line, _, _ = strings.Cut(after, "\n")
-	return line, ok
-}
-
-func (b *baseline) passes(ctx context.Context, root string, r testRun) error {
-	b.once.Do(func() {
-		dir := filepath.Join(root, r.dir)
-		if b.err = b.binary.make(ctx, dir, r.pkg); b.err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, runTime)
-		defer cancel()
-		out, err := command(ctx, filepath.Join(dir, r.pkg), []string{r.env}, b.binary.file, "-test.run", r.run, "-test.v", "-test.timeout", testTime)
-		b.out = out
-		switch {
-		case err != nil:
-			b.err = fmt.Errorf("without any bug it fails: %w\n%s", err, out)
-		case strings.Contains(out, "no tests to run"):
-			b.err = fmt.Errorf("no test is named so: %s -run %s", r.pkg, r.run)
-		}
-	})
-	return b.err
-}
-
-// plant runs the test with the patch, and returns the name of the test that caught the bug.
-// The project itself does not change: go takes the files that the patch changes from dir.
-// All other packages are those that go has built for other tests.
-func (m mutant) plant(ctx context.Context, dir string) (by string, err error) {
-	overlay, err := m.overlay(ctx, dir)
+// mutate is the file with the bug.
+func (b bug) mutate() (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, b.file))
 	if err != nil {
 		return "", err
 	}
-	for other, says := range m.also() {
-		if _, err := other.catches(ctx, overlay, says); err != nil {
-			return "", err
-		}
+	if n := strings.Count(string(text), b.old); n != 1 {
+		return "", fmt.Errorf("%s stands %d times in %s; want 1: %q", b.id, n, b.file, b.old)
 	}
-	return m.catches(ctx, overlay, m.says)
+	return strings.Replace(string(text), b.old, b.new, 1), nil
 }
 
-// changed is a file that a patch changes.
-var changed = regexp.MustCompile(`(?m)^\+\+\+ b/(.+)$`)
-
-// overlay is a file for go's flag of this name, made with all else that it needs in dir.
-func (m mutant) overlay(ctx context.Context, dir string) (file string, err error) {
-	patch, err := filepath.Abs(filepath.Join("patches", m.patch()+".patch"))
+// plant runs the test with the bug, and returns the name of the test that caught it. The project does not change:
+// go takes the file from dir. Which test of several fails first can be chance, so the words of one of the
+// others count, too.
+func (b bug) plant(ctx context.Context, dir string) (by string, err error) {
+	text, err := b.mutate()
 	if err != nil {
 		return "", err
 	}
-	text, err := os.ReadFile(patch)
+	from, err := filepath.Abs(filepath.Join(root, b.file))
 	if err != nil {
 		return "", err
 	}
-	replace := map[string]string{}
-	for _, found := range changed.FindAllStringSubmatch(string(text), -1) {
-		from, err := filepath.Abs(filepath.Join(root, found[1]))
-		if err != nil {
-			return "", err
-		}
-		to := filepath.Join(dir, found[1])
-		before, err := os.ReadFile(from)
-		if err != nil {
-			return "", err
-		}
-		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, before, 0o644)); err != nil {
-			return "", err
-		}
-		replace[from] = to
-	}
-	if out, err := command(ctx, dir, nil, "git", "apply", patch); err != nil {
-		return "", fmt.Errorf("the patch does not apply: %w\n%s", err, out)
-	}
-	list, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
+	to, overlay := filepath.Join(dir, filepath.Base(b.file)), filepath.Join(dir, "overlay.json")
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{from: to}})
+	if err = errors.Join(err, os.WriteFile(to, []byte(text), 0o644), os.WriteFile(overlay, list, 0o644)); err != nil {
 		return "", err
 	}
-	file = filepath.Join(dir, "overlay.json")
-	return file, os.WriteFile(file, list, 0o644)
-}
-
-// catches runs the test, which has to fail and print the words. Which test of several fails
-// first can be chance, so the words of one of the others count, too.
-func (r testRun) catches(ctx context.Context, overlay, says string) (by string, err error) {
-	for _, flags := range [][]string{{"-failfast"}, nil} {
-		out, failed := r.test(ctx, overlay, flags...)
+	for _, failfast := range []string{"-failfast=true", "-failfast=false"} {
+		out, failed := b.test.runs(ctx, "-overlay="+overlay, failfast)
 		if failed == nil {
-			return "", fmt.Errorf("it lived: %s -run %s", r.pkg, r.run)
+			return "", fmt.Errorf("it lived: %s -run %s", b.pkg, b.run)
 		}
-		if by, err = caught(out, says); err == nil {
+		if by, err = caught(out, b.says); err == nil {
 			return by, nil
 		}
 		err = fmt.Errorf("%w:\n%s", err, out)
@@ -270,19 +115,18 @@ func (r testRun) catches(ctx context.Context, overlay, says string) (by string, 
 	return "", err
 }
 
-func (r testRun) test(ctx context.Context, overlay string, flags ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, runTime)
+// runs is a run of go test, built as functions are, so that what they share is not compiled once more.
+func (x test) runs(ctx context.Context, flags ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	args := append([]string{"test", "-vet=off", r.pkg, "-run", r.run, "-count=1", "-timeout", testTime}, flags...)
-	// In GOFLAGS it also holds for what the test itself builds.
-	return command(ctx, filepath.Join(root, r.dir), []string{r.env, "GOFLAGS=" + os.Getenv("GOFLAGS") + " -overlay=" + overlay}, "go", args...)
+	args := append([]string{"test", "-vet=off", "-trimpath", "-count=1", "-timeout=4m", "-run=" + x.run}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, x.pkg)...)
+	cmd.Dir = root
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "VERIFY_DIR=", "VERIFY_SEED=", "VERIFY_SEEDS=", x.env)
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
-
-// testTime bounds one run of a test, and runTime with all that go builds for it.
-const (
-	testTime = "4m"
-	runTime  = 5 * time.Minute
-)
 
 var (
 	failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
@@ -290,8 +134,7 @@ var (
 	crash = regexp.MustCompile(`(?m)^(panic|fatal error): `)
 )
 
-// caught finds in the output of a go test that failed the test that printed the
-// words.
+// caught finds in the output of a go test that failed the test that printed the words.
 func caught(out, says string) (test string, err error) {
 	before, _, found := strings.Cut(out, says)
 	failed := failure.FindAllStringSubmatch(before, -1)
@@ -304,66 +147,16 @@ func caught(out, says string) (test string, err error) {
 	return failed[len(failed)-1][1], nil
 }
 
-// command runs with the environment of this process without the variables that change how much a test does.
-func command(ctx context.Context, dir string, env []string, name string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(append(cmd.Environ(), "VERIFY_DIR=", "VERIFY_SEED=", "VERIFY_SEEDS="), env...)
-	cmd.WaitDelay = 10 * time.Second
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// most bounds the patches: each is to be kept up with the code that it changes. What is a mistake in a
-// rule needs none.
-const most = 80
-
-// Every planted bug of the list has a patch or a reason, and every patch a row. The
-// ids have no gaps. A row without words would count any failure.
-func TestEveryMutantIsListed(t *testing.T) {
-	listed, patches, mistakes := map[string]bool{}, map[string]bool{}, ""
-	for _, file := range []string{"internal/wrongrules/mistakes.go", "lockstore/storetest/wrongstore_test.go"} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		require.NoError(t, err)
-		mistakes += string(text)
-	}
-	for _, m := range mutants {
-		listed[m.id] = true
-		switch {
-		case m.suite == rulebook:
-			require.True(t, strings.Contains(mistakes, `"`+strings.TrimSuffix(m.says, ": ")+`"`), "no mistake has the name %q", m.says)
-		case m.why == "":
-			patches[m.patch()+".patch"] = true
-			require.NotEmpty(t, m.says, m.patch())
-		}
-	}
-	listed["M34"] = true // was taken out of the list
-	for n := 1; n <= len(listed); n++ {
-		require.True(t, listed[fmt.Sprintf("M%02d", n)], "M%02d", n)
-	}
-	files, err := os.ReadDir("patches")
-	require.NoError(t, err)
-	there := map[string]bool{}
-	for _, f := range files {
-		there[f.Name()] = true
-	}
-	require.Equal(t, patches, there)
-	require.LessOrEqual(t, len(there), most)
-}
-
-// A patch that does not apply any more, or no longer changes the product, would be
-// noticed in make mutants only.
-func TestEveryPatchApplies(t *testing.T) {
-	patches, err := filepath.Glob("patches/*.patch")
-	require.NoError(t, err)
-	for _, patch := range patches {
-		file, err := filepath.Abs(patch)
-		require.NoError(t, err)
-		out, err := command(t.Context(), root, nil, "git", "apply", "--check", file)
-		require.NoError(t, err, "%s: %s", patch, out)
-		out, err = command(t.Context(), root, nil, "git", "apply", "--numstat", file)
-		require.NoError(t, err, "%s: %s", patch, out)
-		require.NotContains(t, out, "_test.go", patch)
-		require.NotContains(t, out, "\tverify/", patch)
+// A bug whose text does not stand in the code any more would be noticed in make mutants only. Without words any
+// failure would count.
+func TestEveryBugCanBePlanted(t *testing.T) {
+	ids := map[string]bool{}
+	for _, b := range bugs {
+		_, err := b.mutate()
+		assert.NoError(t, err)
+		assert.NotEqual(t, b.old, b.new, b.id)
+		assert.NotEmpty(t, b.says, b.id)
+		assert.False(t, ids[b.id], "two have the id %s", b.id)
+		ids[b.id] = true
 	}
 }
