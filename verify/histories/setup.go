@@ -23,6 +23,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -71,96 +72,76 @@ type system struct {
 	effects func(lease lockstore.Lease) int
 }
 
-// opened is the store of one client. transact, if it is not nil, stores a result together with an
-// effect, in one transaction.
+// opened is the store of one client.
 type opened struct {
 	*lockstore.Store
-	transact func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error
+	transact transact // or nil
 }
+
+// transact writes an effect and stores a result in one transaction.
+type transact func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error
 
 // setup is a column of the table.
 type setup struct {
 	name   string
-	limits checker.Limits
+	late   time.Duration // how long after the end of a TTL a key may still be busy
 	length time.Duration // of a history; it goes on for a while when too little has happened
 	start  func(t *testing.T, f *fault, seed uint64) *system
 	fewer  int // operations of each history at least, if not as many as elsewhere
 	// histories is how many there are at most; 0 is as many as elsewhere. Each new connection to PostgreSQL costs a process.
 	histories int
+	repeats   bool // the store's client repeats a request within its call
 
 	// rows are the faults that are made, if not all of them are; the others are as on the set-up like.
 	rows []string
 	like string
 }
 
-// judged are the limits of a fault's histories. On ZooKeeper a process knows the server's
-// time from its last reply, and an ensemble's follower may answer what was true before.
-func (s *setup) judged(f *fault) checker.Limits {
-	limits := s.limits
-	if !f.late {
-		limits.LateDuplicates = 0
-	}
+// limits are those of a fault's histories. On ZooKeeper a process knows the server's time from its last reply, which may be late.
+func (s *setup) limits(f *fault) checker.Limits {
+	l := checker.Limits{Early: drift, Late: s.late, Refusals: !s.repeats && !f.late}
 	if s.name == zooKeeper {
-		limits.Late += slowReply
+		l.Late += slowReply
+		if f.late {
+			l.Late += callTime
+		}
 	}
-	if s.name == zooKeeper && f.late {
-		limits.Late += callTime
-	}
-	if s.name == zooKeeper && f.name == keyMoves {
-		limits.Late += callTime
-		limits.OldReads = true
-	}
-	return limits
+	return l
 }
 
 const (
+	memory       = "memory"
+	dynamo       = "dynamodb local"
+	redisOne     = "redis"
+	valkey       = "valkey"
+	redisPair    = "redis with replica"
+	redisCluster = "redis cluster"
 	zooKeeper    = "zookeeper"
 	postgres     = "postgres"
 	postgresPair = "postgres with replica" // which is synchronous
 )
 
-// slowReply is how long a reply takes at most on a machine with too much to do. For that long a
-// process believes that it is earlier than it is.
+// slowReply is how long a reply takes at most on a machine with too much to do. For that long a process believes that
+// it is earlier than it is.
 const slowReply = 500 * time.Millisecond
 
-// drift is how far the server's clock and this one drift apart in a TTL. The recorder
-// reads its clock before and after each call, so its own error is on the safe side.
+// drift is how far the server's clock and this one drift apart in a TTL. The recorder reads its clock before and
+// after each call, so its own error is on the safe side.
 const drift = 2 * time.Millisecond
 
-// answer is what a client adds at most to the time that its context allows, on a
-// machine with too much to do.
-const answer = callTime + 1500*time.Millisecond
-
-// lateDuplicates is a little longer than the faults delay a request.
-const lateDuplicates = 2600 * time.Millisecond
-
-// repeats is a little less than the time after which a client sends a request again: the client
-// of a cluster after 800 ms, that of DynamoDB after 900 ms or more. database/sql sends it again when the connection has
-// ended, where a reply may have been lost for as long.
-const repeats = 750 * time.Millisecond
-
-var (
-	exact     = checker.Limits{Early: drift, Late: drift, Answer: answer}
-	onRedis   = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates}
-	onCluster = checker.Limits{Early: drift, Late: drift, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
-	// The documented bound: TTL + 2 skew + 2 s.
-	onDynamo = checker.Limits{Early: drift, Late: 2*dynamostore.DefaultSkew + 2*time.Second, Answer: answer, LateDuplicates: lateDuplicates, Repeats: repeats}
-)
-
-// onZooKeeper has no late duplicates: a late write finds another version.
-var onZooKeeper = checker.Limits{Early: drift, Late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, Answer: answer}
+// dynamoLate is the documented bound: a takeover comes after TTL + 2 skew + 2 s.
+const dynamoLate = 2*dynamostore.DefaultSkew + 2*time.Second
 
 var setups = []*setup{
-	{name: "memory", limits: exact, length: 10 * time.Second, start: startMemory},
-	{name: "dynamodb local", limits: onDynamo, length: 14 * time.Second, start: startDynamo, fewer: 400},
-	{name: "redis", limits: onRedis, length: 10 * time.Second, start: single(testservers.RedisServer)},
-	{name: "valkey", limits: onRedis, length: 10 * time.Second, start: single(testservers.ValkeyServer)},
-	{name: "redis with replica", limits: onRedis, length: 11 * time.Second, start: pair(testservers.RedisServer)},
-	{name: "redis cluster", limits: onCluster, length: 11 * time.Second, start: startCluster},
-	{name: zooKeeper, limits: onZooKeeper, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
-	{name: postgres, limits: onCluster, length: 8 * time.Second, start: startPostgres, fewer: 300, histories: 2},
-	{name: postgresPair, limits: onCluster, length: 9 * time.Second, start: startPostgresPair, fewer: 300, histories: 2, like: postgres,
-		rows: []string{"server paused", "server restarted, data kept", keyMoves}},
+	{name: memory, late: drift, length: 10 * time.Second, start: startMemory},
+	{name: dynamo, late: dynamoLate, length: 14 * time.Second, start: startDynamo, fewer: 400, repeats: true},
+	{name: redisOne, late: drift, length: 10 * time.Second, start: single(testservers.RedisServer)},
+	{name: valkey, late: drift, length: 10 * time.Second, start: single(testservers.ValkeyServer)},
+	{name: redisPair, late: drift, length: 11 * time.Second, start: pair(testservers.RedisServer)},
+	{name: redisCluster, late: drift, length: 11 * time.Second, start: startCluster, repeats: true},
+	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
+	{name: postgres, late: drift, length: 8 * time.Second, start: startPostgres, fewer: 300, histories: 2, repeats: true},
+	{name: postgresPair, late: drift, length: 9 * time.Second, start: startPostgresPair, fewer: 300, histories: 2, repeats: true, like: postgres, rows: []string{paused, restart, keyMoves}},
 }
 
 // connect puts the fault's proxy before a server.
@@ -192,7 +173,7 @@ type plan struct {
 	count int
 }
 
-// over returns a store with faults. A delayed request arrives within a second.
+// over returns a store with faults. A late request arrives within a moment.
 func (p *plan) over(t *testing.T, store *lockstore.Store, seed uint64) *lockstore.Store {
 	random := rand.New(rand.NewPCG(seed, 1))
 	faulty := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
@@ -209,22 +190,18 @@ func (p *plan) over(t *testing.T, store *lockstore.Store, seed uint64) *lockstor
 	})
 	ctx := t.Context()
 	go func() {
-		for sleep(ctx, 300*time.Millisecond) {
+		for pause.For(ctx, 300*time.Millisecond) == nil {
 			_, _ = faulty.Deliver(ctx) // nobody waits for these answers
 		}
 	}()
 	return faulty.Store
 }
 
-func (p *plan) set(fault func(*rand.Rand) storetest.Fault) {
+// set begins with other faults, and returns how many there were.
+func (p *plan) set(fault func(*rand.Rand) storetest.Fault) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = fault
-}
-
-func (p *plan) faults() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	return p.count
 }
 
@@ -233,8 +210,7 @@ const (
 	effects = "effects"
 )
 
-// transact returns a func that writes an effect and stores the result in one transaction.
-func transact(client *dynamodb.Client, store *dynamostore.Store) func(context.Context, lockstore.Lease, []byte, time.Duration) error {
+func inItems(client *dynamodb.Client, store *dynamostore.Store) transact {
 	return func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
 		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
 			store.CompleteItem(lease.Key, lease.Fence, result, d),
@@ -265,7 +241,7 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 		client := dynamoClient(t, endpoint)
 		store, err := dynamostore.New(client, table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		return opened{store.Store, transact(client, store)}
+		return opened{store.Store, inItems(client, store)}
 	}
 	// An operator waits longer than a function.
 	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
@@ -437,8 +413,7 @@ func (s *system) sql(t *testing.T, admin, addr string) {
 
 func runOf(lease lockstore.Lease) string { return fmt.Sprint(lease.Key, " ", int64(lease.Fence)) }
 
-// inTransaction returns a func that writes an effect and stores the result in one transaction.
-func inTransaction(db *sql.DB) func(context.Context, lockstore.Lease, []byte, time.Duration) error {
+func inTransaction(db *sql.DB) transact {
 	commit := func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {

@@ -1,0 +1,254 @@
+// Package histories makes histories on real servers during faults, and has them checked. Each cell of its table is one
+// fault on one store set-up. The clients are shipped guards.
+package histories
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/pause"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/verify/checker"
+)
+
+// clients of each history, beside each other.
+const clients = 8
+
+// cell is one fault on one set-up. Its histories run at the same time on the same servers, each with its own keys.
+type cell struct {
+	fault    *fault
+	setup    *setup
+	sys      *system
+	random   *rand.Rand
+	runs     []*run
+	injected int // faults so far
+}
+
+// size says how much a cell has to do.
+type size struct {
+	operations int           // of each history at least; 0 is whatever happens
+	length     time.Duration // of each history at least; 0 is the set-up's
+}
+
+// maxLength is how long a history may go on when too little has happened.
+const maxLength = 90 * time.Second
+
+// counts say what happened in a history, by the names of the record.
+type counts map[string]int64
+
+const (
+	operations = "operations" // that the store answered
+	contended  = "contended"  // acquires that were told busy
+	takeovers  = "takeovers"  // grants after a lease that nobody had ended
+	unknown    = "unknown"
+	notApplied = "refusals"
+	lost       = "lost leases" // that their own holder was told to have lost
+	stale      = "stale writes refused by the fence"
+	losses     = "entries lost by the store"
+)
+
+func count(ops []checker.Op) counts {
+	c := counts{}
+	ended, granted, last := map[string]bool{}, map[string]bool{}, map[string]string{} // by key and fence; the last of each seat
+	for _, op := range ops {
+		id, seat := fmt.Sprint(op.Key, " ", op.Fence), fmt.Sprint(op.Key, " ", op.Seat)
+		switch op.Outcome {
+		case checker.Unknown:
+			c[unknown]++
+		case checker.NotApplied:
+			c[notApplied]++
+		default:
+			c[operations]++
+		}
+		switch {
+		case op.Kind == checker.Write:
+			c[operations]--
+			if op.Outcome == checker.Lost {
+				c[stale]++
+			}
+		case op.Kind == checker.Forget || op.Kind == checker.Promote:
+			c[losses]++
+		case op.Outcome == checker.Busy:
+			c[contended]++
+		case op.Outcome == checker.Lost && op.Kind != checker.Revoke && op.Kind != checker.Resolve:
+			c[lost]++
+		case op.Outcome == checker.Completed:
+			c["results read"]++
+		case op.Outcome == checker.InDoubt:
+			c["acquires of a key in doubt"]++
+		case op.Kind == checker.Acquire && op.Outcome == checker.OK && !granted[id]:
+			if before, ok := last[seat]; ok && !ended[before] {
+				c[takeovers]++
+			}
+			if op.Waits {
+				c["grants to waiters"]++
+			}
+			granted[id], last[seat] = true, id
+		case op.Outcome == checker.OK && (op.Kind == checker.Complete || op.Kind == checker.Resolve || op.Kind == checker.Revoke):
+			c[string(op.Kind)]++
+		}
+		if op.Kind == checker.Release || op.Kind == checker.Complete || op.Kind == checker.Resolve {
+			ended[id] = true
+		}
+	}
+	return c
+}
+
+// missing says what a history does not show and has to show to prove something.
+func (f *fault) missing(r *run, atLeast int) (missing []string) {
+	n := count(r.Ops())
+	for _, g := range []struct {
+		what      string
+		have, min int64
+	}{
+		{operations, n[operations], int64(atLeast)},
+		{contended, n[contended], 20},
+		{takeovers, n[takeovers], 5},
+		{lost, n[lost], 1},
+		{"effects of the fault", f.effect(r, n), cmp.Or(f.effects, 1)},
+	} {
+		if g.have < g.min {
+			missing = append(missing, fmt.Sprintf("%d %s, want %d", g.have, g.what, g.min))
+		}
+	}
+	return missing
+}
+
+// play makes one history for each seed, on new servers, and returns them with how often the fault was injected, and
+// which keys were not free in the end.
+func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, stuck []string) {
+	t.Helper()
+	name := s.name + "/" + f.name
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	c = &cell{fault: f, setup: s, random: rand.New(rand.NewPCG(seeds[0], h.Sum64())), sys: s.start(t, f, seeds[0])}
+	for _, seed := range seeds {
+		c.runs = append(c.runs, newRun(name, seed, f.mix, s.late, f.several))
+	}
+	length := cmp.Or(sz.length, s.length)
+
+	var playing sync.WaitGroup
+	for _, r := range c.runs {
+		done, stop := context.WithCancel(t.Context())
+		playing.Go(func() {
+			defer stop()
+			for pause.For(done, 200*time.Millisecond) == nil {
+				if now := r.Now(); now > maxLength || now > length && (sz.operations == 0 || len(f.missing(r, sz.operations)) == 0) {
+					return
+				}
+			}
+		})
+		processes := cmp.Or(f.processes, clients)
+		var stores []opened
+		for i := range processes {
+			stores = append(stores, c.sys.open(r.seed+uint64(i)<<32))
+		}
+		for i := range clients {
+			playing.Go(func() { r.work(i, stores[i%processes], rand.New(rand.NewPCG(r.seed, h.Sum64()+uint64(i))), done) })
+		}
+	}
+	injecting, stop := context.WithCancel(t.Context())
+	go func() {
+		playing.Wait()
+		stop()
+	}()
+	switch {
+	case c.sys.plan != nil && f.plan != nil:
+		c.sys.plan.set(f.plan)
+		<-injecting.Done()
+		c.injected = c.sys.plan.set(nil)
+	case f.inject != nil:
+		f.inject(injecting, c)
+	default: // the clients themselves fail
+		<-injecting.Done()
+		for _, r := range c.runs {
+			c.injected += int(f.effect(r, counts{}))
+		}
+	}
+	playing.Wait()
+	var leaving sync.WaitGroup
+	left := make([][]string, len(c.runs))
+	for i, r := range c.runs {
+		leaving.Go(func() {
+			left[i] = r.lockAgain(c.sys.open(r.seed), ttl+s.late+time.Second+(lockstore.MaxTurns+1)*lockstore.Turn)
+		})
+	}
+	leaving.Wait()
+	return c, slices.Concat(left...)
+}
+
+// do plays a cell, repeats the histories that show nothing, once and with other seeds, and judges all.
+func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more counts) {
+	out, more = verifyrecord.Cell{Fault: f.name, Store: s.name}, counts{}
+	if s.fewer > 0 {
+		sz.operations = min(sz.operations, s.fewer)
+	}
+	for again := range 2 {
+		c, stuck := play(t, f, s, seeds, sz)
+		out.Injected += int64(c.injected)
+		if c.injected == 0 {
+			t.Errorf("%s was never injected", f.name)
+		}
+		for _, text := range stuck {
+			out.Violations++
+			t.Errorf("not free: %s", text)
+		}
+		var empty []uint64
+		for _, r := range c.runs {
+			ops := r.Ops()
+			inTransactions, wrong := r.counted(ops, c.sys.effects)
+			violations := append(checker.Sweep(ops, s.limits(f)), wrong...)
+			out.Violations += int64(len(violations))
+			if len(violations) > 0 {
+				t.Errorf("%s, seed %d: violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
+					r.name, r.seed, strings.Join(violations[:min(5, len(violations))], "\n"), dump(t, r, ops), r.seed, t.Name())
+			}
+			if missing := f.missing(r, sz.operations); len(missing) > 0 {
+				t.Logf("%s, seed %d shows nothing: %s", r.name, r.seed, strings.Join(missing, "; "))
+				if again > 0 {
+					t.Errorf("%s shows nothing with a second seed either", r.name)
+				}
+				empty = append(empty, r.seed+1000)
+				continue
+			}
+			out.Histories++
+			for name, n := range count(ops) {
+				more[name] += n
+			}
+			more["effects written with their result"] += int64(inTransactions)
+		}
+		more["histories repeated because they showed nothing"] += int64(len(empty))
+		if seeds = empty; len(seeds) == 0 {
+			break
+		}
+	}
+	out.Operations, out.Contended, out.Takeovers, out.Unknown, out.Lost = more[operations], more[contended], more[takeovers], more[unknown], more[lost]
+	more["histories"] = out.Histories
+	return out, more
+}
+
+// dump writes a history that failed to a file, for people.
+func dump(t *testing.T, r *run, ops []checker.Op) string {
+	t.Helper()
+	slices.SortStableFunc(ops, func(a, b checker.Op) int { return cmp.Compare(a.Key, b.Key) })
+	var b strings.Builder
+	for _, op := range ops {
+		fmt.Fprintln(&b, op)
+	}
+	file := filepath.Join(os.TempDir(), strings.NewReplacer("/", "-", " ", "-").Replace(fmt.Sprintf("history-%s-%d.txt", r.name, r.seed)))
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		t.Errorf("the history could not be kept: %v", err)
+	}
+	return file
+}
