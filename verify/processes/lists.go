@@ -15,12 +15,15 @@ package processes
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
@@ -57,34 +60,55 @@ type Content struct {
 // ErrStale is returned when the list has seen a larger fence.
 var ErrStale = errors.New("the list has seen a later holder of the lock")
 
-// Lists are where functions add their elements.
-type Lists interface {
-	// Do replaces the elements, or returns them if elements is nil. From now on the list
-	// refuses smaller fences, if it compares fences at all.
-	Do(ctx context.Context, list string, s Stamp, elements []string) ([]string, error)
-	// ReadAll reads everything without a fence.
-	ReadAll(ctx context.Context, list string) (Content, error)
+//go:embed list.lua
+var listScript string
+
+// Lists are where functions add their elements: each a hash in a Redis, with its elements between spaces, and a
+// Redis list of its stamps. They are in one that does not fail.
+type Lists struct {
+	client redis.UniversalClient
+	fenced bool
 }
 
-// Open opens the lists of a store's URL: a table whose partition key is "list",
-// or a Redis or Valkey. It sends nothing.
-func Open(cfg lockstore.Config, fenced bool) (Lists, error) {
-	switch scheme := cfg.URL.Scheme; scheme {
-	case "dynamodb":
-		client, err := dynamostore.Client(cfg)
-		if err != nil {
-			return nil, err
-		}
-		return &dynamoLists{client, cfg.URL.Host, fenced}, nil
-	case "redis", "valkey":
-		client, err := redisstore.Client(cfg)
-		if err != nil {
-			return nil, err
-		}
-		return &redisLists{client, fenced}, nil
-	default:
-		return nil, fmt.Errorf("no lists for the scheme %q; want dynamodb, redis or valkey", scheme)
+// Open opens the lists of a Redis. It sends nothing.
+func Open(cfg lockstore.Config, fenced bool) (*Lists, error) {
+	client, err := redisstore.Client(cfg)
+	return &Lists{client, fenced}, err
+}
+
+// Do replaces the elements, or returns them if elements is nil. From now on the list refuses smaller fences, if it
+// compares fences at all.
+func (l *Lists) Do(ctx context.Context, list string, s Stamp, elements []string) ([]string, error) {
+	args := []any{strconv.FormatBool(l.fenced), s.Fence, s.String()}
+	if elements != nil {
+		args = append(args, strings.Join(elements, " "))
 	}
+	before, err := redis.NewScript(listScript).Run(ctx, l.client, []string{"list:" + list, "stamps:" + list}, args...).Text()
+	if errors.Is(err, redis.Nil) {
+		return nil, ErrStale
+	}
+	return strings.Fields(before), err
+}
+
+// ReadAll reads everything without a fence.
+func (l *Lists) ReadAll(ctx context.Context, list string) (c Content, err error) {
+	elements, err := l.client.HGet(ctx, "list:"+list, "elements").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return Content{}, err
+	}
+	stamps, err := l.client.LRange(ctx, "stamps:"+list, 0, -1).Result()
+	if err != nil {
+		return Content{}, err
+	}
+	c.Elements = strings.Fields(elements)
+	for _, text := range stamps {
+		var s Stamp
+		if _, err := fmt.Sscanf(text, "%d %d", &s.Fence, &s.Try); err != nil {
+			return Content{}, fmt.Errorf("stamp %q: %w", text, err)
+		}
+		c.Stamps = append(c.Stamps, s)
+	}
+	return c, nil
 }
 
 // Key is the key whose lock guards a list.
@@ -97,16 +121,4 @@ func Part(list string, seat int) string {
 		return list
 	}
 	return fmt.Sprint(list, ".", seat)
-}
-
-func parse(elements string, stamps []string) (c Content, err error) {
-	c.Elements = strings.Fields(elements)
-	for _, text := range stamps {
-		var s Stamp
-		if _, err := fmt.Sscanf(text, "%d %d", &s.Fence, &s.Try); err != nil {
-			return Content{}, fmt.Errorf("stamp %q: %w", text, err)
-		}
-		c.Stamps = append(c.Stamps, s)
-	}
-	return c, nil
 }

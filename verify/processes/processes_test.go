@@ -84,7 +84,7 @@ func TestRollingDeployment(t *testing.T) {
 		t.Logf("%s and now on %s in %v: %v", version, on.name, r.now().Round(time.Millisecond), r.counts)
 		assert.Empty(t, v.Violations(), on.name)
 		assert.Empty(t, r.problems, on.name)
-		for _, never := range []string{missing, lost, doubt} {
+		for _, never := range []string{lost, doubt, unreleased} {
 			assert.Zero(t, r.counts[never], "%s: %s", on.name, never)
 		}
 	}
@@ -133,12 +133,10 @@ func onDynamoDB(t *testing.T) target {
 	on := target{
 		name:     "dynamodb",
 		locks:    testservers.Table(t, endpoint, "locks", "key"),
-		lists:    testservers.Table(t, endpoint, "lists", "list"),
+		lists:    "redis://" + testservers.Redis(t),
 		ttl:      ttl,
 		late:     dynamoLate,
-		lateTurn: 2 * time.Second, // stamps of another clock, and whole seconds
 		parallel: 1 + 2 + 3 + 2,
-		silent:   true,
 	}
 	store, err := dynamostore.Open(t.Context(), config(t, on.locks))
 	require.NoError(t, err)
@@ -168,7 +166,7 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 			t.Run(r.target.name+" "+name, func(t *testing.T) {
 				run.t, run.target, run.seed = t, r.target, r.seed
 				v := run.play(r.binary, limit)
-				t.Logf("%v, the slowest reading of a list %v: %+v", run.now().Round(time.Millisecond), run.slowest.Round(time.Millisecond), run.counts)
+				t.Logf("%v: %+v", run.now().Round(time.Millisecond), run.counts)
 				check(t, v)
 				assert.Empty(t, run.problems)
 				if t.Failed() {
@@ -185,10 +183,8 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 		return c[string(kill)] >= few && c[string(stop)] >= few && c[string(term)] >= few/5 && c[string(hang)] >= few/50 && c[refused] >= few/10+1 && c[toWaiter] >= few/5
 	}}
 	play("F01 F02 F03 F06 F07 F12 F63 F64 F69", right, func(t *testing.T, v Verdict) {
-		t.Logf("waited %v for a dead holder, the longest of %d", v.Longest, v.Waits)
 		assert.Empty(t, v.Violations())
-		assert.Zero(t, right.counts[missing], "acknowledged elements that were missing for a time")
-		assert.Positive(t, v.Waits, "nobody waited for a dead holder")
+		assert.Zero(t, right.counts[unreleased], unreleased)
 		r.counts, r.verdict = right.counts, v
 	})
 	controls := []struct {
@@ -199,12 +195,12 @@ func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
 		saw            func(counts, Verdict) string // "" if it did not show
 	}{
 		{"unfenced", "holders are stopped, and the lists compare no fences", false, 2, 5,
-			func(c counts) bool { return c[missing] >= few/10+2 },
-			func(c counts, v Verdict) string {
-				if c[missing] == 0 || len(v.Stale) == 0 {
+			func(c counts) bool { return c[string(stop)] >= few/5+10 },
+			func(_ counts, v Verdict) string {
+				if len(v.Lost) == 0 || len(v.Stale) == 0 {
 					return ""
 				}
-				return fmt.Sprintf("%d acknowledged elements seen missing, %d missing in the end, %d stale requests accepted", c[missing], len(v.Lost), len(v.Stale))
+				return fmt.Sprintf("%d acknowledged elements are missing, %d stale requests were accepted", len(v.Lost), len(v.Stale))
 			}},
 		{"M01", "M01, a key that another holds is granted", true, 3, 7, // readers, writers, and one holder
 			func(c counts) bool { return c[refusedTrusted] > 0 && c[changedTrusted] > 0 },
@@ -252,7 +248,6 @@ func (r *result) failovers(few int64, play func(string, *run, func(*testing.T, V
 			assert.Zero(t, one.counts[doubt], "events whose work is in doubt")
 		}
 		assert.Empty(t, v.Violations())
-		assert.Zero(t, one.counts[missing], "acknowledged elements that were missing for a time")
 		r.counts, r.verdict = one.counts, v
 	})
 }
@@ -278,9 +273,7 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
 			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
 			"A live key that is granted to a second process is noticed only if the second process reaches the list before the first is done with it.",
-			fmt.Sprintf("The key of a dead holder may stay held for its lease (%v) and for what the store adds (%v on DynamoDB Local, whose Date has whole seconds), and a waiter polls once in %v. "+
-				"Each waiter that was killed may cost a turn more. "+
-				"For a busy machine the check allows %v more, and as much as the slowest answer took. It notices no shorter delay.", ttl, dynamoLate, poll, slack),
+			"Of a key whose holder is dead the runs show that it becomes free, and not how soon. The comparison and the simulations show that.",
 		},
 	}
 	for _, r := range results {
@@ -289,10 +282,6 @@ func write(t *testing.T, seed uint64, began time.Time, results []*result) {
 			result.Counts[name] += n
 		}
 		result.Counts["stale requests accepted"] += int64(len(v.Stale))
-		result.Counts["waits for a dead holder"] += int64(v.Waits)
-		if v.Waits > 0 {
-			result.Counts["longest wait for a dead holder on "+r.target.name+", ms"] = v.Longest.Milliseconds()
-		}
 		result.Violations += int64(len(v.Violations()))
 		result.Controls = append(result.Controls, r.controls...)
 	}

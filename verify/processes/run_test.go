@@ -29,14 +29,8 @@ const (
 	// perList bounds a list, so that a list stays cheap to read and write. Later
 	// events go to a new list.
 	perList = 50
-	// retries is how often Lambda repeats a failed asynchronous event.
-	retries = 2
-	// slack is for a machine that is busy with something else. The time of the
-	// slowest reading of a list is added.
-	slack = 3 * time.Second
-	poll  = time.Second // a waiter's longest pause
-	// slow is an answer of a server on a machine on which a release may need longer than its second.
-	slow = time.Second / 2
+	retries = 2               // as Lambda repeats a failed asynchronous event
+	slack   = 3 * time.Second // for a machine that is busy with something else
 )
 
 // target is a store for the locks and the lists.
@@ -46,11 +40,9 @@ type target struct {
 	store        *lockstore.Store
 	ttl          time.Duration
 	late         time.Duration // how long after a lease's TTL a takeover may come
-	lateTurn     time.Duration // how much longer than a turn a turn may be
 	parallel     int           // as of a run: more where a dead holder blocks for longer
 	pair         *faults.Pair  // the locks are in its primary, and no process is signalled
 	loses        bool          // its failovers lose writes
-	silent       bool          // on a busy machine it may leave a release without an answer for its second
 }
 
 // fault is what happens to a process; the record counts it by this name.
@@ -161,7 +153,6 @@ const (
 	changedTrusted = "changes seen by a reader while its lease was trusted"
 	read           = "lists read"
 	acknowledged   = "acknowledged elements"
-	missing        = "acknowledged elements seen missing" // if only for a time
 	toWaiter       = "signals to a waiter"
 	shared         = "grants with the fence of another try"
 	lost           = "losses"
@@ -170,7 +161,6 @@ const (
 	demotedAtWork  = "planned failovers while runs worked and others waited"
 	replaced       = "environments replaced by the other version"
 	unreleased     = "finished runs that were not released"
-	finished       = "runs that had a lease and told how they ended"
 	told           = "results of the one version that the other told"
 )
 
@@ -189,17 +179,15 @@ type run struct {
 	enough   func(counts) bool
 	start    time.Time
 	over     chan struct{} // closed when enough has happened, or the time is over
-	lists    Lists
+	lists    *Lists
 
 	mu       sync.Mutex
-	slowest  time.Duration // reading of a list
 	counts   counts
 	events   []*event
 	again    []*event // to be repeated
 	tries    []*try
 	fences   map[string]bool
 	problems []string
-	kept     []string // leases of finished runs that no release ended, with no fault in its way
 	ended    bool
 	tail     []string // the last lines of all processes
 }
@@ -211,7 +199,20 @@ type try struct {
 	plan           plan
 	sent           time.Duration
 	asked, granted chan struct{} // closed then
-	unreleased     bool          // it told of a release that failed
+	signalled      bool          // the process got a signal meanwhile
+	ended          bool
+	toldSo         bool   // that its release has failed
+	outcome        string // the error's type
+}
+
+// closed reports whether that has happened.
+func closed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // environment is an execution environment and the tries in it.
@@ -271,7 +272,6 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 		assert.NotEmpty(r.t, left(r.t, cmp.Or(r.old, binary)), "left has to see these processes")
 	}
 	var workers sync.WaitGroup
-	workers.Go(r.observe)
 	if r.target.pair != nil {
 		workers.Go(r.demote)
 	}
@@ -294,9 +294,6 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	}
 	if r.variant == "" {
 		r.lockAgain()
-		if r.slowest < slow {
-			r.problems = append(r.problems, r.kept...)
-		}
 	}
 	return r.check()
 }
@@ -396,42 +393,6 @@ func (r *run) end() {
 	}
 }
 
-// observe looks from time to time whether an acknowledged element is missing. A
-// holder in the middle of its work may bring the element back later.
-func (r *run) observe() {
-	seen := map[int]bool{} // missing
-	for {
-		select {
-		case <-r.over:
-			return
-		case <-time.After(200 * time.Millisecond):
-		}
-		wanted, holders := map[string][]*event{}, map[string]int{}
-		r.mu.Lock()
-		for _, ev := range r.events[max(0, len(r.events)-perList):] {
-			if p := r.place(ev.number); ev.acknowledged && !p.Reads {
-				wanted[p.List], holders[p.List] = append(wanted[p.List], ev), p.Holders
-			}
-		}
-		r.mu.Unlock()
-		for list, events := range wanted {
-			parts, err := r.readAll(list, holders[list])
-			r.mu.Lock()
-			if err != nil {
-				r.problem("reading %s: %v", list, err)
-			}
-			for _, ev := range events {
-				has := func(c Content) bool { return slices.Contains(c.Elements, ev.element()) }
-				if err == nil && !seen[ev.number] && !slices.ContainsFunc(parts, has) {
-					seen[ev.number] = true
-					r.counts[missing]++
-				}
-			}
-			r.mu.Unlock()
-		}
-	}
-}
-
 // demote makes planned failovers until the run is over.
 func (r *run) demote() {
 	random := rand.New(rand.NewPCG(r.seed, 0))
@@ -457,9 +418,9 @@ func (r *run) demote() {
 			r.mu.Lock()
 			var working, waiting bool
 			for _, t := range r.tries {
-				under := t.Asked != 0 && t.Ended == 0
-				working = working || under && t.Granted != 0
-				waiting = waiting || under && t.Granted == 0
+				under := closed(t.asked) && !t.ended
+				working = working || under && closed(t.granted)
+				waiting = waiting || under && !closed(t.granted)
 			}
 			r.counts[demoted]++
 			if working && waiting {
@@ -469,28 +430,6 @@ func (r *run) demote() {
 			pause(300, 1000)
 		})
 	}
-}
-
-// readAll reads the parts of a list, and asks again where a busy machine does not answer in time.
-func (r *run) readAll(list string, holders int) (parts []Content, err error) {
-	for seat := range holders {
-		var c Content
-		began := time.Now()
-		for time.Since(began) < time.Minute {
-			if c, err = r.lists.ReadAll(context.Background(), Part(list, seat)); err == nil {
-				break
-			}
-			<-time.After(100 * time.Millisecond)
-		}
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, c)
-		r.mu.Lock()
-		r.slowest = max(r.slowest, time.Since(began))
-		r.mu.Unlock()
-	}
-	return parts, nil
 }
 
 // place has the list of an event, and how it takes the list's key. The events are spread over the lists in use, and on
@@ -530,11 +469,10 @@ func (r *run) deliver(e *environment, t *try) {
 	injecting.Go(func() { r.inject(e, t, done) })
 	// The run's end does not bound this; the platform's timeout does.
 	answer, err := e.Send(context.Background(), lambdatest.Event{Payload: payload, ID: ev.id})
-	ended := r.now()
 	close(done)
 	injecting.Wait()
 	if answer.ErrorType == "" && t.Once == "" && r.target.pair == nil {
-		r.released(t)
+		r.released(e, t)
 	}
 	var last []string
 	if answer.ErrorType == lambdatest.ErrorExit {
@@ -545,14 +483,15 @@ func (r *run) deliver(e *environment, t *try) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(e.running, ev.id)
-	t.Ended, t.Outcome = ended, answer.ErrorType
+	t.ended, t.outcome = true, answer.ErrorType
 	if err != nil {
-		t.Outcome = "not sent"
+		t.outcome = "not sent"
 		r.problem("try %d was not sent: %v", t.Event.Try, err)
 	}
 	excused := e.disturbs(t)
-	switch t.Outcome {
+	switch t.outcome {
 	case "":
+		t.Acknowledged = true
 		if string(answer.Payload) == `"was there"` {
 			r.counts["elements added by a try that did not say so"]++
 		}
@@ -602,7 +541,7 @@ func (r *run) deliver(e *environment, t *try) {
 
 // disturbs says that a fault hit the process while a try was in it; the run's mutex is held.
 func (e *environment) disturbs(t *try) bool {
-	return t.Signalled != 0 || e.injecting || e.faulted > t.sent || len(e.late) > 0
+	return t.signalled || e.injecting || e.faulted > t.sent || len(e.late) > 0
 }
 
 // inject does to the process what the plan says, unless the try is over first.
@@ -638,16 +577,11 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 		return // the other try in this process has a fault under way
 	}
 	e.injecting, e.ending = true, p.fault == term
-	at := r.now()
 	holding, waiting := false, false
-	var signalled []*try
 	for _, other := range e.running {
-		if other.Signalled == 0 {
-			other.Signalled = at
-			signalled = append(signalled, other)
-		}
-		holding = holding || other.Granted != 0
-		waiting = waiting || other.Granted == 0 && other.Asked != 0
+		other.signalled = true
+		holding = holding || closed(other.granted)
+		waiting = waiting || closed(other.asked) && !closed(other.granted)
 	}
 	r.mu.Unlock()
 
@@ -670,11 +604,8 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.injecting, e.ending, e.faulted = false, false, r.now()
-	if err != nil { // the process has just ended
-		for _, other := range signalled {
-			other.Signalled = 0
-		}
-		return
+	if err != nil {
+		return // the process has just ended
 	}
 	r.counts[string(p.fault)]++
 	if holding {
@@ -702,7 +633,7 @@ func (r *run) drain(all []*environment) {
 				}
 				r.mu.Lock()
 				if !ev.acknowledged {
-					r.problem("event %d never succeeded: %s", ev.number, r.outcomes(ev))
+					r.problem("event %d never succeeded", ev.number)
 				}
 				r.mu.Unlock()
 			}
@@ -713,17 +644,6 @@ func (r *run) drain(all []*environment) {
 	}
 	close(work)
 	workers.Wait()
-}
-
-// outcomes are an event's last tries, for people; the run's mutex is held.
-func (r *run) outcomes(ev *event) string {
-	var tries []string
-	for _, t := range r.tries {
-		if t.event == ev {
-			tries = append(tries, fmt.Sprintf("try %d of %s from %v to %v %s, asked %v, granted %v", t.Event.Try, t.List, t.sent, t.Ended, t.Outcome, t.Asked, t.Granted))
-		}
-	}
-	return strings.Join(tries[max(0, len(tries)-5):], "; ")
 }
 
 // lockAgain takes every lock once.
@@ -762,13 +682,16 @@ func (r *run) check() Verdict {
 	tries := make([]Try, len(r.tries))
 	for i, t := range r.tries {
 		tries[i] = t.Try
-		if _, ok := contents[t.List]; !ok && !t.Reads {
-			parts, err := r.readAll(t.List, t.Holders)
+		if _, ok := contents[t.List]; ok || t.Reads {
+			continue
+		}
+		for seat := range t.Holders {
+			part, err := r.lists.ReadAll(context.Background(), Part(t.List, seat))
 			require.NoError(r.t, err)
-			contents[t.List] = parts
+			contents[t.List] = append(contents[t.List], part)
 		}
 	}
-	return Check(tries, contents, r.target.ttl+r.target.late+poll+slack+r.slowest, lockstore.Turn+r.target.lateTurn)
+	return Check(tries, contents)
 }
 
 // output is what a process writes.
@@ -778,43 +701,18 @@ type output struct {
 }
 
 // report is the guard's line about a run.
-type report struct {
-	RequestID, Key, Outcome, ReleaseError string
-	Fence                                 lockstore.Fence
-}
+type report struct{ RequestID, Key, Outcome, ReleaseError string }
 
-// reported looks whether the run's lease was released; the run's mutex is held.
-func (o *output) reported(g report) {
-	if g.Fence == 0 {
-		return
-	}
-	o.counts[finished]++
-	t := o.from.running[g.RequestID]
-	if g.ReleaseError == "" || g.Outcome == "lost" || o.target.pair != nil {
-		return // with a pair the server fails; a run that lost its lease has none to release
-	}
-	if t != nil {
-		t.unreleased = true
-	}
-	if o.target.silent && strings.Contains(g.ReleaseError, context.DeadlineExceeded.Error()) && !strings.Contains(g.ReleaseError, lockstore.ErrContended.Error()) {
-		return
-	}
-	if t != nil && !o.from.disturbs(t) && t.sent+o.timeout()-o.now() > 3*time.Second/2 { // else it runs on after its timeout, or has no time
-		o.counts[unreleased]++
-		o.kept = append(o.kept, fmt.Sprintf("try %d was not released, and nothing was in the way: %+v", t.Event.Try, g))
-	}
-}
-
-// released looks whether the store still has the lease of a try that succeeded and told of no failed release.
-func (r *run) released(t *try) {
+// released looks whether the store still has the lease of a try that succeeded and told of no failed release, and to whose process
+// nothing has happened.
+func (r *run) released(e *environment, t *try) {
 	status, err := r.target.store.Inspect(context.Background(), Key(t.List))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
 		r.problem("%s: %v", t.List, err)
-	} else if !t.unreleased && slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool { return h.Fence == t.Fence }) {
+	} else if !t.toldSo && !e.disturbs(t) && slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool { return h.Fence == t.Fence }) {
 		r.counts[unreleased]++
-		r.kept = append(r.kept, fmt.Sprintf("the store still has fence %d of try %d, which reported no release error: %+v", t.Fence, t.Event.Try, status))
 	}
 }
 
@@ -826,7 +724,13 @@ func (o *output) Write(line []byte) (int, error) {
 	o.tail = o.tail[max(0, len(o.tail)-200):]
 	var g report
 	if json.Unmarshal(line, &g) == nil {
-		o.reported(g)
+		// The store has answered, and others were first until the time of the release was over.
+		if strings.Contains(g.ReleaseError, lockstore.ErrContended.Error()) && g.Outcome != "lost" {
+			o.counts[unreleased]++
+		}
+		if t := o.from.running[g.RequestID]; t != nil && g.ReleaseError != "" {
+			t.toldSo = true
+		}
 		return len(line), nil
 	}
 	var what string
@@ -840,10 +744,9 @@ func (o *output) Write(line []byte) (int, error) {
 	t := o.tries[number-1]
 	switch what {
 	case "asked":
-		t.Asked = o.now()
 		close(t.asked)
 	case "granted":
-		t.Granted, t.Fence = o.now(), fence
+		t.Fence = fence
 		if seat >= t.Holders {
 			o.problem("%s: try %d had seat %d of %d", t.List, number, seat, t.Holders)
 		}

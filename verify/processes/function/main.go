@@ -70,7 +70,7 @@ func key(_ context.Context, e processes.Event) (string, error) {
 	return processes.Key(e.List), nil
 }
 
-type function struct{ lists processes.Lists }
+type function struct{ lists *processes.Lists }
 
 func (f function) add(ctx context.Context, lock guard.Lock, e processes.Event) (string, error) {
 	fmt.Println("granted", e.Try, int64(lock.Fence), lock.Seat)
@@ -186,7 +186,7 @@ func (d m26) Do(ctx context.Context, key string, r driver.Request) (driver.Answe
 	case err != nil || len(a.Status.Holders) < 2:
 		return d.Driver.Do(ctx, key, r)
 	case d.fails:
-		return driver.Answer{}, fmt.Errorf("%w: planted", lockstore.ErrUnavailable)
+		return driver.Answer{}, fmt.Errorf("planted: %w: %w", lockstore.ErrUnavailable, lockstore.ErrContended)
 	}
 	return driver.Answer{Outcome: driver.Done}, nil
 }
