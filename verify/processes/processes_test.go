@@ -37,22 +37,108 @@ func TestProcesses(t *testing.T) {
 	began := time.Now()
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "./function", binary))
-	var results []*result
+	few, limit := int64(5), 2*time.Minute
+	if verifyrecord.Full() {
+		few, limit = 100, 8*time.Minute
+	}
+	result := verifyrecord.Result{
+		Kind: verifyrecord.Processes, Name: "function processes killed and stopped, and servers failed over, while lists change under the lock", Seed: seed, Counts: map[string]int64{},
+		Limits: []string{
+			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
+			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
+			"A live key that is granted to a second process is noticed only if the second process reaches the list before the first is done with it.",
+			"Of a key whose holder is dead the runs show that it becomes free, and not how soon. The comparison and the simulations show that.",
+		},
+	}
 	var all sync.WaitGroup
-	for _, on := range []target{
-		onRedis(t, "redis", testservers.Redis(t)), onRedis(t, "valkey", testservers.Valkey(t)), onDynamoDB(t),
-		onPair(t, "redis", false), onPair(t, "redis", true), onPair(t, "valkey", false), onPair(t, "valkey", true),
+	var mu sync.Mutex // guards result
+	play := func(name string, r *run, check func(*testing.T, Verdict) verifyrecord.Control) {
+		all.Go(func() {
+			t.Run(r.target.name+" "+name, func(t *testing.T) {
+				r.t, r.seed = t, seed
+				v := r.play(binary, limit)
+				t.Logf("%v: %+v", r.now().Round(time.Millisecond), r.counts)
+				control := check(t, v)
+				assert.Empty(t, r.problems)
+				if t.Failed() {
+					t.Logf("the last lines:\n%s", strings.Join(r.tail, "\n"))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if r.variant != "" {
+					result.Controls = append(result.Controls, control)
+					return
+				}
+				result.Violations += int64(len(v.Violations()))
+				for name, n := range r.counts {
+					result.Counts[name] += n
+				}
+			})
+		})
+	}
+	redis := onRedis(t, "redis", testservers.Redis(t))
+	for _, on := range []target{redis, onRedis(t, "valkey", testservers.Valkey(t)), onDynamoDB(t)} {
+		r := &run{target: on, several: true, parallel: on.parallel, envs: 2*on.parallel + 1, enough: func(c counts) bool {
+			return c[string(kill)] >= few && c[string(stop)] >= few && c[string(term)] >= few/5 && c[string(hang)] >= few/50 && c[refused] >= few/10+1 && c[toWaiter] >= few/5
+		}}
+		play("F01 F02 F03 F06 F07 F12 F63 F64 F69", r, func(t *testing.T, v Verdict) (none verifyrecord.Control) {
+			assert.Empty(t, v.Violations())
+			assert.Zero(t, r.counts[unreleased], unreleased)
+			return none
+		})
+	}
+	for id, on := range map[string]target{
+		"F80": onPair(t, "redis", false), "F34": onPair(t, "redis", true), "on valkey F80": onPair(t, "valkey", false), "on valkey F34": onPair(t, "valkey", true),
 	} {
-		r := &result{target: on, seed: seed, binary: binary}
-		r.runs(t, &all)
-		results = append(results, r)
+		r := &run{target: on, parallel: on.parallel, envs: 2, enough: func(c counts) bool {
+			refused := c[refused]+c[refusedTrusted] > 0 || !on.loses
+			return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c[acknowledged] >= few/2 && refused
+		}}
+		play(id, r, func(t *testing.T, v Verdict) (none verifyrecord.Control) {
+			if on.loses {
+				v.RefusedTrusted = nil // the lost grant of a holder; the fence protects the list
+			} else {
+				assert.Zero(t, r.counts[lost], "runs that lost their lease")
+				assert.Zero(t, r.counts[doubt], "events whose work is in doubt")
+			}
+			assert.Empty(t, v.Violations())
+			return none
+		})
+	}
+	for _, c := range []struct {
+		what   string
+		run    run
+		enough func(counts) bool
+		saw    func(counts, Verdict) bool
+	}{
+		{"holders are stopped, and the lists compare no fences", run{variant: "unfenced", parallel: 2, envs: 5},
+			func(c counts) bool { return c[string(stop)] >= few/5+20 },
+			func(_ counts, v Verdict) bool { return len(v.Lost) > 0 && len(v.Stale) > 0 }},
+		{"M01, a key that another holds is granted", run{variant: "M01", several: true, parallel: 3, envs: 7}, // readers, writers, and one holder
+			func(c counts) bool { return c[refusedTrusted] > 0 && c[changedTrusted] > 0 },
+			func(_ counts, v Verdict) bool { return len(v.RefusedTrusted) > 0 }},
+		{"M26, others are always first", run{variant: "M26", several: true, parallel: 5, envs: 11},
+			func(c counts) bool { return c[unreleased] > 0 },
+			func(c counts, _ Verdict) bool { return c[unreleased] > 0 }},
+		{"M28, the owner of a lease is the request's", run{variant: "M28", parallel: 2, envs: 5},
+			func(c counts) bool { return c[shared] > 0 },
+			func(_ counts, v Verdict) bool { return len(v.Shared) > 0 }},
+	} {
+		r := &c.run
+		r.target, r.enough = redis, c.enough
+		play(r.variant, r, func(t *testing.T, v Verdict) verifyrecord.Control {
+			control := verifyrecord.Control{What: c.what, Shown: c.saw(r.counts, v), Saw: strings.Join(append(v.Violations(), fmt.Sprint(r.counts[unreleased], " ", unreleased))[:1], "")}
+			assert.True(t, control.Shown, "the control shows nothing: %+v", v)
+			return control
+		})
 	}
 	all.Wait()
 	assert.Empty(t, left(t, binary), "processes that nobody waited for")
 	if t.Failed() {
 		t.Fatalf("replay in verify/, as far as processes can be: VERIFY_SEED=%d go test -run TestProcesses ./processes", seed)
 	}
-	write(t, seed, began, results)
+	result.Took = time.Since(began)
+	verifyrecord.Write(t, result)
 }
 
 // TestRollingDeployment has the last version and this one on one Redis and on one table, while the environments of a
@@ -142,148 +228,4 @@ func onDynamoDB(t *testing.T) target {
 	require.NoError(t, err)
 	on.store = store.Store
 	return on
-}
-
-// result is what was seen on one store.
-type result struct {
-	target target
-	seed   uint64
-	binary string
-
-	counts   counts
-	verdict  Verdict
-	controls []verifyrecord.Control
-}
-
-// runs are the right function and the controls, all at once: a run mostly waits.
-func (r *result) runs(t *testing.T, all *sync.WaitGroup) {
-	few, limit := int64(5), 2*time.Minute
-	if verifyrecord.Full() {
-		few, limit = 100, 8*time.Minute
-	}
-	play := func(name string, run *run, check func(*testing.T, Verdict)) {
-		all.Go(func() {
-			t.Run(r.target.name+" "+name, func(t *testing.T) {
-				run.t, run.target, run.seed = t, r.target, r.seed
-				v := run.play(r.binary, limit)
-				t.Logf("%v: %+v", run.now().Round(time.Millisecond), run.counts)
-				check(t, v)
-				assert.Empty(t, run.problems)
-				if t.Failed() {
-					t.Logf("the last lines:\n%s", strings.Join(run.tail, "\n"))
-				}
-			})
-		})
-	}
-	if r.target.pair != nil {
-		r.failovers(few, play)
-		return
-	}
-	right := &run{several: true, parallel: r.target.parallel, envs: 2*r.target.parallel + 1, enough: func(c counts) bool {
-		return c[string(kill)] >= few && c[string(stop)] >= few && c[string(term)] >= few/5 && c[string(hang)] >= few/50 && c[refused] >= few/10+1 && c[toWaiter] >= few/5
-	}}
-	play("F01 F02 F03 F06 F07 F12 F63 F64 F69", right, func(t *testing.T, v Verdict) {
-		assert.Empty(t, v.Violations())
-		assert.Zero(t, right.counts[unreleased], unreleased)
-		r.counts, r.verdict = right.counts, v
-	})
-	controls := []struct {
-		variant, what  string
-		several        bool
-		parallel, envs int
-		enough         func(counts) bool
-		saw            func(counts, Verdict) string // "" if it did not show
-	}{
-		{"unfenced", "holders are stopped, and the lists compare no fences", false, 2, 5,
-			func(c counts) bool { return c[string(stop)] >= few/5+10 },
-			func(_ counts, v Verdict) string {
-				if len(v.Lost) == 0 || len(v.Stale) == 0 {
-					return ""
-				}
-				return fmt.Sprintf("%d acknowledged elements are missing, %d stale requests were accepted", len(v.Lost), len(v.Stale))
-			}},
-		{"M01", "M01, a key that another holds is granted", true, 3, 7, // readers, writers, and one holder
-			func(c counts) bool { return c[refusedTrusted] > 0 && c[changedTrusted] > 0 },
-			func(_ counts, v Verdict) string { return first(v.RefusedTrusted) }},
-		{"M26 fails", "M26, a release fails", true, 5, 11,
-			func(c counts) bool { return c[unreleased] > 0 },
-			func(c counts, _ Verdict) string { return kept(c) }},
-		{"M26 does nothing", "M26, a release beside others does nothing", true, 5, 11,
-			func(c counts) bool { return c[unreleased] > 0 },
-			func(c counts, _ Verdict) string { return kept(c) }},
-		{"M28 init", "M28, the owner of a lease is the process's", false, 1, 1,
-			func(c counts) bool { return c[shared] > 0 },
-			func(_ counts, v Verdict) string { return first(v.Shared) }},
-		{"M28 request", "M28, the owner of a lease is the request's", false, 2, 5,
-			func(c counts) bool { return c[shared] > 0 },
-			func(_ counts, v Verdict) string { return first(v.Shared) }},
-	}
-	r.controls = make([]verifyrecord.Control, len(controls))
-	for i, c := range controls {
-		run := &run{variant: c.variant, several: c.several, parallel: c.parallel, envs: c.envs, enough: c.enough}
-		play(c.variant, run, func(t *testing.T, v Verdict) {
-			saw := c.saw(run.counts, v)
-			t.Log(saw)
-			assert.NotEmpty(t, saw, "the control shows nothing: %+v", v)
-			r.controls[i] = verifyrecord.Control{What: c.what + ", on " + r.target.name, Shown: saw != "", Saw: saw}
-		})
-	}
-}
-
-// failovers is the run of the right function on a pair of servers.
-func (r *result) failovers(few int64, play func(string, *run, func(*testing.T, Verdict))) {
-	one := &run{parallel: r.target.parallel, envs: 2, enough: func(c counts) bool {
-		refused := c[refused]+c[refusedTrusted] > 0 || !r.target.loses
-		return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c[acknowledged] >= few/2 && refused
-	}}
-	id := "F80"
-	if r.target.loses {
-		id = "F34"
-	}
-	play(id, one, func(t *testing.T, v Verdict) {
-		if r.target.loses {
-			v.RefusedTrusted = nil // the lost grant of a holder; the fence protects the list
-		} else {
-			assert.Zero(t, one.counts[lost], "runs that lost their lease")
-			assert.Zero(t, one.counts[doubt], "events whose work is in doubt")
-		}
-		assert.Empty(t, v.Violations())
-		r.counts, r.verdict = one.counts, v
-	})
-}
-
-func kept(c counts) string {
-	if c[unreleased] == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d finished runs whose lease stayed", c[unreleased])
-}
-
-func first(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	return all[0]
-}
-
-func write(t *testing.T, seed uint64, began time.Time, results []*result) {
-	result := verifyrecord.Result{
-		Kind: verifyrecord.Processes, Name: "function processes killed and stopped, and servers failed over, while lists change under the lock", Seed: seed, Counts: map[string]int64{}, Took: time.Since(began),
-		Limits: []string{
-			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
-			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
-			"A live key that is granted to a second process is noticed only if the second process reaches the list before the first is done with it.",
-			"Of a key whose holder is dead the runs show that it becomes free, and not how soon. The comparison and the simulations show that.",
-		},
-	}
-	for _, r := range results {
-		v := r.verdict
-		for name, n := range r.counts {
-			result.Counts[name] += n
-		}
-		result.Counts["stale requests accepted"] += int64(len(v.Stale))
-		result.Violations += int64(len(v.Violations()))
-		result.Controls = append(result.Controls, r.controls...)
-	}
-	verifyrecord.Write(t, result)
 }

@@ -114,15 +114,8 @@ func (r *run) plan(event, attempt int) plan {
 	case "M01":
 		p.fault = none                                 // nothing that could excuse a refusal
 		p.pause *= time.Duration(1 + 3*random.IntN(2)) // a short writer changes what a long reader reads
-	case "M28 request":
+	case "M28":
 		p.duplicate = attempt == 0
-	case "M28 init":
-		p.pause += 500 * time.Millisecond // until a second try is in the same process
-		// A process whose owner was released gets no lock any more.
-		p.fromGrant = false
-		if p.fault == stop {
-			p.fault = kill
-		}
 	}
 	if p.fault == hang {
 		p.ignoresContext = true
@@ -160,7 +153,7 @@ const (
 	demoted        = "planned failovers"
 	demotedAtWork  = "planned failovers while runs worked and others waited"
 	replaced       = "environments replaced by the other version"
-	unreleased     = "finished runs that were not released"
+	unreleased     = "releases before which others were always first"
 	told           = "results of the one version that the other told"
 )
 
@@ -201,7 +194,6 @@ type try struct {
 	asked, granted chan struct{} // closed then
 	signalled      bool          // the process got a signal meanwhile
 	ended          bool
-	toldSo         bool   // that its release has failed
 	outcome        string // the error's type
 }
 
@@ -224,11 +216,8 @@ type environment struct {
 	// The run's mutex guards the rest.
 	running   map[string]*try // by request id
 	injecting bool
-	ending    bool // got SIGTERM
-	// Tries that run on after their timeout, where there may be two. When such a try
-	// answers, aws-lambda-go ends the process.
-	late    map[string]bool
-	faulted time.Duration // when the last fault was over
+	ending    bool          // got SIGTERM
+	faulted   time.Duration // when the last fault was over
 }
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
@@ -257,12 +246,9 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	require.NoError(r.t, err)
 	var all []*environment
 	for i := range r.envs {
-		e := &environment{number: i, concurrency: 1, running: map[string]*try{}, late: map[string]bool{}}
-		switch {
-		case r.target.pair != nil:
+		e := &environment{number: i, concurrency: 1, running: map[string]*try{}}
+		if r.target.pair != nil {
 			e.concurrency = 8 // runs that share their connections
-		case i == 0 && r.old == "":
-			e.concurrency = 2 // as on managed instances
 		}
 		require.NoError(r.t, r.launch(e, cmp.Or(r.old, binary)))
 		r.t.Cleanup(func() { assert.NoError(r.t, e.Close()) })
@@ -287,7 +273,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	}
 	workers.Wait()
 	if r.variant == "" {
-		r.drain(all[1:]) // in the first environment tries may still run
+		r.drain(all)
 	}
 	for _, e := range all {
 		assert.NoError(r.t, e.Close())
@@ -302,7 +288,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 func (r *run) launch(e *environment, binary string) error {
 	started, err := lambdatest.Start(r.t.Context(), lambdatest.Config{
 		Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
-		Log: &output{r, e},
+		Log: &output{r},
 		Env: []string{
 			"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
 			"LOCK_TTL=" + r.target.ttl.String(), "LOCK_WAIT=1m", "LOCK_SIGTERM=true",
@@ -355,7 +341,7 @@ func (r *run) next(e *environment) *try {
 		return nil
 	}
 	for i, ev := range r.again {
-		if ev.notBefore <= r.now() && e.running[ev.id] == nil && !e.late[ev.id] {
+		if ev.notBefore <= r.now() && e.running[ev.id] == nil {
 			r.again = slices.Delete(r.again, i, i+1)
 			ev.attempts++
 			r.counts["repeated tries"]++
@@ -471,9 +457,6 @@ func (r *run) deliver(e *environment, t *try) {
 	answer, err := e.Send(context.Background(), lambdatest.Event{Payload: payload, ID: ev.id})
 	close(done)
 	injecting.Wait()
-	if answer.ErrorType == "" && t.Once == "" && r.target.pair == nil {
-		r.released(e, t)
-	}
 	var last []string
 	if answer.ErrorType == lambdatest.ErrorExit {
 		last = e.Logs() // not while the mutex is held, for which a log line may wait
@@ -521,9 +504,6 @@ func (r *run) deliver(e *environment, t *try) {
 		r.counts["unavailable"]++
 	case lambdatest.ErrorTimeout:
 		r.counts[string(hang)]++
-		if e.concurrency > 1 {
-			e.late[ev.id] = true
-		}
 	case lambdatest.ErrorExit:
 		if !excused {
 			r.problem("the process of try %d ended by itself: %s %q", t.Event.Try, answer.ErrorMessage, last)
@@ -541,7 +521,7 @@ func (r *run) deliver(e *environment, t *try) {
 
 // disturbs says that a fault hit the process while a try was in it; the run's mutex is held.
 func (e *environment) disturbs(t *try) bool {
-	return t.signalled || e.injecting || e.faulted > t.sent || len(e.late) > 0
+	return t.signalled || e.injecting || e.faulted > t.sent
 }
 
 // inject does to the process what the plan says, unless the try is over first.
@@ -695,26 +675,10 @@ func (r *run) check() Verdict {
 }
 
 // output is what a process writes.
-type output struct {
-	*run
-	from *environment
-}
+type output struct{ *run }
 
 // report is the guard's line about a run.
-type report struct{ RequestID, Key, Outcome, ReleaseError string }
-
-// released looks whether the store still has the lease of a try that succeeded and told of no failed release, and to whose process
-// nothing has happened.
-func (r *run) released(e *environment, t *try) {
-	status, err := r.target.store.Inspect(context.Background(), Key(t.List))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		r.problem("%s: %v", t.List, err)
-	} else if !t.toldSo && !e.disturbs(t) && slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool { return h.Fence == t.Fence }) {
-		r.counts[unreleased]++
-	}
-}
+type report struct{ Outcome, ReleaseError string }
 
 // Write reads a line.
 func (o *output) Write(line []byte) (int, error) {
@@ -727,9 +691,6 @@ func (o *output) Write(line []byte) (int, error) {
 		// The store has answered, and others were first until the time of the release was over.
 		if strings.Contains(g.ReleaseError, lockstore.ErrContended.Error()) && g.Outcome != "lost" {
 			o.counts[unreleased]++
-		}
-		if t := o.from.running[g.RequestID]; t != nil && g.ReleaseError != "" {
-			t.toldSo = true
 		}
 		return len(line), nil
 	}

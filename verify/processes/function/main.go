@@ -1,8 +1,6 @@
-// Command function is the Lambda function of this package's tests. VARIANT "" is the
-// right one; "unfenced" writes to lists that compare no fences. The others plant bugs
-// in the store: "M01" grants a key that another holds, "M26 fails" and "M26 does nothing"
-// release no lease that has another beside it, "M28 request" makes the request id the
-// owner of a lease, "M28 init" has one owner for all leases of a process.
+// Command function is the Lambda function of this package's tests. VARIANT "" is the right one; "unfenced" writes to
+// lists that compare no fences. The others plant bugs in the store: "M01" grants a key that another holds, "M26" never comes first
+// with a release beside others, "M28" makes the request id the owner of a lease.
 package main
 
 import (
@@ -32,15 +30,10 @@ func main() {
 	switch variant {
 	case "M01":
 		plant = func(d driver.Driver) driver.Driver { return m01{d} }
-	case "M26 fails", "M26 does nothing":
-		plant = func(d driver.Driver) driver.Driver { return m26{d, variant == "M26 fails"} }
-	case "M28 request":
-		plant = func(d driver.Driver) driver.Driver { return m28{d, requestID} }
-	case "M28 init":
-		one := lockstore.NewOwner()
-		plant = func(d driver.Driver) driver.Driver {
-			return m28{d, func(context.Context) lockstore.Owner { return one }}
-		}
+	case "M26":
+		plant = func(d driver.Driver) driver.Driver { return m26{d} }
+	case "M28":
+		plant = func(d driver.Driver) driver.Driver { return m28{d} }
 	}
 	g := boot.MustGuardFromEnv(planted(dynamostore.Opener, plant), planted(redisstore.Opener, plant))
 	f := function{boot.Must(processes.Open(cfg, variant != "unfenced"))}
@@ -171,38 +164,24 @@ func (d m01) Do(ctx context.Context, key string, r driver.Request) (driver.Answe
 	return d.Driver.Do(ctx, key, r)
 }
 
-// m26 releases no lease that has another beside it. It says so, or not.
-type m26 struct {
-	driver.Driver
-	fails bool
-}
+// m26 releases no lease that has another beside it: it says that others were first.
+type m26 struct{ driver.Driver }
 
 func (d m26) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	if r.Kind != driver.Release {
-		return d.Driver.Do(ctx, key, r)
+	if r.Kind == driver.Release {
+		a, err := d.Driver.Do(ctx, key, driver.Request{Kind: driver.Inspect})
+		if err == nil && len(a.Status.Holders) > 1 {
+			return driver.Answer{}, fmt.Errorf("planted: %w: %w", lockstore.ErrUnavailable, lockstore.ErrContended)
+		}
 	}
-	a, err := d.Driver.Do(ctx, key, driver.Request{Kind: driver.Inspect})
-	switch {
-	case err != nil || len(a.Status.Holders) < 2:
-		return d.Driver.Do(ctx, key, r)
-	case d.fails:
-		return driver.Answer{}, fmt.Errorf("planted: %w: %w", lockstore.ErrUnavailable, lockstore.ErrContended)
-	}
-	return driver.Answer{Outcome: driver.Done}, nil
-}
-
-// m28 has the owner of the invocation in each request.
-type m28 struct {
-	driver.Driver
-	owner func(context.Context) lockstore.Owner
-}
-
-func (d m28) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	r.Owner, r.Join = d.owner(ctx), false // the guard would wait with another owner
 	return d.Driver.Do(ctx, key, r)
 }
 
-func requestID(ctx context.Context) lockstore.Owner {
+// m28 has the id of the invocation in each request.
+type m28 struct{ driver.Driver }
+
+func (d m28) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	lc, _ := lambdacontext.FromContext(ctx)
-	return lockstore.Owner(lc.AwsRequestID)
+	r.Owner, r.Join = lockstore.Owner(lc.AwsRequestID), false // the guard would wait with another owner
+	return d.Driver.Do(ctx, key, r)
 }
