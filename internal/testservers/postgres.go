@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 const installPostgres = "run internal/testservers/install-postgres.sh"
@@ -29,48 +28,10 @@ func PostgreSQLURL(addr string) string {
 
 // StartPostgreSQL is PostgreSQL for a test that kills, restarts or pauses the server. A killed
 // server keeps what was committed.
-func StartPostgreSQL(t testing.TB) *Server {
-	t.Helper()
-	return startPostgreSQL(t, "initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-}
-
-// PostgreSQLReplica starts a replica of a server. From then on the server answers a commit only
-// when the replica has it, too.
-func PostgreSQLReplica(t testing.TB, primary *Server) *Server {
-	t.Helper()
-	replica := startPostgreSQL(t, "pg_basebackup", "-d", PostgreSQLURL(primary.Addr), "-R", "-c", "fast", "--no-sync")
-	psql(t, primary.Addr, "ALTER SYSTEM SET synchronous_standby_names = '*'")
-	psql(t, primary.Addr, "SELECT pg_reload_conf()")
-	for late := time.Now().Add(startTime); psql(t, primary.Addr, "SELECT sync_state FROM pg_stat_replication") != "sync"; {
-		if time.Now().After(late) {
-			t.Fatalf("the replica does not follow its primary: %s", replica.logTail())
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-	return replica
-}
-
-// PromotePostgreSQL makes a replica a primary.
-func PromotePostgreSQL(t testing.TB, replica *Server) {
-	t.Helper()
-	psql(t, replica.Addr, "SELECT pg_promote()")
-}
-
-// psql sends one statement to a server and returns what it answers.
-func psql(t testing.TB, addr, statement string) string {
-	t.Helper()
-	out, err := exec.Command(filepath.Join(postgresBin(t), "psql"), "-XAtq", "-c", statement, PostgreSQLURL(addr)).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s: %v: %s", statement, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// startPostgreSQL starts a server in a folder that a program of PostgreSQL fills.
 //
 // PostgreSQL refuses to run as root. Where the tests run as root, it runs as the
 // user nobody.
-func startPostgreSQL(t testing.TB, fill string, args ...string) *Server {
+func StartPostgreSQL(t testing.TB) *Server {
 	t.Helper()
 	bin := postgresBin(t)
 	as, err := unprivileged()
@@ -91,18 +52,18 @@ func startPostgreSQL(t testing.TB, fill string, args ...string) *Server {
 					return err
 				}
 			}
-			cmd := exec.Command(filepath.Join(bin, fill), append([]string{"-D", "data"}, args...)...)
+			cmd := exec.Command(filepath.Join(bin, "initdb"), "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 			cmd.Dir = dir
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as}
 			if out, err := cmd.CombinedOutput(); err != nil {
-				return fmt.Errorf("%s: %w: %s", fill, err, out)
+				return fmt.Errorf("initdb: %w: %s", err, out)
 			}
 			return nil
 		},
 		command: func(port int, dir string) *exec.Cmd {
 			return exec.Command(filepath.Join(bin, "postgres"), "-D", "data", "-h", "127.0.0.1", "-p", strconv.Itoa(port),
 				"-c", "unix_socket_directories=", "-c", "dynamic_shared_memory_type=mmap", "-c", "fsync=off",
-				"-c", "max_connections=500", "-c", "wal_retrieve_retry_interval=100ms")
+				"-c", "max_connections=500")
 		},
 		ready: func(addr string) error {
 			return exec.Command(filepath.Join(bin, "psql"), "-X", "-c", "SELECT 1", PostgreSQLURL(addr)).Run()

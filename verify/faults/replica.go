@@ -64,18 +64,6 @@ func (p *Pair) swap() {
 	p.primary = 1 - p.primary
 }
 
-// Switch makes the replica the primary and loses nothing, as a planned failover does.
-// It ends the connections to the old primary.
-func (p *Pair) Switch() {
-	p.t.Helper()
-	old, next := p.Server().Addr, p.replica().Addr
-	Do(p.t, old, "FAILOVER")
-	until(p.t, next, "role:master")
-	p.swap()
-	until(p.t, old, "master_link_status:up")
-	Do(p.t, old, "CLIENT", "KILL", "TYPE", "normal")
-}
-
 // FailOver cuts the replica off, calls meanwhile, whose writes are to be lost, kills
 // the primary and promotes the replica. (A replica that is only stopped would still
 // read the last writes from its socket.) Then the old primary starts again, empty, and

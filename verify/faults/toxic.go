@@ -4,6 +4,7 @@
 package faults
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -12,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Toxic is a proxy between clients and a server. Without a fault it forwards
-// everything. (Toxiproxy 2.5 was here before: it waits for itself for ever if a client
-// leaves while a sliced reply is on its way and the slices end.)
+// Toxic is a proxy between clients and a server. Without a fault it forwards everything. (Toxiproxy 2.5 was here before: it
+// waits for itself for ever if a client leaves while a sliced reply is on its way and the slices end.)
 type Toxic struct {
 	Addr string // where clients connect
 
@@ -61,25 +61,24 @@ func NewToxic(t testing.TB, target string) *Toxic {
 }
 
 // Slow delays all replies by d.
-func (x *Toxic) Slow(d time.Duration) { x.set(func(s *toxicity) { s.replies = d }) }
+func (x *Toxic) Slow(d time.Duration) { x.set(toxicity{replies: d}) }
 
 // SlowRequests delays all requests by d, so that they are applied late.
-func (x *Toxic) SlowRequests(d time.Duration) { x.set(func(s *toxicity) { s.requests = d }) }
+func (x *Toxic) SlowRequests(d time.Duration) { x.set(toxicity{requests: d}) }
 
 // Slice forwards a few bytes at a time, in both directions.
-func (x *Toxic) Slice() { x.set(func(s *toxicity) { s.slice = true }) }
+func (x *Toxic) Slice() { x.set(toxicity{slice: true}) }
 
-// Reset ends each connection by a reset when the server's next reply arrives,
-// and the reply is lost.
-func (x *Toxic) Reset() { x.set(func(s *toxicity) { s.reset = true }) }
+// Reset ends each connection by a reset when the server's next reply arrives, and the reply is lost.
+func (x *Toxic) Reset() { x.set(toxicity{reset: true}) }
 
-// Heal ends all faults. What is delayed already comes late.
-func (x *Toxic) Heal() { x.set(func(s *toxicity) { *s = toxicity{} }) }
+// Heal ends the fault. What is delayed already comes late.
+func (x *Toxic) Heal() { x.set(toxicity{}) }
 
-func (x *Toxic) set(change func(*toxicity)) {
+func (x *Toxic) set(now toxicity) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	change(&x.now)
+	x.now = now
 }
 
 func (x *Toxic) toxicity() toxicity {
@@ -88,89 +87,57 @@ func (x *Toxic) toxicity() toxicity {
 	return x.now
 }
 
-// keep notes a connection, or closes it if the proxy is closed.
-func (x *Toxic) keep(c net.Conn) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.open == nil {
-		_ = c.Close()
-		return false
-	}
-	x.open[c] = true
-	return true
-}
-
-func (x *Toxic) drop(c net.Conn) {
-	_ = c.Close()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.open, c)
-}
-
 // serve forwards between one client and the server until one of them ends.
 func (x *Toxic) serve(client net.Conn) {
-	if !x.keep(client) {
-		return
-	}
-	defer x.drop(client)
+	defer client.Close()
 	server, err := net.Dial("tcp", x.target)
-	if err != nil || !x.keep(server) {
+	if err != nil {
 		return
 	}
-	defer x.drop(server)
+	defer server.Close()
+	x.mu.Lock()
+	closed := x.open == nil
+	if !closed {
+		x.open[client], x.open[server] = true, true
+	}
+	x.mu.Unlock()
+	if closed {
+		return
+	}
 	var both sync.WaitGroup
 	both.Go(func() { x.forward(client, server, false) })
 	both.Go(func() { x.forward(server, client, true) })
 	both.Wait()
-}
-
-// chunk is data with the time at which it goes on.
-type chunk struct {
-	data []byte
-	due  time.Time
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.open, client)
+	delete(x.open, server)
 }
 
 // forward passes data on in its order, and closes both connections at the end.
 func (x *Toxic) forward(from, to net.Conn, replies bool) {
-	chunks := make(chan chunk, 1024)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for c := range chunks {
-			time.Sleep(time.Until(c.due))
-			if x.write(to, c.data) != nil {
-				break
-			}
-		}
-		_ = from.Close()
-		_ = to.Close()
-		for range chunks { // nobody is left to read it
-		}
-	}()
+	defer from.Close()
+	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if n > 0 {
-			now := x.toxicity()
-			delay := now.requests
-			if replies {
-				delay = now.replies
-			}
-			if replies && now.reset {
-				_ = from.(*net.TCPConn).SetLinger(0)
-				_ = to.(*net.TCPConn).SetLinger(0)
-				_ = from.Close()
-				_ = to.Close()
-				break
-			}
-			chunks <- chunk{append([]byte(nil), buffer[:n]...), time.Now().Add(delay)}
+		now := x.toxicity()
+		if n > 0 && replies && now.reset {
+			_ = from.(*net.TCPConn).SetLinger(0)
+			_ = to.(*net.TCPConn).SetLinger(0)
+			return
 		}
-		if err != nil {
-			break
+		delay := now.requests
+		if replies {
+			delay = now.replies
+		}
+		if n > 0 {
+			time.Sleep(delay)
+		}
+		if errors.Join(x.write(to, buffer[:n]), err) != nil {
+			return
 		}
 	}
-	close(chunks)
-	<-done
 }
 
 // write sends data whole, or two bytes at a time.

@@ -1,3 +1,8 @@
+// Package fuzzall runs every Fuzz function of the product's module for a while. An input that fails is written beside
+// the function, below testdata/fuzz, and every go test runs it from then on.
+//
+//	go test ./fuzzall -run TestFuzz -v    one function, for a second
+//	FUZZTIME=20s                       every function, for so long each: make fuzz
 package fuzzall
 
 import (
@@ -127,19 +132,4 @@ func executions(output []byte) int64 {
 		}
 	}
 	return last
-}
-
-func TestExecutions(t *testing.T) {
-	const seeds = "fuzz: elapsed: 0s, gathering baseline coverage: 0/319 completed\nfuzz: elapsed: 5s, gathering baseline coverage: 290/319 completed\nPASS\n"
-	require.EqualValues(t, 290, executions([]byte(seeds)))
-	require.EqualValues(t, 1200, executions([]byte(seeds+"fuzz: elapsed: 6s, execs: 1200 (400/sec), new interesting: 0 (total: 319)\n")))
-	require.Zero(t, executions([]byte("testing: warning: no fuzz tests to fuzz\nPASS\n")))
-}
-
-func TestEndedLate(t *testing.T) {
-	const end = "fuzz: elapsed: 13s, execs: 141967 (0/sec), new interesting: 12 (total: 103)\n--- FAIL: FuzzA (13.01s)\n    context deadline exceeded\nFAIL\nexit status 1\n"
-	require.True(t, endedLate([]byte(end)))
-	require.False(t, endedLate([]byte(end+"    Failing input written to testdata/fuzz/FuzzA/1\n")))
-	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    --- FAIL: FuzzA (0.00s)\n        a_test.go:7: context deadline exceeded\nFAIL\n")))
-	require.False(t, endedLate([]byte("--- FAIL: FuzzA (1.01s)\n    fuzzing process hung or terminated unexpectedly\nFAIL\n")))
 }

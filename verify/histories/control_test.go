@@ -1,25 +1,20 @@
 package histories
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/verify/checker"
-	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 // bugs are mistakes of a store that the histories of guards show. The others of package wrongrules need requests that no guard
@@ -97,55 +92,6 @@ func simulated(t *testing.T, bug string, several bool, seed uint64) (violations 
 		violations = append(checker.Sweep(c.runs[0].Ops(), s.limits(f)), stuck...)
 	})
 	return violations
-}
-
-// lostGrant is F34: a replica that was cut off takes over, so that two hold the key, and only the fence saves the resource.
-func lostGrant(t *testing.T) verifyrecord.Control {
-	pair := faults.StartPair(t, testservers.RedisServer)
-	r, sys := newRun("failover", 1, mix{}, 0, false), new(system)
-	sys.redis(t, "redis://"+pair.Primary(), func(string) string { return pair.Primary() })
-	var old, next client
-	hold := func(c *client, id int, work func(guard.Lock)) {
-		*c = *r.client(id, sys.open(0), rand.New(rand.NewPCG(1, 1)), t.Context())
-		g, err := guard.New(c.store, guard.Options{})
-		require.NoError(t, err)
-		_ = g.Do(t.Context(), r.keys[0].name, func(_ context.Context, lock guard.Lock) error {
-			work(lock)
-			return nil
-		})
-	}
-	locks, over := make(chan guard.Lock, 2), make(chan struct{})
-	var holding sync.WaitGroup
-	defer holding.Wait()
-	defer close(over)
-	f := pair.FailOver(func() {
-		holding.Go(func() {
-			hold(&old, 0, func(lock guard.Lock) {
-				locks <- lock
-				<-over
-			})
-		})
-		locks <- <-locks // it has the lock
-	})
-	lost, fence := <-locks, int64(0)
-	hold(&next, 1, func(lock guard.Lock) {
-		fence = int64(lock.Fence)
-		next.write(lock)
-		old.write(lost) // it still trusts its lease
-	})
-	ops := r.Ops()
-	violations := checker.Sweep(ops, checker.Limits{Early: drift})
-	require.Len(t, violations, 1)
-	require.Contains(t, violations[0], "2 trusted the key")
-	require.EqualValues(t, 1, count(ops)[stale], "the fence refuses the old holder's write")
-
-	r.happened(checker.CutOff, f.CutFrom, f.CutTo, r.keys[:1])
-	r.happened(checker.Promote, f.DownFrom, f.DownTo, r.keys[:1])
-	require.Empty(t, checker.Sweep(r.Ops(), checker.Limits{Early: drift}), "it is the failover that explains it")
-	return verifyrecord.Control{
-		What: "failover to a replica that was cut off (F34)", Shown: true,
-		Saw: fmt.Sprintf("two holders at once, with fences %d and %d; the resource refused the older one's write by its fence", lost.Fence, fence),
-	}
 }
 
 // The effects of the transactions are compared with the answers.

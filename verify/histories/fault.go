@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -204,11 +203,9 @@ var kinds = []*fault{
 		inject: func(ctx context.Context, c *cell) {
 			switch {
 			case c.sys.pair != nil:
-				c.failOver(ctx)
+				c.again(ctx, 600, 1200, func() { c.failedOver(c.sys.pair.FailOver(func() { c.sleep(ctx, 200, 700) })) })
 			case c.sys.ensemble != nil:
 				c.again(ctx, 1300, 2900, c.changeLeader)
-			case c.sys.postgres != nil: // its replica has all that was acknowledged
-				c.again(ctx, 900, 2400, func() { c.strike(c.sys.postgres.FailOver) })
 			default:
 				c.again(ctx, 5, 25, func() {
 					r := c.runs[c.random.IntN(len(c.runs))]
@@ -218,7 +215,7 @@ var kinds = []*fault{
 			}
 		},
 		effect: func(r *run, n counts) int64 { return n[losses] + r.struck.Load() },
-		never:  map[string]string{memory: onePlace, dynamo: inside, redisOne: onePlace, valkey: onePlace, postgres: onePlace},
+		never:  map[string]string{memory: onePlace, dynamo: inside, redisOne: onePlace, valkey: onePlace, postgres: "a replica that has all that was acknowledged looks like a restart"},
 	},
 	{
 		name: plannedFailover, mix: few, processes: 2,
@@ -266,14 +263,6 @@ func toReplica(r *run, _ counts) (n int64) {
 		}
 	}
 	return n
-}
-
-// leftOut says why a fault is not made on a set-up, or nothing.
-func (f *fault) leftOut(s *setup) string {
-	if s.rows != nil && !slices.Contains(s.rows, f.name) {
-		return "as on " + s.like
-	}
-	return f.never[s.name]
 }
 
 // again makes a fault and rests, until ctx ends.
@@ -361,24 +350,6 @@ func (c *cell) refuse() (heal func()) {
 	return func() { c.sys.onAll("CONFIG", "SET", name, good) }
 }
 
-// strike makes a fault that hits every history.
-func (c *cell) strike(do func()) {
-	do()
-	for _, r := range c.runs {
-		r.struck.Add(1)
-	}
-}
-
-// failOver alternates between failovers that lose the last writes and failovers that lose nothing.
-func (c *cell) failOver(ctx context.Context) {
-	c.again(ctx, 600, 1200, func() {
-		c.failedOver(c.sys.pair.FailOver(func() { c.sleep(ctx, 200, 700) }))
-		if c.sleep(ctx, 600, 1200) {
-			c.sys.pair.Switch()
-		}
-	})
-}
-
 // demote makes planned failovers. Where nothing is lost, nothing excuses an answer.
 func (c *cell) demote(ctx context.Context, loses bool) {
 	var lose func()
@@ -402,13 +373,14 @@ func (c *cell) failedOver(f faults.Failover) {
 
 // changeLeader kills the leader, and starts it again when the others have elected another.
 func (c *cell) changeLeader() {
-	c.strike(func() {
-		leader := c.sys.ensemble.Leader()
-		leader.Kill()
-		c.sys.ensemble.AwaitQuorum(leader)
-		leader.Restart()
-		c.sys.ensemble.AwaitQuorum(nil)
-	})
+	leader := c.sys.ensemble.Leader()
+	leader.Kill()
+	c.sys.ensemble.AwaitQuorum(leader)
+	leader.Restart()
+	c.sys.ensemble.AwaitQuorum(nil)
+	for _, r := range c.runs {
+		r.struck.Add(1)
+	}
 }
 
 // happened records what happened to the store.

@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/go-zookeeper/zk"
-	"github.com/lib/pq"
+	_ "github.com/lib/pq" // the driver
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -59,7 +59,6 @@ type system struct {
 	throttled *faults.Throttle
 	pair      *faults.Pair
 	ensemble  *testservers.Ensemble
-	postgres  *faults.PostgresPair
 	plan      *plan // of a store in memory
 
 	// erase deletes a key's entry, as an operator would.
@@ -91,10 +90,6 @@ type setup struct {
 	// histories is how many there are at most; 0 is as many as elsewhere. Each new connection to PostgreSQL costs a process.
 	histories int
 	repeats   bool // the store's client repeats a request within its call
-
-	// rows are the faults that are made, if not all of them are; the others are as on the set-up like.
-	rows []string
-	like string
 }
 
 // limits are those of a fault's histories. On ZooKeeper a process knows the server's time from its last reply, which may be late.
@@ -118,7 +113,6 @@ const (
 	redisCluster = "redis cluster"
 	zooKeeper    = "zookeeper"
 	postgres     = "postgres"
-	postgresPair = "postgres with replica" // which is synchronous
 )
 
 // slowReply is how long a reply takes at most on a machine with too much to do. For that long a process believes that
@@ -141,7 +135,6 @@ var setups = []*setup{
 	{name: redisCluster, late: drift, length: 11 * time.Second, start: startCluster, repeats: true},
 	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
 	{name: postgres, late: drift, length: 8 * time.Second, start: startPostgres, fewer: 300, histories: 2, repeats: true},
-	{name: postgresPair, late: drift, length: 9 * time.Second, start: startPostgresPair, fewer: 300, histories: 2, repeats: true, like: postgres, rows: []string{paused, restart, keyMoves}},
 }
 
 // connect puts the fault's proxy before a server.
@@ -361,15 +354,7 @@ func startPostgres(t *testing.T, f *fault, _ uint64) *system {
 	return s
 }
 
-func startPostgresPair(t *testing.T, _ *fault, _ uint64) *system {
-	s := &system{t: t, postgres: faults.StartPostgresPair(t)}
-	s.servers = s.postgres.Servers()
-	addr := testservers.ProxyTo(t, s.postgres.Primary).Addr // as a name that follows the primary
-	s.sql(t, addr, addr)
-	return s
-}
-
-// sql opens the stores of clients that connect to addr. Every second one of them listens.
+// sql opens the stores of clients that connect to addr.
 func (s *system) sql(t *testing.T, admin, addr string) {
 	open := func(addr string) *sql.DB {
 		db, err := sql.Open("postgres", testservers.PostgreSQLURL(addr)+"&connect_timeout=2")
@@ -386,87 +371,21 @@ func (s *system) sql(t *testing.T, admin, addr string) {
 		require.NoError(t, err)
 	}
 	do(schema)
-	do("CREATE TABLE effects (run text PRIMARY KEY, n integer NOT NULL)")
 	s.write = []string{postgres + "/", "COMMIT"} // a key begins with the name of the set-up; so does what begins a connection, without the slash
-	listens := false
 	s.open = func(uint64) opened {
-		var opt pgstore.Options
-		if listens = !listens; listens {
-			opt.Listen = listen(testservers.PostgreSQLURL(addr))
-		}
-		db := open(addr)
-		store, err := pgstore.New(db, opt)
+		store, err := pgstore.New(open(addr), pgstore.Options{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return opened{store, inTransaction(db)}
+		return opened{Store: store}
 	}
 	s.erase = func(key string) { do("DELETE FROM "+string(pgstore.DefaultTable)+" WHERE key = $1", key) }
 	s.readOnly = func(on bool) {
 		do("ALTER SYSTEM SET default_transaction_read_only = " + strconv.FormatBool(on))
 		do("SELECT pg_reload_conf()")
 	}
-	s.effects = func(lease lockstore.Lease) (n int) {
-		require.NoError(t, db.QueryRowContext(context.Background(), "SELECT coalesce(sum(n), 0) FROM effects WHERE run = $1", runOf(lease)).Scan(&n))
-		return n
-	}
 }
 
 func runOf(lease lockstore.Lease) string { return fmt.Sprint(lease.Key, " ", int64(lease.Fence)) }
-
-func inTransaction(db *sql.DB) transact {
-	commit := func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback()
-		if _, err := tx.ExecContext(ctx, "INSERT INTO effects VALUES ($1, 1) ON CONFLICT (run) DO UPDATE SET n = effects.n + 1", runOf(lease)); err != nil {
-			return err
-		}
-		if err := pgstore.Complete(ctx, tx, lease, result, d); err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
-	return func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
-		done := make(chan error, 1)
-		go func() { done <- commit(ctx, lease, result, d) }() // lib/pq waits for an answer for longer than ctx
-		select {
-		case err := <-done:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// listen is a pgstore.Options.Listen.
-func listen(url string) func(context.Context, string, func(string)) error {
-	return func(ctx context.Context, channel string, woken func(string)) error {
-		l := pq.NewListener(url, 10*time.Millisecond, time.Second, nil)
-		defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-		defer l.Close()
-		if err := l.Listen(channel); err != nil {
-			return err
-		}
-		woken("")
-		for {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case n, ok := <-l.Notify:
-				switch {
-				case !ok:
-					return errors.New("the listener has ended")
-				case n == nil: // it listens again
-					woken("")
-				default:
-					woken(n.Extra)
-				}
-			}
-		}
-	}
-}
 
 // redis opens the stores of clients that connect where route says.
 func (s *system) redis(t *testing.T, rawURL string, route route) {

@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/verify/faults"
@@ -42,7 +40,6 @@ type target struct {
 	late         time.Duration // how long after a lease's TTL a takeover may come
 	parallel     int           // as of a run: more where a dead holder blocks for longer
 	pair         *faults.Pair  // the locks are in its primary, and no process is signalled
-	loses        bool          // its failovers lose writes
 }
 
 // fault is what happens to a process; the record counts it by this name.
@@ -53,7 +50,7 @@ const (
 	kill fault = "SIGKILL"
 	stop fault = "SIGSTOP" // for longer than a lease lasts, then SIGCONT
 	term fault = "SIGTERM" // and SIGKILL after half a second
-	hang fault = "timeout of the platform"
+	hang fault = lambdatest.ErrorTimeout
 )
 
 // plan is what a try does and what is done to the process, by the run's seed.
@@ -94,12 +91,6 @@ func (r *run) plan(event, attempt int) plan {
 	}
 	if r.target.pair != nil || r.old != "" {
 		p.fault = none
-	}
-	switch {
-	case r.target.loses:
-		// So long that the renewals of a holder that the replica knows are lost.
-		p.pause = ttl/2 + upTo(3*ttl/2)
-	case r.target.pair != nil || r.old != "":
 		p.pause /= 4
 		p.once = []string{"", "AtLeastOnce", "", "AtMostOnce"}[event%4]
 		p.duplicate = p.once != "" && attempt == 0
@@ -140,16 +131,16 @@ type counts map[string]int64
 
 // Some of the names.
 const (
-	refused        = "stale requests refused"                     // to a holder whose lease had ended
-	refusedTrusted = "requests refused while a lease was trusted" // the list has seen a later holder too early
-	changed        = "changes seen by a reader whose lease had ended"
-	changedTrusted = "changes seen by a reader while its lease was trusted"
+	refused        = "refused"               // requests of a holder whose lease had ended
+	refusedTrusted = "refused-while-trusted" // the list has seen a later holder too early
+	changed        = "changed"               // lists under a reader whose lease had ended
+	changedTrusted = "changed-while-trusted"
 	read           = "lists read"
 	acknowledged   = "acknowledged elements"
 	toWaiter       = "signals to a waiter"
 	shared         = "grants with the fence of another try"
-	lost           = "losses"
-	doubt          = "refused as in doubt"
+	lost           = "LockLost"
+	doubt          = "RepeatInDoubt"
 	demoted        = "planned failovers"
 	demotedAtWork  = "planned failovers while runs worked and others waited"
 	replaced       = "environments replaced by the other version"
@@ -254,9 +245,6 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 		r.t.Cleanup(func() { assert.NoError(r.t, e.Close()) })
 		all = append(all, e)
 	}
-	if runtime.GOOS == "linux" {
-		assert.NotEmpty(r.t, left(r.t, cmp.Or(r.old, binary)), "left has to see these processes")
-	}
 	var workers sync.WaitGroup
 	if r.target.pair != nil {
 		workers.Go(r.demote)
@@ -344,17 +332,14 @@ func (r *run) next(e *environment) *try {
 		if ev.notBefore <= r.now() && e.running[ev.id] == nil {
 			r.again = slices.Delete(r.again, i, i+1)
 			ev.attempts++
-			r.counts["repeated tries"]++
 			return r.begin(e, ev, r.plan(ev.number, ev.attempts))
 		}
 	}
 	n := len(r.events)
 	ev := &event{number: n, id: fmt.Sprint("event-", n)}
 	r.events = append(r.events, ev)
-	r.counts["events"]++
 	p := r.plan(n, 0)
 	if p.duplicate {
-		r.counts["events delivered twice"]++
 		r.again = append(r.again, ev)
 	}
 	return r.begin(e, ev, p)
@@ -367,7 +352,6 @@ func (r *run) begin(e *environment, ev *event, p plan) *try {
 	t.Event = r.place(ev.number)
 	t.Event.Try, t.Element, t.Pause, t.IgnoresContext, t.Once = len(r.tries), ev.element(), int(p.pause.Milliseconds()), p.ignoresContext, p.once
 	e.running[ev.id] = t
-	r.counts["tries"]++
 	return t
 }
 
@@ -382,25 +366,20 @@ func (r *run) end() {
 // demote makes planned failovers until the run is over.
 func (r *run) demote() {
 	random := rand.New(rand.NewPCG(r.seed, 0))
-	pause := func(low, high int) {
+	rest := func(low, high int) {
 		select {
 		case <-r.over:
 		case <-time.After(time.Duration(low+random.IntN(high-low)) * time.Millisecond):
 		}
 	}
-	var lose func()
-	if r.target.loses {
-		// So long that leases that the replica knows have ended when it takes over.
-		lose = func() { pause(1000, 1500) }
-	}
 	for {
-		pause(300, 900)
+		rest(300, 900)
 		select {
 		case <-r.over:
 			return
 		default:
 		}
-		r.target.pair.Demote(lose, func() {
+		r.target.pair.Demote(nil, func() {
 			r.mu.Lock()
 			var working, waiting bool
 			for _, t := range r.tries {
@@ -413,7 +392,7 @@ func (r *run) demote() {
 				r.counts[demotedAtWork]++
 			}
 			r.mu.Unlock()
-			pause(300, 1000)
+			rest(300, 1000)
 		})
 	}
 }
@@ -475,9 +454,6 @@ func (r *run) deliver(e *environment, t *try) {
 	switch t.outcome {
 	case "":
 		t.Acknowledged = true
-		if string(answer.Payload) == `"was there"` {
-			r.counts["elements added by a try that did not say so"]++
-		}
 		if !ev.acknowledged {
 			what := acknowledged
 			if t.Reads {
@@ -494,16 +470,6 @@ func (r *run) deliver(e *environment, t *try) {
 			r.counts[told]++
 		}
 		return
-	case "LockBusy":
-		r.counts["busy"]++
-	case "LockLost":
-		r.counts[lost]++
-	case "RepeatInDoubt":
-		r.counts[doubt]++
-	case "LockStoreUnavailable":
-		r.counts["unavailable"]++
-	case lambdatest.ErrorTimeout:
-		r.counts[string(hang)]++
 	case lambdatest.ErrorExit:
 		if !excused {
 			r.problem("the process of try %d ended by itself: %s %q", t.Event.Try, answer.ErrorMessage, last)
@@ -511,7 +477,7 @@ func (r *run) deliver(e *environment, t *try) {
 	case "LockInvalid", "LockCorrupt":
 		r.problem("try %d: %s", t.Event.Try, answer.Payload)
 	default:
-		r.counts["other errors"]++
+		r.counts[t.outcome]++
 	}
 	if ev.attempts < retries {
 		ev.notBefore = r.now() + t.plan.delay
@@ -626,33 +592,21 @@ func (r *run) drain(all []*environment) {
 	workers.Wait()
 }
 
-// lockAgain takes every lock once.
+// lockAgain takes every lock once. All become free in the time of a lease.
 func (r *run) lockAgain() {
+	ctx, cancel := context.WithTimeout(context.Background(), r.target.ttl+r.target.late+slack)
+	defer cancel()
 	last := map[string]lockstore.Fence{}
 	for _, t := range r.tries {
 		last[t.List] = max(last[t.List], t.Fence)
 	}
-	deadline := time.After(r.target.ttl + r.target.late + slack)
 	for name, before := range last {
-		for {
-			ctx := context.Background()
-			lease, err := r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: r.target.ttl})
-			if err == nil {
-				err = r.target.store.Release(ctx, lease)
-			}
-			if err == nil && lease.Fence <= before {
-				r.problem("%s: the last fence is %d, after %d", name, lease.Fence, before)
-			}
-			if err == nil {
-				break
-			}
-			select {
-			case <-time.After(50 * time.Millisecond):
-				continue
-			case <-deadline:
-				r.problem("%s is not free in the end: %v", name, err)
-			}
-			return
+		lease, err := r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: r.target.ttl})
+		for err != nil && pause.For(ctx, 50*time.Millisecond) == nil {
+			lease, err = r.target.store.Acquire(ctx, lockstore.Request{Key: Key(name), Owner: lockstore.NewOwner(), TTL: r.target.ttl})
+		}
+		if err != nil || lease.Fence <= before {
+			r.problem("%s in the end: fence %d after %d, %v", name, lease.Fence, before, err)
 		}
 	}
 }
@@ -699,7 +653,7 @@ func (o *output) Write(line []byte) (int, error) {
 	var fence lockstore.Fence
 	var seat int
 	n, _ := fmt.Sscan(string(line), &what, &number, &fence, &seat) // other lines are the platform's
-	if n < 2 || number < 1 || number > len(o.tries) {
+	if n < 2 || number < 1 || number > len(o.tries) || !slices.Contains([]string{"asked", "granted", refused, refusedTrusted, changed, changedTrusted}, what) {
 		return len(line), nil
 	}
 	t := o.tries[number-1]
@@ -722,31 +676,9 @@ func (o *output) Write(line []byte) (int, error) {
 		}
 		o.fences[id] = true
 		close(t.granted)
-	case "refused":
-		o.counts[refused]++
-	case "refused-while-trusted":
-		t.RefusedTrusted = true
-		o.counts[refusedTrusted]++
-	case "changed":
-		o.counts[changed]++
-	case "changed-while-trusted":
-		t.RefusedTrusted = true
-		o.counts[changedTrusted]++
+	default: // refused or changed
+		t.RefusedTrusted = t.RefusedTrusted || strings.HasSuffix(what, "-while-trusted")
+		o.counts[what]++
 	}
 	return len(line), nil
-}
-
-// left are processes of the binary that still run.
-func left(t *testing.T, binary string) (processes []string) {
-	if runtime.GOOS != "linux" {
-		return nil // lambdatest waits for each of them; only Linux shows them here
-	}
-	all, err := filepath.Glob("/proc/[0-9]*/exe")
-	require.NoError(t, err)
-	for _, link := range all {
-		if to, err := os.Readlink(link); err == nil && to == binary { // others' are not for us to read
-			processes = append(processes, link)
-		}
-	}
-	return processes
 }
