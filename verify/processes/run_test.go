@@ -162,7 +162,8 @@ type run struct {
 	envs     int
 	enough   func(counts) bool
 	start    time.Time
-	over     chan struct{} // closed when enough has happened, or the time is over
+	over     context.Context // ends when enough has happened
+	end      context.CancelFunc
 	lists    *Lists
 
 	mu       sync.Mutex
@@ -172,7 +173,6 @@ type run struct {
 	tries    []*try
 	fences   map[string]bool
 	problems []string
-	ended    bool
 	tail     []string // the last lines of all processes
 }
 
@@ -222,16 +222,9 @@ func (r *run) problem(format string, args ...any) {
 
 // play keeps the environments busy until enough has happened, and checks the result.
 func (r *run) play(binary string, limit time.Duration) Verdict {
-	r.start, r.counts, r.fences, r.over = time.Now(), counts{}, map[string]bool{}, make(chan struct{})
-	timer := time.AfterFunc(limit, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.ended {
-			r.problem("not enough has happened: %+v", r.counts)
-			r.end()
-		}
-	})
-	defer timer.Stop()
+	r.start, r.counts, r.fences = time.Now(), counts{}, map[string]bool{}
+	r.over, r.end = context.WithTimeout(r.t.Context(), limit)
+	defer r.end()
 	var err error
 	r.lists, err = Open(config(r.t, r.target.lists), true)
 	require.NoError(r.t, err)
@@ -260,6 +253,9 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 		}
 	}
 	workers.Wait()
+	if !r.enough(r.counts) {
+		r.problem("not enough has happened: %+v", r.counts)
+	}
 	if r.variant == "" {
 		r.drain(all)
 	}
@@ -293,7 +289,7 @@ func (r *run) launch(e *environment, binary string) error {
 func (r *run) deploy(e *environment, binary string) {
 	r.mu.Lock()
 	n := int(r.counts[replaced])
-	due := r.old != "" && !r.ended && n%r.envs == e.number && r.counts[acknowledged] >= int64(10*(n+1))
+	due := r.old != "" && r.over.Err() == nil && n%r.envs == e.number && r.counts[acknowledged] >= int64(10*(n+1))
 	r.mu.Unlock()
 	if !due {
 		return
@@ -324,7 +320,7 @@ func (r *run) next(e *environment) *try {
 		<-time.After(10 * time.Millisecond)
 		r.mu.Lock()
 	}
-	if r.ended || r.enough(r.counts) {
+	if r.over.Err() != nil || r.enough(r.counts) {
 		r.end()
 		return nil
 	}
@@ -355,30 +351,13 @@ func (r *run) begin(e *environment, ev *event, p plan) *try {
 	return t
 }
 
-// end lets those who wait finish; the run's mutex is held.
-func (r *run) end() {
-	if !r.ended {
-		r.ended = true
-		close(r.over)
-	}
-}
-
 // demote makes planned failovers until the run is over.
 func (r *run) demote() {
 	random := rand.New(rand.NewPCG(r.seed, 0))
-	rest := func(low, high int) {
-		select {
-		case <-r.over:
-		case <-time.After(time.Duration(low+random.IntN(high-low)) * time.Millisecond):
-		}
+	rest := func(low, high int) error {
+		return pause.For(r.over, time.Duration(low+random.IntN(high-low))*time.Millisecond)
 	}
-	for {
-		rest(300, 900)
-		select {
-		case <-r.over:
-			return
-		default:
-		}
+	for rest(300, 900) == nil {
 		r.target.pair.Demote(nil, func() {
 			r.mu.Lock()
 			var working, waiting bool
@@ -392,7 +371,7 @@ func (r *run) demote() {
 				r.counts[demotedAtWork]++
 			}
 			r.mu.Unlock()
-			rest(300, 1000)
+			_ = rest(300, 1000)
 		})
 	}
 }
@@ -500,7 +479,7 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 		select {
 		case <-done:
 			return
-		case <-r.over: // nobody waits for the timeout any more
+		case <-r.over.Done(): // nobody waits for the timeout any more
 		}
 	}
 	from := t.asked
@@ -537,10 +516,7 @@ func (r *run) inject(e *environment, t *try, done <-chan struct{}) {
 		p.fault, err = kill, e.Kill()
 	case stop:
 		if err = e.Freeze(); err == nil {
-			select {
-			case <-time.After(p.stopped):
-			case <-r.over:
-			}
+			_ = pause.For(r.over, p.stopped)
 			_ = e.Thaw() // an error: the platform's timeout has ended it meanwhile
 		}
 	case term:
