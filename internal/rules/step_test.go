@@ -476,12 +476,8 @@ func (s *step) wrongAnswer() string {
 				return "a completion is lost that nobody came before"
 			}
 		case driver.Resolve:
-			if h := leaseWith(&s.before, r.Fence); h != nil && h.Started && !s.live(h.End()) {
-				return "work in doubt cannot be resolved"
-			}
-			again := slices.ContainsFunc(s.before.Ended, func(m rules.Ended) bool { return m.Fence == r.Fence && m.How == rules.Resolved })
-			if again && !r.Effect && s.before.Closed.For == 0 {
-				return "a resolve is lost that was done before"
+			if s.resolves() {
+				return "a resolve is lost of work that is in doubt, or that was resolved before"
 			}
 		case driver.Revoke:
 			if h := leaseWith(&s.before, r.Fence); h != nil && s.live(h.End()) {
@@ -508,6 +504,21 @@ func (s *step) wrongAnswer() string {
 	return ""
 }
 
+// resolves reports whether the operator who asks is right: the work is in doubt, or it was resolved so before. Without effect also if its owner
+// has released it, and if nobody has had the key since and it is not closed.
+func (s *step) resolves() bool {
+	r, b := &s.request, &s.before
+	last := r.Fence == b.LastFence
+	closed := last && s.closed(b)
+	if h := leaseWith(b, r.Fence); h != nil {
+		return h.Started && !s.live(h.End())
+	}
+	marked := slices.ContainsFunc(b.Ended, func(m rules.Ended) bool {
+		return m.Fence == r.Fence && (m.How == rules.Resolved || m.How == rules.Released)
+	})
+	return closed == r.Effect && (last && len(b.Holders) == 0 || marked && !r.Effect)
+}
+
 func (s *step) wrongRefusal(had *rules.Holder) string {
 	r, a := &s.request, &s.answer
 	if r.Kind == driver.Acquire && a.Position != placeOf(&s.after, r.Owner)+1 && !s.inDoubt(&s.before) {
@@ -520,6 +531,8 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 		before, at := s.waitsFor(place)
 		waits := !s.closed(&s.before) && !s.inDoubt(&s.before) // one may wait for it
 		switch {
+		case markOf(&s.before, r.Owner) != nil:
+			return "an owner that has ended is refused"
 		case had != nil && s.live(had.End()):
 			return "a holder is refused"
 		case waits && s.fits(&s.before, at, r.MaxHolders, before):
@@ -547,8 +560,9 @@ func (s *step) wrongDone(had, has *rules.Holder) string {
 	case driver.Inspect:
 		return ""
 	case driver.Release:
-		if has != nil || had == nil && markOf(&s.before, r.Owner) == nil {
-			return "a release is done, and its lease is there, or never was"
+		mark := markOf(&s.before, r.Owner)
+		if has != nil || had == nil && (mark == nil || mark.How == rules.Expired || mark.How == rules.Revoked) {
+			return "a release is done, and its lease is there, or others ended it, or it never was"
 		}
 	case driver.Abandon:
 		if has != nil && !(has.Revoked && has.Started) || placeOf(&s.after, r.Owner) >= 0 {
@@ -570,8 +584,8 @@ func (s *step) wrongDone(had, has *rules.Holder) string {
 			return "a completion is done without its mark"
 		}
 	case driver.Resolve:
-		if of != nil && of.Started || r.Effect && !s.closed(&s.after) {
-			return "work is resolved, and it is in doubt, or the key is open"
+		if of != nil && of.Started || r.Effect && !s.closed(&s.after) || !s.resolves() {
+			return "work is resolved, and it is in doubt, or the key is open, or it never was in doubt"
 		}
 	case driver.Revoke:
 		if of != nil && (!of.Revoked || r.AtOnce) {
