@@ -27,19 +27,6 @@ func TestNextFence(t *testing.T) {
 	assert.Equal(t, lockstore.Fence(1_790_942_400_000_000), lockstore.NextFence(0, now.Add(999*time.Nanosecond)))
 }
 
-// A fence goes on from any clock, however it jumps (F20, F45).
-func TestNextFenceOnlyGrows(t *testing.T) {
-	var last lockstore.Fence
-	now := time.UnixMicro(1_790_942_400_000_000)
-	for _, jump := range []time.Duration{0, 1, time.Microsecond, -time.Hour, 0, time.Hour, -24 * time.Hour, 365 * 24 * time.Hour, 0} {
-		now = now.Add(jump)
-		next := lockstore.NextFence(last, now)
-		require.Greater(t, next, last)
-		require.GreaterOrEqual(t, int64(next), now.UnixMicro())
-		last = next
-	}
-}
-
 func TestFenceMarshalBinary(t *testing.T) {
 	for f, want := range map[lockstore.Fence]string{0: "0", 7: "7", 1_790_942_400_000_001: "1790942400000001", 1<<63 - 1: "9223372036854775807"} {
 		text, err := f.MarshalBinary()

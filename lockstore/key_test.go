@@ -113,15 +113,10 @@ func TestKeyOrHash(t *testing.T) {
 		for name, parts := range map[string][]string{
 			"as long as S3 allows":           {"thumb", "photos", long("")},
 			"different in its last byte":     {"thumb", "photos", long("x")},
-			"different in its first part":    {"scan", "photos", long("")},
-			"characters of two bytes":        {"thumb", "photos", strings.Repeat("é", 512)},
 			"characters of four bytes":       {"thumb", "photos", strings.Repeat("😀", 256)},
-			"slashes only":                   {"thumb", "photos", strings.Repeat("/", 1024)},
 			"control characters":             {"thumb", "photos", strings.Repeat("\x01", 1024)},
 			"bytes that are no UTF-8":        {"thumb", "photos", strings.Repeat("\xff", 1024)},
-			"longer than any":                {"thumb", strings.Repeat("k", 1<<20)},
 			"parts that are a hashed key":    strings.SplitN(lockstore.KeyOrHash("thumb", "photos", long("")), "/", 3),
-			"one part that is a hashed key":  {lockstore.KeyOrHash("thumb", "photos", long(""))},
 			"a long part that is a hash too": {lockstore.KeyOrHash("thumb", "photos", long("")), long("")},
 		} {
 			key := lockstore.KeyOrHash(parts...)
@@ -155,15 +150,8 @@ func TestValidateKey(t *testing.T) {
 		"1024 bytes of é":    strings.Repeat("é", 512),
 		"space":              " ",
 		"braces":             "{}",
-		"slash":              "/",
-		"dots":               "../..",
-		"colon":              ":",
 		"emoji":              "😀",
 		"no-break space":     "a\u00a0b",
-		"replacement":        "\ufffd",
-		"byte order mark":    "\ufeff",
-		"tilde":              "~",
-		"percent":            "%00",
 		"last of Unicode":    "\U0010ffff",
 	}
 	for name, key := range good {
@@ -172,27 +160,17 @@ func TestValidateKey(t *testing.T) {
 		})
 	}
 	bad := map[string]struct{ key, says string }{
-		"empty":               {"", "is empty; want 1 to 1024 bytes"},
-		"1025 bytes":          {strings.Repeat("k", 1025), "has 1025 bytes; want 1 to 1024"},
-		"2049 bytes":          {strings.Repeat("k", 2049), "has 2049 bytes"},
-		"342 characters":      {strings.Repeat("漢", 342), "has 1026 bytes"},
-		"NUL":                 {"a\x00", "control character at byte 1"},
-		"an empty part":       {lockstore.Key("thumb", "photos", ""), "empty part, number 3"},
-		"the first of two":    {lockstore.Key("", "photos", ""), "empty part, number 1"},
-		"an empty long key":   {lockstore.Key("", strings.Repeat("k", 2000)), "empty part, number 1"},
-		"newline":             {"ab\ncd", "control character at byte 2"},
-		"carriage return":     {"a\r", "control character at byte 1"},
-		"tab":                 {"a\tb", "control character at byte 1"},
-		"unit separator":      {"a\x1f", "control character at byte 1"},
-		"DEL":                 {"a\x7f", "control character at byte 1"},
-		"C1":                  {"é\u0085", "control character at byte 2"},
-		"C1 last":             {"\u009f", "control character at byte 0"},
-		"line separator":      {"a\u2028", "control character at byte 1"},
-		"paragraph separator": {"a\u2029", "control character at byte 1"},
-		"invalid UTF-8":       {"a\xff", "not valid UTF-8"},
-		"half a character":    {"\xe6\xbc", "not valid UTF-8"},
-		"surrogate":           {"\xed\xa0\x80", "not valid UTF-8"},
-		"overlong slash":      {"\xc0\xaf", "not valid UTF-8"},
+		"empty":             {"", "is empty; want 1 to 1024 bytes"},
+		"1025 bytes":        {strings.Repeat("k", 1025), "has 1025 bytes; want 1 to 1024"},
+		"342 characters":    {strings.Repeat("漢", 342), "has 1026 bytes"},
+		"NUL":               {"a\x00", "control character at byte 1"},
+		"an empty part":     {lockstore.Key("thumb", "photos", ""), "empty part, number 3"},
+		"an empty long key": {lockstore.Key("", strings.Repeat("k", 2000)), "empty part, number 1"},
+		"newline":           {"ab\ncd", "control character at byte 2"},
+		"DEL":               {"a\x7f", "control character at byte 1"},
+		"line separator":    {"a\u2028", "control character at byte 1"},
+		"invalid UTF-8":     {"a\xff", "not valid UTF-8"},
+		"overlong slash":    {"\xc0\xaf", "not valid UTF-8"},
 	}
 	for name, tc := range bad {
 		t.Run("F52 refused "+name, func(t *testing.T) {
