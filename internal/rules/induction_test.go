@@ -98,6 +98,12 @@ func (in *induction) written(s rules.State) rules.State {
 			s.Holders[i].Since = in.now
 		}
 	}
+	s.Queue = slices.Clone(s.Queue)
+	for i := range s.Queue {
+		if s.Queue[i].Since.Equal(thisWrite) {
+			s.Queue[i].Since = in.now
+		}
+	}
 	if s.Closed.Since.Equal(thisWrite) {
 		s.Closed.Since = in.now
 	}

@@ -159,6 +159,7 @@ type Waiter struct {
 	Owner      driver.Owner
 	MaxHolders int
 	Parked     time.Duration // the turn of a place where nobody waits: its owner asks when it is woken; 0: the owner waits
+	Since      time.Time     // when it joined: for people, no decision rests on it
 }
 
 // turn is for how long the key is handed over to the place.
@@ -318,7 +319,7 @@ func (d *decision) acquire() driver.Answer {
 // refuse refuses for the time wait; for the time held somebody has the key.
 func (d *decision) refuse(wait, held time.Duration) driver.Answer {
 	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && len(Parked(d.Queue)) >= d.Places/2) {
-		d.Queue = append(slices.Clip(d.Queue), Waiter{d.Owner, d.MaxHolders, d.Parked})
+		d.Queue = append(slices.Clip(d.Queue), Waiter{Owner: d.Owner, MaxHolders: d.MaxHolders, Parked: d.Parked, Since: d.clock.Late})
 		d.changed = true
 	}
 	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status(), HandedOver: d.handed, Wake: d.wake}

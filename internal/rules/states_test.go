@@ -268,7 +268,7 @@ func (c *chance) state() (s rules.State) {
 	}
 	first := max(0, holders-c.IntN(3)) // the first owners that wait may hold, too
 	for i := range c.IntN(c.places) {
-		w := rules.Waiter{Owner: c.owners[min(first+i, len(c.owners)-1)], MaxHolders: c.number()}
+		w := rules.Waiter{Owner: c.owners[min(first+i, len(c.owners)-1)], MaxHolders: c.number(), Since: c.now.Add(-time.Duration(i) * tick)}
 		if h := leaseOf(&s, w.Owner); h != nil {
 			w.MaxHolders = h.MaxHolders
 		}

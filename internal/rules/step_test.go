@@ -329,7 +329,7 @@ func (s *step) wrongPlace() string {
 	if added := len(s.after.Queue) - kept; added > 0 {
 		w, had := s.after.Queue[kept], leaseOf(&s.before, r.Owner)
 		switch {
-		case added > 1 || w != (rules.Waiter{Owner: r.Owner, MaxHolders: r.MaxHolders, Parked: r.Parked}):
+		case added > 1 || w != (rules.Waiter{Owner: r.Owner, MaxHolders: r.MaxHolders, Parked: r.Parked, Since: s.clock.Late}):
 			return "a place of somebody else is new"
 		case r.Kind != driver.Acquire || !r.Join || s.answer.Outcome != driver.Refused:
 			return "somebody joins that did not ask for it, or was not refused"

@@ -60,6 +60,9 @@ func normal(s rules.State) rules.State {
 		s.Holders[i].Since = s.Holders[i].Since.UTC()
 	}
 	s.Queue = append([]rules.Waiter(nil), s.Queue...)
+	for i := range s.Queue {
+		s.Queue[i].Since = time.Time{} // an entry has no times of places
+	}
 	s.Ended = append([]rules.Ended(nil), s.Ended...)
 	if s.Closed.Since = s.Closed.Since.UTC(); s.Closed.For == 0 {
 		s.Closed = rules.Closed{}
