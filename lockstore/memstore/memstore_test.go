@@ -18,7 +18,7 @@ import (
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		return harness(time.Now)
+		return harness()
 	}, synctest.Test)
 }
 
@@ -26,15 +26,22 @@ func TestURLs(t *testing.T) {
 	storetest.URLs(t, Opener, func(string) string { return "" }, "memory://")
 }
 
-// The suite passes on a clock that moves only when the test says so.
-func TestStoreOnAnInjectedClock(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Harness {
-		start := time.Now().Truncate(time.Second)
-		var moved atomic.Int64
-		h := harness(func() time.Time { return start.Add(time.Duration(moved.Load())) })
-		h.Sleep = func(d time.Duration) { moved.Add(int64(d)) }
-		return h
-	}, storetest.Parallel)
+// The clock that New gets decides. A waiter looks at it again and again, as no timer says how fast it goes.
+func TestInjectedClock(t *testing.T) {
+	var passed atomic.Int64
+	s := New(func() time.Time { return time.Unix(1_800_000_000, passed.Load()) })
+	lease, err := s.Acquire(t.Context(), request("holder"))
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Fence(1_800_000_000_000_000), lease.Fence)
+	waits := request("waiter")
+	waits.JoinQueue = true
+	_, err = s.Acquire(t.Context(), waits)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	go passed.Store(int64(waits.TTL))
+	require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", "waiter"))
+	lease, err = s.Acquire(t.Context(), waits)
+	require.NoError(t, err)
+	assert.Equal(t, lockstore.Fence(1_800_000_060_000_000), lease.Fence)
 }
 
 // TestRuleBook compares the store with the rule book by random requests, also with so few places and
@@ -44,9 +51,9 @@ func TestStoreOnAnInjectedClock(t *testing.T) {
 // replays one seed.
 func TestRuleBook(t *testing.T) {
 	leasesim.RuleBook(t, "random requests to the store in memory and to the rule book", 30, 500_000, map[string]func(*testing.T) storetest.Harness{
-		"128 places": func(*testing.T) storetest.Harness { return harness(time.Now) },
+		"128 places": func(*testing.T) storetest.Harness { return harness() },
 		"2 places": func(*testing.T) storetest.Harness {
-			h := harness(time.Now)
+			h := harness()
 			h.Places, h.Marks = 2, 3
 			inside(h.Store).book = rules.Book{Places: h.Places, Marks: h.Marks}
 			return h
@@ -56,13 +63,12 @@ func TestRuleBook(t *testing.T) {
 
 // Each request with another one, from many states of a key.
 func TestPairs(t *testing.T) {
-	storetest.Within(t, func(*testing.T) storetest.Harness { return harness(time.Now) })
+	storetest.Within(t, func(*testing.T) storetest.Harness { return harness() })
 }
 
-// harness opens a store. now is its clock, until the suite shifts the clock.
-func harness(now func() time.Time) storetest.Harness {
+func harness() storetest.Harness {
 	var shift atomic.Int64
-	s := New(func() time.Time { return now().Add(time.Duration(shift.Load())) })
+	s := New(func() time.Time { return time.Now().Add(time.Duration(shift.Load())) })
 	m := inside(s)
 	set := func(key string, e rules.State) {
 		m.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 const (
@@ -44,11 +44,9 @@ type check struct {
 	reporter
 	Harness
 	t       *testing.T // for the harness's hooks
-	virtual bool       // waiting takes no time
-	moved   bool       // only Harness.Sleep moves the clock
+	virtual bool       // a bubble: waiting takes no time
 	missing string     // what a skipped case would need
 	start   time.Time
-	slept   atomic.Int64
 	opened  sync.Once
 	other   *lockstore.Store // of the second process
 
@@ -57,9 +55,7 @@ type check struct {
 
 // newCheck is called in the bubble, if there is one.
 func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
-	c := &check{reporter: r, Harness: h, t: t, start: time.Now()}
-	c.moved = h.Sleep != nil && !bubble
-	c.virtual = bubble || c.moved
+	c := &check{reporter: r, Harness: h, t: t, start: time.Now(), virtual: bubble}
 	if h.Sleep == nil {
 		c.Sleep = time.Sleep
 	}
@@ -76,9 +72,9 @@ func (c *check) client(process int) *lockstore.Store {
 }
 
 // run runs the case, from phase after the beginning of a second if waiting takes no time.
-func (c *check) run(tc testCase, phase time.Duration) {
-	if c.virtual && phase > 0 {
-		c.sleep(phase)
+func (c *check) run(tc testCase) {
+	if c.virtual {
+		c.Sleep(phase)
 	}
 	tc.run(c)
 }
@@ -98,28 +94,18 @@ func (c *check) need(what string, have bool) {
 	}
 }
 
-func (c *check) sleep(d time.Duration) {
-	c.slept.Add(int64(d))
-	c.Sleep(d)
-}
-
 // sleepUntil waits until elapsed is d.
 func (c *check) sleepUntil(d time.Duration) {
 	if d -= c.elapsed(); d > 0 {
-		c.sleep(d)
+		c.Sleep(d)
 	}
 }
 
 // expire waits until a lease of ttl that was granted before now is over for every owner.
-func (c *check) expire(ttl time.Duration) { c.sleep(ttl + c.TakeoverDelay + tick) }
+func (c *check) expire(ttl time.Duration) { c.Sleep(ttl + c.TakeoverDelay + tick) }
 
-// elapsed is the time since the start of the case, on the clock that sleep moves.
-func (c *check) elapsed() time.Duration {
-	if c.moved {
-		return time.Duration(c.slept.Load())
-	}
-	return time.Since(c.start)
-}
+// elapsed is the time since the start of the case.
+func (c *check) elapsed() time.Duration { return time.Since(c.start) }
 
 // within makes a call that must not hang.
 func within[T any](c *check, call func(context.Context) (T, error)) (T, error) {
@@ -148,37 +134,26 @@ type method struct {
 	call func(context.Context) error
 }
 
-// methods are calls of each method, with the lease's key, owner and fence.
-func (c *check) methods(l lockstore.Lease) []method {
-	return []method{
-		{"Acquire", func(ctx context.Context) error {
-			_, err := c.Store.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: long})
+// methods are calls of each kind, with the lease's key, owner and fence.
+func (c *check) methods(l lockstore.Lease) (all []method) {
+	for kind := range driver.AwaitTurn {
+		r := driver.Request{Kind: kind, TTL: long}
+		switch kind {
+		case driver.Acquire:
+			r.Owner, r.MaxHolders = l.Owner, 1
+		case driver.Abandon, driver.Leave:
+			r.Owner = l.Owner
+		case driver.Renew, driver.Release, driver.MarkStarted, driver.Complete:
+			r.Owner, r.Fence = l.Owner, max(1, l.Fence)
+		case driver.Resolve, driver.Revoke:
+			r.Fence = max(1, l.Fence)
+		}
+		all = append(all, method{kind.String(), func(ctx context.Context) error {
+			_, err := c.Store.Driver().Do(ctx, l.Key, r)
 			return err
-		}},
-		{"Renew", func(ctx context.Context) error {
-			_, err := c.Store.Renew(ctx, l, long)
-			return err
-		}},
-		{"Release", func(ctx context.Context) error { return c.Store.Release(ctx, l) }},
-		{"Abandon", func(ctx context.Context) error {
-			return c.Store.Release(ctx, lockstore.Lease{Key: l.Key, Owner: l.Owner})
-		}},
-		{"Inspect", func(ctx context.Context) error {
-			_, err := c.Store.Inspect(ctx, l.Key)
-			return err
-		}},
-		{"MarkStarted", func(ctx context.Context) error { return c.Store.MarkStarted(ctx, l) }},
-		{"Complete", func(ctx context.Context) error { return c.Store.Complete(ctx, l, []byte("result"), long) }},
-		{"ResolveEffect", func(ctx context.Context) error {
-			return c.Store.ResolveEffect(ctx, l.Key, max(1, l.Fence), []byte("result"), long)
-		}},
-		{"ResolveNoEffect", func(ctx context.Context) error { return c.Store.ResolveNoEffect(ctx, l.Key, max(1, l.Fence)) }},
-		{"Revoke", func(ctx context.Context) error {
-			_, err := c.Store.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: max(1, l.Fence)})
-			return err
-		}},
-		{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, l.Key, l.Owner) }},
+		}})
 	}
+	return all
 }
 
 func (c *check) call(m method) error {
@@ -210,6 +185,14 @@ func (c *check) answer(m method, limit time.Duration, during func(cancel func())
 		}
 		c.FailNow()
 		return nil
+	}
+}
+
+// must makes a call that has to end without an error.
+func (c *check) must(name string, call func(context.Context) error) {
+	c.Helper()
+	if err := c.call(method{name, call}); err != nil {
+		c.fatalf("%s: %v; want nil", name, err)
 	}
 }
 
@@ -283,12 +266,6 @@ func (c *check) held(key string) *lockstore.Refused {
 	return c.refused(newRequest(key, long), lockstore.Held)
 }
 
-// taken wants the key refused to a new owner, until some time.
-func (c *check) taken(key string) *lockstore.Refused {
-	c.Helper()
-	return c.refused(newRequest(key, long), lockstore.Held, lockstore.Revoked, lockstore.Completed, lockstore.Cooldown)
-}
-
 // refused wants the request refused, and the key in one of these states.
 func (c *check) refused(req lockstore.Request, states ...lockstore.State) *lockstore.Refused {
 	c.Helper()
@@ -329,41 +306,6 @@ func (c *check) acquireLost(what string, req lockstore.Request) {
 	c.Helper()
 	_, err := c.tryAcquire(req)
 	c.wantErr(what, err, lockstore.ErrLost)
-}
-
-// between wants d to be positive and within the bounds, with the store's rounding and delay.
-func (c *check) between(what string, d, least, most time.Duration) {
-	c.Helper()
-	least -= rounding
-	most += c.TakeoverDelay + rounding
-	if d <= 0 || d < least || d > most {
-		c.Errorf("%s is %v; want more than 0, and %v to %v", what, d, least, most)
-	}
-}
-
-// endsBy wants the lease or the cooldown of the key to end at this time of elapsed.
-func (c *check) endsBy(what, key string, end time.Duration) {
-	c.Helper()
-	most := end - c.elapsed() + c.TakeoverDelay + rounding
-	if left := c.taken(key).Remaining; left > most {
-		c.Errorf("after %s others have to wait %v; want at most %v", what, left, most)
-	}
-}
-
-// lasts wants a lease of long that was just granted or renewed.
-func (c *check) lasts(what, key string) {
-	c.Helper()
-	if left := c.taken(key).Remaining; left < long-time.Minute {
-		c.Errorf("after %s others have to wait %v; want %v", what, left, long)
-	}
-}
-
-// atLeast wants a time of trust, with the store's rounding.
-func (c *check) atLeast(what string, trusted, least time.Duration) {
-	c.Helper()
-	if trusted < least-rounding {
-		c.Errorf("%s may be trusted for %v; want at least %v", what, trusted, least)
-	}
 }
 
 func (c *check) grew(before, after lockstore.Fence) {
@@ -409,37 +351,23 @@ func (c *check) tryRelease(lease lockstore.Lease) error {
 
 func (c *check) release(lease lockstore.Lease) {
 	c.Helper()
-	if err := c.tryRelease(lease); err != nil {
-		c.fatalf("Release of %q with fence %d: %v; want nil", lease.Key, lease.Fence, err)
-	}
+	c.must("Release", func(ctx context.Context) error { return c.Store.Release(ctx, lease) })
 }
 
 func (c *check) abandon(req lockstore.Request) {
 	c.Helper()
-	if err := c.tryRelease(lockstore.Lease{Key: req.Key, Owner: req.Owner}); err != nil {
-		c.fatalf("Abandon (Release with Fence 0) of %q: %v; want nil", req.Key, err)
-	}
+	c.must("Abandon (Release with Fence 0)", func(ctx context.Context) error {
+		return c.Store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
+	})
 }
 
-// stranger is a lease that differs from a grant in its owner or in its fence.
-type stranger struct {
-	what  string
-	lease lockstore.Lease
+func (c *check) tryComplete(lease lockstore.Lease, result []byte, d time.Duration) error {
+	return c.call(method{"Complete", func(ctx context.Context) error { return c.Store.Complete(ctx, lease, result, d) }})
 }
 
-func strangers(lease lockstore.Lease) []stranger {
-	other := lease
-	other.Owner = lockstore.NewOwner()
-	all := []stranger{{" by another owner with the right fence", other}}
-	for _, f := range []lockstore.Fence{
-		lease.Fence - 1, lease.Fence + 1, 1, math.MaxInt64, math.MaxInt64 - 1, 1 << 53, 1<<53 + 1, math.MaxInt32, math.MaxUint32,
-		lease.Fence + 1<<32, lease.Fence % (1 << 32), lease.Fence + 1<<53,
-	} {
-		other = lease
-		other.Fence = f
-		all = append(all, stranger{" with another fence", other})
-	}
-	return all
+func (c *check) complete(lease lockstore.Lease, result []byte, d time.Duration) {
+	c.Helper()
+	c.must("Complete", func(ctx context.Context) error { return c.Store.Complete(ctx, lease, result, d) })
 }
 
 func (c *check) inspect(key string) lockstore.Status {

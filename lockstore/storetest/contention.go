@@ -10,8 +10,7 @@ var contentionCases = []testCase{
 		"Many owners acquire at the same time: a free key, a key that was just released, and a dead holder's key. Exactly one is granted the key, and all others are refused as held.",
 		func(c *check) {
 			for range 3 {
-				c.oneWinner(lockstore.Lease{Key: newKey()})
-				_, lease := c.take(long)
+				_, lease := c.next(c.oneWinner(lockstore.Lease{Key: newKey()}))
 				c.release(lease)
 				c.oneWinner(lease)
 			}
@@ -21,8 +20,8 @@ var contentionCases = []testCase{
 
 			_, lease := c.take(long) // requests for a place and a Complete meet
 			errs := make([]error, 6)
-			atOnce(7, func(i int) {
-				if i < 6 {
+			atOnce(len(errs)+1, func(i int) {
+				if i < len(errs) {
 					_, errs[i] = c.tryAcquire(queued(lease.Key))
 					return
 				}
@@ -32,19 +31,20 @@ var contentionCases = []testCase{
 				c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
 			}
 			c.completed(lease.Key, []byte("result"))
-			c.waiting(lease.Key, 0)
+			if s := c.inspect(lease.Key); s.Waiting != 0 {
+				c.Errorf("%d wait for a completed key", s.Waiting)
+			}
 		},
 	},
 }
 
-// oneWinner lets many owners acquire the key of the last lease at the same time.
-func (c *check) oneWinner(last lockstore.Lease) {
+// oneWinner lets many owners acquire the key of the last lease at the same time. The winner releases it.
+func (c *check) oneWinner(last lockstore.Lease) (winner lockstore.Lease) {
 	c.Helper()
 	const n = 16
 	var leases [n]lockstore.Lease
 	var errs [n]error
 	atOnce(n, func(i int) { leases[i], errs[i] = c.tryAcquireBy(i, newRequest(last.Key, long)) })
-	var winner lockstore.Lease
 	winners := 0
 	for i := range n {
 		if errs[i] == nil {
@@ -60,5 +60,5 @@ func (c *check) oneWinner(last lockstore.Lease) {
 	c.grew(last.Fence, winner.Fence)
 	c.renew(winner, long)
 	c.release(winner)
-	c.next(winner)
+	return winner
 }

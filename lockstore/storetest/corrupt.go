@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-var corruptCases = []testCase{
+var entryCases = []testCase{
 	{
 		"corrupt/a value of another program is refused and left alone F54",
 		"A key of another program must not be overwritten, and does not count as free.",

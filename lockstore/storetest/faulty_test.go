@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -61,93 +62,59 @@ func ExampleFaulty_Deliver() {
 	// late acquire is lost: true <nil>
 }
 
+// All requests are idempotent, and slow replies make nothing wrong (F29).
 func TestFaultyPassesTheSuite(t *testing.T) {
-	for name, always := range map[string]storetest.Fault{
-		"each request twice, all are idempotent": {Twice: true},
-		"F29 slow requests and replies":          {Before: 30 * time.Millisecond, After: 40 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(*testing.T) storetest.Harness {
-				var hangs atomic.Bool
-				store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
-					fault := always
-					if hangs.Load() {
-						fault.After = time.Hour
-					}
-					return fault
-				})
-				return storetest.Harness{Store: store.Store, Hang: func(*testing.T) func() {
-					hangs.Store(true)
-					return func() { hangs.Store(false) }
-				}}
-			}, synctest.Test)
+	storetest.Run(t, func(*testing.T) storetest.Harness {
+		var hangs atomic.Bool
+		store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
+			fault := storetest.Fault{Twice: true, Before: 30 * time.Millisecond, After: 40 * time.Millisecond}
+			if hangs.Load() {
+				fault.After = time.Hour
+			}
+			return fault
 		})
-	}
+		return storetest.Harness{Store: store.Store, Hang: func(*testing.T) func() {
+			hangs.Store(true)
+			return func() { hangs.Store(false) }
+		}}
+	}, synctest.Test)
 }
 
 func request() lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute}
 }
 
-// once plans a fault for the first call.
-func once(fault storetest.Fault) func(storetest.Call) storetest.Fault {
-	return func(c storetest.Call) storetest.Fault {
-		if c.N == 1 {
-			return fault
-		}
-		return storetest.Fault{}
-	}
-}
-
-func TestFaultyDropIsNotApplied(t *testing.T) {
-	store := storetest.NewFaulty(memstore.New(nil), once(storetest.Fault{Drop: lockstore.ErrUnavailable}))
-	_, err := store.Acquire(t.Context(), request())
-	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F22")
-	_, err = store.Acquire(t.Context(), request())
-	require.NoError(t, err)
-}
-
-// A call has the error of Cut and no answer, and its request is applied.
-func TestFaultyCut(t *testing.T) {
-	inner := memstore.New(nil)
-	store := storetest.NewFaulty(inner, func(storetest.Call) storetest.Fault {
-		return storetest.Fault{Cut: io.ErrUnexpectedEOF}
-	})
-	ctx, req := t.Context(), request()
-	lease, err := store.Acquire(ctx, req)
-	require.Equal(t, io.ErrUnexpectedEOF, err)
-	assert.Zero(t, lease)
-	status, err := inner.Inspect(ctx, req.Key)
-	require.NoError(t, err)
-	assert.Equal(t, lockstore.Held, status.State)
-	lease = lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: 1}
-	require.Equal(t, io.ErrUnexpectedEOF, store.Release(ctx, lease))
-	require.Equal(t, io.ErrUnexpectedEOF, storetest.AwaitTurn(ctx, store.Store, req.Key, req.Owner))
-}
-
-func TestFaultyDelays(t *testing.T) {
-	for name, fault := range map[string]storetest.Fault{
-		"before": {Before: 3 * time.Second},
-		"after":  {After: 3 * time.Second},
+// A call of one second with a fault: whether its request is applied, and its error.
+func TestFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault   storetest.Fault
+		applied bool
+		takes   time.Duration
+		err     []error
+	}{
+		"nothing":         {storetest.Fault{}, true, 0, nil},
+		"a slow one":      {storetest.Fault{Before: 400 * time.Millisecond, After: 400 * time.Millisecond}, true, 800 * time.Millisecond, nil},
+		"F22 dropped":     {storetest.Fault{Drop: lockstore.ErrUnavailable}, false, 0, []error{lockstore.ErrUnavailable}},
+		"F23 cut":         {storetest.Fault{Cut: io.ErrUnexpectedEOF}, true, 0, []error{io.ErrUnexpectedEOF}},
+		"F28 not arrived": {storetest.Fault{Before: 3 * time.Second}, false, time.Second, []error{context.DeadlineExceeded, lockstore.ErrUnavailable}},
+		"F28 no answer":   {storetest.Fault{After: 3 * time.Second}, true, time.Second, []error{context.DeadlineExceeded}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := memstore.New(nil)
-				store := storetest.NewFaulty(inner, func(c storetest.Call) storetest.Fault { return fault })
-				start := time.Now()
-				lease, err := store.Acquire(t.Context(), request())
-				require.NoError(t, err)
-				assert.Equal(t, 3*time.Second, time.Since(start))
-
+				store := storetest.NewFaulty(inner, func(storetest.Call) storetest.Fault { return c.fault })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				err = store.Release(ctx, lease)
-				assert.Equal(t, 4*time.Second, time.Since(start), "the delay ends with the context")
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				status, statusErr := inner.Inspect(t.Context(), lease.Key)
-				require.NoError(t, statusErr)
-				assert.Equal(t, name == "before", status.State == lockstore.Held)
-				assert.Equal(t, name == "before", errors.Is(err, lockstore.ErrUnavailable), "only a request that did not arrive is unavailable")
+				start := time.Now()
+				lease, err := store.Acquire(ctx, request())
+				assert.Equal(t, c.takes, time.Since(start))
+				for _, known := range []error{context.DeadlineExceeded, io.ErrUnexpectedEOF, lockstore.ErrUnavailable} {
+					assert.Equal(t, slices.Contains(c.err, known), errors.Is(err, known), "%v", err)
+				}
+				assert.Equal(t, err == nil, lease.Fence > 0)
+				status, err := inner.Inspect(t.Context(), "k")
+				require.NoError(t, err)
+				assert.Equal(t, c.applied, status.State == lockstore.Held)
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"reflect"
 	"time"
 
@@ -16,10 +17,24 @@ var fenceCases = []testCase{
 			if got, want := c.inspect(key), (lockstore.Status{Key: key}); !reflect.DeepEqual(got, want) {
 				c.Errorf("Inspect of a new key: %+v; want %+v", got, want)
 			}
-			lease := c.acquire(newRequest(key, long))
 			// A clock before 2000 was never set.
-			if least := lockstore.Fence(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()); lease.Fence < least {
-				c.Errorf("the first fence is %d; want the time in microseconds, at least %d", lease.Fence, least)
+			c.grew(lockstore.Fence(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()-1), c.acquire(newRequest(key, long)).Fence)
+		},
+	},
+	{
+		"fence/grows when its entry is deleted F35 F43",
+		"If the entry of a live lease is deleted, other owners may have the key already. So the lease is lost, and the key is free. Without the previous fence, the time makes the next fence larger.",
+		func(c *check) {
+			c.need("Delete", c.Delete != nil)
+			_, lease := c.take(long)
+			for n := range 3 {
+				if c.Delete(c.t, lease.Key); n == 0 {
+					c.wantNilOr("Release of a deleted entry", c.tryRelease(lease), lockstore.ErrLost)
+				} else {
+					c.renewLost("Renew of a deleted entry", lease)
+				}
+				c.Sleep(tick)
+				_, lease = c.next(lease)
 			}
 		},
 	},
@@ -32,12 +47,9 @@ var fenceCases = []testCase{
 			restoreHeld := c.Snapshot(c.t, req.Key)
 			c.release(lease)
 			restoreFree := c.Snapshot(c.t, req.Key)
-			last := lease
-			for range 3 {
-				_, last = c.next(last)
-				c.release(last)
-			}
-			c.sleep(tick)
+			_, last := c.next(lease)
+			c.release(last)
+			c.Sleep(tick)
 			restoreFree()
 			_, last = c.next(last)
 			restoreHeld()
@@ -47,21 +59,37 @@ var fenceCases = []testCase{
 		},
 	},
 	{
-		"fence/grows when the clock is behind or ahead F15 F20",
-		"If the clock steps back, the next fence is the previous fence + 1. After a grant by a clock that was ahead, grants by a right clock have larger fences.",
+		"fence/grows whatever the clock shows F15 F20",
+		"If the clock steps back, the next fence is the previous fence + 1. A fence that a clock far ahead has made is larger than the numbers that some languages count exactly. The next ones are larger still, and each names its own lease.",
 		func(c *check) {
 			c.need("ShiftClock", c.ShiftClock != nil)
-			req, lease := c.take(long)
+			_, lease := c.take(long)
 			c.release(lease)
-			for _, d := range []time.Duration{-time.Hour, time.Hour, -time.Hour, -10 * time.Minute, 10 * time.Minute} {
-				c.ShiftClock(c.t, d)
+			now := time.Now()
+			for _, at := range []time.Time{
+				now.Add(-time.Hour), now.Add(time.Hour), now.Add(-10 * time.Minute), time.Unix(1<<31, 0), now, time.Unix(1<<32, 0), time.UnixMicro(1 << 53), now,
+			} {
+				c.ShiftClock(c.t, time.Until(at)-short/2)
 				for range 3 {
-					_, lease = c.next(lease)
-					c.renew(lease, long)
+					req, sent := newRequest(lease.Key, short), c.elapsed()
+					next, err := c.tryAcquire(req)
+					if errors.Is(err, lockstore.ErrCorrupt) && lease.Fence >= 1<<52 {
+						return // a store may have no more fences
+					}
+					if err != nil {
+						c.fatalf("Acquire by a clock that shows %v: %v; want a lease", at.UTC(), err)
+					}
+					c.grew(lease.Fence, next.Fence)
+					lease = next
+					c.reacquire(req, lease)
+					for _, f := range []lockstore.Fence{lease.Fence - 1, lease.Fence + 1} {
+						c.renewLost("Renew with a fence near that of the lease", lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: f})
+					}
+					if c.virtual {
+						c.sleepUntil(sent + lease.TTL - tick)
+						c.held(req.Key)
+					}
 					c.release(lease)
-					abandoned := newRequest(req.Key, long)
-					c.abandon(abandoned)
-					c.acquireLost("Acquire after its abandon", abandoned)
 				}
 			}
 		},

@@ -24,6 +24,7 @@ type step struct {
 	parked  time.Duration // of an Acquire
 	extends bool          // an Acquire with the fence
 	result  bool
+	far     int   // not 0: another fence, see request
 	noNote  bool  // the caller has forgotten the store's note
 	unheard bool  // the reply is lost
 	looks   bool  // an Inspect follows, also if nothing has changed
@@ -37,6 +38,9 @@ type step struct {
 func (s step) String() string {
 	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parked %v, extends %t, result %t",
 		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parked, s.extends, s.result)
+	if s.far > 0 {
+		text += fmt.Sprint(", with another fence, ", s.far)
+	}
 	if s.unheard {
 		text += ", and the reply is lost"
 	}
@@ -156,6 +160,9 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 	if g.IntN(10) == 0 {
 		s.fence = g.IntN(last + 1)
 	}
+	if g.IntN(16) == 0 {
+		s.far = 1 + g.IntN(len(farFences(0)))
+	}
 	s.ttl = time.Second + time.Duration(g.IntN(int((g.ttl-time.Second)/time.Millisecond)))*time.Millisecond
 	s.result, s.join, s.looks, s.noNote = g.IntN(2) == 0, g.IntN(4) > 0, g.IntN(4) == 0, g.IntN(8) == 0
 	s.unheard = g.unheard && g.IntN(unheardEvery) == 0
@@ -209,6 +216,10 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 	case driver.Renew:
 		// Renew for less than the TTL may make the lease end earlier or later, see lockstore.Store.
 		s.ttl = max(g.ttl, g.turn) // a lease that was handed over to a parked place has the time of its turn
+	case driver.Complete:
+		if g.IntN(8) == 0 {
+			s.ttl = lockstore.MaxResultTime - time.Duration(g.Int64N(int64(lockstore.MaxResultTime/2)))
+		}
 	case driver.Acquire:
 		s.most = g.most[s.owner%len(g.most)]
 		if g.parks(s.owner) {

@@ -28,9 +28,8 @@ type Harness struct {
 	// is a store of one process.
 	Other func(t *testing.T) *lockstore.Store
 
-	// Sleep lets d pass for the clock that decides about expiry; nil means time.Sleep.
-	// Outside a synctest bubble it is for a clock that moves only by Sleep. Several
-	// goroutines may call it at the same time.
+	// Sleep lets d pass, in a bubble, for the clock that decides about expiry, too; nil means time.Sleep.
+	// Several goroutines may call it at the same time.
 	Sleep func(d time.Duration)
 
 	// TakeoverDelay is how long another owner may have to wait after a lease's TTL: for

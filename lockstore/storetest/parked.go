@@ -17,21 +17,18 @@ var parkedCases = []testCase{
 		func(c *check) {
 			c.parks()
 			prefix := newKey() + "/"
-			owner := lockstore.NewOwner()
-			owner += lockstore.Owner(strings.Repeat("~", lockstore.MaxOwnerBytes-1-len(owner)))
 			names := []string{"k", "k1", "K", "{a}b", `*?[c]\^ :|#%2F"'` + "`é😀", strings.Repeat("x", lockstore.MaxKeyBytes-len(prefix))}
-			owners := []lockstore.Owner{owner, "1" + owner} // key k1 of the first is not key k of the second
-			address := func(name, owner int) lockstore.Address {
-				return lockstore.TaskToken(fmt.Sprintf("%d%s", name*len(owners)+owner, strings.Repeat("t", 2046))) // as long as allowed
-			}
-			for name := range names {
-				c.acquire(newRequest(prefix+names[name], long))
-				for o := range owners {
-					req := parked(prefix + names[name])
-					req.Owner = owners[o]
+			owner := lockstore.NewOwner()
+			var parks []lockstore.Request
+			for n, name := range names {
+				c.acquire(newRequest(prefix+name, long))
+				for o, owner := range []lockstore.Owner{owner, "1" + owner} { // key k1 of the first is not key k of the second
+					req := parked(prefix + name)
+					req.Owner = owner
 					c.heldPlace(req, o+1)
-					req.Address = address(name, o)
+					req.Address = lockstore.TaskToken(fmt.Sprintf("%02d%s", 2*n+o, strings.Repeat("t", 2046))) // as long as allowed
 					c.heldPlace(req, o+1)
+					parks = append(parks, req)
 				}
 			}
 			if _, lists := driver.As[driver.Lister](c.Store.Driver()); lists {
@@ -39,14 +36,10 @@ var parkedCases = []testCase{
 					c.Errorf("the list of %d keys with addresses is %+v", len(names), all)
 				}
 			}
-			for name := range names {
-				for o := range owners {
-					c.takes(prefix+names[name], owners[o], address(name, o))
-				}
-			}
-			for name := range names {
-				for o := range owners {
-					c.takes(prefix+names[name], owners[o], "")
+			for range 2 {
+				for i, req := range parks {
+					c.takes(req.Key, req.Owner, req.Address)
+					parks[i].Address = "" // it is taken
 				}
 			}
 

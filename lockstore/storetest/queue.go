@@ -13,7 +13,7 @@ import (
 var queueCases = []testCase{
 	{
 		"queue/a full one F02",
-		"A queue has an end. Who finds it full is refused without a place, and nothing else changes.",
+		"A queue has an end. Who finds it full is refused without a place, and nothing else changes. If all who wait are dead, the key is free after six turns.",
 		func(c *check) {
 			_, lease := c.take(long)
 			const most = 1000
@@ -23,14 +23,12 @@ var queueCases = []testCase{
 					break
 				}
 			}
-			if places < 16 || places == most {
-				c.fatalf("a queue has %d places; want 16 to %d", places, most-1)
+			if s := c.inspect(lease.Key); places < 16 || places == most || s.Waiting != places {
+				c.fatalf("a queue has %d places, and Inspect says that %d wait; want 16 to %d, all of which wait", places, s.Waiting, most-1)
 			}
-			c.waiting(lease.Key, places)
-			c.heldPlace(queued(lease.Key), 0)
 			c.renew(lease, long)
 			c.release(lease)
-			if c.virtual { // six turns
+			if c.virtual {
 				c.turns(lockstore.MaxTurns+1, queued(lease.Key))
 			}
 		},
@@ -41,76 +39,58 @@ var queueCases = []testCase{
 		func(c *check) {
 			c.need("DamageQueue", len(c.DamageQueue) > 0)
 			for _, name := range slices.Sorted(maps.Keys(c.DamageQueue)) {
-				damage := c.DamageQueue[name]
 				c.Logf("the damage: %s", name)
-				_, lease := c.take(long)
-				first := c.join(lease.Key, 1)
-				damage(c.t, lease.Key)
-				other := queued(lease.Key)
+				req, lease := c.take(long)
+				damage := func(state lockstore.State) {
+					c.DamageQueue[name](c.t, req.Key)
+					if s := c.inspect(req.Key); s.State != state || s.Waiting != 0 && state != lockstore.Held {
+						c.fatalf("the key is %v, and %d wait; want it %v, and nobody", s.State, s.Waiting, state)
+					}
+				}
+				first := c.join(req.Key, 1)
+				damage(lockstore.Held)
+				other := queued(req.Key)
 				c.refused(other, lockstore.Held)
-				c.inspect(lease.Key)
 				c.renew(lease, long)
 				c.leave(first)
 				c.leave(other)
 				c.release(lease)
-				c.sleep(tick)
-				next := c.acquire(newRequest(lease.Key, long))
-				c.grew(lease.Fence, next.Fence)
-				c.release(next)
-
-				for _, joins := range []bool{false, true} { // a free key
-					c.sleep(tick)
-					damage(c.t, lease.Key)
-					c.noQueue(lease.Key, lockstore.Free)
-					req := newRequest(lease.Key, long)
-					req.JoinQueue = joins
-					next = c.served(next, req)
-					waits := c.join(lease.Key, 1)
-					c.release(next)
-					next = c.served(next, waits)
-					c.release(next)
-				}
-				for _, ends := range []func(){
-					func() { c.abandon(newRequest(lease.Key, long)) },
-					func() { c.leave(queued(lease.Key)) },
+				c.Sleep(tick)
+				_, lease = c.next(lease)
+				c.release(lease)
+				for _, free := range []func(){
+					func() { c.abandon(newRequest(req.Key, long)) },
+					func() { c.leave(queued(req.Key)) },
+					func() { lease = c.served(lease, queued(req.Key)); c.release(lease) },
+					func() { _, lease = c.next(lease) },
 				} {
-					damage(c.t, lease.Key)
-					ends()
-					c.noQueue(lease.Key, lockstore.Free)
+					damage(lockstore.Free)
+					free()
 				}
+				waits := c.join(req.Key, 1)
+				c.release(lease)
+				lease = c.served(lease, waits)
 
-				for _, result := range [][]byte{nil, []byte("result")} { // a closed key
-					ttl := c.toJoin()
-					_, lease := c.take(ttl)
-					c.complete(lease, result, ttl)
-					damage(c.t, lease.Key)
-					_, err := c.tryAcquire(queued(lease.Key))
-					c.isCompleted(err, result)
-					c.complete(lease, result, ttl)
-					if !c.virtual { // to wait for each damage takes minutes
-						continue
-					}
-					c.expire(ttl)
-					c.noQueue(lease.Key, lockstore.Free)
-					c.release(c.served(lease, queued(lease.Key)))
-				}
-
-				if !c.virtual {
+				ttl := c.toJoin()
+				c.complete(lease, []byte("result"), ttl)
+				damage(lockstore.Completed)
+				_, err := c.tryAcquire(queued(req.Key))
+				c.isCompleted(err, []byte("result"))
+				c.complete(lease, []byte("result"), ttl)
+				if !c.virtual { // to wait for each damage takes minutes
 					continue
 				}
-				_, lease = c.take(short)
+				c.expire(ttl)
+				req.Owner, req.TTL = lockstore.NewOwner(), short
+				lease = c.acquire(req)
 				c.markStarted(lease)
 				c.renew(lease, short) // the damage may be a write, which must not pass for that of MarkStarted
-				damage(c.t, lease.Key)
+				damage(lockstore.Held)
 				c.expire(short)
-				c.refused(queued(lease.Key), lockstore.InDoubt)
-				c.noQueue(lease.Key, lockstore.InDoubt)
-				if _, err := within(c, func(ctx context.Context) (struct{}, error) {
-					return struct{}{}, c.Store.ResolveNoEffect(ctx, lease.Key, lease.Fence)
-				}); err != nil {
-					c.fatalf("ResolveNoEffect: %v", err)
-				}
-				c.release(c.served(lease, queued(lease.Key)))
+				c.inDoubt(req, queued(req.Key))
+				damage(lockstore.InDoubt)
+				c.must("ResolveNoEffect", func(ctx context.Context) error { return c.Store.ResolveNoEffect(ctx, req.Key, lease.Fence) })
+				c.served(lease, queued(req.Key))
 			}
 		},
 	},
@@ -129,14 +109,13 @@ var queueCases = []testCase{
 
 			c.join(lease.Key, 1)
 			second := c.join(lease.Key, 2)
-			start := c.elapsed()
-			err := c.await(second, 300*time.Millisecond)
+			start, limit := c.elapsed(), 300*time.Millisecond
 			// It may return early, so that a caller asks for itself.
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			if err := c.await(second, limit); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				c.Errorf("AwaitTurn: %v; want nil or the context's error", err)
 			}
-			if took, most := c.elapsed()-start, 300*time.Millisecond+endsWithin+c.slack(); took > most {
-				c.Errorf("AwaitTurn took %v; want at most %v", took, most)
+			if took := c.elapsed() - start; took > limit+endsWithin+c.slack() {
+				c.Errorf("AwaitTurn took %v; want at most %v", took, limit+endsWithin)
 			}
 			c.newsAfter("the end of its place", second, func() { c.leave(second) })
 		},
@@ -146,27 +125,16 @@ var queueCases = []testCase{
 		"The result is for all who wait. A key in doubt stays so until somebody has found out. Nobody gets a turn, so nobody must wait for one.",
 		func(c *check) {
 			_, lease := c.take(long)
-			first, second := c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.join(lease.Key, 1)
+			second := c.join(lease.Key, 2)
 			c.newsAfter("the Complete", second, func() { c.complete(lease, []byte("result"), long) })
-			for _, req := range []lockstore.Request{first, second} {
-				_, err := c.tryAcquire(req)
-				c.isCompleted(err, []byte("result"))
-			}
-			c.waiting(lease.Key, 0)
-
 			ttl := c.toJoin()
 			req, lease := c.take(ttl)
-			first, second = c.join(lease.Key, 1), c.join(lease.Key, 2)
+			c.join(lease.Key, 1)
+			second = c.join(lease.Key, 2)
 			c.markStarted(lease)
 			c.newsAfter("the end of the started lease", second, func() { c.expire(ttl) })
-			for _, waits := range []lockstore.Request{first, second} {
-				_, err := c.tryAcquire(waits)
-				c.isInDoubt(err, req)
-			}
-			if c.virtual { // nobody forgets it
-				c.sleep(719 * time.Hour)
-				c.inDoubt(req)
-			}
+			c.inDoubt(req, second)
 		},
 	},
 	{
@@ -181,7 +149,7 @@ var queueCases = []testCase{
 			c.heldPlace(first, 1)
 			second, third := c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.release(lease)
-			c.sleep(lockstore.Turn + c.TakeoverDelay)
+			c.Sleep(lockstore.Turn + c.TakeoverDelay)
 			for _, req := range []lockstore.Request{first, last} {
 				_, err := c.tryAcquire(req)
 				c.wantErr("Acquire before the turn", err, lockstore.ErrRefused)
@@ -195,14 +163,6 @@ var queueCases = []testCase{
 	},
 }
 
-// noQueue wants a key in this state, for which nobody waits.
-func (c *check) noQueue(key string, state lockstore.State) {
-	c.Helper()
-	if s := c.inspect(key); s.State != state || s.Waiting != 0 {
-		c.fatalf("the key is %v, and %d wait; want it %v, and nobody", s.State, s.Waiting, state)
-	}
-}
-
 // queued is a request that asks for a place.
 func queued(key string) lockstore.Request {
 	req := newRequest(key, long)
@@ -210,11 +170,21 @@ func queued(key string) lockstore.Request {
 	return req
 }
 
+// placed is refused because another holds the key. It has this place then, or none because the queue is full: 0.
+func (c *check) placed(req lockstore.Request, place int) int {
+	c.Helper()
+	got := c.refused(req, lockstore.Held).QueuePosition
+	if got != place && (got != 0 || place == 1) { // one place is never too many
+		c.fatalf("refused with place %d; want place %d", got, place)
+	}
+	return got
+}
+
 // heldPlace is refused because another holds the key, and has this place then.
 func (c *check) heldPlace(req lockstore.Request, place int) {
 	c.Helper()
-	if e := c.refused(req, lockstore.Held); e.QueuePosition != place {
-		c.fatalf("refused with place %d; want place %d", e.QueuePosition, place)
+	if got := c.placed(req, place); got != place {
+		c.fatalf("refused with place %d; want place %d", got, place)
 	}
 }
 
@@ -226,23 +196,13 @@ func (c *check) join(key string, place int) lockstore.Request {
 	return req
 }
 
-// toJoin is a TTL that a case waits for, and in whose first half others take places. In the second
+// toJoin is the TTL of a lease behind which places are taken. In the second
 // half a store need not give a place: a renewal goes first.
 func (c *check) toJoin() time.Duration { return short + 2*c.TurnDelay + c.slack() }
 
-// waiting is the number of places that Inspect has to see.
-func (c *check) waiting(key string, want int) {
-	c.Helper()
-	if got := c.inspect(key).Waiting; got != want {
-		c.fatalf("Inspect says that %d wait; want %d", got, want)
-	}
-}
-
 func (c *check) leave(req lockstore.Request) {
 	c.Helper()
-	if err := c.call(method{"Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, req.Key, req.Owner) }}); err != nil {
-		c.fatalf("Leave: %v", err)
-	}
+	c.must("Leave", func(ctx context.Context) error { return c.Store.Leave(ctx, req.Key, req.Owner) })
 }
 
 // served is granted the key, behind the grant of last.
@@ -254,25 +214,23 @@ func (c *check) served(last lockstore.Lease, req lockstore.Request) lockstore.Le
 }
 
 // turns is refused until n turns are over, and granted the free key then.
-func (c *check) turns(n int, req lockstore.Request) lockstore.Lease {
+func (c *check) turns(n int, req lockstore.Request) {
 	c.Helper()
 	start := c.elapsed()
 	least := time.Duration(n) * lockstore.Turn
 	most := least + c.TurnDelay + c.TakeoverDelay + rounding // the turn of who was handed the key ends as a lease does
 	for {
-		sent := c.elapsed()
-		lease, err := c.tryAcquire(req)
+		sent := c.elapsed() - start
+		_, err := c.tryAcquire(req)
 		switch {
 		case err == nil && c.elapsed()-start < least-c.TurnDelay-rounding:
 			c.fatalf("granted %v after the release; want %d turns, %v", c.elapsed()-start, n, least)
 		case err == nil:
-			return lease
-		case !errors.Is(err, lockstore.ErrRefused):
-			c.fatalf("Acquire: %v; want it held or granted", err)
-		case sent-start > most:
-			c.fatalf("refused %v after the release: %v; want it granted after %d turns, %v", sent-start, err, n, least)
+			return
+		case !errors.Is(err, lockstore.ErrRefused) || sent > most:
+			c.fatalf("%v after the release: %v; want it granted after %d turns, %v", sent, err, n, least)
 		}
-		c.sleep(100 * time.Millisecond)
+		c.Sleep(100 * time.Millisecond)
 	}
 }
 
@@ -281,7 +239,7 @@ func (c *check) newsAfter(what string, req lockstore.Request, happens func()) {
 	c.Helper()
 	done := make(chan error, 1)
 	go func() { done <- c.await(req, long) }()
-	c.sleep(300 * time.Millisecond)
+	c.Sleep(300 * time.Millisecond)
 	happens()
 	happened := c.elapsed()
 	if err := <-done; err != nil {
@@ -292,25 +250,10 @@ func (c *check) newsAfter(what string, req lockstore.Request, happens func()) {
 	}
 }
 
-// await calls AwaitTurn with a time limit on the clock of the case.
+// await calls AwaitTurn with a time limit.
 func (c *check) await(req lockstore.Request, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
 	defer cancel()
-	if c.moved {
-		done := make(chan error, 1)
-		go func() { done <- AwaitTurn(ctx, c.Store, req.Key, req.Owner) }()
-		for start := c.elapsed(); ; {
-			select {
-			case err := <-done:
-				return err
-			case <-time.After(time.Millisecond):
-				if c.elapsed()-start > limit {
-					cancel()
-				}
-				c.sleep(time.Millisecond)
-			}
-		}
-	}
 	return AwaitTurn(ctx, c.Store, req.Key, req.Owner)
 }
 

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +22,7 @@ import (
 
 var rulesCases = []testCase{
 	{
-		"rules/random requests get the answers of the rule book F07 F09 F11 F13 F24 F62 F63",
+		"rules/random requests get the answers of the rule book F07 F09 F10 F11 F13 F24 F62 F63 M14",
 		"Package rules says what each request does. The case sends random sequences of requests of some owners, with repeats and late duplicates, and lets time pass. The store and the rule book must give the same answers, and the same state after each request.",
 		func(c *check) {
 			if c.virtual {
@@ -168,8 +167,8 @@ func (c *check) comparison() *comparison {
 		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, over: map[driver.Owner]bool{}, began: time.Now(), at: c.elapsed(),
 	}
 	prefix := fmt.Sprintf("%016x-", rand.Uint64())
-	for n := range m.owners {
-		m.owners[n] = driver.Owner(prefix + strconv.Itoa(n))
+	for n := range m.owners { // each differs from another one in its case, or in one more character
+		m.owners[n] = driver.Owner(prefix + strings.Repeat(string("aA"[n%2]), 1+n/2))
 	}
 	return m
 }
@@ -197,7 +196,19 @@ func (c *check) compare(steps []step, random *rand.Rand) ([]step, string) {
 			return ran, difference
 		}
 	}
-	return ran, ""
+	return ran, m.listed()
+}
+
+// listed says how a listing of the key differs from an Inspect. A free key may be listed.
+func (m *comparison) listed() string {
+	if _, lists := driver.As[driver.Lister](m.Store.Driver()); !lists || !m.virtual {
+		return ""
+	}
+	want, all := m.check.inspect(m.key), m.list(m.key)
+	if len(all) == 0 && !want.State.Taken() && want.State != lockstore.InDoubt || len(all) == 1 && alike(all[0], want) {
+		return ""
+	}
+	return fmt.Sprintf("listed as %+v; want %+v, once", all, want)
 }
 
 // take sends a request to the store, and asks the rule book.
@@ -539,9 +550,12 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	if s.fence > 0 && s.fence < len(f) {
 		r.Fence = f[s.fence]
 	}
+	if s.far > 0 {
+		r.Fence = farFences(r.Fence)[s.far-1]
+	}
 	var result driver.Secret
 	if s.result {
-		result = driver.Secret(holders[s.owner])
+		result = driver.Secret(results[s.owner%len(results)])
 	}
 	switch s.kind {
 	case driver.Acquire:
@@ -567,6 +581,20 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	}
 	return r
 }
+
+// farFences are fences that no grant has. One that has 63 bits must not overflow into one that has.
+func farFences(f driver.Fence) []driver.Fence {
+	return []driver.Fence{f + 1<<32, max(1, f%(1<<32)), f + 1<<53, 1<<63 - 1, 1<<53 + 1}
+}
+
+// results are bytes of users.
+var results = func() []string {
+	all := make([]byte, 256)
+	for i := range all {
+		all[i] = byte(i)
+	}
+	return []string{"a\x00b\xff\n", "\xff\x00\none two ", string(all) + "\n", "\xfe", `{"status":201,"body":"é"}`}
+}()
 
 // holders are the texts of the owners.
 var holders = func() (all [people]string) {
@@ -689,7 +717,7 @@ func (m *comparison) lapse(d time.Duration) {
 		}
 	}
 	if until.After(now) {
-		m.sleep(until.Sub(now))
+		m.Sleep(until.Sub(now))
 	}
 }
 

@@ -3,7 +3,6 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,8 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// wrongDriver is the rule book over entries that are texts, so that they can be foreign or
-// damaged. It has one mistake: one of the rules, from package wrongrules, or one of its own,
+// wrongDriver is the rule book over entries that can be damaged. It has one mistake: one of the rules, from package wrongrules, or one of its own,
 // by its name. Without a mistake it passes the suite. It is the driver of one process.
 type wrongDriver struct {
 	*wrongServer
@@ -36,10 +34,7 @@ type wrongServer struct {
 
 	mu       sync.Mutex
 	shift    time.Duration // of the clock
-	rows     map[string]string
-	states   []rules.State // that rows have
-	last     string        // the text that was decoded last, and its state: many requests find the same
-	read     rules.State
+	rows     map[string]row
 	requests int
 	delay    Delayer
 	cut      bool // replies are lost
@@ -58,7 +53,7 @@ var errCut = errors.New("connection reset")
 
 func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 20, Marks: 16}, decide: rules.Book.Decide, rows: map[string]string{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{}, counts: map[driver.Kind]int{},
+		bug: bug, book: rules.Book{Places: 40, Marks: 16}, decide: rules.Book.Decide, rows: map[string]row{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{}, counts: map[driver.Kind]int{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -77,49 +72,23 @@ func (d *wrongServer) locked(f func()) {
 	f()
 }
 
-// row is the text of an entry. The number is that of the state; the other fields can be damaged.
+// row is an entry. A test may damage it.
 type row struct {
-	Fence driver.Fence    `json:"fence"`
-	Queue json.RawMessage `json:"queue"`
-	Data  string          `json:"data"`
-	State int             `json:"state"`
+	rules.State
+	damaged, noQueue bool
 }
 
-func (d *wrongServer) encode(s rules.State) string {
-	owners := []string{}
-	for _, w := range s.Queue {
-		owners = append(owners, string(w.Owner))
-	}
-	queue, _ := json.Marshal(owners)
-	d.states = append(d.states, s)
-	text, _ := json.Marshal(row{s.LastFence, queue, string(s.Closed.Result), len(d.states) - 1})
-	return string(text)
-}
-
-func (d *wrongServer) decode(text string) (rules.State, error) {
-	switch text {
-	case "":
+func (d *wrongServer) read(key string) (rules.State, error) {
+	r := d.rows[d.place(key)]
+	switch {
+	case r.damaged && d.has("F53 corrupt row is free"):
 		return rules.State{}, nil
-	case d.last:
-		return d.read, nil
+	case r.damaged, r.noQueue && d.has("queue: damaged is corrupt"):
+		return r.State, fmt.Errorf("%w: no row", lockstore.ErrCorrupt)
+	case r.noQueue:
+		r.Queue = nil
 	}
-	r := row{State: -1}
-	if err := json.Unmarshal([]byte(text), &r); err != nil || r.State < 0 {
-		if d.has("F53 corrupt row is free") {
-			return rules.State{}, nil
-		}
-		return rules.State{}, fmt.Errorf("%w: no row: %v", lockstore.ErrCorrupt, err)
-	}
-	s := d.states[r.State]
-	var owners []string
-	if err := json.Unmarshal(r.Queue, &owners); err != nil {
-		if d.has("queue: damaged is corrupt") {
-			return s, fmt.Errorf("%w: %v", lockstore.ErrCorrupt, err)
-		}
-		s.Queue = nil
-	}
-	d.last, d.read = text, s
-	return s, nil
+	return r.State, nil
 }
 
 // place is where the row of a key is.
@@ -200,11 +169,11 @@ func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, 
 	if d.has("cost: two requests for each call") || d.has("cost: MarkStarted reads first") && r.Kind == driver.MarkStarted {
 		d.requests++
 	}
-	s, err := d.decode(d.rows[d.place(key)])
+	s, err := d.read(key)
 	if err != nil {
 		switch {
 		case d.has("F54 a refused entry is cleared"):
-			d.rows[d.place(key)] = ""
+			delete(d.rows, d.place(key))
 		case d.has("F53 error without the key"):
 			return driver.Answer{}, lockstore.ErrCorrupt
 		}
@@ -275,7 +244,7 @@ func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, 
 		a.Status.Holder = lockstore.HolderInfo{Name: a.Status.Holder}.Encode()
 	}
 	if changed {
-		d.rows[d.place(key)] = d.encode(next)
+		d.rows[d.place(key)] = row{State: next}
 	}
 	if d.has("parked: who leaves takes all addresses along") && r.Kind == driver.Leave || d.has("parked: a completion drops the addresses") && r.Kind == driver.Complete {
 		maps.DeleteFunc(d.parked, func(at string, _ driver.Secret) bool { return strings.HasPrefix(at, key+"\n") })
@@ -355,9 +324,8 @@ func (d *wrongServer) lost(ctx context.Context, kind driver.Kind) error {
 
 // overAnywhere reports whether the owner has ended on any key.
 func (d *wrongServer) overAnywhere(o driver.Owner) bool {
-	for _, text := range d.rows {
-		s, _ := d.decode(text)
-		if slices.ContainsFunc(s.Ended, func(e rules.Ended) bool { return e.Owner == o }) {
+	for _, row := range d.rows {
+		if slices.ContainsFunc(row.Ended, func(e rules.Ended) bool { return e.Owner == o }) {
 			return true
 		}
 	}
@@ -366,7 +334,7 @@ func (d *wrongServer) overAnywhere(o driver.Owner) bool {
 
 // awaited is the lease that the owner was handed over.
 func (d *wrongServer) awaited(key string, r driver.Request) (a driver.Answer) {
-	s, _ := d.decode(d.rows[d.place(key)])
+	s, _ := d.read(key)
 	now := time.Now().Add(d.shift)
 	for _, h := range s.Holders {
 		if h.Owner == r.Owner && h.HandedOver && (now.Before(h.End()) || d.has("await: a hand-over that has lapsed")) {
@@ -394,7 +362,7 @@ func (d *wrongDriver) Await(ctx context.Context, key string, r driver.Request) (
 	for first, began := true, time.Now(); ; first = false {
 		var left time.Duration
 		d.locked(func() {
-			s, _ := d.decode(d.rows[d.place(key)])
+			s, _ := d.read(key)
 			left = d.book.Wait(s, rules.At(time.Now().Add(d.shift)), r.Owner)
 			waits := slices.ContainsFunc(s.Queue, func(w rules.Waiter) bool { return w.Owner == r.Owner })
 			started := slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.Started })
@@ -485,8 +453,8 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 	var p driver.Page
 	var err error
 	d.locked(func() {
-		for key, text := range d.rows {
-			state, damaged := d.decode(text)
+		for key := range d.rows {
+			state, damaged := d.read(key)
 			if damaged != nil {
 				if d.has("list: ends at a foreign entry") {
 					err = lockstore.ErrCorrupt
@@ -503,7 +471,7 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 			case d.has("list: not what is waited for"):
 				listed = listed && len(state.Queue) == 0
 			}
-			if !listed || text == "" {
+			if !listed {
 				continue
 			}
 			_, _, a, _ := d.decide(d.book, state, rules.At(time.Now()), driver.Request{Kind: driver.Inspect})
@@ -543,26 +511,22 @@ func (d *wrongDriver) Extent(context.Context) (driver.Extent, error) { return dr
 
 // harness has every field that the suite uses.
 func (d *wrongDriver) harness() Harness {
-	set := func(key, text string) { d.locked(func() { d.rows[d.place(key)] = text }) }
-	get := func(key string) (text string) {
-		d.locked(func() { text = d.rows[d.place(key)] })
-		return text
+	get := func(key string) (r row, there bool) {
+		d.locked(func() { r, there = d.rows[d.place(key)] })
+		return r, there
 	}
-	damage := func(old, new string) func(*testing.T, string) {
-		return func(t *testing.T, key string) {
-			text := strings.Replace(get(key), old, new, 1)
-			if text == get(key) {
-				t.Errorf("the row %s has no %q to damage", text, old)
+	put := func(key string, r row, there bool) {
+		d.locked(func() {
+			if d.rows[d.place(key)] = r; !there {
+				delete(d.rows, d.place(key))
 			}
-			set(key, text)
-		}
+		})
 	}
-	queue := func(with string) func(*testing.T, string) {
-		return func(_ *testing.T, key string) { set(key, strings.Replace(get(key), `"queue":[`, with, 1)) }
-	}
-	put := func(text string) func(*testing.T, string) {
-		return func(_ *testing.T, key string) { set(key, text) }
-	}
+	damage := map[string]func(*testing.T, string){"damaged": func(_ *testing.T, key string) {
+		r, _ := get(key)
+		r.damaged = true
+		put(key, r, true)
+	}}
 	on := func(fault *bool) func(*testing.T) func() {
 		return func(*testing.T) func() {
 			d.locked(func() { *fault = true })
@@ -570,29 +534,30 @@ func (d *wrongDriver) harness() Harness {
 		}
 	}
 	return Harness{
-		Store:       d.store(),
-		Parks:       true,
-		Marks:       16,
-		DamageQueue: map[string]func(*testing.T, string){"a number": queue(`"queue":7,"old":[`), "numbers": queue(`"queue":[1],"old":[`)},
+		Store: d.store(),
+		Parks: true,
+		Marks: 16,
+		DamageQueue: map[string]func(*testing.T, string){"damaged": func(_ *testing.T, key string) {
+			r, there := get(key)
+			r.noQueue = true
+			put(key, r, there)
+		}},
 		Requests: func() (n int) {
 			d.locked(func() { n = d.requests })
 			return n
 		},
-		Delete: put(""),
+		Delete: func(_ *testing.T, key string) { put(key, row{}, false) },
 		Snapshot: func(_ *testing.T, key string) func() {
-			text := get(key)
-			return func() { set(key, text) }
+			r, there := get(key)
+			return func() { put(key, r, there) }
 		},
-		Dump:       func(_ *testing.T, key string) string { return get(key) },
+		Dump: func(_ *testing.T, key string) string {
+			r, _ := get(key)
+			return fmt.Sprintf("%+v %s", r, []byte(r.Closed.Result))
+		},
 		ShiftClock: func(_ *testing.T, shift time.Duration) { d.locked(func() { d.shift = shift }) },
-		Foreign: map[string]func(*testing.T, string){
-			"text":        put("hello"),
-			"other shape": put(`{"name":"x"}`),
-		},
-		Corrupt: map[string]func(*testing.T, string){
-			"cut short":     damage("}", ""),
-			"text in fence": damage(`"fence":`, `"fence":"x",`),
-		},
+		Foreign:    damage,
+		Corrupt:    damage,
 		Unreachable: func(*testing.T) *lockstore.Store {
 			return NewFaulty(d.store(), func(Call) Fault {
 				switch {
