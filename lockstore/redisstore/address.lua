@@ -2,10 +2,10 @@
 -- stays in milliseconds, and the address that it replaces or ''. If that is not the present one, the answer is the present one: so
 -- a copy that arrives late changes nothing. A time that is over deletes a key, so this needs no command that locking does not need. A
 -- server that is out of memory refuses the SET, because nothing was written before.
-local mark = 'lambdalock2 A' -- no entry begins so
+local mark = 'lambdalock3 A' -- no entry begins so
 local address, done = redis.pcall('GET', KEYS[1])
 if type(address) == 'table' or address and string.sub(address, 1, #mark) ~= mark then
-	done = redis.pcall('PEXPIRE', KEYS[1], '-60000', 'GT') -- a replica refuses it, see entry.lua
+	done = redis.pcall('PEXPIRE', KEYS[1], '-60000', 'GT') -- a replica refuses it, see rules.lua
 	return type(done) == 'table' and done or type(address) == 'table' and address or 'B'
 end
 if ARGV[2] ~= '' and ARGV[4] == string.sub(address or '', #mark + 1) then

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // call is one request of the store. It is also the owner argument of the command, so the
@@ -29,7 +27,6 @@ type call struct {
 	state atomic.Uint32
 	bytes [lockstore.MaxOwnerBytes]byte
 	words [10]any // of the command
-	args  [5]number
 
 	detached detached    // for a client that this package has not made
 	context  callContext // for a client that this package has made
@@ -63,63 +60,20 @@ func (c *call) MarshalBinary() ([]byte, error) {
 // String hides the owner from hooks that print commands.
 func (c *call) String() string { return c.owner.String() }
 
-// argument is an argument of a script: a text or, if that is nil, a number.
-type argument struct {
-	text any
-	number
-}
-
-func text(t any) argument { return argument{text: t} }
-
-func plain(n int64) argument { return argument{number: number{n: n}} }
-
-// number is a number as an argument of a command, in a call. So it takes no memory of its own.
-type number struct {
-	n      int64
-	fence  bool // it has 16 digits at least
-	two    bool // behind it are a space and a text: one argument takes the server less time than two
-	behind string
-	digits [20]byte
-}
-
-// digits is a fence as an entry has it.
-func digits(f driver.Fence) argument { return argument{number: number{n: int64(f), fence: true}} }
-
-// MarshalBinary is called when the client writes the command.
-func (n *number) MarshalBinary() ([]byte, error) {
-	b := n.digits[:0]
-	for least := int64(1e15); n.fence && n.n < least && least > 1; least /= 10 {
-		b = append(b, '0')
-	}
-	b = strconv.AppendInt(b, n.n, 10)
-	if n.two {
-		b = append(append(b, ' '), n.behind...)
-	}
-	return b, nil
-}
-
-func (n *number) String() string {
-	text := strconv.FormatInt(n.n, 10)
-	if n.two {
-		text += " " + n.behind
-	}
-	return text
-}
-
 // run sends a script with one key.
-func (s *server) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...argument) (reply, error) {
+func (s *server) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
 	return s.send(ctx, name, key, s.prefix+key, "", owner, args...)
 }
 
 // runWith sends a script with two keys.
-func (s *server) runWith(ctx context.Context, name scriptName, key, list string, owner lockstore.Owner, args ...argument) (reply, error) {
+func (s *server) runWith(ctx context.Context, name scriptName, key, list string, owner lockstore.Owner, args ...any) (reply, error) {
 	return s.send(ctx, name, key, s.prefix+key, list, owner, args...)
 }
 
 // send sends a script as EVALSHA, and once as EVAL if the server does not know the script.
 // A second name is optional. The error says whether the request may have been applied.
 // send returns when ctx ends.
-func (s *server) send(ctx context.Context, name scriptName, key, first, second string, owner lockstore.Owner, args ...argument) (reply, error) {
+func (s *server) send(ctx context.Context, name scriptName, key, first, second string, owner lockstore.Owner, args ...any) (reply, error) {
 	sc := scripts[name]()
 	c := &call{owner: owner}
 	words := append(c.words[:0], "evalsha", sc.sha, 1, first)
@@ -127,14 +81,7 @@ func (s *server) send(ctx context.Context, name scriptName, key, first, second s
 		words[2] = 2
 		words = append(words, second)
 	}
-	words = append(words, c)
-	for i, a := range args {
-		if a.text == nil {
-			c.args[i] = a.number
-			a.text = &c.args[i]
-		}
-		words = append(words, a.text)
-	}
+	words = append(append(words, c), args...)
 	if s.ends {
 		stop := c.context.begin(ctx, answerTimeout)
 		defer c.context.forget()

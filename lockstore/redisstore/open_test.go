@@ -204,7 +204,7 @@ func TestRequestOfOneHolder(t *testing.T) {
 
 // A lease is not shorter than requested.
 func TestMicrosRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Microsecond: 1, time.Microsecond + 1: 2, lockstore.MaxTTL: 86400e6} {
-		require.Equal(t, want, micros(d).n, "microseconds of %v", d)
+	for d, want := range map[time.Duration]string{0: "0", 1: "1", time.Microsecond: "1", time.Microsecond + 1: "2", lockstore.MaxTTL: "86400000000"} {
+		require.Equal(t, want, micros(d), "microseconds of %v", d)
 	}
 }

@@ -52,8 +52,7 @@ func (s *server) sendAddress(ctx context.Context, like driver.Request, key strin
 		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
 	defer s.lanes.leave()
-	stays := plain(int64((d + time.Millisecond - 1) / time.Millisecond))
-	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, text(secret(address)), stays, text(secret(was)))
+	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, secret(address), millis(d), secret(was))
 	if err == nil && r.code == foreign {
 		err = errForeign(key, nil, r.damage)
 	}

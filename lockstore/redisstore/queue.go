@@ -267,7 +267,7 @@ func (s *server) release(ctx context.Context, key string, r driver.Request) (rep
 		list = s.list(key, next)
 	}
 	if list != "" && !s.wakeUps.pauses(key, list) {
-		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), text(secret(next)))
+		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), secret(next))
 		if !errors.Is(err, lockstore.ErrUnavailable) {
 			return got, err
 		}
@@ -296,7 +296,7 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, all [
 
 // push puts an element into a list.
 func (s *server) push(ctx context.Context, key, list string, by lockstore.Owner, element string) {
-	_, _ = s.send(ctx, wakeScript, key, list, "", by, text(secret(element)))
+	_, _ = s.send(ctx, wakeScript, key, list, "", by, secret(element))
 }
 
 // pause lets a random time pass, or less if the owner's element comes. While a wait at the server is for its element, too, it

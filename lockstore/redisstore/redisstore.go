@@ -151,9 +151,7 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	case driver.Inspect:
 		return s.run(ctx, inspectScript, key, "")
 	case driver.Acquire:
-		lease := micros(r.TTL)
-		lease.two, lease.behind = true, r.Holder
-		return s.run(ctx, acquireScript, key, r.Owner, lease, retention(r.TTL), most(r))
+		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL)+" "+r.Holder, millis(r.TTL+time.Hour), most(r))
 	case driver.Renew:
 		return s.run(ctx, renewScript, key, r.Owner, digits(r.Fence), micros(r.TTL))
 	case driver.Release:
@@ -165,33 +163,32 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 	case driver.MarkStarted:
 		return s.run(ctx, startedScript, key, r.Owner, digits(r.Fence))
 	case driver.Complete:
-		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), text(secret(r.Result)))
+		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), secret(r.Result))
 	case driver.Resolve:
 		ttl := r.TTL
 		if !r.Effect {
 			ttl = 0
 		}
-		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), text(secret(r.Result)))
+		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), secret(r.Result))
 	case driver.Revoke:
-		return s.run(ctx, revokeScript, key, "", digits(r.Fence), text(r.Holder), flag(r.AtOnce))
+		return s.run(ctx, revokeScript, key, "", digits(r.Fence), r.Holder, flag(r.AtOnce))
 	}
 	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
 }
 
 // most says how many may hold the key with an Acquire, + if it waits in the queue, and behind a space the fence of
 // the lease that it extends.
-func most(r driver.Request) argument {
+func most(r driver.Request) string {
+	most := strconv.Itoa(r.MaxHolders)
 	switch {
 	case r.Fence != 0:
-		return text(fmt.Sprintf("%d %016d", r.MaxHolders, r.Fence))
+		return most + " " + digits(r.Fence)
 	case r.Join && r.Parked > 0:
-		return text(fmt.Sprintf("%d+%d", r.MaxHolders, r.Parked.Microseconds()))
-	case r.MaxHolders == 1 && r.Join: // most are, and a constant takes no memory
-		return text("1+")
+		return most + "+" + micros(r.Parked)
 	case r.Join:
-		return text(strconv.Itoa(r.MaxHolders) + "+")
+		return most + "+"
 	}
-	return plain(int64(r.MaxHolders))
+	return most
 }
 
 // secret is data of the user, or has another owner, as an argument of a command. Hooks that print
@@ -203,21 +200,20 @@ func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
 
 func (s secret) String() string { return lockstore.Secret(s).String() }
 
-// retention is how long the server keeps an entry after a grant: the TTL and an hour, in milliseconds,
-// rounded up.
-func retention(ttl time.Duration) argument {
-	return plain(int64((ttl + time.Hour + time.Millisecond - 1) / time.Millisecond))
+// flag is a bool as a script's argument.
+func flag(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
 }
 
-// flag is a bool as a script's argument.
-func flag(on bool) argument {
-	if on {
-		return plain(1)
-	}
-	return plain(0)
-}
+// digits is a fence as an entry has it.
+func digits(f driver.Fence) string { return fmt.Sprintf("%016d", f) }
 
 // micros rounds up, so that a lease is not shorter than requested.
-func micros(d time.Duration) argument {
-	return plain(int64((d + time.Microsecond - 1) / time.Microsecond))
-}
+func micros(d time.Duration) string { return units(d, time.Microsecond) }
+
+func millis(d time.Duration) string { return units(d, time.Millisecond) }
+
+func units(d, unit time.Duration) string { return strconv.FormatInt(int64((d+unit-1)/unit), 10) }

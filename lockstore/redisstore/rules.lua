@@ -1,9 +1,114 @@
+-- The entry of a lock, and the rules of package internal/rules, in its words.
+--
+-- The entry is one string:
+--
+--   lambdalock3 S<fence> <owner> <number><marks>
+--   <since> <ttl> <holder>
+--   <queue>
+--
+-- S is one letter:
+--   H  the owner has the only lease, with this fence and seat 0, and MaxHolders is 1
+--   O  as H; the lease was handed over and is not extended yet
+--   F  the key is free; the owner had the last lease, and has released it
+--   K  without an owner: the key is closed from since for ttl. Its result is in place of the queue
+--   C  as K, without a result
+--   X  without an owner: in front of the queue there is a line for each holder, and an empty line
+-- fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds on the
+-- server's clock. holder is a text for people.
+-- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The oldest
+-- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
+-- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
+-- The queue has for each place a text and a space. The text is the owner, MaxHolders, the turn of a parked place or 0, and since
+-- when the owner waits, with the byte 1 between them. What may follow is of a later version, and stays. What cannot
+-- be a queue is none: a queue can only refuse. What cannot be marks are none.
 
--- The rules of package internal/rules, in its words.
+local now = clock + 0
 
-local saves = true -- unless the request is an Acquire, the server has to do what it can to store it
+-- A replica lags behind its primary, and so may a server that was the primary until now. What
+-- it has read must not decide anything. So an answer without a write needs a proof: a write
+-- that a replica refuses. This one changes nothing, because no time to live was over a minute
+-- ago, and a server that is out of memory does not refuse it.
+local function proven(answer)
+	local proof = redis.pcall('PEXPIRE', KEYS[1], '-60000', 'GT')
+	return type(proof) == 'table' and proof or answer
+end
+
+if type(entry) == 'table' then return proven(entry) end
+
+-- The state of the key. marked is how many marks there are. A place of the queue is its text.
+local last, holders, queue, marked, marks, closed = '0000000000000000', {}, {}, 0, '', nil
+local changed, handed, woken = false, {}, {}
+local saves = true -- the server has to do what it can to store the new state
 
 local function digits(n, width) return string.format('%' .. (width or '') .. '.0f', n) end
+
+-- remember adds a mark.
+local function remember(how, fence, owner)
+	if marked == 8 then
+		marks = sub(marks, (#marks > 18 and find(marks, ' ', 19, true) or #marks) + 1)
+	else
+		marked = marked + 1
+	end
+	marks, changed = marks .. how .. fence .. ' ' .. owner .. ' ', true
+end
+
+-- readHolders reads the lines of the holders, and returns where the queue begins, or nil and what is wrong.
+local function readHolders(at)
+	local owners, seats, before, fewest = {}, {}, '', math.huge
+	while sub(entry, at, at) ~= '\n' do
+		local o, fence, seat, most, since, ttl, flags, text, next =
+			match(entry, '^([^ \n]+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a*) ([^\n]*)\n()', at)
+		if not o or #fence ~= 16 or #seat > 9 or #most > 9 or #since ~= 16 or #ttl > 13 then return nil, '' end
+		local h = {owner = o, fence = fence, seat = tonumber(seat, 10), most = tonumber(most, 10), since = tonumber(since, 10),
+			ttl = tonumber(ttl, 10), handed = find(flags, 'h') ~= nil, revoked = find(flags, 'r') ~= nil,
+			started = find(flags, 's') ~= nil, text = text}
+		if fence <= before or fence > last then return nil, 'the fences of the holders do not grow up to the last fence' end
+		if owners[o] then return nil, 'an owner has two leases' end
+		if seats[h.seat] then return nil, 'two holders have one seat' end
+		if h.started and h.most ~= 1 then return nil, 'the work of a lease with others has started' end
+		holders[#holders + 1], owners[o], seats[h.seat], before, fewest, at = h, true, true, fence, math.min(fewest, h.most), next
+	end
+	if #holders > fewest then return nil, 'more hold the key than one of them allows' end
+	return at + 1
+end
+
+local function readQueue(at)
+	local length = 0
+	for place in string.gmatch(sub(entry, at), '([^ \n\1]+\1[1-9]%d?\1%d+\1%d+[^ \n]*) ') do
+		queue[#queue + 1], length = place, length + #place + 1
+	end
+	if length ~= #entry - at + 1 then queue = {} end
+end
+
+if entry then
+	local state, fence, owner, at = match(entry, '^lambdalock3 ([HOFKCX])(%d+) ([^ \n]*) ()')
+	local line = at and find(entry, '\n', at, true)
+	local since, ttl, text, behind = match(entry, '^(%d+) (%d+) ([^\n]*)\n()', line and line + 1 or #entry + 1)
+	local one = state == 'H' or state == 'O' or state == 'F'
+	if not behind or #fence ~= 16 or #since ~= 16 or #ttl > 13 or one == (owner == '') then return proven('B') end
+	last, since, ttl = fence, tonumber(since, 10), tonumber(ttl, 10)
+	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
+	if state == 'F' then
+		remember('F', last, owner)
+		changed = false
+	elseif state == 'K' or state == 'C' then
+		if state == 'K' and behind > #entry then return proven('B') end
+		closed = {since = since, ttl = ttl, text = text, result = state == 'K' and sub(entry, behind) or ''}
+	elseif state == 'X' then
+		local from, damage = readHolders(behind)
+		if not from then return proven('B' .. damage) end
+		readQueue(from)
+	else
+		holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}
+		readQueue(behind)
+	end
+end
+
+-- A state that begins in the future, because the clock was set back, begins now.
+for _, h in ipairs(holders) do
+	if h.since > now then h.since, changed = now, true end
+end
+if closed and closed.since > now then closed.since, changed = now, true end
 
 local function live(h) return now < h.since + h.ttl end
 
@@ -50,79 +155,50 @@ local function markOf(how, fence)
 	return false
 end
 
--- whole makes one text of the queue.
-local function whole()
-	if front ~= '' then entry, from, front = front .. sub(entry, from), 1, '' end
-	return entry
-end
-
--- place is where an owner's place is in the entry: the space in front of it, and the one behind it.
+-- place is the number of an owner's place, or nil.
 local function place(owner)
-	local before, last = find(whole(), ' ' .. owner .. ' ', from, true)
-	if not before and (find(entry, '\1', from, true) or find(entry, '\2', from, true)) then
-		before, last = find(entry, ' ' .. owner .. '\1', from, true)
-		if not before then before, last = find(entry, ' ' .. owner .. '\2', from, true) end
+	owner = owner .. '\1'
+	for i, text in ipairs(queue) do
+		if sub(text, 1, #owner) == owner then return i end
 	end
-	if before then return before, find(entry, ' ', last, true) end
 end
 
--- cut ends the places of the queue before a space of the entry, or all. places is how many are left.
-local function cut(last, number)
-	places, changed = number, true
-	if number > 0 then from = last else front, from = '', #entry + 1 end
+-- waiter is the owner of a place, its MaxHolders, its turn, and whether it is parked.
+local function waiter(text)
+	local owner, most, parked = match(text, '^([^\1]+)\1(%d+)\1(%d+)')
+	most, parked = tonumber(most, 10), tonumber(parked, 10)
+	return owner, most, math.min(math.max(parked, 2000000), 30000000), parked > 0
 end
 
 -- leaveQueue ends an owner's place, and returns true if it was the first. A holder may have one: its hand-over had
 -- lapsed before the clock was set back, and it asked again.
 local function leaveQueue(owner)
-	local before, last = place(owner)
-	if before then
-		front = sub(entry, from, before - 1)
-		cut(last, places - 1)
-		return front == ''
+	local i = place(owner)
+	if i then
+		table.remove(queue, i)
+		changed = true
 	end
-end
-
--- count is how many places the queue has up to a space of the entry, and most at most.
-local function count(last, most)
-	local n, at = 0, from
-	while n < most and at < last do
-		n, at = n + 1, find(entry, ' ', at + 1, true)
-	end
-	return n
-end
-
--- first is the owner of the first place, or '', its MaxHolders, and its turn if it is parked.
-local function first()
-	local text, at = entry, from
-	if front ~= '' then text, at = front .. ' ', 1 end
-	local owner, most, turn = match(text, '^ ([^ \1\2]+)\1?(%d?%d?)\2?(%d*) ', at)
-	return owner or match(text, '^ (%S+)', at) or '', tonumber(most or '', 10) or 1, tonumber(turn or '', 10)
+	return i == 1
 end
 
 -- parked are the owners of parked places.
 local function parked()
 	local all = {}
-	if not find(whole(), '\2', from, true) then return all end -- a pattern looks at each place
-	for owner in string.gmatch(sub(whole(), from), ' ([^ \1\2]+)\1?%d*\2') do all[#all + 1] = owner end
+	for _, text in ipairs(queue) do
+		local owner, _, _, is = waiter(text)
+		if is then all[#all + 1] = owner end
+	end
 	return all
 end
 
--- wait is how long a request behind the places up to this space of the entry waits at most, and how long for the
--- holders alone. It is granted now if the first is not above 0.
-local function wait(most, last)
-	local before = count(last, 5)
-	local turns = before * 2000000
-	if before > 0 and (find(entry, '\1', from, true) or find(entry, '\2', from, true)) then
-		local n = 0
-		for one in string.gmatch(sub(entry, from, last), '%S+') do
-			n, most = n + 1, math.min(most, tonumber(match(one, '\1(%d+)') or '1', 10))
-			local turn = n <= 5 and match(one, '\2(%d+)$')
-			if turn then turns = turns - 2000000 + turn end
-		end
-		turns = math.min(turns, 60000000)
-	elseif before > 0 then
-		most = 1
+-- wait is how long a request behind so many places waits at most, and how long for the holders alone. It is granted now if
+-- the first is not above 0.
+local function wait(most, before)
+	local turns = 0
+	for i = 1, before do
+		if i > 5 and most == 1 then break end -- more places change nothing
+		local _, its, turn = waiter(queue[i])
+		most, turns = math.min(most, its), turns + (i <= 5 and turn or 0)
 	end
 	local since = -math.huge -- there is room
 	while true do
@@ -138,7 +214,7 @@ local function wait(most, last)
 	end
 	if closed then since = math.max(since, closed.since + closed.ttl) end
 	local held = since - now
-	return held + turns, held
+	return held + math.min(turns, 60000000), held
 end
 
 -- grant makes an owner a holder. It returns nil if no fence is left: above 2^53 a number of Lua cannot
@@ -146,8 +222,7 @@ end
 local function grant(h)
 	local fence = math.max(tonumber(last, 10) + 1, now)
 	if fence >= 9007199254740992 then return nil end
-	local before, behind = place(h.owner)
-	cut(behind, before and places - 1 - count(before, places) or 0)
+	queue = {unpack(queue, (place(h.owner) or #queue) + 1)}
 	for i = #holders, 1, -1 do
 		local old = holders[i]
 		if not live(old) then
@@ -173,17 +248,17 @@ end
 -- already, see leaveQueue, gets no second lease. With an owner it ends at the place of that one, and where a time says
 -- since when there is room: without one the entry is damaged.
 local function handOver(before)
-	while places > 0 and not isClosed() and not inDoubt() do
-		local owner, most, turn = first()
-		if owner == '' or owner == before or wait(most, 0) > (before and -math.huge or 0) then return end
+	while queue[1] and not isClosed() and not inDoubt() do
+		local owner, most, turn, is = waiter(queue[1])
+		if owner == before or wait(most, 0) > (before and -math.huge or 0) then return end
 		local h = holders[holder(owner)]
 		if h and live(h) then
 			leaveQueue(owner)
 		else
-			h = grant({owner = owner, most = most, ttl = turn and math.min(turn, 30000000) or 2000000, handed = true, text = ''})
+			h = grant({owner = owner, most = most, ttl = turn, handed = true, text = ''})
 			if not h then return end
 		end
-		if turn then woken[#woken + 1] = owner else handed[#handed + 1] = h end
+		if is then woken[#woken + 1] = owner else handed[#handed + 1] = h end
 	end
 end
 
@@ -198,12 +273,13 @@ end
 -- close ends a lease and the queue.
 local function close(i, how)
 	local text = over(i, how).text
-	closed, woken = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked()
-	cut(nil, 0)
+	closed, woken, queue = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked(), {}
+	return 'R'
 end
 
-local function granted(h, next)
-	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. next
+-- The answers. A granted lease comes with the first in the queue: its owner may name that one's list when it releases.
+local function granted(h)
+	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. (queue[1] and waiter(queue[1]) or '')
 end
 
 local function answer(letter, left, place, text, started)
@@ -229,15 +305,225 @@ local function status()
 	end
 	if letter ~= 'I' then return letter, left, text, started end
 	if inDoubt() then return 'U', 0, text, true end
-	left = wait(1, #whole())
+	left = wait(1, #queue)
 	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
 end
-
--- waiting is how many wait, and how many of them are parked.
-local function waiting() return places .. '+' .. #parked() end
 
 -- told is the answer with the state of the key. places is how many wait, or a place.
 local function told(places)
 	local letter, left, text, started = status()
 	return answer(letter, left, places, text, started)
+end
+
+-- waiting is how many wait, and how many of them are parked.
+local function waiting() return #queue .. '+' .. #parked() end
+
+-- listed is a line for each holder.
+local function listed()
+	local text = ''
+	for _, h in ipairs(holders) do
+		if live(h) then
+			text = text .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. h.most .. ' ' ..
+				(h.revoked and 'X' or h.handed and 'W' or 'H') .. ' ' .. h.text .. '\n'
+		end
+	end
+	return text
+end
+
+-- The requests. Each changes the state and returns the answer. ARGV[1] is the owner, ARGV[2] the fence unless something else is said.
+local requests = {}
+
+-- ARGV: owner, TTL in microseconds and holder, how long the entry stays after the grant in milliseconds,
+-- MaxHolders and a + to wait in the queue, with the turn in microseconds of a parked place, or the fence of a lease that was handed over.
+-- A second answer is for a server that refuses to store the first one's place, for want of memory.
+function requests.acquire()
+	saves = false
+	if mark() then return 'L' end
+	local most, join, turn, extends = match(ARGV[4], '^(%d+)(%+?)(%d*) ?(%d*)$')
+	local ttl, text = match(ARGV[2], '^(%d+) (.*)$')
+	local i = holder(me)
+	most, ttl = most + 0, ttl + 0
+	if i then
+		local h = holders[i]
+		if h.revoked or extends ~= '' and extends ~= h.fence then return 'L' end
+		if live(h) then
+			if h.handed then
+				saves = true -- it is a holder's request
+				leaveQueue(me)
+				h.handed, h.since, h.ttl, h.text, changed = false, now, math.max(h.ttl, ttl), text, true
+			end
+			return granted(h)
+		end
+		if not h.handed then return 'L' end -- what has lapsed ends the lease, and not the owner
+	end
+	if extends ~= '' then return 'L' end
+	if isClosed() then return told(0) .. closed.result end
+	if inDoubt() then return told(0) end
+	handOver(me)
+	local at = place(me)
+	local left, held = wait(most, at and at - 1 or #queue)
+	if left <= 0 then
+		local h = grant({owner = me, most = most, ttl = ttl, text = text})
+		if not h then return 'B' end
+		handOver()
+		return granted(h)
+	end
+	local letter, _, who, started = status()
+	if held <= 0 then letter, held, who, started = 'W', left, '', false end
+	local function refuse(place) return answer(letter, held, place, who, started) end
+	if at or join == '' or #queue >= 128 or turn ~= '' and #parked() >= 64 then return refuse(at or 0) end
+	queue[#queue + 1] = me .. '\1' .. most .. '\1' .. (turn == '' and '0' or turn) .. '\1' .. clock
+	changed = true
+	return refuse(#queue), refuse(0)
+end
+
+-- ARGV: owner, fence, TTL in microseconds
+function requests.renew()
+	local i = lease()
+	if not i or not live(holders[i]) then return 'L' end
+	local h = holders[i]
+	h.since, h.ttl, h.handed, changed = now, math.max(h.ttl, ARGV[3] + 0), false, true
+	leaveQueue(me)
+	return granted(h)
+end
+
+function requests.release()
+	local how, i = mark(), holder(me)
+	if how then return (how == 'E' or how == 'V') and 'L' or 'R' end
+	if not i or holders[i].fence ~= ARGV[2] then return 'L' end
+	local h = holders[i]
+	if h.revoked and h.started then return 'L' end
+	over(i, h.revoked and 'V' or 'F') -- the owner of a revoked lease is done, so nobody waits for its end
+	handOver()
+	return h.revoked and 'L' or 'R'
+end
+
+function requests.abandon()
+	local i = holder(me)
+	if mark() or i and holders[i].revoked and holders[i].started then return 'R' end
+	if i then
+		over(i, 'F')
+	else
+		remember('F', '0000000000000000', me)
+	end
+	if leaveQueue(me) or i then handOver() end
+	return 'R'
+end
+
+function requests.leave()
+	local i = holder(me)
+	if i and not holders[i].revoked and live(holders[i]) then return 'O' .. holders[i].fence end
+	if leaveQueue(me) then handOver() end
+	return 'R'
+end
+
+function requests.started()
+	local i = lease()
+	if not i or not live(holders[i]) then return 'L' end
+	if holders[i].most ~= 1 then return 'S' end
+	changed = changed or not holders[i].started
+	holders[i].started = true
+	leaveQueue(me)
+	return 'R'
+end
+
+-- ARGV: owner, fence, time in microseconds, the result
+function requests.complete()
+	if mark() == 'K' then return 'R' end
+	local i = lease()
+	if not i then return 'L' end
+	if holders[i].most ~= 1 then return 'S' end
+	return close(i, 'K')
+end
+
+-- ARGV: nobody, fence, time in microseconds ('0' is no effect), the result
+function requests.resolve()
+	local fence, effect = ARGV[2], ARGV[3] ~= '0'
+	if not effect and not (isClosed() and last == fence) and (markOf('D', fence) or markOf('F', fence)) then return 'R' end
+	if anyLive() then return told(0) end
+	local i = holder(nil, fence)
+	if not i and #holders == 0 and last == fence and isClosed() == effect then return 'R' end
+	if not i or not holders[i].started then return 'L' end
+	if effect then return close(i, 'F') end
+	over(i, 'D')
+	handOver()
+	return 'R'
+end
+
+-- ARGV: nobody, fence, holder, '1' to free the key at once
+-- The end of a revoked lease stays, so the key is free when the old owner trusts its lease no longer.
+function requests.revoke()
+	local atOnce = ARGV[4] == '1'
+	if atOnce and markOf('V', ARGV[2]) then return 'D' .. told(waiting()) .. listed() end
+	local i = holder(nil, ARGV[2])
+	if not i or not live(holders[i]) then return 'L' end
+	local h = holders[i]
+	if atOnce and h.started then return told(0) end
+	local left = h.since + h.ttl - now
+	if not h.revoked then
+		h.revoked, h.handed, h.text, changed = true, false, ARGV[3], true
+	end
+	if atOnce then
+		over(i, 'V')
+		handOver()
+	else
+		leaveQueue(h.owner)
+	end
+	local letter, _, _, started = status()
+	return 'D' .. answer(letter, left, waiting(), h.text, started) .. listed()
+end
+
+function requests.inspect()
+	changed = false -- it writes nothing
+	return told(waiting()) .. listed()
+end
+
+-- entryText is the entry of the present state.
+local function entryText()
+	local h, behind = holders[1], #queue > 0 and table.concat(queue, ' ') .. ' ' or ''
+	local function head(state, owner) return 'lambdalock3 ' .. state .. last .. ' ' .. owner .. ' ' .. marked .. marks .. '\n' end
+	local function span(of) return digits(of.since, '016') .. ' ' .. digits(of.ttl) .. ' ' end
+	if #holders == 1 and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
+		return head(h.handed and 'O' or 'H', h.owner) .. span(h) .. h.text .. '\n' .. behind
+	elseif not h and closed then
+		return head(closed.result == '' and 'C' or 'K', '') .. span(closed) .. closed.text .. '\n' .. closed.result
+	end
+	local lines = {head('X', '') .. '0000000000000000 0 '}
+	for _, o in ipairs(holders) do
+		lines[#lines + 1] = o.owner .. ' ' .. o.fence .. ' ' .. o.seat .. ' ' .. o.most .. ' ' .. span(o) ..
+			(o.handed and 'h' or '') .. (o.revoked and 'r' or '') .. (o.started and 's' or '') .. ' ' .. o.text
+	end
+	return table.concat(lines, '\n') .. '\n\n' .. behind
+end
+
+-- retention is the time until an hour after the end of the last lease or of the time for which the key is
+-- closed, in milliseconds. When the work has started, it is 30 days, lockstore.StartedFor, and an hour.
+local function retention()
+	local left = closed and math.max(closed.since + closed.ttl - now, 0) or 0
+	for _, h in ipairs(holders) do left = math.max(left, h.since + h.ttl - now, h.started and 2592000000000 or 0) end
+	return digits(math.ceil(left / 1000) + 3600000)
+end
+
+-- decide does a request, stores the new state and returns the answer.
+local function decide(request)
+	local result, instead = request()
+	if not changed then return proven(result) end
+	local text, time = entryText(), retention()
+	local done = redis.pcall('SET', KEYS[1], text, 'PX', time)
+	-- A server that is out of memory refuses this, unless the script has written before. So whoever renews or
+	-- ends a lease sets the time to delete the entry first.
+	if done.err and saves and find(done.err, 'OOM', 1, true) and redis.call('PEXPIRE', KEYS[1], time) == 1 then
+		done = redis.pcall('SET', KEYS[1], text, 'PX', time)
+	end
+	if done.err then return instead and proven(instead) or done end
+	-- Who was handed the key learns it from an element of its list: fence, TTL in microseconds, seat and the
+	-- first in the queue behind it. KEYS[2], if given, is the list of the owner in the last of ARGV. The
+	-- answer names the others, and the client tells them; and behind the byte 2 the parked owners that the caller wakes.
+	local first = queue[1] and waiter(queue[1]) or ''
+	for _, h in ipairs(handed) do
+		local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first
+		if not (KEYS[2] and h.owner == ARGV[#ARGV] and wake(KEYS[2], news)) then result = result .. '\n' .. h.owner .. ' ' .. news end
+	end
+	for _, owner in ipairs(woken) do result = result .. '\n\2' .. owner end
+	return result
 end

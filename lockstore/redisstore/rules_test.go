@@ -72,10 +72,10 @@ func normal(s rules.State) rules.State {
 
 // An entry: its letter, fence, owner, marks, since, TTL, holder and the rest.
 var (
-	soundEntry  = regexp.MustCompile(`(?s)^lambdalock2 ([HOFKCX])(?:\d{3})(\d{16}) ([^ \n]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
+	soundEntry  = regexp.MustCompile(`(?s)^lambdalock3 ([HOFKCX])(\d{16}) ([^ \n]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
 	soundHolder = regexp.MustCompile(`^([^ \n]+) (\d{16}) (\d{1,9}) (\d{1,9}) (\d{16}) (\d{1,13}) ([a-zA-Z]*) ([^\n]*)\n`)
 	soundMarks  = regexp.MustCompile(`^[0-8]([FEKDV]\d{16} [^ \n]+ )*$`)
-	soundQueue  = regexp.MustCompile(`^ ([^ \n]+ )+$`)
+	soundQueue  = regexp.MustCompile(`^([^ \n\x01]+\x01[1-9]\d?\x01\d+\x01\d+[^ \n]* )+$`)
 )
 
 // marksOf are the marks of an entry, if they are sound.
@@ -140,13 +140,10 @@ func decode(entry string) (s rules.State, ok bool) {
 		}
 		rest = rest[1:]
 	}
-	if soundQueue.MatchString(rest) && entry[13:16] != "000" {
-		for _, place := range strings.Split(strings.TrimSuffix(rest, " "), " ")[1:] {
-			w := rules.Waiter{Owner: driver.Owner(place), MaxHolders: 1}
-			if owner, most, found := strings.Cut(place, "\x01"); found {
-				w.Owner, w.MaxHolders = driver.Owner(owner), int(number(most))
-			}
-			s.Queue = append(s.Queue, w)
+	if soundQueue.MatchString(rest) {
+		for place := range strings.SplitSeq(strings.TrimSuffix(rest, " "), " ") {
+			words := strings.Split(place, "\x01")
+			s.Queue = append(s.Queue, rules.Waiter{Owner: driver.Owner(words[0]), MaxHolders: int(number(words[1])), Parked: time.Duration(min(number(words[2]), 30_000_000)) * time.Microsecond})
 		}
 	}
 	s.Ended, _ = marksOf(ended)

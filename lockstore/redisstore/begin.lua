@@ -1,3 +1,5 @@
+local match, find, sub, me = string.match, string.find, string.sub, ARGV[1]
+local entry = redis.pcall('GET', KEYS[1])
 -- The time in microseconds: clock has 16 digits, as an entry has them.
 local time = redis.call('TIME')
 local clock = time[1] .. time[2]

@@ -1,2 +1,0 @@
-changed = false -- it writes nothing
-return told(waiting()) .. listed()
