@@ -275,9 +275,9 @@ func testCrowdedRedis(t *testing.T) {
 		limit float64
 		do    func(*crowd)
 	}{
-		{"leave", 5.2, leave}, {"refused, with a place", 5.2, join}, {"renew", 5.2, renew},
-		{"release and hand over", 5.2, release}, {"extend what was handed over", 5.2, extend}, {"", 0, join},
-		{"revoke at once and hand over", 5.2, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
+		{"leave", 7.5, leave}, {"refused, with a place", 7.5, join}, {"renew", 7.5, renew},
+		{"release and hand over", 7.5, release}, {"extend what was handed over", 7.5, extend}, {"", 0, join},
+		{"revoke at once and hand over", 7.5, revoke}, {"", 0, extend}, {"", 0, join}, {"", 0, alone},
 	}
 	var figures []figure
 	for i, s := range steps {

@@ -4,10 +4,10 @@ if (ARGV[4] == '1' or ARGV[4] == '1+') and type(entry) ~= 'table' then
 	local number, marks, mark, free = '0', '', '', not entry
 	if entry then
 		local _, head = find(entry, '^lambdalock3 F%d+ ')
-		local to = head == 30 and not find(entry, me, 31, true) and find(entry, ' ', 31, true)
-		local line = to and find(entry, '\n', 31, true) or nil
+		local to = head == 33 and not find(entry, me, 34, true) and find(entry, ' ', 34, true)
+		local line = to and find(entry, '\n', 34, true) or nil
 		local since, ttl = match(entry, '^%d+() %d+() ', line and line + 1)
-		if line and since and to > 31 and to < line and since - line == 17 and ttl - since < 15 and
+		if line and since and to > 34 and to < line and since - line == 17 and ttl - since < 15 and
 			find(entry, '\n', ttl, true) then
 			local from = to + 2
 			number = sub(entry, to + 1, to + 1)
@@ -16,11 +16,11 @@ if (ARGV[4] == '1' or ARGV[4] == '1+') and type(entry) ~= 'table' then
 			else
 				number = find('01234567', number, 1, true)
 			end
-			marks, mark, free = sub(entry, from, line - 1), sub(entry, 14, to), number and from <= line
+			marks, mark, free = sub(entry, from, line - 1), sub(entry, 17, to), number and from <= line
 		end
 	end
 	if free and mark < clock then
-		local done = redis.pcall('SET', KEYS[1], 'lambdalock3 H' .. clock .. ' ' .. me .. ' ' .. number .. marks ..
+		local done = redis.pcall('SET', KEYS[1], 'lambdalock3 H000' .. clock .. ' ' .. me .. ' ' .. number .. marks ..
 			(entry and 'F' or '') .. mark .. '\n' .. clock .. ' ' .. ARGV[2] .. '\n', 'PX', ARGV[3])
 		return done.err and done or 'G' .. clock
 	end

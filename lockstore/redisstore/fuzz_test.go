@@ -75,11 +75,11 @@ func edges(now time.Time) map[string]string {
 	entry := func(letter, fence, owner string, since, lasts time.Duration, rest string) string {
 		return fmt.Sprintf("lambdalock3 %s%s %s 0\n%016d %d h\n%s", letter, fence, owner, now.Add(since).UnixMicro(), lasts.Microseconds(), rest)
 	}
-	held := func(since time.Duration) string { return entry("H", last, "OWNER", since, time.Hour, "") }
-	closed := func(since time.Duration) string { return entry("C", last, "", since, time.Hour, "") }
-	free := func(fence int64) string { return entry("F", fmt.Sprintf("%016d", fence), "OWNER", 0, time.Hour, "") }
+	held := func(since time.Duration) string { return entry("H000", last, "OWNER", since, time.Hour, "") }
+	closed := func(since time.Duration) string { return entry("C000", last, "", since, time.Hour, "") }
+	free := func(fence int64) string { return entry("F000", fmt.Sprintf("%016d", fence), "OWNER", 0, time.Hour, "") }
 	waiting := func(n int) string {
-		return entry("H", last, "OWNER", 0, time.Hour, strings.Repeat(waits("WAITER"), n))
+		return entry(fmt.Sprintf("H%03d", n), last, "OWNER", 0, time.Hour, waits(slices.Repeat([]string{"WAITER"}, n)...))
 	}
 	return map[string]string{
 		"the end":                                held(-time.Hour),
@@ -99,18 +99,19 @@ func edges(now time.Time) map[string]string {
 		"F79 free":                               free(7),
 		"F79 held":                               held(0),
 		"F79 closed":                             closed(0),
-		"F79 started":                            fmt.Sprintf("lambdalock3 X%s  0\n0000000000000000 0 \nOWNER %[1]s 0 1 %016d 3600000000 s h\n\n", last, now.UnixMicro()),
+		"F79 started":                            fmt.Sprintf("lambdalock3 X000%s  0\n0000000000000000 0 \nOWNER %[1]s 0 1 %016d 3600000000 s h\n\n", last, now.UnixMicro()),
 	}
 }
 
 // waits is a queue of owners. One that shares has a comma and its MaxHolders behind its name.
-func waits(owners ...string) (queue string) {
+func waits(owners ...string) string {
+	queue := " "
 	for _, o := range owners {
 		owner, most, shares := strings.Cut(o, ",")
 		if !shares {
 			most = "1"
 		}
-		queue += owner + "\x01" + most + "\x010\x01" + "0000000000000006 "
+		queue += owner + "\x01" + most + "\x010000000000000006 "
 	}
 	return queue
 }
@@ -152,9 +153,9 @@ func entries(now time.Time) []string {
 	}
 	three, two := waits("FIRST", "SECOND", "THIRD"), waits("FIRST", "SECOND")
 	all := []string{
-		live, live + two, live + " " + two, live + two + " ", live + two[:len(two)-1], live + strings.Replace(two, " ", "\n", 1), live + "FIRST SECOND ", live + " ",
-		live + strings.Replace(two, "\x011\x01", "\x010\x01", 1), live + strings.Replace(two, "\x011\x01", "\x01100\x01", 1), live + strings.Replace(two, "\x010\x01", "\x01x\x01", 1),
-		live + strings.Replace(two, "\x010\x01", "\x0125000000\x01", 1), live + strings.Replace(two, "06 ", "06\x01of a\x01later version ", 1),
+		live, live + two, live + two[1:], live + " " + two, live + two + " ", live + two[:len(two)-1], live + strings.Replace(two, "SECOND", "\nSECOND", 1), live + " ", live + "  ",
+		live + " FIRST SECOND ", live + strings.Replace(two, "\x011\x01", "\x010\x01", 1), live + strings.Replace(two, "\x011\x01", "\x01100\x01", 1), live + strings.Replace(two, "\x011\x01", "\x01x\x01", 1),
+		live + strings.Replace(two, "6 ", "6\x0225000000 ", 1), live + strings.Replace(two, "6 ", "6\x0225000000\x01of a\x01later version ", 1), live + strings.Replace(two, "6 ", "6\x01of\x01later ", 1),
 		held("H", seven, old, ""), held("H", seven, old, three), held("O", seven, at(0)+" 2000000 ", three), held("O", seven, old, three),
 		held("F", seven, old, ""), held("F", seven, old, three), held("F", "9999999999999999", old, ""),
 		held("H", "9007199254740990", old, ""), held("H", "9007199254740991", old, ""), held("H", "9007199254740990", old, three),
@@ -171,6 +172,7 @@ func entries(now time.Time) []string {
 		several("ANN 0000000000000005 010 08 "+at(0)+hour+" a\n", waits("FIRST,10")),
 		several("ANN 0000000000000005 0 3 "+at(0)+hour+" a", ""), several("A 5 0 3 "+at(0)+hour+" a\n", ""), several("A 0000000000000005 0 9999999999 "+at(0)+hour+" a\n", ""),
 		several("ANN 0000000000000005 0 3 "+at(0)+hour+" \n", waits("FIRST,x", ",", ",3")),
+		held("H", "0000000000000000", at(0)+hour, ""), several("OWNER 0000000000000000 0 1 "+at(0)+hour+" \n", ""),
 		magic + "X0000000000000000  0\n0000000000000000 0 \n\n", magic + "X" + seven + "  0\n0000000000000000 0 \n", magic + "X" + seven + " OWNER \n" + old + "\n\n",
 		"lambdalock2" + live[len("lambdalock3"):], "lambdalock4" + live[len("lambdalock3"):],
 		"lambdalock1 H OWNER 7 " + at(0) + hour + "  holder", strings.Replace(live, "OWNEROWNER", "OW\x00NER\xff", 1), strings.Replace(live, "OWNEROWNER", "OW\vNER", 1),
@@ -181,13 +183,34 @@ func entries(now time.Time) []string {
 	for cut := 0; cut < len(live); cut += 29 {
 		all = append(all, live[:cut], live[cut:], live[:cut]+"\x00"+live[cut:], live[:cut]+" "+live[cut:])
 	}
+	for i, entry := range all {
+		if strings.HasPrefix(entry, magic) {
+			places := fmt.Sprintf("%03d", len(strings.Fields(entry[lastLine(entry):])))
+			all[i] = magic + entry[len(magic):min(len(entry), 13)] + places + entry[min(len(entry), 13):]
+		}
+	}
+	for _, places := range []string{"000", "001", "999", "abc", "-01"} {
+		all = append(all, live[:13]+places+live[13:]+three)
+	}
 	return slices.AppendSeq(all, maps.Values(edges(now)))
 }
 
-// hasSoundMarks reports whether the marks of an entry are not damaged.
-func hasSoundMarks(entry string) bool {
-	_, sound := marksOf(soundEntry.FindStringSubmatch(entry)[4])
-	return sound
+// hasSoundLists reports whether the marks and the queue of an entry are not damaged.
+func hasSoundLists(entry string) bool {
+	p := soundEntry.FindStringSubmatch(entry)
+	_, sound := marksOf(p[4])
+	queue := p[8]
+	if p[1] == "X" {
+		queue = queue[strings.Index("\n"+queue, "\n\n")+1:]
+	}
+	number := entry[13:16]
+	if !sound || number == "000" || !soundQueue.MatchString(queue) {
+		return sound
+	}
+	for place := range strings.SplitSeq(strings.Trim(queue, " "), " ") {
+		sound = sound && soundPlace.MatchString(place)
+	}
+	return sound && number == fmt.Sprintf("%03d", strings.Count(queue, " ")-1)
 }
 
 // requestsOn are requests to an entry: of a stranger, and of those that a sound entry names.
@@ -245,8 +268,8 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 			require.Equal(t, entry, after, "F53")
 			continue
 		}
-		if entry != "" && !hasSoundMarks(entry) {
-			if err != nil { // who is remembered is not said
+		if entry != "" && !hasSoundLists(entry) {
+			if err != nil { // who is remembered, or waits, is not said
 				require.ErrorIs(t, err, lockstore.ErrCorrupt)
 			}
 			continue

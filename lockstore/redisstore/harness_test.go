@@ -151,6 +151,9 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			return e[:lastLine(e)] + f(e[lastLine(e):])
 		})
 	}
+	number := func(places string) func(*testing.T, string) {
+		return change(func(e string) string { return e[:13] + places + e[16:] })
+	}
 	// field changes one part of soundEntry.
 	field := func(i int, value string) func(*testing.T, string) {
 		return change(func(entry string) string {
@@ -162,7 +165,7 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 	holders := func(all ...string) func(*testing.T, string) {
 		return change(func(e string) string {
 			p := soundEntry.FindStringSubmatch(e)
-			text := "lambdalock3 X" + p[2] + "  " + p[4] + "\n" + p[5] + " " + p[6] + " \n"
+			text := "lambdalock3 X000" + p[2] + "  " + p[4] + "\n" + p[5] + " " + p[6] + " \n"
 			for _, h := range all {
 				var owner, flags string
 				var above int64
@@ -231,8 +234,8 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			"bytes":        queue(func(string) string { return "\x00\x01\x02\xff" }),
 			"other places": queue(func(q string) string { return q + " me 7\n " }),
 			"gone":         queue(func(string) string { return "" }),
-			"no holders":   queue(func(string) string { return "me\x010\x010\x017 " }),
-			"no fields":    queue(func(string) string { return "me other " }),
+			"no number":    number("000"),
+			"a large one":  number("999"),
 		},
 	}
 }

@@ -2,7 +2,7 @@
 --
 -- The entry is one string:
 --
---   lambdalock3 S<fence> <owner> <number><marks>
+--   lambdalock3 S<places><fence> <owner> <number><marks>
 --   <since> <ttl> <holder>
 --   <queue>
 --
@@ -13,14 +13,17 @@
 --   K  without an owner: the key is closed from since for ttl. Its result is in place of the queue
 --   C  as K, without a result
 --   X  without an owner: in front of the queue there is a line for each holder, and an empty line
--- fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds on the
+-- places, of three digits, is how many places the queue has. fence is that of the last grant. It has 16 digits, and so has since; ttl has at most 13. Times are microseconds on the
 -- server's clock. holder is a text for people.
 -- A mark is an owner that has ended: how, the fence of its lease, a space, the owner and a space. The oldest
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
--- The queue has for each place a text and a space. The text is the owner, MaxHolders, the turn of a parked place or 0, and since
--- when the owner waits, with the byte 1 between them. What may follow is of a later version, and stays. What cannot
--- be a queue is none: a queue can only refuse. What cannot be marks are none.
+-- The queue is empty, or a space, and for each place a text and a space. The text is the owner, MaxHolders, and since when the owner
+-- waits, with the byte 1 between them. Of a parked place, its turn is behind the byte 2. What may follow is of a later version, and stays.
+-- What cannot be a queue is none: a queue can only refuse. What cannot be marks are none.
+--
+-- To make a long string takes the server a microsecond for 1,000 bytes, and a pattern that matches one takes more: so the queue
+-- is one text.
 
 local now = clock + 0
 
@@ -35,8 +38,8 @@ end
 
 if type(entry) == 'table' then return proven(entry) end
 
--- The state of the key. marked is how many marks there are. A place of the queue is its text.
-local last, holders, queue, marked, marks, closed = '0000000000000000', {}, {}, 0, '', nil
+-- The state of the key. marked is how many marks there are. A queue without places is a space.
+local last, holders, queue, places, marked, marks, closed = '0000000000000000', {}, ' ', 0, 0, '', nil
 local changed, handed, woken = false, {}, {}
 local saves = true -- the server has to do what it can to store the new state
 
@@ -54,7 +57,7 @@ end
 
 -- readHolders reads the lines of the holders, and returns where the queue begins, or nil and what is wrong.
 local function readHolders(at)
-	local owners, seats, before, fewest = {}, {}, '', math.huge
+	local owners, seats, before, fewest = {}, {}, '0000000000000000', math.huge
 	while sub(entry, at, at) ~= '\n' do
 		local o, fence, seat, most, since, ttl, flags, text, next =
 			match(entry, '^([^ \n]+) (%d+) (%d+) (%d+) (%d+) (%d+) (%a*) ([^\n]*)\n()', at)
@@ -72,20 +75,22 @@ local function readHolders(at)
 	return at + 1
 end
 
-local function readQueue(at)
-	local length = 0
-	for place in string.gmatch(sub(entry, at), '([^ \n\1]+\1[1-9]%d?\1%d+\1%d+[^ \n]*) ') do
-		queue[#queue + 1], length = place, length + #place + 1
+local function readQueue(at, number)
+	local text = sub(entry, at)
+	if number ~= '000' and find(text, '^ [^ ]') and sub(text, -1) == ' ' and not find(text, '  ', 1, true) and not find(text, '\n', 1, true) then
+		queue, places = text, tonumber(number, 10)
 	end
-	if length ~= #entry - at + 1 then queue = {} end
 end
 
 if entry then
-	local state, fence, owner, at = match(entry, '^lambdalock3 ([HOFKCX])(%d+) ([^ \n]*) ()')
+	local state, number, fence, owner, at = match(entry, '^lambdalock3 ([HOFKCX])(%d%d%d)(%d+) ([^ \n]*) ()')
 	local line = at and find(entry, '\n', at, true)
 	local since, ttl, text, behind = match(entry, '^(%d+) (%d+) ([^\n]*)\n()', line and line + 1 or #entry + 1)
 	local one = state == 'H' or state == 'O' or state == 'F'
 	if not behind or #fence ~= 16 or #since ~= 16 or #ttl > 13 or one == (owner == '') then return proven('B') end
+	if state ~= 'F' and owner ~= '' and fence == '0000000000000000' then
+		return proven('Bthe fences of the holders do not grow up to the last fence')
+	end
 	last, since, ttl = fence, tonumber(since, 10), tonumber(ttl, 10)
 	if find(entry, '^[0-8]', at) then marked, marks = sub(entry, at, at) + 0, sub(entry, at + 1, line - 1) end
 	if state == 'F' then
@@ -97,10 +102,10 @@ if entry then
 	elseif state == 'X' then
 		local from, damage = readHolders(behind)
 		if not from then return proven('B' .. damage) end
-		readQueue(from)
+		readQueue(from, number)
 	else
 		holders[1] = {owner = owner, fence = last, seat = 0, most = 1, since = since, ttl = ttl, handed = state == 'O', text = text}
-		readQueue(behind)
+		readQueue(behind, number)
 	end
 end
 
@@ -155,50 +160,55 @@ local function markOf(how, fence)
 	return false
 end
 
--- place is the number of an owner's place, or nil.
+-- place is where an owner's place is in the queue: the space in front of it, and the one behind it.
 local function place(owner)
-	owner = owner .. '\1'
-	for i, text in ipairs(queue) do
-		if sub(text, 1, #owner) == owner then return i end
-	end
+	local before = find(queue, ' ' .. owner .. '\1', 1, true)
+	if before then return before, find(queue, ' ', before + 1, true) end
 end
 
--- waiter is the owner of a place, its MaxHolders, its turn, and whether it is parked.
-local function waiter(text)
-	local owner, most, parked = match(text, '^([^\1]+)\1(%d+)\1(%d+)')
-	most, parked = tonumber(most, 10), tonumber(parked, 10)
-	return owner, most, math.min(math.max(parked, 2000000), 30000000), parked > 0
+-- position is how many places there are up to a space of the queue.
+local function position(last)
+	local n, at = 0, 1
+	while at < last do n, at = n + 1, find(queue, ' ', at + 1, true) end
+	return n
 end
+
+-- waiter is the owner of the place behind this space of the queue, its MaxHolders, its turn, and whether it is parked.
+local function waiter(space)
+	local owner, most, parked = match(queue, '^ ([^ \1\2]*)\1?(%d?%d?)[^ \2]*\2?(%d*)', space)
+	local turn = math.max(math.min(tonumber(parked, 10) or 0, 30000000), 2000000)
+	return owner, tonumber(most, 10) or 1, turn, parked ~= ''
+end
+
+local function first() return queue ~= ' ' and waiter(1) or '' end
+
+-- cut ends the places of the queue before a space, or all. left is how many are left.
+local function cut(space, left) queue, places, changed = space and sub(queue, space) or ' ', left, true end
 
 -- leaveQueue ends an owner's place, and returns true if it was the first. A holder may have one: its hand-over had
 -- lapsed before the clock was set back, and it asked again.
 local function leaveQueue(owner)
-	local i = place(owner)
-	if i then
-		table.remove(queue, i)
-		changed = true
-	end
-	return i == 1
+	local before, behind = place(owner)
+	if before then queue, places, changed = sub(queue, 1, before) .. sub(queue, behind + 1), places - 1, true end
+	return before == 1
 end
 
 -- parked are the owners of parked places.
 local function parked()
 	local all = {}
-	for _, text in ipairs(queue) do
-		local owner, _, _, is = waiter(text)
-		if is then all[#all + 1] = owner end
-	end
+	if not find(queue, '\2', 1, true) then return all end -- a pattern looks at each place
+	for owner in string.gmatch(queue, ' ([^ \1\2]+)\1%d+\1%d+\2') do all[#all + 1] = owner end
 	return all
 end
 
--- wait is how long a request behind so many places waits at most, and how long for the holders alone. It is granted now if
--- the first is not above 0.
-local function wait(most, before)
-	local turns = 0
-	for i = 1, before do
-		if i > 5 and most == 1 then break end -- more places change nothing
-		local _, its, turn = waiter(queue[i])
-		most, turns = math.min(most, its), turns + (i <= 5 and turn or 0)
+-- wait is how long a request behind the places up to this space of the queue waits at most, and how long for the holders alone. It is
+-- granted now if the first is not above 0.
+local function wait(most, last)
+	local n, at, turns = 0, 1, 0
+	while at < last and (n < 5 or most > 1) do
+		local _, its, turn = waiter(at)
+		n, most, at = n + 1, math.min(most, its), find(queue, ' ', at + 1, true)
+		if n <= 5 then turns = turns + turn end
 	end
 	local since = -math.huge -- there is room
 	while true do
@@ -222,7 +232,8 @@ end
 local function grant(h)
 	local fence = math.max(tonumber(last, 10) + 1, now)
 	if fence >= 9007199254740992 then return nil end
-	queue = {unpack(queue, (place(h.owner) or #queue) + 1)}
+	local before, behind = place(h.owner)
+	cut(behind, before and places - 1 - position(before) or 0)
 	for i = #holders, 1, -1 do
 		local old = holders[i]
 		if not live(old) then
@@ -248,9 +259,9 @@ end
 -- already, see leaveQueue, gets no second lease. With an owner it ends at the place of that one, and where a time says
 -- since when there is room: without one the entry is damaged.
 local function handOver(before)
-	while queue[1] and not isClosed() and not inDoubt() do
-		local owner, most, turn, is = waiter(queue[1])
-		if owner == before or wait(most, 0) > (before and -math.huge or 0) then return end
+	while queue ~= ' ' and not isClosed() and not inDoubt() do
+		local owner, most, turn, is = waiter(1)
+		if owner == '' or owner == before or wait(most, 0) > (before and -math.huge or 0) then return end
 		local h = holders[holder(owner)]
 		if h and live(h) then
 			leaveQueue(owner)
@@ -273,13 +284,14 @@ end
 -- close ends a lease and the queue.
 local function close(i, how)
 	local text = over(i, how).text
-	closed, woken, queue = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked(), {}
+	closed, woken = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked()
+	cut(nil, 0)
 	return 'R'
 end
 
 -- The answers. A granted lease comes with the first in the queue: its owner may name that one's list when it releases.
 local function granted(h)
-	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. (queue[1] and waiter(queue[1]) or '')
+	return 'G' .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. first()
 end
 
 local function answer(letter, left, place, text, started)
@@ -316,7 +328,7 @@ local function told(places)
 end
 
 -- waiting is how many wait, and how many of them are parked.
-local function waiting() return #queue .. '+' .. #parked() end
+local function waiting() return places .. '+' .. #parked() end
 
 -- listed is a line for each holder.
 local function listed()
@@ -360,8 +372,8 @@ function requests.acquire()
 	if isClosed() then return told(0) .. closed.result end
 	if inDoubt() then return told(0) end
 	handOver(me)
-	local at = place(me)
-	local left, held = wait(most, at and at - 1 or #queue)
+	local before = place(me)
+	local left, held = wait(most, before or #queue)
 	if left <= 0 then
 		local h = grant({owner = me, most = most, ttl = ttl, text = text})
 		if not h then return 'B' end
@@ -371,10 +383,10 @@ function requests.acquire()
 	local letter, _, who, started = status()
 	if held <= 0 then letter, held, who, started = 'W', left, '', false end
 	local function refuse(place) return answer(letter, held, place, who, started) end
-	if at or join == '' or #queue >= 128 or turn ~= '' and #parked() >= 64 then return refuse(at or 0) end
-	queue[#queue + 1] = me .. '\1' .. most .. '\1' .. (turn == '' and '0' or turn) .. '\1' .. clock
-	changed = true
-	return refuse(#queue), refuse(0)
+	if before then return refuse(position(before) + 1) end
+	if join == '' or places >= 128 or turn ~= '' and #parked() >= 64 then return refuse(0) end
+	queue, places, changed = queue .. me .. '\1' .. most .. '\1' .. clock .. (turn == '' and '' or '\2' .. turn) .. ' ', places + 1, true
+	return refuse(places), refuse(0)
 end
 
 -- ARGV: owner, fence, TTL in microseconds
@@ -480,8 +492,8 @@ end
 
 -- entryText is the entry of the present state.
 local function entryText()
-	local h, behind = holders[1], #queue > 0 and table.concat(queue, ' ') .. ' ' or ''
-	local function head(state, owner) return 'lambdalock3 ' .. state .. last .. ' ' .. owner .. ' ' .. marked .. marks .. '\n' end
+	local h, behind = holders[1], queue ~= ' ' and queue or ''
+	local function head(state, owner) return 'lambdalock3 ' .. state .. string.format('%03d', places) .. last .. ' ' .. owner .. ' ' .. marked .. marks .. '\n' end
 	local function span(of) return digits(of.since, '016') .. ' ' .. digits(of.ttl) .. ' ' end
 	if #holders == 1 and h.most == 1 and h.seat == 0 and h.fence == last and not h.revoked and not h.started then
 		return head(h.handed and 'O' or 'H', h.owner) .. span(h) .. h.text .. '\n' .. behind
@@ -519,9 +531,8 @@ local function decide(request)
 	-- Who was handed the key learns it from an element of its list: fence, TTL in microseconds, seat and the
 	-- first in the queue behind it. KEYS[2], if given, is the list of the owner in the last of ARGV. The
 	-- answer names the others, and the client tells them; and behind the byte 2 the parked owners that the caller wakes.
-	local first = queue[1] and waiter(queue[1]) or ''
 	for _, h in ipairs(handed) do
-		local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first
+		local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first()
 		if not (KEYS[2] and h.owner == ARGV[#ARGV] and wake(KEYS[2], news)) then result = result .. '\n' .. h.owner .. ' ' .. news end
 	end
 	for _, owner in ipairs(woken) do result = result .. '\n\2' .. owner end

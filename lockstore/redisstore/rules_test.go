@@ -37,7 +37,7 @@ func differs(before rules.State, now time.Time, r driver.Request, got driver.Ans
 			a.Status.Result = nil
 		}
 		if a.Outcome == driver.Refused {
-			a.Status.Waiting = 0
+			a.Status.Waiting, a.Status.Parked = 0, 0
 		}
 	}
 	if r.Kind == driver.Acquire && want.Outcome == driver.Granted {
@@ -61,6 +61,9 @@ func normal(s rules.State) rules.State {
 	}
 	s.Queue = append([]rules.Waiter(nil), s.Queue...)
 	for i := range s.Queue {
+		s.Queue[i].Since = s.Queue[i].Since.UTC()
+	}
+	for i := range s.Queue {
 		s.Queue[i].Since = time.Time{} // an entry has no times of places
 	}
 	s.Ended = append([]rules.Ended(nil), s.Ended...)
@@ -72,10 +75,11 @@ func normal(s rules.State) rules.State {
 
 // An entry: its letter, fence, owner, marks, since, TTL, holder and the rest.
 var (
-	soundEntry  = regexp.MustCompile(`(?s)^lambdalock3 ([HOFKCX])(\d{16}) ([^ \n]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
+	soundEntry  = regexp.MustCompile(`(?s)^lambdalock3 ([HOFKCX])(?:\d{3})(\d{16}) ([^ \n]*) ([^\n]*)\n(\d{16}) (\d{1,13}) ([^\n]*)\n(.*)$`)
 	soundHolder = regexp.MustCompile(`^([^ \n]+) (\d{16}) (\d{1,9}) (\d{1,9}) (\d{16}) (\d{1,13}) ([a-zA-Z]*) ([^\n]*)\n`)
 	soundMarks  = regexp.MustCompile(`^[0-8]([FEKDV]\d{16} [^ \n]+ )*$`)
-	soundQueue  = regexp.MustCompile(`^([^ \n\x01]+\x01[1-9]\d?\x01\d+\x01\d+[^ \n]* )+$`)
+	soundPlace  = regexp.MustCompile(`^([^ \n\x01\x02]+)\x01([1-9]\d?)\x01(\d+)(?:\x02(\d{1,8}))?(?:\x01.*)?$`)
+	soundQueue  = regexp.MustCompile(`^ ([^ \n]+ )+$`)
 )
 
 // marksOf are the marks of an entry, if they are sound.
@@ -135,15 +139,16 @@ func decode(entry string) (s rules.State, ok bool) {
 			})
 			rest = rest[len(h[0]):]
 		}
-		if s.Corrupt() != nil {
-			return s, false
-		}
 		rest = rest[1:]
 	}
-	if soundQueue.MatchString(rest) {
-		for place := range strings.SplitSeq(strings.TrimSuffix(rest, " "), " ") {
-			words := strings.Split(place, "\x01")
-			s.Queue = append(s.Queue, rules.Waiter{Owner: driver.Owner(words[0]), MaxHolders: int(number(words[1])), Parked: time.Duration(min(number(words[2]), 30_000_000)) * time.Microsecond})
+	if s.Corrupt() != nil {
+		return s, false
+	}
+	if soundQueue.MatchString(rest) && entry[13:16] != "000" {
+		for place := range strings.SplitSeq(strings.TrimSuffix(rest[1:], " "), " ") {
+			if p := soundPlace.FindStringSubmatch(place); p != nil {
+				s.Queue = append(s.Queue, rules.Waiter{Owner: driver.Owner(p[1]), MaxHolders: int(number(p[2])), Since: at(p[3]), Parked: span(p[4])})
+			}
 		}
 	}
 	s.Ended, _ = marksOf(ended)
