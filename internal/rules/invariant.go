@@ -8,16 +8,16 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// Broken returns what is wrong with a state by the first of these sentences that it breaks, or "". Every state that Decide returns satisfies
-// all of them, if the state before did.
+// Broken returns what is wrong with a state by the first of these sentences that it breaks, or "". If a state satisfies them, the next one
+// does, too, whatever Decide is asked. The exception is sentence 6: it needs that an owner asks with one number always. If an owner does not, there may be
+// room; then the next Acquire hands the key over.
 //
 //  1. The last fence is not negative, and others are left. The fences of the holders grow in the order of the grants, and none is above it. Two holders have neither the same owner nor the same seat.
 //  2. Not more hold the key than each of the holders allows, whether their leases have ended or not. One whose work has started allows no other.
 //  3. No key is closed for a negative time. A closed key has neither a holder nor a place in the queue, also after it has opened by time.
-//  4. A place has the numbers of a request. An owner has one place in the queue. If it has a lease, too, this lease was handed over and is not revoked.
+//  4. A place has the numbers of a request. An owner has one place in the queue. If it has a lease, too, this lease was handed over, is not revoked, and has the number of the place.
 //  5. A mark is of an owner that neither holds nor waits. An owner has one mark. Its fence is not above LastFence.
-//  6. If somebody waits, the holders leave no room for the first in the queue, whether their leases have ended or not. (An owner
-//     asks with one number always. If it does not, there may be room; then the next Acquire hands the key over.)
+//  6. If somebody waits, the holders leave no room for the first in the queue, whether their leases have ended or not.
 //
 // TestInduction checks this, and what else is true of each step, for all states of a bounded size. The proof, testdata/proof, has
 // no bound, and is about a model of Decide; TestModel compares the two.
@@ -110,12 +110,17 @@ func mustHold(before, after State, r driver.Request) {
 	asksOtherwise := func(o driver.Owner, most int) bool {
 		return r.Kind == driver.Acquire && o == r.Owner && most != r.MaxHolders
 	}
-	if before.Broken() != "" ||
-		slices.ContainsFunc(before.Holders, func(h Holder) bool { return asksOtherwise(h.Owner, h.MaxHolders) }) ||
-		slices.ContainsFunc(before.Queue, func(w Waiter) bool { return asksOtherwise(w.Owner, w.MaxHolders) }) {
-		return // see sentence 6
+	what := ""
+	switch {
+	case before.brokenLeases() != "":
+	case before.Broken() != "",
+		slices.ContainsFunc(before.Holders, func(h Holder) bool { return asksOtherwise(h.Owner, h.MaxHolders) }),
+		slices.ContainsFunc(before.Queue, func(w Waiter) bool { return asksOtherwise(w.Owner, w.MaxHolders) }): // see sentence 6
+		what = after.brokenLeases()
+	default:
+		what = after.Broken()
 	}
-	if what := after.Broken(); what != "" {
+	if what != "" {
 		panic(fmt.Sprintf("rules: %s by %v: %s\nbefore: %+v\nafter: %+v", r.Kind, r.Owner, what, before, after))
 	}
 }

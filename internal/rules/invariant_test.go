@@ -53,6 +53,21 @@ func TestBroken(t *testing.T) {
 	assert.Error(t, rules.State{LastFence: 7, Holders: []rules.Holder{a}}.Corrupt())
 }
 
+// Strict finds a step that leaves the invariant, also from a state whose queue is damaged.
+func TestStrict(t *testing.T) {
+	one := rules.Holder{Owner: "a", Fence: 8, MaxHolders: 1}
+	held := rules.State{LastFence: 9, Holders: []rules.Holder{one}}
+	two := rules.State{LastFence: 9, Holders: []rules.Holder{one, {Owner: "b", Fence: 9, Seat: 1, MaxHolders: 1}}}
+	damaged := rules.State{LastFence: 9, Holders: held.Holders, Queue: []rules.Waiter{{Owner: "w"}}}
+	asks := driver.Request{Kind: driver.Acquire, Owner: "b", MaxHolders: 1}
+	assert.Panics(t, func() { rules.MustHold(held, two, asks) })
+	assert.Panics(t, func() { rules.MustHold(damaged, two, asks) })
+	assert.Panics(t, func() { rules.MustHold(held, damaged, asks) })
+	assert.NotPanics(t, func() { rules.MustHold(held, held, asks) })
+	assert.NotPanics(t, func() { rules.MustHold(damaged, damaged, asks) })
+	assert.NotPanics(t, func() { rules.MustHold(two, two, asks) })
+}
+
 // A state that no store writes, such as one that somebody has damaged, crashes nothing.
 func TestDamagedStates(t *testing.T) {
 	rules.Strict = true
@@ -78,7 +93,7 @@ func TestDamagedStates(t *testing.T) {
 			s.Closed = rules.Closed{Since: sec(1), For: time.Duration(odd(int64(time.Minute)))}
 		}
 		r := c.request(s)
-		r.Owner = owner()
+		r.Owner, r.MaxHolders = owner(), max(1, r.MaxHolders) // a Store checks it
 		book := rules.Book{Places: c.IntN(9), Marks: 1 + c.IntN(3)}
 		book.Decide(s, rules.Clock{Early: sec(0), Late: sec(1), Sure: c.one(2)}, r)
 		book.Wait(s, rules.At(sec(0)), r.Owner)

@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,15 +26,23 @@ import (
 // The proof, testdata/proof/proof.dfy, is about a model of the rules, testdata/proof/rules.dfy. TestProof proves it.
 // TestModel says whether the model and the rule book are the same.
 
-// proved is how many lemmas and functions Dafny has to prove, with what makes them well-defined. That there are 0 errors does not
-// suffice: with a Z3 newer than itself, Dafny 2.3 does not count each lemma that it fails to prove as an error.
-const proved = 143
+// lemmas is how many lemmas the proof has, and proved is how many of them and of their functions Dafny has to prove, with what makes them well-defined. That
+// there are 0 errors does not suffice: with a Z3 newer than itself, Dafny 2.3 does not count each lemma that it fails to prove as an error. So who adds a
+// lemma changes both numbers, and the second one grows.
+const lemmas, proved = 49, 143
 
 func TestProof(t *testing.T) {
 	if !verifyrecord.Full() {
 		t.Skip("the proof takes two minutes of one processor: it is part of make verify")
 	}
 	began := time.Now()
+	source, err := os.ReadFile("testdata/proof/proof.dfy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(regexp.MustCompile(`(?m)^lemma `).FindAll(source, -1)); n != lemmas {
+		t.Fatalf("%d lemmas, want %d", n, lemmas)
+	}
 	// Dafny stops here only if something is wrong: the longest lemma takes 8 s.
 	out, err := exec.Command(testservers.Dafny(t), "/compile:0", "/noCheating:1", "/timeLimit:300", "/vcsCores:2", "/verifyAllModules", "testdata/proof/proof.dfy").CombinedOutput()
 	want := fmt.Sprintf("Dafny program verifier finished with %d verified, 0 errors\n", proved)
@@ -41,10 +51,13 @@ func TestProof(t *testing.T) {
 		t.Fatalf("%v, want %s\n%s", err, want, said)
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": proved}, Took: time.Since(began),
-		Limits: []string{"The proof is about a model of the rules, by clocks that are right. What a guess has to rest on, the status of a key and the waits are not part of it. That the model is the rule book rests on the comparison of random steps."},
+		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": lemmas}, Took: time.Since(began),
+		Limits: []string{"The proof is about a model of the rules, by clocks that are right, and for owners that ask with one number always. What a guess has to rest on, the status of a key and the waits are not part of it. That the model is the rule book rests on the comparison of random steps."},
 	})
 }
+
+// sentences is how many texts Broken has for the states that the model has, with "" for none. It has no numbers below 0, and none without a bound.
+const sentences = 14
 
 // Model and rule book have to have the same invariant, and make the same steps. If this fails after a change of the rules, change the
 // model in the same way, and run TestProof, see make verify.
@@ -58,7 +71,9 @@ func TestModel(t *testing.T) {
 	record(t, result, func() induction {
 		return inParallel(func(p, processors int) (mine induction) {
 			lines, wrong := compare(program, func(m *modelInput) {
-				m.invariants(seed + uint64(p))
+				if broken := m.invariants(seed + uint64(p)); len(broken) < sentences {
+					mine.wrong = fmt.Sprintf("the states break %d sentences of the invariant only", len(broken))
+				}
 				for n := p; n < blocks; n += processors {
 					mine.add(beyond(seed+uint64(n), block, m.decide(rules.Book.Decide)))
 				}
@@ -69,20 +84,32 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// The comparison finds mistakes in a rule: these are of Acquire.
+// others are mistakes in what the model leaves out, such as the basis and the status, and those that only states larger than most of these show.
+var others = []string{
+	"complete: 64 KiB", "complete: a plain refusal", "complete: the result survives the next grant", "M128 complete: the result stays in the entry",
+	"inspect invents a fence", "M110 a takeover by a guess", "M111 lost, by a guess", "a start rests on nothing", "an owner has left, by an old read",
+	"a renewal that is lost rests on nothing",
+	"queue: no end", "parked: all places may be parked", "several: the ninth holder is not counted", "several: the number of holders has four bits",
+	"several: eight are handed the key at once", "queue: the tenth and the eleventh change places", "a place is enough for a revoked lease's owner",
+}
+
+// The comparison finds each mistake in a rule that the model has.
 func TestModelFindsMistakes(t *testing.T) {
 	if !verifyrecord.Full() {
 		t.Skip("see TestModel")
 	}
 	program := model(t)
-	for _, mistake := range wrongrules.All[:20] {
+	for n, mistake := range wrongrules.All {
+		if verifyrecord.Gate() && n%verifyrecord.GateShare != 0 {
+			continue
+		}
 		_, wrong := compare(program, func(m *modelInput) {
 			for seed := range uint64(4) { // a block ends at its first wrong step, and an Inspect is not compared
 				beyond(seed, block, m.decide(mistake.Decide))
 			}
 		})
-		if wrong == "" {
-			t.Errorf("%s: not found", mistake.Name)
+		if found := strings.HasPrefix(wrong, "step"); found == slices.Contains(others, mistake.Name) {
+			t.Errorf("%s: found: %t, %.200s", mistake.Name, found, wrong)
 		}
 	}
 }
@@ -199,12 +226,45 @@ func (m *modelInput) invariant(s rules.State) {
 	m.yes(s.Broken() == "")
 }
 
-// invariants writes random states, of which most break a sentence of the invariant.
-func (m *modelInput) invariants(seed uint64) {
+// invariants writes random states, half of them damaged, and returns which sentences of the invariant they break.
+func (m *modelInput) invariants(seed uint64) (broken map[string]bool) {
 	c := &chance{Rand: rand.New(rand.NewPCG(seed, 8)), now: noon, owners: people[:6], holders: 4, places: 6, long: 8 * tick}
-	for range block {
-		m.invariant(c.state())
+	broken = map[string]bool{}
+	for n := range block {
+		s := c.state()
+		if n%2 == 0 {
+			c.damage(&s)
+		}
+		broken[s.Broken()] = true
+		m.invariant(s)
 		m.end()
+	}
+	return broken
+}
+
+// damage changes one number or owner to another one that the model has, too.
+func (c *chance) damage(s *rules.State) {
+	if len(s.Holders) > 0 {
+		h := &s.Holders[c.IntN(len(s.Holders))]
+		switch c.IntN(5) {
+		case 0:
+			h.Fence += driver.Fence(c.IntN(9) - 4)
+		case 1:
+			h.Owner = c.owners[c.IntN(len(c.owners))]
+		case 2:
+			h.Seat = c.IntN(3)
+		case 3:
+			h.MaxHolders = 1 + c.IntN(3)
+		case 4:
+			h.Started = !h.Started
+		}
+	}
+	if len(s.Ended) > 0 {
+		m := &s.Ended[c.IntN(len(s.Ended))]
+		m.Owner, m.Fence = c.owners[c.IntN(len(c.owners))], m.Fence+driver.Fence(c.IntN(12))
+	}
+	if c.one(8) {
+		s.Closed = rules.Closed{Since: c.now, For: tick}
 	}
 }
 

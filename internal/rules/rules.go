@@ -164,7 +164,7 @@ type Waiter struct {
 
 // turn is for how long the key is handed over to the place.
 func (w Waiter) turn() time.Duration {
-	return max(driver.Turn, w.Parked)
+	return min(max(driver.Turn, w.Parked), driver.MaxParked) // the place may be damaged
 }
 
 // Parked are the owners of the parked places of a queue.

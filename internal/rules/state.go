@@ -184,7 +184,7 @@ func (d *decision) handOverTo(first Waiter) {
 		d.rest(OnStamp)
 		d.Queue, d.changed = d.Queue[1:], true
 	} else {
-		d.grant(Holder{Owner: first.Owner, MaxHolders: first.MaxHolders, TTL: first.turn(), HandedOver: true})
+		d.grant(Holder{Owner: first.Owner, MaxHolders: max(1, first.MaxHolders), TTL: first.turn(), HandedOver: true}) // the place may be damaged
 	}
 	if first.Parked > 0 {
 		d.wake = append(d.wake, first.Owner)

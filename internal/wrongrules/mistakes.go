@@ -520,6 +520,17 @@ var Induced = []Mistake{
 			c.Queue = slices.Concat(c.was.Queue[:i], c.Queue)
 		}
 	}),
+	after("an extension keeps the end of the lease, and begins shortly before it", driver.Acquire, func(c *call) {
+		when(c.repeated() && c.hadMine().HandedOver, func() {
+			c.mine().Since, c.mine().TTL = c.mine().End().Add(-time.Millisecond), time.Millisecond
+		})
+	}),
+	after("a renewal begins at the end of the lease", driver.Renew, func(c *call) {
+		when(!c.lost(), func() {
+			c.mine().Since = c.hadMine().End()
+			c.answer.TTL = c.mine().End().Sub(c.Late)
+		})
+	}),
 	before("an abandon ends a revoked lease whose work has started", driver.Abandon, func(c *call) { c.mine().Revoked = false }),
 	after("a renewal leaves a hand-over as it is", driver.Renew, func(c *call) { c.mine().HandedOver = c.hadMine().HandedOver }),
 	after("a revoked lease that ends counts as expired", driver.Acquire, func(c *call) {

@@ -177,7 +177,7 @@ end
 local function waiter(space)
 	local owner, most, parked = match(queue, '^ ([^ \1\2]*)\1?(%d?%d?)[^ \2]*\2?(%d*)', space)
 	local turn = math.max(math.min(tonumber(parked, 10) or 0, 30000000), 2000000)
-	return owner, tonumber(most, 10) or 1, turn, parked ~= ''
+	return owner, math.max(tonumber(most, 10) or 1, 1), turn, parked ~= ''
 end
 
 local function first() return queue ~= ' ' and waiter(1) or '' end

@@ -4,7 +4,7 @@ include "rules.dfy"
 // time before the step; DecideIsRight says the same and more by the readings of the clock, and so also of a guess.
 // InTurn is about the queue, and HandedOn about hand-over. What a step may do is said by the predicates from OneNumber to Right.
 //
-// It is assumed that numbers are above 0, as a store's are (Sane, Asked), and that an owner asks with one number (OneNumber).
+// It is assumed that numbers are above 0, as a store's are (Sane, Asked), and that an owner asks with one number always (OneNumber).
 module Proof {
 import opened Rules
 
@@ -357,13 +357,15 @@ predicate OneNumber(s: State, r: Request) {
   (forall h :: h in s.holders && h.owner == r.owner ==> h.max == r.max) && (forall w :: w in s.queue && w.owner == r.owner ==> w.max == r.max)
 }
 predicate Asked(s: State, b: Book, c: Clock, r: Request) {
-  c.early <= c.late && b.marks >= 1 && r.ttl > 0 && r.max >= 1 && (r.kind.Acquire? ==> OneNumber(s, r))
+  c.early <= c.late && b.marks >= 1 && (r.kind.Acquire? ==> r.ttl > 0 && r.max >= 1 && OneNumber(s, r)) &&
+  (r.kind.Complete? || (r.kind.Resolve? && r.effect) ==> r.ttl > 0)
 }
 // Begun: no lease begins after the latest time that it may be now. So it is after BeginNow, and by a guess that says that it is late.
 predicate Begun(s: State, c: Clock) { forall h :: h in s.holders ==> h.since <= c.late }
 // What one step may do. Stays: a lease is what it was, or its owner or an operator has changed it.
 predicate Stays(h: Holder, n: Holder, c: Clock, r: Request) {
   n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && n.max == h.max && End(n) >= End(h) &&
+  n.ttl >= h.ttl && n.since <= Max(h.since, c.late) &&
   (n.since != h.since || n.ttl != h.ttl || (h.handed && !n.handed && !n.revoked) ==> Live(c, h) && !h.revoked && r.owner == h.owner && (r.kind.Renew? || r.kind.Acquire?)) &&
   (n.started != h.started ==> n.started && Live(c, h) && r.kind.MarkStarted? && r.owner == h.owner && r.fence == h.fence && !h.revoked) &&
   (n.revoked != h.revoked ==> n.revoked && r.kind.Revoke? && r.fence == h.fence)
@@ -626,7 +628,7 @@ lemma CompleteIsRight(s: State, b: Book, c: Clock, r: Request)
   else { CloseIsRight(s, b, c, r, i, Completed); }
 }
 lemma ResolveIsRight(s: State, b: Book, c: Clock, r: Request)
-  requires Inv(s) && Sane(s) && r.kind.Resolve? && r.ttl > 0
+  requires Inv(s) && Sane(s) && r.kind.Resolve? && (r.effect ==> r.ttl > 0)
   ensures Right(s, DoResolve(s, b, c, r), c, r)
 {
   var d := DoResolve(s, b, c, r);
@@ -692,7 +694,7 @@ lemma Then(s: State, n: State, d: Decision, c: Clock, r: Request)
 }
 // Who has places before it is granted the key if, and only if, there has been room for all of them for their turns.
 lemma InTurn(s: State, b: Book, c: Clock, r: Request)
-  requires Inv(s) && Sane(s) && Asked(s, b, c, r) && r.fence == 0 && !InDoubt(s, c) && s.closed.Open?
+  requires Inv(s) && Sane(s) && Asked(s, b, c, r) && r.kind.Acquire? && r.fence == 0 && !InDoubt(s, c) && s.closed.Open?
   ensures var p := Place(s.queue, r.owner); var before := if p >= 0 then s.queue[..p] else s.queue;
     AcquireNew(s, b, c, r).a.outcome.Granted? <==> Fits(After(s.holders, c.early - Delay(before)), Smallest(r.max, before))
 {
@@ -753,14 +755,14 @@ lemma Theorem(s: State, b: Book, c: Clock, r: Request, now: int)
     Inv(z) && Sane(z) && s.last <= z.last
     // A lease that may be trusted stays, with its fence and seat, and ends no earlier, if neither its owner nor an operator ends it.
     && (forall h :: h in s.holders && Trusted(h, now) > now ==>
-      EndedBy(h, c, r) || exists n :: n in z.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && End(n) >= Trusted(h, now))
+      EndedBy(h, c, r) || exists n :: n in z.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && Trusted(n, now) >= Trusted(h, now))
     // A lease is one that was there, or it is a new one with a new fence, of who asks or of who waits.
     && (forall n :: n in z.holders ==> (exists h :: h in s.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat) ||
       (n.fence > s.last && n.since == c.late && ((n.owner == r.owner && r.kind.Acquire?) || exists w :: w in s.queue && w.owner == n.owner)))
     // Nobody is granted a closed key, or one with work in doubt, but of the lease that this step ends.
     && (z.last != s.last ==> (s.closed.Closed? ==> Min(s.closed.since, c.late) + s.closed.long <= now) && forall h :: h in BeginNow(s, c).holders && h.started && End(h) <= now ==> EndedBy(h, c, r))
     // Trust in an answer ends with the lease at the latest.
-    && (d.a.outcome.Granted? ==> exists h :: h in z.holders && h.owner == r.owner && h.fence == d.a.fence && h.seat == d.a.seat && now + d.a.ttl <= End(h))
+    && (d.a.outcome.Granted? ==> exists h :: h in z.holders && h.owner == r.owner && h.fence == d.a.fence && h.seat == d.a.seat && now + d.a.ttl <= Trusted(h, now))
 {
   var t := BeginNow(s, c);
   var d := Decide(s, b, c, r);
@@ -778,13 +780,13 @@ lemma Theorem(s: State, b: Book, c: Clock, r: Request, now: int)
 lemma OldLeases(s: State, t: State, d: Decision, c: Clock, r: Request, now: int)
   requires c.sure && c.early <= now <= c.late && t == BeginNow(s, c) && Right(t, d, c, r)
   ensures forall h :: h in s.holders && Trusted(h, now) > now ==>
-      EndedBy(h, c, r) || exists n :: n in d.to.s.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && End(n) >= Trusted(h, now)
+      EndedBy(h, c, r) || exists n :: n in d.to.s.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && Trusted(n, now) >= Trusted(h, now)
 {
   forall h | h in s.holders && Trusted(h, now) > now
-    ensures EndedBy(h, c, r) || exists n :: n in d.to.s.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && End(n) >= Trusted(h, now) {
+    ensures EndedBy(h, c, r) || exists n :: n in d.to.s.holders && n.fence == h.fence && n.owner == h.owner && n.seat == h.seat && Trusted(n, now) >= Trusted(h, now) {
     var i :| 0 <= i < |s.holders| && s.holders[i] == h;
     var g := t.holders[i];
-    assert g in t.holders && Live(c, g) && End(g) >= Trusted(h, now);
+    assert g in t.holders && Live(c, g) && Trusted(g, now) == Trusted(h, now);
     if EndedBy(g, c, r) { assert EndedBy(h, c, r); }
   }
 }

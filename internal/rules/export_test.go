@@ -1,0 +1,4 @@
+package rules
+
+// MustHold is what Strict asserts.
+var MustHold = mustHold
