@@ -126,14 +126,14 @@ var forbidden = map[string]map[string]string{
 	"functions/sfnlock":  badDeps,
 	"functions/withdraw": badDeps,
 	"boot":               with(badDeps, module+"/lockstore/*store", "a store that boot links would be in every function"),
-	"guard/httpapi":      with(badDeps, lambdaModule+"/...", "the events of all sources are one type of its own", module+"/lockstore/*store", "main names the stores"),
-	"guard/httpguard":    with(badDeps, lambdaModule+"/...", "a server runs anywhere", module+"/lockstore/*store", "main names the stores"),
-	"guard/otelguard":    with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
-	"guard/idempotency":  with(badDeps, lambdaModule+"/...", "an event of any kind may come again", module+"/lockstore/*store", "main names the stores"),
-	"guard/schedule":     with(badDeps, lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
-	"guard/sfnwake":      with(badDeps, lambdaModule+"/...", "the guard knows the request id", module+"/lockstore/*store", "main names the stores"),
-	"guard/sqsbatch":     with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
-	"guard/stream":       with(badDeps, lambdaModule+"/lambda", "an adapter needs the event types alone", module+"/lockstore/*store", "main names the stores"),
+	"guard/httpapi":      adapter(lambdaModule+"/...", "the events of all sources are one type of its own"),
+	"guard/httpguard":    adapter(lambdaModule+"/...", "a server runs anywhere"),
+	"guard/otelguard":    adapter(lambdaModule+"/...", "the guard knows the request id"),
+	"guard/idempotency":  adapter(lambdaModule+"/...", "an event of any kind may come again"),
+	"guard/schedule":     adapter(lambdaModule+"/...", "a schedule may send any event, and the guard knows the request id"),
+	"guard/sfnwake":      adapter(lambdaModule+"/...", "the guard knows the request id"),
+	"guard/sqsbatch":     adapter(lambdaModule+"/lambda", "an adapter needs the event types alone"),
+	"guard/stream":       adapter(lambdaModule+"/lambda", "an adapter needs the event types alone"),
 	"lockstore/casstore": badDeps,
 	// azcore looks for a flag of go test.
 	"lockstore/cosmosstore": without(badDeps, "flag"),
@@ -150,12 +150,14 @@ var forbidden = map[string]map[string]string{
 	"lockstore/zkstore": badDeps,
 }
 
+// adapter is what a package on the guard does not link.
+func adapter(lambda, why string) map[string]string {
+	return with(badDeps, lambda, why, module+"/lockstore/*store", "main names the stores")
+}
+
 // with is deps and further pairs of package and reason.
 func with(deps map[string]string, more ...string) map[string]string {
-	all := map[string]string{}
-	for p, why := range deps {
-		all[p] = why
-	}
+	all := maps.Clone(deps)
 	for i := 0; i < len(more); i += 2 {
 		all[more[i]] = more[i+1]
 	}

@@ -47,11 +47,6 @@ func sharedCache(t *testing.T) where {
 	})
 }
 
-// elsewhere are locks that no stack of ours has made.
-func elsewhere(*testing.T) where {
-	return where{values: map[string]string{"HasUrl": "true", "LockUrl": "elasticache://u@127.0.0.1:6379?cache=c", "LockPolicy": "arn:aws:iam::123456789012:policy/theirs"}}
-}
-
 // imported has the locks in a stack "locks" of a template in deploy/.
 func imported(t *testing.T, file string, values map[string]string) where {
 	t.Helper()
@@ -282,19 +277,4 @@ func TestPolicyOfTheWholeTable(t *testing.T) {
 	}
 	require.Equal(t, actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true}, whole)
 	require.Equal(t, actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true}, part)
-}
-
-// Locks that are elsewhere need the policy that comes with them, and no other.
-func TestPoliciesElsewhere(t *testing.T) {
-	on := elsewhere(t)
-	tm := readTemplate(t, on.values)
-	functions, err := tm.Functions()
-	require.NoError(t, err)
-	for _, f := range functions {
-		require.Equal(t, on.values["LockUrl"], f.Environment.Variables["LOCK_URL"])
-		var p struct{ Policies []any }
-		require.NoError(t, tm.Resources[f.ID].Decode(&p))
-		require.Equal(t, []any{on.values["LockPolicy"], "NoNetwork"}, p.Policies[:2])
-		require.NotContains(t, fmt.Sprint(p.Policies), "LockTable", f.ID)
-	}
 }
