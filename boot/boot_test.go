@@ -197,20 +197,6 @@ func TestErrorTypesOnTheWire(t *testing.T) {
 	})
 }
 
-func TestReportLine(t *testing.T) {
-	f := startFunction(t, 3*time.Second)
-	r := invoke(t, f, event{Do: "work", Key: "account/7"})
-	require.Empty(t, r.ErrorType)
-	text, err := f.WaitLog(t.Context(), func(line string) bool { return strings.Contains(line, `"message":"lock"`) })
-	require.NoError(t, err)
-	var line map[string]any
-	require.NoError(t, json.Unmarshal([]byte(text), &line))
-	assert.Equal(t, r.RequestID, line["requestId"])
-	assert.Equal(t, "account/7", line["key"])
-	assert.Equal(t, "ok", line["outcome"])
-	assert.Contains(t, line, "timestamp")
-}
-
 // logLine waits for a line of an invocation that has the message and the text.
 func logLine(t *testing.T, f *lambdatest.Environment, message, text string) map[string]any {
 	t.Helper()
@@ -235,6 +221,8 @@ func TestLinesOfAnInvocation(t *testing.T) {
 			assert.Equal(t, "account/7", line["key"])
 		}
 		assert.Equal(t, end["fence"], start["fence"])
+		assert.Equal(t, "ok", end["outcome"])
+		assert.Contains(t, end, "timestamp")
 		assert.NotContains(t, start, "_aws", "it is no run of its own, so it is no metric")
 	}
 	t.Run("F03 a run that is killed has written its first line", func(t *testing.T) {

@@ -58,12 +58,9 @@ func TestMistakesOfClients(t *testing.T) {
 		detail        string
 	}{
 		"nothing":                      {"", "", 400, "body: want a JSON object"},
-		"not JSON":                     {"7", `{"id": "w-2", `, 400, "body: is not valid JSON"},
 		"missing field":                {"7", `{"id": "w-2"}`, 400, "amount: is missing"},
-		"wrong type":                   {"7", `{"id": 2, "amount": 500}`, 400, "id: want a string"},
 		"unknown field":                {"7", `{"id": "w-2", "amount": 500, "currency": "EUR"}`, 400, "is unknown; want id and amount"},
 		"oversize":                     {"7", good + strings.Repeat(" ", accounts.MaxTextBytes), 400, "body: want at most 1024 bytes"},
-		"no account":                   {"a/b", good, 400, "account: want 1 to 64"},
 		"the id of another withdrawal": {"7", `{"id": "w-1", "amount": 501}`, 422, "was used before"},
 	} {
 		t.Run("F55 "+name, func(t *testing.T) {

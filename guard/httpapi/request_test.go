@@ -282,24 +282,8 @@ func TestSamples(t *testing.T) {
 		require.NoError(t, err, file)
 		require.Equal(t, want, fmt.Sprintf("%s %s %s [%s] [%s]", in.Method, &in.URL, in.API, in.Route, in.Caller), file)
 	}
-	for file, want := range map[string]string{
-		"sqs-event":                              "the event is a batch of SQS; want an HTTP request",
-		"s3-event":                               "the event is an event of S3; want",
-		"sns-event":                              "the event is an event of SNS; want",
-		"kinesis-event":                          "the event is a batch of a Kinesis stream; want",
-		"dynamodb-event":                         "the event is a batch of a DynamoDB stream; want",
-		"kafka-event":                            "the event is a batch of MSK; want",
-		"activemq-event":                         "the event is a batch of Amazon MQ (ActiveMQ); want",
-		"codebuild-state-change":                 "the event is an event of EventBridge",
-		"apigw-websocket-request":                "a request of a WebSocket API; want",
-		"apigw-custom-auth-request-type-request": "the event is a request to an authorizer of API Gateway; want",
-		"apigw-v2-custom-authorizer-v1-request":  "the event is a request to an authorizer of API Gateway; want",
-		"apigw-v2-custom-authorizer-v2-request":  "the event is a request to an authorizer of API Gateway; want",
-		"iot-button-event":                       "the event is an event of no known source, such as a direct call; want",
-	} {
-		_, err := read(file)
-		require.ErrorContains(t, err, want, file)
-	}
+	_, err = read("sqs-event") // eventsource knows the names of all
+	require.ErrorContains(t, err, "the event is a batch of SQS; want an HTTP request")
 }
 
 func TestNoRequests(t *testing.T) {

@@ -777,15 +777,6 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestOpen(t *testing.T) {
-	for _, version := range []string{"", "v", strings.Repeat("v", 255)} {
-		s, ok := open(form{version: version}.result(nil))
-		require.True(t, ok, "a header alone is whole")
-		require.Equal(t, version, s.version)
-		require.Empty(t, s.text)
-	}
-}
-
 func TestDecodeReadsOneResult(t *testing.T) {
 	_, err := decode[receipt]([]byte(`{"id":1} {"id":2}`))
 	require.ErrorIs(t, err, errMore)
