@@ -34,13 +34,10 @@ func TestLostUpdatesAreSeen(t *testing.T) {
 		}
 		return all
 	}
-	assert.NoError(t, checkBalances(answers(99_000, 99_500, 98_500), 0, 98_500))
-	assert.NoError(t, checkBalances(answers(99_500, 98_500), 2, 98_000), "one was made before the second, and one after it")
-	assert.NoError(t, checkBalances(answers(99_500, 99_000), 1, 99_000), "it was not made")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 99_500), 1, 99_000), "after withdrawal 2 is 99500, not 99000")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 98_000), 1, 98_000), "after withdrawal 2 is 98000, not 98500")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 99_500, 99_000), 0, 99_000), "after withdrawal 2 is 99500, not 99000")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 99_000), 0, 99_500), "the account has 99500, not 99000")
+	assert.NoError(t, checkBalances(answers(99_000, 99_500, 98_500), 98_500))
+	assert.ErrorContains(t, checkBalances(answers(99_500, 99_500, 99_000), 99_000), "after withdrawal 2 is 99500, not 99000")
+	assert.ErrorContains(t, checkBalances(answers(99_500, 98_000), 98_000), "after withdrawal 2 is 98000, not 99000")
+	assert.ErrorContains(t, checkBalances(answers(99_500, 99_000), 99_500), "the account has 99500, not 99000")
 }
 
 func TestNoCredentialsReachTheFunctions(t *testing.T) {

@@ -102,15 +102,15 @@ func (s *service) call(ctx context.Context, r request) (response, error) {
 	return s.sign.send(ctx, "execute-api", s.api, r)
 }
 
-// patiently asks until the answer is another than that the store did not answer in time and nothing was begun. A busy
-// machine has such answers, and a client asks again after them.
-func patiently[T any](ctx context.Context, ask func() (T, error), slow func(T) bool) (T, error) {
-	for {
-		got, err := ask()
-		if err != nil || !slow(got) || ctx.Err() != nil {
-			return got, err
+// patiently asks again, a few times, while the answer is that the store did not answer in time and nothing was begun. A
+// busy machine has such answers, and a client asks again after them.
+func patiently[T any](ctx context.Context, ask func() (T, error), slow func(T) bool) (got T, err error) {
+	for range 10 {
+		if got, err = ask(); err != nil || !slow(got) || ctx.Err() != nil {
+			break
 		}
 	}
+	return got, err
 }
 
 // slow says that a function's answer is one of a store that did not answer in time.
