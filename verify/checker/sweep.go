@@ -193,7 +193,7 @@ func (k *key) lost(first, second Op) bool {
 // follow finds the losses, and the leases with what their owners were told of them. A holder may be told to have no
 // lease only after the end of its trust, or if an operator has revoked it, or if the store has lost it.
 func (k *key) follow() {
-	cut, asked, revoked := time.Duration(0), map[string]time.Duration{}, map[int64]time.Duration{}
+	cut, asked, revoked := time.Duration(0), map[string]Op{}, map[int64]time.Duration{}
 	for _, op := range k.ops {
 		switch op.Kind {
 		case Forget:
@@ -210,7 +210,7 @@ func (k *key) follow() {
 	}
 	for _, op := range k.ops {
 		if _, again := asked[op.Owner]; op.Kind == Acquire && !again {
-			asked[op.Owner] = op.Call
+			asked[op.Owner] = op
 		}
 		own := k.leases[op.Fence]
 		if own != nil && own.grant.Owner != op.Owner {
@@ -218,7 +218,8 @@ func (k *key) follow() {
 		}
 		switch {
 		case op.Kind == Acquire && op.Outcome == OK && own == nil:
-			own = &lease{op, op, asked[op.Owner], op.Return, op.Call + op.Trust}
+			op.Most = max(op.Most, asked[op.Owner].Most) // who learns of its grant while it waits has asked before
+			own = &lease{op, op, asked[op.Owner].Call, op.Return, op.Call + op.Trust}
 			k.leases[op.Fence], k.granted = own, append(k.granted, own)
 		case op.Kind == Renew && op.Outcome == OK && own == nil:
 			k.violation("a renewal without a lease", op)

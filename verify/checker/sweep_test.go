@@ -232,8 +232,8 @@ acquire w 5 ok 0 2 100 0/1
 acquire a 0 busy 10 12 100 0/64w
 acquire b 0 busy 13 15 100 1/64w
 release w 5 ok 20 22 0
-acquire b 7 ok 30 32 100 1/64w
-acquire a 6 ok 33 35 100 0/64w`, ""},
+acquire b 7 ok 30 32 100 1/0w
+acquire a 6 ok 33 35 100 0/0w`, ""},
 		{"a stale write of one seat", `
 acquire a 5 ok 0 2 10 0/2
 acquire b 6 ok 20 22 100 0/2
