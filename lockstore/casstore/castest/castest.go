@@ -20,11 +20,11 @@ package castest
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -86,29 +86,19 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 	change := func(f func(string) string) func(*testing.T, string) {
 		return func(t *testing.T, key string) { set(t, key, []byte(f(string(table.Value(t, key))))) }
 	}
-	queue := func(damaged any) func(*testing.T, string) {
-		return func(t *testing.T, key string) { set(t, key, withQueue(t, table.Value(t, key), damaged)) }
-	}
-	// leases replaces the fields of the entry: each lease has an owner, a fence, a seat, its MaxHolders - 1, and whether its work has started.
-	leases := func(closed bool, all ...string) func(*testing.T, string) {
-		fields := map[string]any{"n": 7, "fence": 9}
-		var holders []map[string]any
-		for _, text := range all {
-			var owner string
-			var fence, seat, others int
-			var started bool
-			if _, err := fmt.Sscan(text, &owner, &fence, &seat, &others, &started); err != nil {
-				t.Fatal(err)
+	put := func(text string) func(*testing.T, string) { return change(func(string) string { return text }) }
+	// leases is an entry with these leases, whose last fence is 9.
+	leases := func(fields string) func(*testing.T, string) { return put(signed(`{"n":7,"fence":9,` + fields + `}`)) }
+	// queue replaces the queue of an entry; "" is none.
+	queue := func(damaged string) func(*testing.T, string) {
+		return change(func(v string) string {
+			_, text, _ := strings.Cut(v, "{")
+			text = "{" + regexp.MustCompile(`,"queue":.*?\]`).ReplaceAllString(text, "")
+			if damaged != "" {
+				text = text[:len(text)-1] + `,"queue":` + damaged + "}"
 			}
-			holders = append(holders, map[string]any{"owner": owner, "fence": fence, "seat": seat, "others": others, "started": started, "ttl": time.Hour})
-		}
-		if fields["holders"] = holders; closed {
-			fields["closed"] = map[string]any{"for": time.Hour}
-		}
-		return func(t *testing.T, key string) { set(t, key, withFields(t, table.Value(t, key), fields)) }
-	}
-	put := func(text string) func(*testing.T, string) {
-		return func(t *testing.T, key string) { set(t, key, []byte(text)) }
+			return signed(text)
+		})
 	}
 	return storetest.Harness{
 		Parks:         true,
@@ -137,20 +127,18 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 			"cut short":       change(func(v string) string { return v[:len(v)-1] }),
 			"one byte":        change(func(v string) string { return v[:30] + "\x00" + v[31:] }),
 			"a later version": change(func(v string) string { return "lambdalock3" + v[len("lambdalock2"):] }),
-			"says: the fences of the holders do not grow up to the last fence":                         leases(false, "a 8 0 1 false", "b 8 1 1 false"),
-			"a fence above the last; says: the fences of the holders do not grow up to the last fence": leases(false, "a 10 0 0 false"),
-			"says: an owner has two leases":                                                            leases(false, "a 8 0 1 false", "a 9 1 1 false"),
-			"says: two holders have one seat":                                                          leases(false, "a 8 1 1 false", "b 9 1 1 false"),
-			"says: more hold the key than one of them allows":                                          leases(false, "a 8 0 1 false", "b 9 1 0 false"),
-			"says: the work of a lease with others has started":                                        leases(false, "a 9 0 1 true"),
-			"says: a closed key has a holder":                                                          leases(true, "a 9 0 0 false"),
+			"says: the fences of the holders do not grow up to the last fence":                         leases(`"holders":[{"owner":"a","fence":8,"others":1,"ttl":9},{"owner":"b","fence":8,"seat":1,"others":1,"ttl":9}]`),
+			"a fence above the last; says: the fences of the holders do not grow up to the last fence": leases(`"holders":[{"owner":"a","fence":10,"ttl":9}]`),
+			"says: an owner has two leases":                                                            leases(`"holders":[{"owner":"a","fence":8,"others":1,"ttl":9},{"owner":"a","fence":9,"seat":1,"others":1,"ttl":9}]`),
+			"says: two holders have one seat":                                                          leases(`"holders":[{"owner":"a","fence":8,"others":1,"ttl":9},{"owner":"b","fence":9,"others":1,"ttl":9}]`),
+			"says: more hold the key than one of them allows":                                          leases(`"holders":[{"owner":"a","fence":8,"others":1,"ttl":9},{"owner":"b","fence":9,"seat":1,"ttl":9}]`),
+			"says: the work of a lease with others has started":                                        leases(`"holders":[{"owner":"a","fence":9,"others":1,"ttl":9,"started":true}]`),
+			"says: a closed key has a holder":                                                          leases(`"holders":[{"owner":"a","fence":9,"ttl":9}],"closed":{"for":9}`),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
-			"missing": queue(nil), "null": queue(json.RawMessage("null")), "a number": queue(7), "a text": queue("me"), "an object": queue(map[string]any{"owner": "me"}),
-			"empty": queue([]any{}), "no owner": queue([]any{map[string]any{"owner": ""}}), "of no owners": queue([]any{1, nil}),
-			"one is cut short":    queue([]any{map[string]any{"owner": "me"}, map[string]any{}}),
-			"no MaxHolders":       queue([]any{map[string]any{"owner": "me", "others": -7}}),
-			"parked for too long": queue([]any{map[string]any{"owner": "me", "parked": int64(time.Hour)}}),
+			"missing": queue(""), "null": queue("null"), "a number": queue("7"), "a text": queue(`"me"`), "an object": queue(`{"owner":"me"}`), "empty": queue("[]"),
+			"no owner": queue(`[{"owner":""}]`), "of no owners": queue("[1,null]"), "one is cut short": queue(`[{"owner":"me"},{}]`),
+			"no MaxHolders": queue(`[{"owner":"me","others":-7}]`), "parked for too long": queue(`[{"owner":"me","parked":3600000000000}]`),
 		},
 		Unreachable: func(t *testing.T) *lockstore.Store {
 			s, err := casstore.New(unreachable{kv}, opt)
@@ -169,35 +157,9 @@ func Harness(t *testing.T, kv casstore.KV, opt casstore.Options, table Table) st
 	}
 }
 
-// withQueue is the value of an entry with another queue.
-func withQueue(t *testing.T, value []byte, queue any) []byte {
-	t.Helper()
-	return withFields(t, value, map[string]any{"queue": queue})
-}
-
-// withFields is an entry with other fields; nil is none.
-func withFields(t *testing.T, value []byte, others map[string]any) []byte {
-	t.Helper()
-	parts := strings.SplitN(string(value), " ", 3) // the mark, a checksum, JSON
-	var fields map[string]any
-	if len(parts) < 3 {
-		t.Fatalf("the entry is %.60q; want that of a lock", value)
-	}
-	d := json.NewDecoder(strings.NewReader(parts[2]))
-	d.UseNumber()
-	if err := d.Decode(&fields); err != nil {
-		t.Fatalf("the entry is %.60q: %v", value, err)
-	}
-	for name, v := range others {
-		if fields[name] = v; v == nil {
-			delete(fields, name)
-		}
-	}
-	text, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Appendf(nil, "%s %08x %s", parts[0], crc32.ChecksumIEEE(text), text)
+// signed is the value of an entry, as casstore writes it.
+func signed(text string) string {
+	return fmt.Sprintf("lambdalock2 %08x %s", crc32.ChecksumIEEE([]byte(text)), text)
 }
 
 func switched(b *atomic.Bool) func() {
