@@ -20,19 +20,13 @@ var book = rules.Book{Places: 64, Marks: 16}
 
 // Do implements driver.Driver.
 func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	c := &call{store: s, ctx: ctx, key: key, Request: r, since: time.Now()}
-	if n := laneOf(r); n >= 0 {
-		if err := s.enter(ctx, key, n); err != nil {
-			return driver.Answer{}, c.failed(err)
-		}
-		defer s.leave(key)
-	} else {
-		defer func() {
-			if c.conflicts > 0 {
-				s.contend(key, -1)
-			}
-		}()
+	c, end := s.call(ctx, key, r)
+	defer end()
+	leave, err := c.enter()
+	if err != nil {
+		return driver.Answer{}, err
 	}
+	defer leave()
 	a, err := c.do()
 	switch {
 	case a.Outcome == driver.Granted:
@@ -49,6 +43,7 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 // has sent, because its errors depend on that.
 type call struct {
 	store *store
+	lane  *lane
 	ctx   context.Context
 	key   string
 	driver.Request
@@ -124,7 +119,9 @@ func (c *call) start() (view, error) {
 // long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	if c.conflicts++; c.conflicts == 1 && laneOf(c.Request) < 0 {
-		c.store.contend(c.key, 1)
+		c.store.mu.Lock()
+		c.lane.loses++
+		c.store.mu.Unlock()
 	}
 	c.since = time.Now()
 	if !c.first(v) {
@@ -156,7 +153,10 @@ func (c *call) yields(v view) bool {
 	if c.first(v) {
 		return false
 	}
-	if c.store.contended(c.key) {
+	c.store.mu.Lock()
+	loses := c.lane.loses
+	c.store.mu.Unlock()
+	if loses > 0 {
 		return true
 	}
 	now := c.store.clockAt(v).Early
@@ -223,8 +223,8 @@ func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool,
 		clock.Late = thisWrite
 		next, changed, a, basis = book.Decide(v.State, clock, r)
 	}
-	if c.Kind == driver.Acquire && v.version == "" && !v.fresh && c.store.apart() {
-		basis = max(basis, rules.OnFreshRead)
+	if c.Kind == driver.Acquire && v.version == "" && !v.fresh && clock.Early.Sub(clock.Fences) > farAhead {
+		basis = max(basis, rules.OnFreshRead) // the two clocks of this process do not tell of which time the first fence has to be
 	}
 	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
 		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write sets its begin to now
@@ -240,7 +240,7 @@ func (c *call) read(fresh bool) (view, error) {
 	if err := c.ctx.Err(); err != nil {
 		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
-	if seen, ok := c.store.shared(c.key, fresh, c.since); ok {
+	if seen, ok := c.shared(fresh); ok {
 		c.told, c.trip = later(c.told, seen.now), seen.trip
 		return seen.view, nil
 	}
@@ -265,7 +265,7 @@ func (c *call) read(fresh bool) (view, error) {
 	v, err := c.store.view(c.key, e)
 	v.fresh = fresh
 	if err == nil {
-		c.store.share(c.key, sighting{v, began, c.trip, now})
+		c.share(sighting{v, began, c.trip, now})
 	}
 	return v, err
 }
@@ -281,17 +281,10 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	e, err := s.send(c.ctx, c.key, value, v.version, handedOver)
 	if err != nil {
 		s.forget(c.key)
-	}
-	switch {
-	case errors.Is(err, ErrConflict):
-		c.sent = true // it may be the echo of this very write
-		return v, err
-	case errors.Is(err, lockstore.ErrUnavailable):
-		return v, c.failed(err)
-	case errors.Is(err, lockstore.ErrCorrupt):
-		return v, fmt.Errorf("%s: key %q: %w", s.opt.Name, c.key, err)
-	case err != nil:
-		c.sent = true
+		c.sent = c.sent || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) // a conflict may be the echo of this very write
+		if errors.Is(err, ErrConflict) {
+			return v, err
+		}
 		return v, c.failed(err)
 	}
 	c.sent = true
@@ -303,7 +296,7 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	written := s.viewOf(replacing, e)
 	s.remember(c.key, written)
 	written.fresh = true
-	s.share(c.key, sighting{written, began, time.Since(began), e.WrittenAt})
+	c.share(sighting{written, began, time.Since(began), e.WrittenAt})
 	written.own = true
 	return written, nil
 }

@@ -37,15 +37,6 @@ func passed(at time.Time) (least, most time.Duration) {
 	return max(0, min(monotonic, wall)), max(monotonic, wall)
 }
 
-// apart says that the two clocks of this process disagree on what has passed since the last stamp. So they do not tell of
-// which time the first fence of a key has to be.
-func (s *store) apart() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	least, most := passed(s.clock.at)
-	return most-least > farAhead
-}
-
 // learn notes a stamp of the service. If began is not zero, the stamp is from a moment since began;
 // otherwise it may be old. A stamp changes the known time only if it proves that time wrong, or if the two clocks
 // have gone apart: so an old stamp in a slow reply cannot set the clock back.

@@ -3,24 +3,24 @@ package casstore
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// laneRoom is how many requests of one lane are under way at once. With one, a request whose reply is lost would stop the others.
-const laneRoom = 2
-
-// lane is for the requests of this process for one key by those who do not hold it. Few of them are under way at once, as all would write the
-// same entry, and many would keep the service, and the connection to it, from the requests of holders. Those who have waited share
-// what others have read or written meanwhile. A lane lasts while somebody is in it.
+// lane is what the calls of this process for one key share, while there are some. Of those who do not hold the key few are under way
+// at once, as all would write the same entry, and many would keep the service, and the connection to it, from the requests of holders.
+// Those who have waited share what others have read or written meanwhile.
 type lane struct {
-	room    int
-	waiting [2][]chan struct{} // first those that end a wait: until then others wait for their turn
-	seen    sighting           // the one that began last
+	room  [2]chan struct{} // for those that end a wait, and for the others: those would wait for their turn
+	calls int
+	loses int      // calls of holders that have had a conflict: meanwhile nobody of the process takes a place
+	seen  sighting // the one that began last
 }
+
+// laneRoom is how many requests are under way at once. With one, a request whose reply is lost would stop the others.
+const laneRoom = 2
 
 // sighting is an entry as a request has read or written it.
 type sighting struct {
@@ -30,102 +30,68 @@ type sighting struct {
 	now   time.Time // the service's time at a moment of the request; zero if it was not told
 }
 
-// laneOf is the place of a request in its lane: -1 for one that goes past it.
+// laneOf is the room that a request needs: -1 for one of a holder, which needs none.
 func laneOf(r driver.Request) int {
-	switch r.Kind {
-	case driver.Leave, driver.Abandon:
+	switch {
+	case r.Kind == driver.Leave || r.Kind == driver.Abandon:
 		return 0
-	case driver.Inspect:
+	case r.Kind == driver.Inspect || r.Kind == driver.Acquire && r.Fence == 0:
 		return 1
-	case driver.Acquire:
-		if r.Fence == 0 {
-			return 1
-		}
 	}
 	return -1
 }
 
-// enter waits for room in the lane of the key. The caller calls leave when its request has its answer. If ctx ends first, the request
-// must not be sent.
-func (s *store) enter(ctx context.Context, key string, n int) error {
+// call begins a call. The caller calls end when it has its answer.
+func (s *store) call(ctx context.Context, key string, r driver.Request) (c *call, end func()) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	l := s.lanes[key]
 	if l == nil {
-		l = &lane{room: laneRoom}
+		l = &lane{room: [2]chan struct{}{make(chan struct{}, laneRoom), make(chan struct{}, laneRoom)}}
 		s.lanes[key] = l
 	}
-	if l.room > 0 {
-		l.room--
-		s.mu.Unlock()
-		return nil
-	}
-	turn := make(chan struct{})
-	l.waiting[n] = append(l.waiting[n], turn)
-	s.mu.Unlock()
-	select {
-	case <-turn:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := slices.Index(l.waiting[n], turn)
-	if i < 0 {
-		return nil // its turn came at the same time
-	}
-	l.waiting[n] = slices.Delete(l.waiting[n], i, i+1)
-	return fmt.Errorf("%w: other requests for this key are under way: %w", lockstore.ErrUnavailable, ctx.Err())
-}
-
-// leave makes room for the next request.
-func (s *store) leave(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.lanes[key]
-	for n := range l.waiting {
-		if len(l.waiting[n]) > 0 {
-			close(l.waiting[n][0])
-			l.waiting[n] = l.waiting[n][1:]
-			return
+	l.calls++
+	c = &call{store: s, lane: l, ctx: ctx, key: key, Request: r, since: time.Now()}
+	return c, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if c.conflicts > 0 && laneOf(r) < 0 {
+			l.loses--
+		}
+		if l.calls--; l.calls == 0 {
+			delete(s.lanes, key)
 		}
 	}
-	if l.room++; l.room == laneRoom {
-		delete(s.lanes, key)
+}
+
+// enter waits for room. If the context ends first, the request must not be sent.
+func (c *call) enter() (leave func(), err error) {
+	n := laneOf(c.Request)
+	if n < 0 {
+		return func() {}, nil
+	}
+	room := c.lane.room[n]
+	select {
+	case room <- struct{}{}:
+		return func() { <-room }, nil
+	case <-c.ctx.Done():
+		return nil, c.failed(fmt.Errorf("%w: other requests for this key are under way: %w", lockstore.ErrUnavailable, c.ctx.Err()))
 	}
 }
 
-// contend counts the requests of this process, by holders of the key, that have had a conflict and are under way. Meanwhile nobody of the
-// process takes a place.
-func (s *store) contend(key string, n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loses[key] += n; s.loses[key] == 0 {
-		delete(s.loses, key)
+// share lets the others use what a request has seen.
+func (c *call) share(seen sighting) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if seen.began.After(c.lane.seen.began) {
+		c.lane.seen = seen
 	}
 }
 
-func (s *store) contended(key string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.loses[key] > 0
-}
-
-// share lets those in the lane use what a request has seen.
-func (s *store) share(key string, seen sighting) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lanes[key]; l != nil && seen.began.After(l.seen.began) {
-		l.seen = seen
-	}
-}
-
-// shared is what another request has seen that has begun after since: for a call that has begun by then, it is as
-// good as a read of its own.
-func (s *store) shared(key string, fresh bool, since time.Time) (seen sighting, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.lanes[key]; l != nil {
-		seen = l.seen
-	}
-	return seen, seen.began.After(since) && (seen.fresh || !fresh)
+// shared is what another request has seen that has begun after since: it is as good as a read of its own.
+func (c *call) shared(fresh bool) (seen sighting, ok bool) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	seen = c.lane.seen
+	return seen, seen.began.After(c.since) && (seen.fresh || !fresh)
 }

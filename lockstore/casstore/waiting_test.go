@@ -231,51 +231,33 @@ func waits(t *testing.T, kv casstore.KV) (holder, waiter *lockstore.Store, lease
 	return holder, waiter, lease, req
 }
 
-// A waiter reads also while Listen hangs.
-func TestListenThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		holder, waiter, lease, req := waits(t, &hanging{waking: newWaking()})
-		require.NoError(t, holder.Release(t.Context(), lease))
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		began := time.Now()
-		require.NoError(t, storetest.AwaitTurn(ctx, waiter, req.Key, req.Owner), "the key is free")
-		require.LessOrEqual(t, time.Since(began), 250*time.Millisecond)
-	})
-}
-
-// A Listen that takes a second is used from then on, and what was released meanwhile is not
-// missed.
-func TestListenThatIsLate(t *testing.T) {
-	for released, latest := range map[time.Duration]time.Duration{500 * time.Millisecond: 100 * time.Millisecond, 1500 * time.Millisecond: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			holder, waiter, lease, req := waits(t, &hanging{waking: newWaking(), listen: time.Second})
-			began := time.Now()
-			woken := make(chan error)
-			go func() { woken <- storetest.AwaitTurn(t.Context(), waiter, req.Key, req.Owner) }()
-			<-time.After(released)
-			require.NoError(t, holder.Release(t.Context(), lease))
-			require.NoError(t, <-woken)
-			require.LessOrEqual(t, time.Since(began)-released, latest)
-			<-time.After(time.Second) // Listen may go on
-		})
-	}
-}
-
-// Whoever has begun to listen stops, also if Listen returns after the end of the wait.
-func TestListenIsStopped(t *testing.T) {
-	for _, wait := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			h := &hanging{waking: newWaking(), listen: time.Second}
-			_, waiter, _, req := waits(t, h)
-			ctx, cancel := context.WithTimeout(t.Context(), wait)
-			defer cancel()
-			began := time.Now()
-			require.ErrorIs(t, storetest.AwaitTurn(ctx, waiter, req.Key, req.Owner), context.DeadlineExceeded)
-			require.Equal(t, wait, time.Since(began))
-			<-time.After(time.Second)
-			synctest.Wait()
-			require.Empty(t, h.waiters)
+// A waiter reads while Listen hangs. One that is late is used from then on, and what was released meanwhile is not missed. Whoever
+// has begun to listen stops, also if Listen returns after the end of the wait.
+func TestListen(t *testing.T) {
+	const never = time.Hour
+	for what, c := range map[string]struct{ listen, released, ends time.Duration }{
+		"it hangs":                         {0, 0, 260 * time.Millisecond},
+		"late, after the release":          {time.Second, 500 * time.Millisecond, 600 * time.Millisecond},
+		"late, before the release":         {time.Second, 1500 * time.Millisecond, 1510 * time.Millisecond},
+		"late, after the end of the wait":  {time.Second, never, 700 * time.Millisecond},
+		"late, before the end of the wait": {time.Second, never, 1300 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hanging{waking: newWaking(), listen: c.listen}
+				holder, waiter, lease, req := waits(t, h)
+				ctx, cancel := context.WithTimeout(t.Context(), c.ends)
+				defer cancel()
+				if c.released != never {
+					time.AfterFunc(c.released, func() { _ = holder.Release(t.Context(), lease) })
+					synctest.Wait()
+				}
+				err := storetest.AwaitTurn(ctx, waiter, req.Key, req.Owner)
+				require.Equal(t, c.released == never, errors.Is(err, context.DeadlineExceeded), "%v", err)
+				<-time.After(time.Second) // Listen may go on
+				synctest.Wait()
+				require.Empty(t, h.waiters)
+			})
 		})
 	}
 }
