@@ -2,6 +2,7 @@ package casstore
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ type waiter struct {
 	Owner  string        `json:"owner"`
 	Others int           `json:"others,omitempty"`
 	Parked time.Duration `json:"parked,omitempty"`
+	Since  int64         `json:"since,omitempty"` // when it joined, in nanoseconds since 1970; 0 stands for the entry's WrittenAt
 }
 
 type ended struct {
@@ -180,7 +182,11 @@ func (s *store) replacing(v view, next rules.State) kept[entry] {
 		}, old.Holders, func(o holder) bool { return o.Fence == h.Fence }))
 	}
 	for _, w := range next.Queue {
-		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Parked}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+		since := w.Since.UnixNano()
+		if w.Since.Equal(thisWrite) {
+			since = 0
+		}
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Parked, since}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
 	}
 	for _, m := range next.Ended {
 		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))
@@ -256,8 +262,10 @@ func (s *store) viewOf(decoded kept[entry], e Entry) view {
 			Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked, Started: h.Started || h.Starts && e.WrittenAt.Before(since.Add(h.TTL)),
 		})
 	}
-	for _, w := range it.Queue {
-		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.it.Owner), MaxHolders: w.it.Others + 1, Parked: w.it.Parked})
+	for _, k := range it.Queue {
+		w := k.it
+		since := time.Unix(0, cmp.Or(w.Since, e.WrittenAt.UnixNano()))
+		v.Queue = append(v.Queue, rules.Waiter{Owner: driver.Owner(w.Owner), MaxHolders: w.Others + 1, Parked: w.Parked, Since: since})
 	}
 	for _, m := range it.Ended {
 		v.Ended = append(v.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})

@@ -75,7 +75,7 @@ func (s *single) driver(t *testing.T) *store {
 // result that they belong to.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	const text = `{"n":1,"fence":7,"new":{"deep":[1,2.50]},"holders":[{"owner":"owner-1","fence":7,"ttl":60000000000,"new":"of the holder"}],` +
-		`"queue":[{"owner":"owner-2","new":"of a place"},{"owner":"owner-3"}],"ended":[{"owner":"owner-0","how":99,"new":"of a mark"}]}`
+		`"queue":[{"owner":"owner-2","work":"of a place","event":"m-1"},{"owner":"owner-3"}],"ended":[{"owner":"owner-0","how":99,"new":"of a mark"}]}`
 	synctest.Test(t, func(t *testing.T) {
 		r := &single{}
 		r.put(text)
@@ -153,7 +153,7 @@ func TestLargestEntry(t *testing.T) {
 		Owner: owner(0), Fence: fence, MaxHolders: 1, Since: time.Unix(1<<32, 1), TTL: lockstore.MaxTTL, Text: text, Started: true,
 	}}}
 	for i := range book.Places {
-		next.Queue = append(next.Queue, rules.Waiter{Owner: owner(i), MaxHolders: 1})
+		next.Queue = append(next.Queue, rules.Waiter{Owner: owner(i), MaxHolders: 1, Since: time.Unix(1<<32, 1)})
 	}
 	for i := range book.Marks {
 		next.Ended = append(next.Ended, rules.Ended{Owner: owner(i), Fence: fence, How: rules.Revoked})

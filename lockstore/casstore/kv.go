@@ -26,8 +26,8 @@ type Entry struct {
 var ErrConflict = errors.New("the entry is at another version")
 
 // MaxValue bounds a value in bytes. An entry is this large only with the largest result: 256 KiB
-// (lockstore.MaxResultBytes), written as base64. Without a result it usually has at most 5 KB with one holder,
-// and 15 KB with 32 holders; with long owners and texts that JSON escapes, 36 KB and 85 KB.
+// (lockstore.MaxResultBytes), written as base64. Without a result it usually has at most 7 KB with one holder,
+// and 17 KB with 32 holders; with long owners and texts that JSON escapes, 36 KB and 85 KB.
 const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
