@@ -21,8 +21,6 @@ func TestRunThatFails(t *testing.T) {
 	switch os.Getenv("STORETEST_FAILS") {
 	case "synctest":
 		Run(t, broken, synctest.Test)
-	case "direct":
-		Run(t, broken, Direct)
 	case "parallel":
 		Run(t, broken, Parallel)
 	case "no open":
@@ -37,7 +35,7 @@ func TestRunThatFails(t *testing.T) {
 }
 
 func TestRunFailsAndExplains(t *testing.T) {
-	for _, runner := range []string{"synctest", "direct", "parallel"} {
+	for _, runner := range []string{"synctest", "parallel"} {
 		t.Run(runner, func(t *testing.T) {
 			t.Parallel()
 			text := runAlone(t, runner)
