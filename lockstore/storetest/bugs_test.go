@@ -228,8 +228,7 @@ var plantedBugs = map[string][]string{
 	"errors/a lost reply is unknown F23 F24 F25 F26 M15 M16 M17": {"M16 unknown as held", "M17 unknown as unavailable", "abandon does nothing", "F25 release again is lost", "M16 unknown as held, by renew", "M17 unknown as unavailable, by renew", "M16 unknown as held, by release", "M17 unknown as unavailable, by release"},
 	"errors/a server that cannot be reached is unavailable F21":  {"M36 server error as busy", "F21 refused connections are waited for"},
 
-	"corrupt/a damaged entry is refused and left alone F53":            {"F53 corrupt row is free", "F53 error without the key"},
-	"corrupt/a value of another program is refused and left alone F54": {"F54 a refused entry is cleared"},
+	"corrupt/an entry that is damaged, or another program's, is refused and left alone F53 F54": {"F53 corrupt row is free", "F53 error without the key", "F54 a refused entry is cleared"},
 
 	"contention/one of many wins F01 F64": {"M02 never expires", "M19 check then set", "fence is the time alone"},
 

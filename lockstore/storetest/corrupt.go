@@ -11,24 +11,16 @@ import (
 
 var entryCases = []testCase{
 	{
-		"corrupt/a value of another program is refused and left alone F54",
-		"A key of another program must not be overwritten, and does not count as free.",
+		"corrupt/an entry that is damaged, or another program's, is refused and left alone F53 F54",
+		"A damaged entry may belong to a live lease, so it never counts as free, also if the last lease was released. A key of another program must not be overwritten.",
 		func(c *check) {
-			c.need("Foreign", len(c.Foreign) > 0)
+			c.need("Foreign and no Corrupt", len(c.Foreign)+len(c.Corrupt) > 0)
 			c.need("Dump", c.Dump != nil)
 			for _, name := range slices.Sorted(maps.Keys(c.Foreign)) {
 				key := newKey()
 				c.Foreign[name](c.t, key)
 				c.refusesEntry("foreign entry: "+name, lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
 			}
-		},
-	},
-	{
-		"corrupt/a damaged entry is refused and left alone F53",
-		"A damaged entry may belong to a live lease, so it never counts as free, also if the last lease was released.",
-		func(c *check) {
-			c.need("Corrupt", len(c.Corrupt) > 0)
-			c.need("Dump", c.Dump != nil)
 			for _, name := range slices.Sorted(maps.Keys(c.Corrupt)) {
 				for _, released := range []bool{false, true} {
 					req, lease := c.take(long)
