@@ -74,76 +74,34 @@ func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 		add("use a table of one Region; multi-Region strong consistency is safe too, but has neither time to live nor transactions",
 			"the table is replicated to %d Regions with eventual consistency; two Regions can hold the same lock", len(table.Replicas))
 	}
-	indexes, paid := table.GlobalSecondaryIndexes, 0
+	indexes := table.GlobalSecondaryIndexes
 	for _, i := range table.LocalSecondaryIndexes {
 		indexes = append(indexes, types.GlobalSecondaryIndexDescription{IndexName: i.IndexName, KeySchema: i.KeySchema})
 	}
 	for _, i := range indexes {
-		found := len(findings)
-		for _, k := range i.KeySchema {
-			name := aws.ToString(k.AttributeName)
-			if what := n.unfit(name, scalarType(table, name)); what != "" {
-				add("delete this index, or keep locks in a table without it", "the index %q has the key %q, which %s", aws.ToString(i.IndexName), name, what)
-			}
+		ours, others := n.keysOf(i.KeySchema)
+		switch {
+		case len(ours) > 0:
+			add("delete this index, or keep locks in a table without it",
+				"the index %q has the key %q, which is an attribute of a lock's row: DynamoDB refuses each write of a lock whose value does not fit the index, and the others may be paid twice", aws.ToString(i.IndexName), ours[0])
+		case len(others) == 0:
+			add("keep locks in a table without such an index", "the index %q has the locks' rows, too: each lock write may be paid more than once", aws.ToString(i.IndexName))
 		}
-		if len(findings) == found && n.has(i.KeySchema) {
-			paid++
-		}
-	}
-	if paid > 0 {
-		add("keep locks in a table without such indexes", "the table has %d indexes that have the locks' rows, too; each lock write may be paid more than once", paid)
 	}
 	return findings
 }
 
-// has says that an index has the rows of locks: they have all of its keys.
-func (n names) has(keys []types.KeySchemaElement) bool {
-	row := append([]string{n.key, n.sort, n.ttl}, lockAttributes...)
-	return !slices.ContainsFunc(keys, func(k types.KeySchemaElement) bool { return !slices.Contains(row, aws.ToString(k.AttributeName)) })
-}
-
-// writers are the requests that write an attribute of a lock's row, and its type.
-var writers = map[string]struct {
-	kind types.ScalarAttributeType // "" is none that a key may have
-	who  string
-}{
-	attrOwner:     {types.ScalarAttributeTypeS, "each Acquire"},
-	attrFence:     {types.ScalarAttributeTypeN, "each Acquire"},
-	attrExpires:   {types.ScalarAttributeTypeN, "each Acquire"},
-	attrHolder:    {types.ScalarAttributeTypeS, "each Acquire"},
-	attrQueue:     {"", "each Acquire"},
-	attrShared:    {types.ScalarAttributeTypeS, "each Acquire of a key that several may hold"},
-	attrLast:      {types.ScalarAttributeTypeN, "each Release"},
-	attrReleased:  {types.ScalarAttributeTypeS, "each Release"},
-	attrEnded:     {types.ScalarAttributeTypeN, "each Release"},
-	attrHanded:    {types.ScalarAttributeTypeN, "each Release that hands the key over"},
-	attrRevoked:   {types.ScalarAttributeTypeN, "each Revoke"},
-	attrHow:       {types.ScalarAttributeTypeN, "each Complete and Resolve"},
-	attrAbandoned: {types.ScalarAttributeTypeS, "each abandon of an owner without a lease"},
-	attrStarted:   {types.ScalarAttributeTypeN, "each MarkStarted"},
-	attrResult:    {types.ScalarAttributeTypeB, "each Complete with a result, and each Acquire that parks"},
-	attrSize:      {types.ScalarAttributeTypeN, "each Complete with a result, and each Acquire that parks"},
-}
-
-// unfit says why an attribute of this type cannot be a key of an index, and what DynamoDB refuses for it; "" if it can.
-func (n names) unfit(name string, kind types.ScalarAttributeType) string {
-	w, ours := writers[name]
-	if name == n.ttl || n.otherTTL != "" && name == n.otherTTL {
-		w.kind, w.who, ours = types.ScalarAttributeTypeN, "each write of a lock", true
+// keysOf are the keys of an index that are attributes of a lock's row, and those that no lock's row has. The table's own key is neither.
+func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
+	for _, k := range schema {
+		switch name := aws.ToString(k.AttributeName); {
+		case slices.Contains(lockAttributes, name), name == n.ttl, n.otherTTL != "" && name == n.otherTTL:
+			ours = append(ours, name)
+		case name != n.key && name != n.sort:
+			others = append(others, name)
+		}
 	}
-	switch {
-	case !ours:
-		return ""
-	case w.kind == "":
-		return "is a list in a lock's row: DynamoDB refuses " + w.who
-	case w.kind != kind:
-		return fmt.Sprintf("has the type %s there, and %s in a lock's row: DynamoDB refuses %s", kind, w.kind, w.who)
-	case name == attrHolder:
-		return "is empty in the row of a lock that was handed over: DynamoDB refuses each Release that hands the key over"
-	case name == attrShared, name == attrResult:
-		return "may be longer than a key: DynamoDB may refuse " + w.who
-	}
-	return ""
+	return ours, others
 }
 
 // keySchema prints the primary key as "name type role".
