@@ -1,15 +1,10 @@
 package dynamostore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
-	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -21,10 +16,10 @@ import (
 )
 
 // Package rules decides. What it needs is a row and DynamoDB's time, which each reply has. The new
-// row is written if the old one has not changed. Only the requests that are sent most often begin
-// with a write whose condition is the rule: see arriving, releasing, extend and their like.
+// row is written if the old one has not changed. Only an arrival and the release that nobody is known to wait for
+// begin with a write whose condition is the rule: see arriving and releasing.
 
-// book has the settings of the rules. A row has room for two marks, see row.encode.
+// book has the settings of the rules. A row has room for two marks, see encode.
 var book = rules.Book{Places: maxPlaces, Marks: 16}
 
 const (
@@ -84,88 +79,137 @@ func (t *table) untilDate(d time.Duration, r reply) time.Duration {
 	return (d + dateStep - 1).Truncate(dateStep) // Date has whole seconds
 }
 
-// try is a write of a request, and what it would make of the row.
-type try struct {
-	next   rules.State
+// request is one that change answers.
+type request struct {
+	key string
+	driver.Request
+	ambiguous bool // an earlier write may have been applied
+
+	next   rules.State // what the last write would have made of the row
 	answer driver.Answer
+	marking
 }
 
-// change answers a request for a row that a reply has brought. It writes until the answer is
-// certain. ambiguous says that an earlier write of the call may have been applied.
-func (t *table) change(ctx context.Context, key string, q driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
-	var last try
-	most := changeWrites
-	switch q.Kind {
-	case driver.Leave, driver.Abandon, driver.Release, driver.Renew:
-		most = endWrites
-	case driver.Acquire:
-		if q.MaxHolders > 1 { // that others are granted the key does not mean that there is no room
-			most = endWrites
+// readAndChange answers a request for the remembered row, or reads the row first.
+func (t *table) readAndChange(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
+	seen, r, ok := t.remembered(key, q)
+	if !ok {
+		var err error
+		if seen, r, err = t.read(ctx, key); err != nil {
+			return driver.Answer{}, err
 		}
 	}
-	// Who holds the key, was handed it or has a place is not refused: its lease and its place are there.
-	mayGiveWay := func() bool {
-		return q.Kind == driver.Acquire && q.Fence == 0 && !ambiguous && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0
-	}
+	return t.change(ctx, key, q, seen, r, false)
+}
+
+// change answers a request for a row as a reply has brought it. It writes until the answer is certain.
+func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
+	q := request{key: key, Request: asked, ambiguous: ambiguous}
 	for n := 0; ; n++ {
-		next, changed, a := t.decide(seen, r, q)
+		next, changed, a := t.decide(seen, r, asked)
 		switch {
 		case !changed:
-			return t.unchanged(ctx, key, q, seen, r, a, last, ambiguous)
-		case n == most && mayGiveWay():
+			return t.conclude(ctx, q, seen, r, a)
+		case n == q.writes() && q.mayGiveWay(seen):
 			return givesWay(seen), nil
-		case n == most:
-			return driver.Answer{}, outcome(contended(ctx, key, q, n), ambiguous)
+		case n == q.writes():
+			return driver.Answer{}, outcome(q.contended(ctx, n), q.ambiguous)
 		}
-		w := t.becoming(q, seen, r, next)
-		w.yields = q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
+		w := t.becoming(q.Request, seen, r, next)
+		w.returns, w.yields = q.returns(next, a), q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
+		if q.Kind == driver.MarkStarted {
+			q.note(seen, w, q.ambiguous)
+		}
 		u, err := t.update(ctx, key, w)
-		switch {
-		case err != nil && a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !ambiguous:
-			return withoutPlace(a, seen), nil
-		case err != nil && q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && mayGiveWay():
-			return givesWay(seen), nil
-		case err != nil:
-			return driver.Answer{}, outcome(err, ambiguous)
-		case u.applied && a.Outcome == driver.Granted:
-			granted, err := t.granted(ctx, key, q, seen, next, u)
-			granted.Wake = a.Wake
-			return granted, err
-		case u.applied && a.Outcome == driver.Refused:
-			if before, err := t.names.decode(key, u.item); err == nil && len(next.Queue) > len(seen.Queue) { // others have come or gone meanwhile
-				if _, _, now := t.decide(before, u, q); now.Outcome == driver.Refused {
-					a, seen = now, before
-				}
-			}
-			if a.Position > 0 {
-				a.Note = placeNote(a.Position, t.clock.local(), seen)
-			}
-			return a, nil
-		case u.applied && next.Closed.For > 0:
-			a.Wake = t.parkedIn(key, u.item)
-			return a, nil
-		case u.applied:
-			return a, nil
+		if err != nil {
+			return q.failed(seen, a, err)
 		}
-		ambiguous = ambiguous || u.ambiguous
-		last = try{next, a}
-		r = u
-		if seen, err = t.names.decode(key, u.item); err == nil && most == endWrites {
-			// Others write at the same time. The row of the refusal is old after the pause.
-			wait := t.afterConflict(n, q, seen)
-			switch end, ok := ctx.Deadline(); {
-			case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
-				seen, r, err = t.read(ctx, key)
-			case mayGiveWay() && ctx.Err() == nil:
-				return givesWay(seen), nil
-			default:
-				err = contended(ctx, key, q, n+1)
+		if u.applied {
+			answer, refusal, err := t.answerWrite(ctx, q, seen, next, a, u)
+			if refusal == nil {
+				return answer, err
 			}
+			u, next, a = *refusal, rules.State{}, driver.Answer{}
+			u.ambiguous = true
+		}
+		q.ambiguous, q.next, q.answer = q.ambiguous || u.ambiguous, next, a
+		if seen, r, err = t.seeAgain(ctx, q, n, u); errors.Is(err, errGiveWay) {
+			return givesWay(seen), nil
 		}
 		if err != nil {
-			return driver.Answer{}, outcome(err, ambiguous)
+			return driver.Answer{}, outcome(err, q.ambiguous)
 		}
 	}
+}
+
+// writes is how many writes a request may take.
+func (q *request) writes() int {
+	switch q.Kind {
+	case driver.Leave, driver.Abandon, driver.Release, driver.Renew:
+		return endWrites
+	case driver.Acquire:
+		if q.MaxHolders > 1 { // that others are granted the key does not mean that there is no room
+			return endWrites
+		}
+	}
+	return changeWrites
+}
+
+// returns is which row the reply to an applied write has to bring. A place, and who is parked, depend on the row before it.
+func (q *request) returns(next rules.State, a driver.Answer) types.ReturnValue {
+	switch {
+	case a.Outcome == driver.Refused, next.Closed.For > 0:
+		return types.ReturnValueAllOld
+	case (row{State: next}).holder(q.Owner) >= 0:
+		return types.ReturnValueAllNew // to be remembered
+	}
+	return types.ReturnValueNone
+}
+
+// mayGiveWay says that the owner may be refused without an answer of the rules. Who holds the key, was handed it or has a
+// place is not: its lease and its place are there.
+func (q *request) mayGiveWay(seen row) bool {
+	return q.Kind == driver.Acquire && q.Fence == 0 && !q.ambiguous && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0
+}
+
+// givesWay is the refusal of an owner that has no lease and no place: the requests of holders go first.
+func givesWay(seen row) driver.Answer {
+	return withoutPlace(driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, seen)
+}
+
+// contended is the error of a request that has met n conflicts.
+func (q *request) contended(ctx context.Context, n int) error {
+	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed meanwhile: conflicts: %d", q.key, q.Kind, n), errors.Join(lockstore.ErrUnavailable, lockstore.ErrContended), ctx.Err()}
+}
+
+// failed is the answer after a write that has failed. a is what it would have been.
+func (q *request) failed(seen row, a driver.Answer, err error) (driver.Answer, error) {
+	switch {
+	case a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !q.ambiguous:
+		return withoutPlace(a, seen), nil
+	case q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && q.mayGiveWay(seen):
+		return givesWay(seen), nil
+	}
+	return driver.Answer{}, outcome(err, q.ambiguous)
+}
+
+var errGiveWay = errors.New("the requests of holders go first")
+
+// seeAgain returns the row after the conflict number n, counted from 0, as its refusal has brought it. If others write at the same time, it
+// pauses and reads, because the row of the refusal is old after the pause.
+func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (row, reply, error) {
+	seen, err := t.names.decode(q.key, refusal.item)
+	if h := seen.alone(); err != nil || q.writes() == changeWrites || n == 0 && h != nil && h.Owner == q.Owner {
+		return seen, refusal, err
+	}
+	wait := t.afterConflict(n, q.Request, seen)
+	switch end, ok := ctx.Deadline(); {
+	case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
+		return t.read(ctx, q.key)
+	case q.mayGiveWay(seen) && ctx.Err() == nil:
+		return seen, refusal, errGiveWay
+	}
+	return seen, refusal, q.contended(ctx, n+1)
 }
 
 // afterConflict is the pause before the next write after n+1 conflicts. A refused write costs as much as another one, so as
@@ -178,48 +222,79 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// givesWay is the refusal of an owner that has no lease and no place: the requests of holders go first.
-func givesWay(seen row) driver.Answer {
-	return withoutPlace(driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, seen)
+// answerWrite answers a request whose write was applied to the row seen. A refusal is that of a correction, see correct.
+func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (_ driver.Answer, refusal *reply, err error) {
+	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
+	if err != nil {
+		return driver.Answer{}, nil, outcome(err, true)
+	}
+	switch {
+	case next.Closed.For > 0:
+		t.memory.remember(q.key, row{}, q.Owner)
+	case a.Outcome != driver.Refused:
+		t.memory.remember(q.key, stored, q.Owner)
+	}
+	switch {
+	case a.Outcome == driver.Granted:
+		granted, refusal, err := t.answerGrant(ctx, q.key, q.Request, seen, next, u)
+		granted.Wake = a.Wake
+		return granted, refusal, err
+	case a.Outcome == driver.Refused:
+		if len(next.Queue) > len(seen.Queue) { // others have come or gone meanwhile
+			if _, _, now := t.decide(stored, u, q.Request); now.Outcome == driver.Refused {
+				a, seen = now, stored
+			}
+		}
+		if a.Position > 0 {
+			a.Note = placeNote(a.Position, t.clock.local(), seen)
+		}
+		return a, nil, nil
+	case q.Kind == driver.MarkStarted:
+		if _, _, now := t.decide(seen, u, q.Request); now.Outcome != driver.Done {
+			a, err = t.unmark(ctx, q.key, q.Request, q.marking, now)
+		}
+	case next.Closed.For > 0:
+		a.Wake = parkedIn(stored) // some may have joined after the row was read
+	}
+	t.correctTurn(ctx, q.key, seen, next, u)
+	return a, nil, err
 }
 
-// contended is the error of a request that has met n conflicts.
-func contended(ctx context.Context, key string, q driver.Request, n int) error {
-	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed meanwhile: conflicts: %d", key, q.Kind, n), errors.Join(lockstore.ErrUnavailable, lockstore.ErrContended), ctx.Err()}
+// parkedIn are the parked owners of the row before a write that has closed the key.
+func parkedIn(before row) []driver.Owner {
+	return slices.DeleteFunc(rules.Parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
 }
 
-// unchanged returns an answer that needs no write, or none after one whose reply was lost.
-func (t *table) unchanged(ctx context.Context, key string, q driver.Request, seen row, r reply, a driver.Answer, last try, ambiguous bool) (driver.Answer, error) {
-	mine := seen.holder(q.Owner)
-	if ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
-		a.Wake = last.answer.Wake // the attempt whose reply was lost may have handed the key over
+// conclude returns an answer that needs no write, or none after one whose reply was lost.
+func (t *table) conclude(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
+	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
+		a.Wake = q.answer.Wake // the attempt whose reply was lost may have handed the key over
 	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
 	case a.Outcome == driver.Granted:
-		h := seen.Holders[mine]
-		if slices.ContainsFunc(last.next.Holders, func(o rules.Holder) bool {
-			return o.Owner == h.Owner && o.Fence == h.Fence && o.End().UnixMilli() == h.End().UnixMilli()
-		}) {
-			granted, err := t.granted(ctx, key, q, row{}, last.next, r) // the SDK sent the write twice, and the first one was applied
-			granted.Wake = last.answer.Wake
-			return granted, err
-		}
-		return t.answerRepeat(ctx, key, q, seen, h, r)
+		a, err := t.answerRepeat(ctx, q.key, q.Request, seen.Holders[seen.holder(q.Owner)], r)
+		a.Wake = q.answer.Wake
+		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:
 		a.Note = placeNote(a.Position, t.clock.local(), seen)
 	case a.Outcome == driver.Refused && q.Join && len(seen.Queue) >= maxPlaces:
 		a.Note = noteFull
-	case q.Kind == driver.Revoke && ambiguous:
-		return revokedBefore(key, q, seen, a, last.answer)
-	case a.Outcome != driver.Lost || !ambiguous || marked:
+	case q.Kind == driver.Revoke && q.ambiguous:
+		return revokedBefore(q.key, q.Request, seen, a, q.answer)
+	case a.Outcome == driver.Lost && q.ambiguous && q.mark != 0 && markOf(seen.item) == q.mark:
+		if t.revokedSince(seen, r, q.Request) {
+			return done, nil
+		}
+		return t.unmark(ctx, q.key, q.Request, q.marking, a)
+	case a.Outcome != driver.Lost || !q.ambiguous || marked:
 	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve:
 		// The other attempt may have been applied, and others may have had the key since. Lost would
 		// say that the lease was lost before the request.
-		return driver.Answer{}, replyLost(key)
+		return driver.Answer{}, replyLost(q.key)
 	}
-	if ambiguous && q.Kind == driver.Resolve && a.Outcome == driver.Refused && !marked {
-		return driver.Answer{}, replyLost(key)
+	if q.ambiguous && q.Kind == driver.Resolve && a.Outcome == driver.Refused && !marked {
+		return driver.Answer{}, replyLost(q.key)
 	}
 	return a, nil
 }
@@ -238,203 +313,4 @@ func revokedBefore(key string, q driver.Request, seen row, a, first driver.Answe
 		return a, nil // a lease that is revoked does not complete, but its owner may abandon it, and an operator resolve it
 	}
 	return driver.Answer{}, replyLost(key)
-}
-
-// becoming is the write that makes the next state of a row as a reply has brought it. It depends on
-// as little of the row as the decision does.
-func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
-	w := write{values: values{}}
-	if q.Kind == driver.Abandon {
-		t.raise(q.Owner, seen, r, &next)
-	}
-	item, queue := t.encode(seen, next)
-	was := func(name string) (condition string) {
-		if seen.item[name] == nil {
-			return "attribute_not_exists(#" + name + ")"
-		}
-		w.values[":was"+name] = seen.item[name]
-		return "#" + name + " = :was" + name
-	}
-	var conditions []string
-	put := func(name string, v types.AttributeValue) {
-		switch {
-		case reflect.DeepEqual(v, seen.item[name]) || v == nil && seen.item[name] == nil:
-		case v == nil:
-			w.remove = append(w.remove, "#"+name)
-		default:
-			w.set = append(w.set, "#"+name+" = :"+name)
-			w.values[":"+name] = v
-		}
-	}
-	for _, name := range leaseAttributes {
-		put(name, item[name])
-	}
-	leases := len(w.set)+len(w.remove) > 0
-	for _, name := range otherAttributes {
-		put(name, item[name])
-	}
-	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && seen.place(q.Owner) > 0
-	switch {
-	case !leases && item[attrShared] != nil && len(seen.Queue) > 0 && (comes || goes) && seen.holder(q.Owner) < 0:
-		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile, unless it is a holder itself.
-		w.values[":asks"] = text(sharedBy(q.Owner))
-		conditions = append(conditions, was(attrOwner), "attribute_exists(#queue[0])", "NOT contains(#shared, :asks)")
-	case len(seen.item) == 0:
-		w.makesRow = true
-		conditions = append(conditions, "attribute_not_exists(#key)")
-	case leases || item[attrShared] != nil:
-		for _, name := range leaseAttributes {
-			conditions = append(conditions, was(name))
-		}
-	default:
-		conditions = append(conditions, was(attrOwner), was(attrFence), was(attrLast))
-	}
-	if leases || len(seen.item) == 0 {
-		w.ttl, w.values[":ttl"] = ":ttl", t.sweeps(item, next)
-	}
-	w.oldRow = q.Kind == driver.Acquire || next.Closed.For > 0
-	switch q.Kind {
-	case driver.Acquire:
-		conditions = append(conditions, notEnded)
-		w.values[":me"] = ownerText(q.Owner)
-	case driver.Abandon:
-		if len(seen.item) > 0 && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0 {
-			conditions = append(conditions, was(attrQueue)) // its acquire may join meanwhile, with any MaxHolders
-		}
-	}
-	newcomer := func(most int) bool { // would find room if nobody waited
-		next := next
-		next.Queue = []rules.Waiter{{MaxHolders: most}}
-		return book.Wait(next, t.clockOf(r), "") <= 0
-	}
-	if first := len(seen.queue) - len(seen.Queue); len(seen.Queue) > 0 && len(next.Queue) > len(seen.Queue) && newcomer(next.Queue[len(next.Queue)-1].MaxHolders) {
-		conditions = append(conditions, fmt.Sprintf("attribute_exists(#queue[%d])", first)) // there is room, so it joins because somebody waits
-	}
-	change := queueChange(seen, next, queue)
-	conditions = append(conditions, change.conditions...)
-	w.set, w.remove = append(w.set, change.set...), append(w.remove, change.remove...)
-	maps.Copy(w.values, change.values)
-	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && newcomer(math.MaxInt) {
-		// Who has joined since would have been handed the key.
-		conditions = append(conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", len(seen.queue)))
-	}
-	if len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
-		w.set, w.values[":same"] = []string{"#owner = :same"}, seen.item[attrOwner]
-	}
-	w.condition = strings.Join(conditions, " AND ")
-	return w
-}
-
-// raise makes the fence of a free key larger than every fence that this process has sent for the owner, so that
-// a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
-// this process has sent no acquire of it, the row's own fence is large enough: a fence from a clock far
-// ahead would cost every acquire until that time a second request.
-func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) {
-	highest := t.sent.highest(owner)
-	if !(row{State: *next}).free() || len(seen.Holders) > 0 && highest == 0 {
-		return
-	}
-	c := t.clockOf(r)
-	// The clock may have been set back since the acquire was sent.
-	next.LastFence = max(lockstore.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
-}
-
-// sweeps is when DynamoDB may delete the row.
-func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
-	if started := item[attrStarted]; started != nil {
-		return started
-	}
-	used := t.clock.read()
-	for _, h := range next.Holders {
-		used = later(used, h.End())
-	}
-	if next.Closed.For > 0 {
-		used = next.Closed.End().Add(idleRow) // a day more: the clock of the writer may be off
-	}
-	return sweepTime(used, next.LastFence)
-}
-
-// queueWrite is the part of a write about the queue.
-type queueWrite struct {
-	set, remove, conditions []string
-	values                  values
-}
-
-// makesRoom says that a lease or the first place has ended.
-func makesRoom(seen, next rules.State) bool {
-	return len(seen.Queue) > 0 && (len(next.Queue) == 0 || next.Queue[0].Owner != seen.Queue[0].Owner) ||
-		slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool {
-			return !slices.ContainsFunc(next.Holders, func(n rules.Holder) bool { return n.Fence == h.Fence })
-		})
-}
-
-// queueChange makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
-// queue that only lost places is as it was up to an element if this one is where it was. So the write requires the
-// last element that it removes. Whoever makes room hands the key over until the first that stays finds none: so
-// the write requires this one, too. It is the holder now, or there is no room for it.
-func queueChange(seen row, next rules.State, queue []string) queueWrite {
-	if next.Closed.For > 0 { // also of those who join meanwhile
-		return queueWrite{remove: []string{"#queue"}}
-	}
-	c := queueWrite{values: values{}}
-	var removed []int
-	kept := 0
-	for i, e := range seen.queue {
-		if kept < len(queue) && queue[kept] == e {
-			kept++
-		} else {
-			removed = append(removed, i)
-		}
-	}
-	at := func(i int) {
-		c.conditions = append(c.conditions, fmt.Sprintf("#queue[%d] = :at%d", i, i))
-		c.values[fmt.Sprintf(":at%d", i)] = text(seen.queue[i])
-	}
-	if makesRoom(seen.State, next) && len(queue) > 0 {
-		if i := slices.Index(seen.queue, queue[0]); i >= 0 {
-			at(i)
-		}
-	}
-	switch {
-	case kept < len(queue) && len(removed) == 0 && kept == len(queue)-1 && len(seen.queue) > 0:
-		joins := queue[kept]
-		most := maxPlaces - 1 + min(1, len(seen.queue)-len(seen.Queue)) // elements: before the places is who has the key alone
-		if waiter(joins).Parked > 0 {
-			// At most half of the places, also if others park at the same time.
-			most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
-		}
-		if slices.Contains(seen.queue, joins) { // as the owner of a hand-over that has lapsed
-			most = len(seen.queue)
-		} else {
-			c.conditions = append(c.conditions, "NOT contains(#queue, :joins)")
-			c.values[":joins"] = text(joins)
-		}
-		c.set = append(c.set, "#queue = list_append(#queue, :joining)")
-		c.conditions = append(c.conditions, fmt.Sprintf("attribute_not_exists(#queue[%d])", most))
-		c.values[":joining"] = list(joins)
-	case kept < len(queue) || seen.damaged || seen.item[attrQueue] == nil && len(seen.item) > 0 && len(queue) > 0:
-		c.set = append(c.set, "#queue = :queue")
-		c.values[":queue"] = list(queue...)
-		switch {
-		case len(seen.queue) > 0:
-			c.conditions = append(c.conditions, "#queue = :wasqueue")
-			c.values[":wasqueue"] = seen.item[attrQueue]
-		case !seen.damaged && len(seen.item) > 0:
-			c.conditions = append(c.conditions, "attribute_not_exists(#queue[0])")
-		}
-	case len(removed) > 0:
-		for _, i := range removed {
-			c.remove = append(c.remove, fmt.Sprintf("#queue[%d]", i))
-		}
-		at(removed[len(removed)-1])
-	}
-	return c
-}
-
-func list(texts ...string) types.AttributeValue {
-	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
-	for _, s := range texts {
-		l.Value = append(l.Value, text(s))
-	}
-	return l
 }

@@ -192,19 +192,3 @@ func TestRefusedConnection(t *testing.T) {
 	require.NoError(t, ctx.Err())
 	require.Less(t, strings.Count(err.Error(), "\n"), 1)
 }
-
-// Each timeout of the client is short enough for a call, and long enough for a slow reply.
-func TestTimeoutsOfTheClient(t *testing.T) {
-	client := dynamostore.HTTPClient()
-	between := func(what string, least, d, most time.Duration) {
-		t.Helper()
-		require.GreaterOrEqual(t, d, least, what)
-		require.LessOrEqual(t, d, most, what)
-	}
-	transport := client.Transport.(*http.Transport)
-	between("a request", time.Second, client.Timeout, 2*time.Second)
-	between("a handshake", time.Second/2, transport.TLSHandshakeTimeout, client.Timeout)
-	between("a reply", time.Second/2, transport.ResponseHeaderTimeout, client.Timeout)
-	between("an idle connection", 30*time.Second, transport.IdleConnTimeout, 2*time.Minute)
-	between("a connection", time.Second/2, dynamostore.DialTimeout, client.Timeout)
-}

@@ -112,12 +112,6 @@ func trustedFor(ttl time.Duration, expires, date time.Time) time.Duration {
 	return min(ttl, expires.Sub(date))
 }
 
-// takeable reports whether another owner may take over a lease that ends at expires. Only
-// DynamoDB's own time decides: without a Date the answer is no.
-func takeable(expires, date time.Time) bool {
-	return !date.IsZero() && !expires.Add(dateStep).After(date)
-}
-
 // left is what is left of a lease that ends at expires, counted from before the request.
 // It ends as long before a takeover as the trust in a grant does, so that clocks may
 // run at different rates. Another process may have written the lease with another skew;

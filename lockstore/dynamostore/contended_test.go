@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
@@ -64,28 +63,5 @@ func TestContextEndsAfterAConflict(t *testing.T) {
 		for _, want := range []error{context.Canceled, lockstore.ErrContended, lockstore.ErrUnavailable} {
 			require.ErrorIs(t, err, want)
 		}
-	})
-}
-
-// Before each write of a MarkStarted the lease is renewed.
-func TestMarkStartedAmongRenewals(t *testing.T) {
-	bubble(t, "F57", func(t *testing.T) {
-		service, s := newFake(t)
-		other := newStore(t, service, 0, dynamostore.Options{})
-		lease := held(t, s)
-		require.NoError(t, s.MarkStarted(t.Context(), lease)) // so that the next one requires the mark and the end that it has seen
-		ttl, renews := time.Minute, false
-		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
-			if !renews {
-				renews, ttl = true, ttl+time.Minute
-				_, err := other.Renew(t.Context(), lease, ttl)
-				require.NoError(t, err)
-				renews = false
-			}
-			return f
-		}
-		err := s.MarkStarted(t.Context(), lease)
-		require.ErrorIs(t, err, lockstore.ErrContended)
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	})
 }

@@ -147,22 +147,22 @@ func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 // failed with err. If ambiguous, an earlier request of the call was applied or may have
 // been applied. Then err must not say that the call was not applied.
 func outcome(err error, ambiguous bool) error {
-	if ambiguous && errors.Is(err, lockstore.ErrUnavailable) {
+	if ambiguous && (errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrCorrupt)) {
 		return ambiguousError{err}
 	}
 	return err
 }
 
-// ambiguousError is an error that does not match ErrUnavailable.
+// ambiguousError is an error that matches neither ErrUnavailable nor ErrCorrupt.
 type ambiguousError struct{ last error }
 
 func (e ambiguousError) Error() string {
 	return "the outcome is unknown, an earlier request of the call may have been applied: " + e.last.Error()
 }
 
-// Is matches all that the last error matches except ErrUnavailable.
+// Is matches all that the last error matches besides.
 func (e ambiguousError) Is(target error) bool {
-	return target != lockstore.ErrUnavailable && errors.Is(e.last, target)
+	return target != lockstore.ErrUnavailable && target != lockstore.ErrCorrupt && errors.Is(e.last, target)
 }
 
 func (e ambiguousError) As(target any) bool { return errors.As(e.last, target) }

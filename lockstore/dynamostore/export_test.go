@@ -1,7 +1,9 @@
 package dynamostore
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -23,6 +25,12 @@ func (s *Store) Correction() time.Duration { return time.Duration(s.table.clock.
 // AddressRow is the name of the row of an owner's address.
 func (s *Store) AddressRow(key string, owner lockstore.Owner) string {
 	return s.table.names.addressRow(key, owner)
+}
+
+// Remembered are the names of the attributes of a key's row that the store remembers.
+func (s *Store) Remembered(key string) (names []string) {
+	r, _ := s.table.memory.of(key)
+	return slices.Collect(maps.Keys(r.item))
 }
 
 // ClientOver is the lean client over another transport.

@@ -173,8 +173,8 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	// leases makes the row one of several holders, whose last fence is 9.
 	leases := func(all string) func(*testing.T, string) {
 		return change(func(row item) {
-			delete(row, "last")
-			row["owner"], row["fence"], row["expires"], row["shared"] = s(dynamostore.SharedOwner), n("9"), n("4102444800000"), s(all)
+			delete(row, "lastFence")
+			row["owner"], row["fence"], row["expires"], row["holders"] = s(dynamostore.SharedOwner), n("9"), n("4102444800000"), s(all)
 		})
 	}
 	set := func(row item) func(*testing.T, string) {
@@ -216,6 +216,10 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 				if row["owner"] != nil {
 					row["queue"] = listOf(row["owner"], n("1"))
 				}
+			}),
+			"an owner alone": change(func(row item) { row["queue"] = listOf(s("me")) }),
+			"a place without its map": change(func(row item) {
+				row["queue"] = listOf(append(placeOf("me", nil), s("other"), s("since"))...)
 			}),
 		},
 		Foreign: map[string]func(*testing.T, string){
@@ -282,21 +286,28 @@ func listed(t testing.TB, s *dynamostore.Store, prefix string) (all lockstore.Pa
 // end is the end of a lease.
 func keepOwner(row item) {
 	if row["owner"] == nil {
-		row["owner"], row["fence"] = row["released"], row["last"]
-		delete(row, "released")
+		row["owner"], row["fence"] = row["ended"], row["lastFence"]
+		delete(row, "ended")
 	}
 }
 
 // fenceOf is the attribute of the last fence.
 func fenceOf(row item) string {
 	if row["owner"] == nil {
-		return "last"
+		return "lastFence"
 	}
 	return "fence"
 }
 
 func listOf(v ...types.AttributeValue) types.AttributeValue {
 	return &types.AttributeValueMemberL{Value: append([]types.AttributeValue{}, v...)}
+}
+
+// placeOf is a place in the queue of a row, with what else is known of it.
+func placeOf(owner string, more item) []types.AttributeValue {
+	all := item{"since": n("1000")}
+	maps.Copy(all, more)
+	return []types.AttributeValue{s(owner), &types.AttributeValueMemberM{Value: all}}
 }
 
 func s(v string) types.AttributeValue { return &types.AttributeValueMemberS{Value: v} }

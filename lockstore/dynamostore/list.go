@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -19,7 +20,7 @@ type scanner interface {
 
 // listed are the attributes that List reads. What a row has besides stays where it is: a
 // result may be large, and is nobody's but the caller's.
-const listed = "#key, #ttl, #owner, #fence, #last, #expires, #handed, #revoked, #begun, #shared, #holder, #queue, #stored"
+var listed = slices.Concat([]string{attrKey, attrTTL, attrText, attrQueue, attrSize}, leaseAttributes)
 
 const (
 	ifPrefix = "begins_with(#key, :prefix)"
@@ -39,6 +40,11 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	}
 	given := values{}
 	var filter []string
+	attributes := slices.Clone(listed)
+	if t.names.otherTTL != "" {
+		attributes = append(attributes, nameOtherTTL)
+	}
+	projection := "#" + strings.Join(attributes, ", #")
 	if prefix = t.names.prefix + prefix; prefix != "" {
 		filter = append(filter, ifPrefix)
 		given[":prefix"] = text(prefix)
@@ -46,16 +52,13 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	if t.names.sort != "" {
 		filter = append(filter, ifSort)
 		given[":sort"] = text(SortValue)
-	}
-	attributes := listed
-	if t.names.otherTTL != "" {
-		attributes += ", #otherTTL"
+		attributes = append(attributes, nameSort)
 	}
 	in := &dynamodb.ScanInput{
 		TableName:                &t.name,
 		ConsistentRead:           aws.Bool(true),
-		ProjectionExpression:     &attributes,
-		ExpressionAttributeNames: t.names.aliases(append(filter, attributes)...),
+		ProjectionExpression:     &projection,
+		ExpressionAttributeNames: t.names.aliases(attributes),
 	}
 	if len(filter) > 0 {
 		in.FilterExpression = aws.String(strings.Join(filter, " AND "))

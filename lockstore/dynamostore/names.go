@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,6 +36,12 @@ const SortValue = "lambdalock"
 const (
 	maxPartitionKey = 2048
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
+)
+
+// What an expression calls the sort key and the second name of the time to live, behind a '#'.
+const (
+	nameSort     = "sort"
+	nameOtherTTL = "otherTTL"
 )
 
 func (opt Options) names() (names, error) {
@@ -101,13 +108,16 @@ func (n names) guarded(condition string) string {
 	return condition + " AND (" + hasTTL + " OR " + hasOtherTTL + ")"
 }
 
-// expressions are the update and the condition of a write as they are sent. A write that
+// expressions are the update and the condition of a write as they are sent, and the names in them. A write that
 // sets the time to live removes the one of the other name, so each row has one.
-func (n names) expressions(w write) (update, condition string) {
-	set, remove := slices.Clip(w.set), slices.Clip(w.remove)
+func (n names) expressions(w write) (update, condition string, aliases map[string]string) {
+	set, remove, used := slices.Clip(w.set), slices.Clip(w.remove), append(slices.Clip(w.names), attrTTL)
 	if w.ttl != "" {
 		set = append(set, "#ttl = "+w.ttl)
-		if n.otherTTL != "" {
+	}
+	if n.otherTTL != "" {
+		used = append(used, nameOtherTTL)
+		if w.ttl != "" {
 			remove = append(remove, "#otherTTL")
 		}
 	}
@@ -119,9 +129,9 @@ func (n names) expressions(w write) (update, condition string) {
 	}
 	condition = n.guarded(w.condition)
 	if w.makesRow {
-		condition = "attribute_not_exists(#key) OR (" + condition + ")"
+		condition, used = "attribute_not_exists(#key) OR ("+condition+")", append(used, attrKey)
 	}
-	return update, condition
+	return update, condition, n.aliases(used)
 }
 
 // decode reads the row of a lock in this table, see the function decode.
@@ -152,25 +162,15 @@ func (n names) wrongTTL(key string, item values) error {
 		"give all programs the same ttl, or change it by the steps in docs/stores.md", key, n.ttl, has), class: lockstore.ErrCorrupt}
 }
 
-// aliases returns the names that the expressions use. DynamoDB refuses a name that no
-// expression uses.
-func (n names) aliases(expressions ...string) map[string]string {
-	found := make(map[string]string, 16)
-	add := func(alias, name string) {
-		for _, e := range expressions {
-			if strings.Contains(e, alias) {
-				found[alias] = name
-			}
-		}
+// aliases are what expressions write for these attributes: some of the names are reserved words, so there is a '#' before each. DynamoDB
+// refuses a name that no expression uses.
+func (n names) aliases(attributes []string) map[string]string {
+	decided := map[string]string{attrKey: n.key, nameSort: n.sort, attrTTL: n.ttl, nameOtherTTL: n.otherTTL}
+	all := make(map[string]string, len(attributes))
+	for _, a := range attributes {
+		all["#"+a] = cmp.Or(decided[a], a)
 	}
-	for i, alias := range lockAliases {
-		add(alias, lockAttributes[i])
-	}
-	add("#"+attrKey, n.key)
-	add("#"+attrTTL, n.ttl)
-	add("#otherTTL", n.otherTTL)
-	add("#sort", n.sort)
-	return found
+	return all
 }
 
 // schema is the primary key that the table must have, as keySchema prints it.

@@ -114,9 +114,9 @@ func TestNames(t *testing.T) {
 		"ttl=expires":                         `TTL is "expires", which is another attribute`,
 		"key=owner":                           `Key is "owner"`,
 		"sort=fence":                          `Sort is "fence"`,
-		"sort=kept":                           `Sort is "kept"`,
-		"sort=stored":                         `Sort is "stored"`,
-		"ttl=begun":                           `TTL is "begun"`,
+		"sort=result":                         `Sort is "result"`,
+		"sort=size":                           `Sort is "size"`,
+		"ttl=started":                         `TTL is "started"`,
 		"otherttl=expires":                    `OtherTTL is "expires", which is another attribute`,
 		"otherttl=ttl":                        `OtherTTL is "ttl"`,
 		"ttl=a&otherttl=a":                    `OtherTTL is "a"`,
@@ -233,25 +233,6 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 			})
 		}
 	}
-}
-
-// The error names numbers that are not a lock's own, and no more than four of them.
-func TestNamesInTheErrorOfAnotherTimeToLive(t *testing.T) {
-	service := fakedynamo.New(table)
-	store := newStore(t, service, 0, dynamostore.Options{})
-	row := item{"last": n("1"), "released": s("ME"), "note": s("7"), "balance": n("5")}
-	fakeRows{service}.put(t, key, row)
-	_, err := store.Inspect(t.Context(), key)
-	require.ErrorContains(t, err, `it has "balance":`)
-	for i := range 9 {
-		row[fmt.Sprint("n", i)] = n("1")
-	}
-	fakeRows{service}.put(t, key, row)
-	_, err = store.Inspect(t.Context(), key)
-	require.ErrorContains(t, err, `it has "balance", "n0", "n1", "n2":`)
-	fakeRows{service}.put(t, key, item{"last": n("1")})
-	_, err = store.Inspect(t.Context(), key)
-	require.ErrorContains(t, err, "it has no other number that could be it")
 }
 
 // In the middle of a change each write that sets the time to live leaves one attribute in the

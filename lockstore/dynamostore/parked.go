@@ -14,13 +14,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// The address of a parked owner has a row of its own, with the time to live, the address as "kept" and its
-// size as "stored". Both requests are UpdateItem, which locking needs anyway: who may put or delete items could
+// The address of a parked owner has a row of its own, with the time to live, the address as "result" and its
+// size as "size". Both requests are UpdateItem, which locking needs anyway: who may put or delete items could
 // also replace or delete the row of a lock. So the row of an address that was taken stays, without the
 // address, until its time to live deletes it.
 
 // ifAddress is true for such a row. The size stays when the address is taken.
-const ifAddress = "attribute_exists(#stored)"
+const ifAddress = "attribute_exists(#size)"
 
 // addressEnd is how long the end of an address's row is: a newline, which no key of a lock has, and a hash.
 const addressEnd = 1 + 2*sha256.Size
@@ -43,9 +43,10 @@ func isAddressRow(name string) bool {
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
 	w := write{
 		row:       t.names.addressRow(key, owner),
-		set:       []string{"#kept = :address", "#stored = :size"},
+		names:     []string{attrResult, attrSize},
+		set:       []string{"#result = :address", "#size = :size"},
 		ttl:       ":ttl",
-		condition: ifAddress + " AND attribute_not_exists(#kept)",
+		condition: ifAddress + " AND attribute_not_exists(#result)",
 		makesRow:  true,
 		values: values{
 			":address": &types.AttributeValueMemberB{Value: address},
@@ -65,7 +66,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 			if r.item[attrSize] == nil || t.names.timeToLive(r.item) == nil {
 				return t.noAddress(key, r.item)
 			}
-			w.makesRow, w.condition, w.values[":was"] = false, ifAddress+" AND #kept = :was", kept
+			w.makesRow, w.condition, w.values[":was"] = false, ifAddress+" AND #result = :was", kept
 		}
 	}
 	return fmt.Errorf("dynamostore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
@@ -75,10 +76,11 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
 	r, err := t.update(ctx, key, write{
 		row:       t.names.addressRow(key, owner),
-		remove:    []string{"#kept"},
-		condition: "attribute_type(#kept, :binary) AND " + ifAddress,
+		names:     []string{attrResult, attrSize},
+		remove:    []string{"#result"},
+		condition: "attribute_type(#result, :binary) AND " + ifAddress,
 		values:    values{":binary": text("B")},
-		oldRow:    true,
+		returns:   types.ReturnValueAllOld,
 	})
 	if err != nil {
 		return nil, err

@@ -3,17 +3,14 @@ package dynamostore
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// The queue of a key is a list in its row: the owner of the lease if it has the key alone, and
-// then those who wait, in the order of arrival.
 const (
-	// maxPlaces keeps a row with a short key below two write units, if few of the places are parked.
+	// maxPlaces keeps a row with a short key below four write units, if few of the places are parked.
 	maxPlaces = 64
 
 	// shortLook is the pause before a waiter's first read, and at least between two of them.
@@ -36,24 +33,12 @@ const (
 
 // note is a decoded note.
 type note struct {
-	waits, shared bool          // of a lease: others wait; others may have the key, too
-	reads, full   bool          // an Acquire begins with a read; with one that shows whether the queue is still full
-	place         int           // in the queue, 0 is not known
-	since         time.Time     // when the owner has learned of it, by the local clock
-	fence         driver.Fence  // of the lease then: the time of the hand-over, in microseconds
-	pace          time.Duration // from one hand-over to the next, 0 is not known
-	steady        bool          // they take about as long as they did before
-}
-
-// leaseNote is the note of a lease.
-func leaseNote(waits, shared bool) driver.Note {
-	switch {
-	case shared:
-		return "shared"
-	case waits:
-		return "waits"
-	}
-	return ""
+	reads, full bool          // an Acquire begins with a read; with one that shows whether the queue is still full
+	place       int           // in the queue, 0 is not known
+	since       time.Time     // when the owner has learned of it, by the local clock
+	fence       driver.Fence  // of the lease then: the time of the hand-over, in microseconds
+	pace        time.Duration // from one hand-over to the next, 0 is not known
+	steady      bool          // they take about as long as they did before
 }
 
 // String is the note of a place.
@@ -79,7 +64,7 @@ func parseNote(text driver.Note) note {
 	var n note
 	_, _ = fmt.Sscan(string(text), &kind, &n.place, &since, &n.fence, &pace, &n.steady) // what is missing is not known
 	n.place = max(0, min(n.place, maxPlaces))
-	n.waits, n.shared, n.full = kind == "waits", kind == "shared", kind == "full"
+	n.full = kind == "full"
 	n.reads = kind == "read" || kind == "place"
 	n.since, n.pace = time.UnixMilli(since), time.Duration(max(0, min(pace, 60_000_000)))*time.Microsecond
 	return n
@@ -160,16 +145,9 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 		h := seen.Holders[i]
 		trust := passed + min(driver.Turn, h.End().Sub(r.date)) - margin
 		if trust-passed >= driver.LeastTrust {
-			shared := h.MaxHolders > 1
-			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.Turn, trust), Note: leaseNote(len(seen.Queue) > 0, shared)}, nil
+			t.memory.remember(key, seen, q.Owner)
+			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.Turn, trust)}, nil
 		}
 	}
 	return driver.Answer{Outcome: driver.Ask, Note: noteRead}, nil
-}
-
-// cloneWith is a row with another attribute.
-func cloneWith(item values, name string, v value) values {
-	item = maps.Clone(item)
-	item[name] = v
-	return item
 }

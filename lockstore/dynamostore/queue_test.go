@@ -20,7 +20,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // Somebody takes the last place of the queue between the read and the write of another: this one gets no place, and is told so.
@@ -87,13 +86,13 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// A waiter is handed the key by its own read. One request extends the lease. A dead holder's key is
-// taken over after a read.
+// A waiter is handed the key by its own read. One request extends the lease, and one hands it over.
 func TestRequestsAfterAwaitTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
 		holder := held(t, s)
-		first, second := join(t, s), join(t, s)
+		first := join(t, s)
+		join(t, s)
 		before := service.Actions()
 		require.NoError(t, s.Release(t.Context(), holder))
 		require.Equal(t, 2, service.Actions()["UpdateItem"]-before["UpdateItem"], "the holder did not know that somebody waits")
@@ -112,22 +111,6 @@ func TestRequestsAfterAwaitTurn(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.Equal(t, 2, service.Actions()["UpdateItem"]-before["UpdateItem"], "the extension and the hand-over")
 		require.Equal(t, before["GetItem"], service.Actions()["GetItem"])
-
-		lease = awaitTurn(t, s, &second)
-		third := join(t, s)
-		pass(lockstore.Turn + dateSteps)
-		_, err := s.Acquire(t.Context(), second)
-		refused, ok := errors.AsType[*lockstore.Refused](err)
-		require.True(t, ok && refused.QueuePosition == 2, "its hand-over has lapsed, and it asks like any other: %v", err)
-		news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: second.Owner, Note: refused.Note})
-		require.NoError(t, err)
-		require.False(t, news.Ask || news.Lease.Fence != 0, "it has to wait for its new turn")
-		require.NoError(t, s.Leave(t.Context(), key, second.Owner))
-		require.Zero(t, awaitTurn(t, s, &third).Fence, "nobody has handed it the key")
-		before = service.Actions()
-		next := acquired(t, s, third)
-		require.Greater(t, next.Fence, lease.Fence)
-		require.Equal(t, map[string]int{"UpdateItem": before["UpdateItem"] + 1, "GetItem": before["GetItem"] + 1}, service.Actions())
 	})
 }
 
@@ -159,47 +142,6 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 	}
 }
 
-// How often a waiting owner reads the row, with the shortest pauses and with the longest.
-func TestPausesOfAwaitTurn(t *testing.T) {
-	for place, first := range map[int]time.Duration{ // the longest pause at first; after a minute it is half a Turn
-		1:  5 * time.Millisecond,
-		3:  55 * time.Millisecond,
-		21: 505 * time.Millisecond,
-	} {
-		for _, longest := range []bool{false, true} {
-			bubble(t, fmt.Sprint("place ", place, " longest ", longest), func(t *testing.T) {
-				service, s := newFake(t)
-				part := 7. / 8
-				if longest {
-					part = 1
-				}
-				s.SetRandom(func(most time.Duration) time.Duration {
-					if longest {
-						return most
-					}
-					return 0
-				})
-				acquired(t, s, request(time.Hour))
-				for range place - 1 {
-					join(t, s)
-				}
-				req := join(t, s)
-				var reads []time.Time
-				service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-					reads = append(reads, time.Now())
-					return fakedynamo.Fault{}
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				require.ErrorIs(t, storetest.AwaitTurn(ctx, s.Store, key, req.Owner), context.DeadlineExceeded)
-				last := len(reads) - 1
-				require.InEpsilon(t, part*float64(first), float64(reads[1].Sub(reads[0])), 0.02)
-				require.InEpsilon(t, part*float64(lockstore.Turn/2), float64(reads[last].Sub(reads[last-1])), 0.001)
-			})
-		}
-	}
-}
-
 // A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
 // within half a Turn.
 func TestPauseAfterAnyNote(t *testing.T) {
@@ -217,75 +159,28 @@ func TestPauseAfterAnyNote(t *testing.T) {
 	}
 }
 
-// Behind a lease whose work has started a place takes a write of its own, because the key may be in doubt. The row
-// changes between the refusal of the acquire and this write, or it fails: the refusal is certain, unless the owner may
-// have a place.
+// Behind a lease whose work has started a place takes a write of its own, because the key may be in doubt. If it is throttled, the
+// refusal is certain. If it hangs, the owner may have a place.
 func TestPlaceByAWriteOfItsOwn(t *testing.T) {
-	var full []any
-	for n := range 65 {
-		full = append(full, map[string]any{"S": fmt.Sprint("owner", n)})
-	}
-	type value = fakedynamo.Value
-	stillHeld := func(t *testing.T, _ lockstore.Lease, err error) {
-		answer, ok := errors.AsType[*lockstore.Refused](err)
-		require.True(t, ok, "%v", err)
-		require.Equal(t, lockstore.Held, answer.State)
-		require.Zero(t, answer.QueuePosition)
-	}
-	for name, c := range map[string]struct {
-		change   func(row fakedynamo.Item, me value)
-		fault    fakedynamo.Fault
-		requests int // 0 is not known
-		check    func(t *testing.T, lease lockstore.Lease, err error)
-	}{
-		"F57 the queue is full": {
-			change:   func(row fakedynamo.Item, _ value) { row["queue"] = value{"L": full} },
-			requests: 2, check: stillHeld,
-		},
-		"F26 a copy of the acquire was granted the key": {
-			change:   func(row fakedynamo.Item, me value) { row["owner"], row["fence"] = me, value{"N": "7"} },
-			requests: 3,
-			check: func(t *testing.T, lease lockstore.Lease, err error) {
-				require.NoError(t, err)
-				require.Equal(t, lockstore.Fence(7), lease.Fence)
-			},
-		},
-		"F26 the acquire was abandoned": {
-			change:   func(row fakedynamo.Item, me value) { row["released"] = me },
-			requests: 2,
-			check:    func(t *testing.T, _ lockstore.Lease, err error) { require.ErrorIs(t, err, lockstore.ErrLost) },
-		},
-		"F31 it is throttled": {fault: throttled, check: stillHeld},
-		"F28 it hangs": {fault: fakedynamo.Fault{In: time.Hour}, check: func(t *testing.T, _ lockstore.Lease, err error) {
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.True(t, isUnknown(err), "%v", err)
-		}},
-	} {
+	for name, fault := range map[string]fakedynamo.Fault{"F31 it is throttled": throttled, "F28 it hangs": {In: time.Hour}} {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
 			require.NoError(t, s.MarkStarted(t.Context(), held(t, s)))
 			req := request(time.Minute)
 			req.JoinQueue = true
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.N < 4 {
-					return f
-				}
-				if c.change != nil {
-					row := service.Row(table, key)
-					c.change(row, value{"S": string(req.Owner)})
-					service.SetRow(table, key, row)
-				}
-				return c.fault
-			}
-			before := service.Requests()
+			service.Fault = from(service.Requests()+2, fault)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			lease, err := s.Acquire(ctx, req)
+			_, err := s.Acquire(ctx, req)
 			service.Wait()
-			c.check(t, lease, err)
-			if c.requests > 0 {
-				require.Equal(t, c.requests, service.Requests()-before)
+			if answer, ok := errors.AsType[*lockstore.Refused](err); fault.Refuse != nil {
+				require.True(t, ok, "%v", err)
+				require.Equal(t, lockstore.Held, answer.State)
+				require.Zero(t, answer.QueuePosition)
+				return
 			}
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.True(t, isUnknown(err), "%v", err)
 		})
 	}
 }
@@ -346,7 +241,7 @@ func testAddress(t *testing.T, client *dynamodb.Client) {
 		got, err := p.TakeAddress(ctx, key, owner)
 		require.NoError(t, err)
 		require.Equal(t, "one", string(got))
-		require.NotContains(t, r.get(t, name), "kept")
+		require.NotContains(t, r.get(t, name), "result")
 	}
 
 	named := newStoreOver(t, client, 0, dynamostore.Options{TTL: "other"}).Driver().(driver.Parker)
@@ -354,7 +249,7 @@ func testAddress(t *testing.T, client *dynamodb.Client) {
 	_, err := named.TakeAddress(ctx, key, owner)
 	require.ErrorIs(t, err, lockstore.ErrCorrupt, "F50")
 
-	for _, row := range []item{{}, {"balance": n("7")}, {"balance": n("7"), "ttl": n("99999999999")}, {"kept": s("7"), "ttl": n("99999999999")}} {
+	for _, row := range []item{{}, {"balance": n("7")}, {"balance": n("7"), "ttl": n("99999999999")}, {"result": s("7"), "ttl": n("99999999999")}} {
 		r.put(t, name, row)
 		before := dump(r.get(t, name))
 		for what, err := range both() {
@@ -456,7 +351,7 @@ func TestWhoIsWoken(t *testing.T) {
 				if r.N == last && q.Kind == driver.Resolve {
 					row := fakeRows{service}.get(t, key)
 					queue := row["queue"].(*types.AttributeValueMemberL)
-					queue.Value = append(queue.Value, s("late 1 30000"))
+					queue.Value = append(queue.Value, placeOf("late", item{"parked": n("30000")})...)
 					fakeRows{service}.put(t, key, row)
 				}
 				return f
@@ -467,25 +362,4 @@ func TestWhoIsWoken(t *testing.T) {
 			require.Equal(t, wake, a.Wake)
 		})
 	}
-}
-
-// A renewal for less than what is left of a parked place's turn extends the hand-over, too.
-func TestRenewOfAParkedHandOver(t *testing.T) {
-	bubble(t, "10s", func(t *testing.T) {
-		s := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{})
-		lease := held(t, s)
-		_, err := s.Acquire(t.Context(), park("first"))
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		require.NoError(t, s.Release(t.Context(), lease))
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Reserved, status.State)
-		pass(10 * time.Second)
-		renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: key, Owner: "first", Fence: status.Fence}, 10*time.Second)
-		require.NoError(t, err)
-		require.Greater(t, renewed.TTL, 29*time.Second, "as the rule book says, a whole turn from now on")
-		status, err = s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Held, status.State)
-	})
 }

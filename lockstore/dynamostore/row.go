@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -15,45 +14,42 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// The attributes of a lock row. Some of the names are reserved words, so an expression
-// writes each name with a '#'. #key and #ttl are attributes that the table names. No name is
-// the beginning of another one, see names.aliases.
+// The attributes of a lock row, called as the fields of rules.State where that is possible. #key and #ttl are attributes
+// that the table names.
 const (
-	attrKey       = "key"       // S, partition key, see names
-	attrOwner     = "owner"     // S, who holds the key, or one of the texts below; a free key has none
-	attrFence     = "fence"     // N, of the last grant, as long as there is an owner
-	attrLast      = "last"      // N, of the last grant or abandon of a free key
-	attrExpires   = "expires"   // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed
-	attrHanded    = "handed"    // N: the lease was handed over and not extended yet. 1, or the milliseconds of a parked place's turn
-	attrRevoked   = "revoked"   // N, 1: the lease was revoked
-	attrStarted   = "begun"     // N, seconds since 1970: the ttl of a lease under which the work has started
-	attrShared    = "shared"    // S, those who share the key, see holders
-	attrHolder    = "holder"    // S, for people
-	attrReleased  = "released"  // S, the last owner whose lease was ended by a request
-	attrEnded     = "ended"     // N, the fence of this lease
-	attrHow       = "how"       // N, how it ended, a rules.How; none is 0
-	attrAbandoned = "abandoned" // S, the last owner that abandoned an acquire and had no lease
-	attrResult    = "kept"      // B, the result of the work, if there is one
-	attrSize      = "stored"    // N, the size of the result in bytes: a listing reads it in place of the result
-	attrQueue     = "queue"     // L of S: the owner of the lease, if it does not share the key, and those who wait, in the order of arrival
-	attrTTL       = "ttl"       // N, seconds since 1970: when DynamoDB may delete an unused row, see names
+	attrKey        = "key"        // S, partition key, see names
+	attrOwner      = "owner"      // S, who holds the key, or one of the texts below; a free key has none
+	attrFence      = "fence"      // N, of the last grant, as long as there is an owner
+	attrLastFence  = "lastFence"  // N, of the last grant or abandon of a free key
+	attrExpires    = "expires"    // N, milliseconds since 1970: the end of the lease, or of the time for which the key is closed
+	attrHandedOver = "handedOver" // N: the lease was handed over and not extended yet. 1, or the milliseconds of a parked place's turn
+	attrRevoked    = "revoked"    // N, 1: the lease was revoked
+	attrStarted    = "started"    // N, seconds since 1970: the ttl of a lease under which the work has started
+	attrHolders    = "holders"    // S, those who share the key, see holders
+	attrText       = "text"       // S, of the lease or of the closed key, for people
+	attrEnded      = "ended"      // S, the last owner whose lease was ended by a request
+	attrEndedFence = "endedFence" // N, the fence of this lease
+	attrHow        = "how"        // N, how it ended, a rules.How; none is 0
+	attrAbandoned  = "abandoned"  // S, the last owner that abandoned an acquire and had no lease
+	attrResult     = "result"     // B, the result of the work, if there is one
+	attrSize       = "size"       // N, of the result in bytes: a listing reads it in place of the result
+	attrQueue      = "queue"      // L, see place
+	attrTTL        = "ttl"        // N, seconds since 1970: when DynamoDB may delete an unused row, see names
 )
 
 // Which attributes a decision looks at. A write that changes one of leaseAttributes is on all
 // of them.
 var (
-	leaseAttributes = []string{attrOwner, attrFence, attrLast, attrExpires, attrHanded, attrRevoked, attrStarted, attrShared}
-	otherAttributes = []string{attrHolder, attrReleased, attrEnded, attrHow, attrAbandoned, attrResult, attrSize}
+	leaseAttributes = []string{attrOwner, attrFence, attrLastFence, attrExpires, attrHandedOver, attrRevoked, attrStarted, attrHolders}
+	otherAttributes = []string{attrText, attrEnded, attrEndedFence, attrHow, attrAbandoned, attrResult, attrSize}
 	// lockAttributes are the attributes whose names no table decides.
 	lockAttributes = slices.Concat(leaseAttributes, otherAttributes, []string{attrQueue})
-	// lockAliases are what expressions write for them.
-	lockAliases = strings.Split("#"+strings.Join(lockAttributes, ",#"), ",")
 )
 
 // No request has these owners, because they have spaces.
 const (
 	closedOwner = "closed to all"     // of a key that is completed, also without a result: that is a cooldown
-	sharedOwner = "shared by several" // see attrShared
+	sharedOwner = "shared by several" // see attrHolders
 )
 
 // maxMilli is the end of the year 9999. No clock writes a later time.
@@ -64,12 +60,26 @@ const maxMilli = 253_402_300_799_999
 // over and is not extended is for a turn.
 type row struct {
 	rules.State
-	item    values   // as it is stored
-	queue   []string // as it is stored
-	damaged bool     // the queue is, and counts as none
+	item    values  // as it is stored
+	queue   []place // as it is stored
+	damaged bool    // the queue is, and counts as none
 }
 
-// holders is the text of attrShared.
+// place is two elements of the row's queue: an owner, and a map of what else is known. The first place is that of who holds the
+// key, if nobody shares it; then come those who wait, in the order of arrival. The map has "since" and, if they are
+// not 1 and 0, "maxHolders" and "parked", times in milliseconds. What else it has is kept.
+type place struct {
+	owner string
+	more  types.AttributeValue
+}
+
+const (
+	placeSince      = "since"
+	placeMaxHolders = "maxHolders"
+	placeParked     = "parked"
+)
+
+// holders is the text of attrHolders.
 type holders []sharedLease
 
 // sharedLease begins with the fence unless it is revoked, see Store.StillHeld.
@@ -80,12 +90,12 @@ type sharedLease struct {
 	Seat       int          `json:"seat"`
 	MaxHolders int          `json:"max"`
 	Expires    int64        `json:"expires"`
-	HandedOver bool         `json:"handed,omitempty"`
+	HandedOver bool         `json:"handedOver,omitempty"`
 	Turn       int64        `json:"turn,omitempty"` // milliseconds, of a parked place that was handed over
 	Text       string       `json:"text,omitempty"`
 }
 
-// sharedBy is a part of attrShared that it has only if the owner is a holder. A quote inside a text is escaped there.
+// sharedBy is a part of attrHolders that it has only if the owner is a holder. A quote inside a text is escaped there.
 func sharedBy(o driver.Owner) string {
 	owner, err := json.Marshal(string(o))
 	if err != nil {
@@ -125,7 +135,7 @@ func decode(key string, item values) (row, error) {
 	var err error
 	if item[attrOwner] == nil {
 		var last int64
-		if last, err = number(item, attrLast, maxMilli*1000); err == nil && item[attrFence] != nil {
+		if last, err = number(item, attrLastFence, maxMilli*1000); err == nil && item[attrFence] != nil {
 			err = fmt.Errorf("the attribute %q has no owner", attrFence)
 		}
 		r.LastFence = driver.Fence(last)
@@ -153,10 +163,7 @@ func (r *row) decodeOwner() error {
 		return err
 	}
 	r.LastFence = driver.Fence(fence)
-	end, text := time.UnixMilli(milli), textOf(r.item[attrHolder])
-	if r.item[attrHanded] != nil {
-		text = "" // of a request that has joined since
-	}
+	end, text := time.UnixMilli(milli), textOf(r.item[attrText])
 	switch owner {
 	case "":
 		return fmt.Errorf("the attribute %q is not a text", attrOwner)
@@ -169,111 +176,121 @@ func (r *row) decodeOwner() error {
 		}
 	case sharedOwner:
 		var all holders
-		if err := json.Unmarshal([]byte(textOf(r.item[attrShared])), &all); err != nil || len(all) == 0 {
-			return fmt.Errorf("the attribute %q is damaged", attrShared)
+		if err := json.Unmarshal([]byte(textOf(r.item[attrHolders])), &all); err != nil || len(all) == 0 {
+			return fmt.Errorf("the attribute %q is damaged", attrHolders)
 		}
 		for _, h := range all {
-			r.Holders = append(r.Holders, rules.Holder{
-				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Since: time.UnixMilli(h.Expires), Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked,
-				TTL: time.Duration(min(h.Turn, driver.MaxParked.Milliseconds())) * time.Millisecond, // of what was handed over
-			})
+			r.Holders = append(r.Holders, endingAt(time.UnixMilli(h.Expires), h.Turn, rules.Holder{
+				Owner: driver.Owner(h.Owner), Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Text: h.Text, HandedOver: h.HandedOver, Revoked: h.Revoked,
+			}))
 		}
 	default:
-		turn, _ := number(r.item, attrHanded, driver.MaxParked.Milliseconds())
-		r.Holders = []rules.Holder{{
-			TTL:   time.Duration(turn) * time.Millisecond, // of what was handed over
-			Owner: driver.Owner(owner), Fence: r.LastFence, MaxHolders: 1, Since: end, Text: text,
-			HandedOver: r.item[attrHanded] != nil, Revoked: r.item[attrRevoked] != nil, Started: r.item[attrStarted] != nil,
-		}}
-	}
-	for i, h := range r.Holders {
-		ttl := time.Duration(0)
-		if h.HandedOver {
-			ttl = max(driver.Turn, min(h.TTL, driver.MaxParked))
+		h := rules.Holder{
+			Owner: driver.Owner(owner), Fence: r.LastFence, MaxHolders: 1, Text: text,
+			HandedOver: r.item[attrHandedOver] != nil, Revoked: r.item[attrRevoked] != nil, Started: r.item[attrStarted] != nil,
 		}
-		r.Holders[i].Since, r.Holders[i].TTL = h.Since.Add(-ttl), ttl
+		if h.HandedOver {
+			h.Text = "" // it is that of a request that has joined since
+		}
+		turn, _ := number(r.item, attrHandedOver, driver.MaxParked.Milliseconds())
+		r.Holders = []rules.Holder{endingAt(end, turn, h)}
 	}
 	return nil
+}
+
+// endingAt is a holder whose lease ends then. turn is for how many milliseconds it was handed over, if its place was parked.
+func endingAt(end time.Time, turn int64, h rules.Holder) rules.Holder {
+	if h.HandedOver {
+		turn = min(turn, driver.MaxParked.Milliseconds())
+		h.TTL = max(driver.Turn, time.Duration(turn)*time.Millisecond)
+	}
+	h.Since = end.Add(-h.TTL)
+	return h
 }
 
 func (r *row) decodeMarks() {
 	if o := textOf(r.item[attrAbandoned]); o != "" {
 		r.Ended = append(r.Ended, rules.Ended{Owner: driver.Owner(o)})
 	}
-	if o := textOf(r.item[attrReleased]); o != "" {
-		fence, _ := number(r.item, attrEnded, maxMilli*1000) // damaged: no operator finds it
+	if o := textOf(r.item[attrEnded]); o != "" {
+		fence, _ := number(r.item, attrEndedFence, maxMilli*1000) // damaged: no operator finds it
 		how, _ := number(r.item, attrHow, int64(rules.Revoked))
 		r.Ended = append(r.Ended, rules.Ended{Owner: driver.Owner(o), Fence: driver.Fence(max(1, fence)), How: rules.How(how)})
 	}
 }
 
 func (r *row) decodeQueue() {
-	v := r.item[attrQueue]
-	if v == nil {
+	if r.item[attrQueue] == nil {
 		return
 	}
-	l, ok := v.(*types.AttributeValueMemberL)
-	if !ok {
-		r.damaged = true
+	l, ok := r.item[attrQueue].(*types.AttributeValueMemberL)
+	if r.damaged = !ok || len(l.Value)%2 != 0; r.damaged {
 		return
 	}
-	for _, v := range l.Value {
-		text := textOf(v)
-		if r.damaged = text == ""; r.damaged {
+	for i := 0; i < len(l.Value); i += 2 {
+		p := place{textOf(l.Value[i]), l.Value[i+1]}
+		more, ok := p.more.(*types.AttributeValueMemberM)
+		if r.damaged = p.owner == "" || !ok; r.damaged {
 			r.queue, r.Queue = nil, nil
 			return
 		}
-		r.queue = append(r.queue, text)
-		if h := r.alone(); h != nil && len(r.queue) == 1 && text == string(h.Owner) {
+		r.queue = append(r.queue, p)
+		w := waiter(p.owner, more.Value)
+		if h := r.alone(); h != nil && i == 0 && w.Owner == h.Owner {
 			continue
 		}
-		w := waiter(text)
-		if r.place(w.Owner) < 0 { // its second place, by a request with another MaxHolders, ends with the next write
+		if r.place(w.Owner) < 0 { // a second place of an owner ends with the next write
 			r.Queue = append(r.Queue, w)
 		}
 	}
 }
 
-// waiterText is a place as the row's queue has it. A place of a mutex that is not parked is the owner alone.
-func waiterText(w rules.Waiter) string {
-	switch {
-	case w.Parked > 0:
-		return fmt.Sprintf("%s %d %d", string(w.Owner), w.MaxHolders, w.Parked.Milliseconds())
-	case w.MaxHolders > 1:
-		return fmt.Sprintf("%s %d", string(w.Owner), w.MaxHolders)
+func waiter(owner string, more values) rules.Waiter {
+	most, _ := number(more, placeMaxHolders, lockstore.MaxHolders)
+	parked, _ := number(more, placeParked, driver.MaxParked.Milliseconds())
+	since, _ := number(more, placeSince, maxMilli)
+	return rules.Waiter{
+		Owner: driver.Owner(owner), MaxHolders: max(1, int(most)), Parked: time.Duration(parked) * time.Millisecond, Since: time.UnixMilli(since),
 	}
-	return string(w.Owner)
 }
 
-func waiter(text string) rules.Waiter {
-	owner, rest, _ := strings.Cut(text, " ")
-	most, turn, _ := strings.Cut(rest, " ")
-	n, _ := strconv.Atoi(most)
-	parked, _ := strconv.Atoi(turn)
-	parked = max(0, min(parked, int(driver.MaxParked.Milliseconds())))
-	return rules.Waiter{Owner: driver.Owner(owner), MaxHolders: max(1, n), Parked: time.Duration(parked) * time.Millisecond}
+func placeOf(w rules.Waiter) place {
+	more := values{placeSince: millis(w.Since)}
+	if w.MaxHolders > 1 {
+		more[placeMaxHolders] = integer(int64(w.MaxHolders))
+	}
+	if w.Parked > 0 {
+		more[placeParked] = integer(w.Parked.Milliseconds())
+	}
+	return place{string(w.Owner), &types.AttributeValueMemberM{Value: more}}
 }
 
-// encode returns the attributes of a state besides its queue, and the queue. seen is the row
-// that the state comes from.
-func (t *table) encode(seen row, next rules.State) (item values, queue []string) {
-	item = values{}
-	r := row{State: next}
+// list is a queue as it is stored.
+func list(places ...place) types.AttributeValue {
+	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
+	for _, p := range places {
+		l.Value = append(l.Value, text(p.owner), p.more)
+	}
+	return l
+}
+
+// encode returns the attributes of a state besides its queue. seen is the row that the state comes from.
+func (t *table) encode(seen row, next rules.State) values {
+	item := values{}
 	last := fenceNumber(next.LastFence)
-	switch h := r.alone(); {
+	switch h := (row{State: next}).alone(); {
 	case h != nil:
-		queue = append(queue, string(h.Owner))
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = ownerText(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrText] = ownerText(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
 		if h.HandedOver {
-			item[attrHanded] = integer(max(1, parkedTurn(*h).Milliseconds()))
+			item[attrHandedOver] = integer(max(1, parkedTurn(*h).Milliseconds()))
 		}
 		if h.Revoked {
 			item[attrRevoked] = integer(1)
 		}
 		if h.Started {
 			item[attrStarted] = seen.item[attrStarted]
-			if begunOf(seen.item) < leastBegun(h.End()) {
-				item[attrStarted] = integer(begun(h.End()))
+			if markOf(seen.item) < leastMark(h.End()) {
+				item[attrStarted] = integer(markAt(h.End()))
 			}
 		}
 	case len(next.Holders) > 0:
@@ -288,30 +305,55 @@ func (t *table) encode(seen row, next rules.State) (item values, queue []string)
 		if err != nil {
 			panic(err) // it has texts and numbers only
 		}
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrShared] = text(sharedOwner), last, millis(end), text(string(list))
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolders] = text(sharedOwner), last, millis(end), text(string(list))
 	case next.Closed.For > 0:
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolder] = text(closedOwner), last, millis(next.Closed.End()), textOrNone(next.Closed.Text)
+		item[attrOwner], item[attrFence], item[attrExpires] = text(closedOwner), last, millis(next.Closed.End())
+		if next.Closed.Text != "" {
+			item[attrText] = text(next.Closed.Text)
+		}
 		if size := len(next.Closed.Result); size > 0 {
 			item[attrResult], item[attrSize] = &types.AttributeValueMemberB{Value: next.Closed.Result}, integer(int64(size))
 		}
 	default:
-		item[attrLast] = last
+		item[attrLastFence] = last
 	}
 	for _, m := range next.Ended {
 		switch {
 		case m.Fence == 0:
 			item[attrAbandoned] = ownerText(m.Owner)
 		case m.How != rules.Expired:
-			item[attrReleased], item[attrEnded], item[attrHow] = ownerText(m.Owner), fenceNumber(m.Fence), nil
+			item[attrEnded], item[attrEndedFence], item[attrHow] = ownerText(m.Owner), fenceNumber(m.Fence), nil
 			if m.How != rules.Released {
 				item[attrHow] = integer(int64(m.How))
 			}
 		}
 	}
-	for _, w := range next.Queue {
-		queue = append(queue, waiterText(w))
+	return item
+}
+
+// encodeQueue returns the queue of a state as it is stored. A place of the row stays as it is.
+func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
+	if h := (row{State: next}).alone(); h != nil {
+		p := placeOf(rules.Waiter{Owner: h.Owner, Since: h.Since.Add(-t.skew)})
+		if i := slices.IndexFunc(seen.queue, func(p place) bool { return p.owner == string(h.Owner) }); i >= 0 {
+			p = seen.queue[i]
+		}
+		queue = append(queue, p)
 	}
-	return item, queue
+	for _, w := range next.Queue {
+		if seen.place(w.Owner) < 0 {
+			w.Since = w.Since.Add(-t.skew) // it joins now, see clockOf
+			queue = append(queue, placeOf(w))
+			continue
+		}
+		for _, p := range slices.Backward(seen.queue) { // the holder may have a place, too
+			if p.owner == string(w.Owner) {
+				queue = append(queue, p)
+				break
+			}
+		}
+	}
+	return queue
 }
 
 // parkedTurn is the turn of a hand-over to a parked place, and otherwise 0.
@@ -364,13 +406,6 @@ func textOf(v types.AttributeValue) string {
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func textOrNone(s string) types.AttributeValue {
-	if s == "" {
-		return nil
-	}
-	return text(s)
-}
 
 func integer(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}

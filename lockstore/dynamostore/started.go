@@ -4,73 +4,67 @@ import (
 	"context"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// markStarted sends one request, and a second one if the local clock is ahead or if the mark is there already. The
-// Date of the reply says whether the write came before the end of the lease. If it came later, no work
-// begins, and the mark is removed. So no other call may rest on this call's mark: each writes one of its own.
-func (t *table) markStarted(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	now := t.clock.read()
-	mark := begun(now)
-	w := write{set: []string{"#begun = :sweep"}, ttl: ":sweep", condition: ifMine + ifNotOver + ifNotStarted, values: mine(q), oldRow: true}
-	w.values[":now"], w.values[":sweep"] = millis(now), integer(mark)
-	ambiguous, repeats := false, false
-	for range changeWrites {
-		r, err := t.update(ctx, key, w)
-		if err != nil {
-			return driver.Answer{}, outcome(err, ambiguous)
-		}
-		ambiguous = ambiguous || r.ambiguous
-		seen, err := t.names.decode(key, r.item)
-		if err != nil {
-			return driver.Answer{}, outcome(err, ambiguous)
-		}
-		_, _, a := t.decide(seen, r, q)
-		// The SDK may have sent this write twice.
-		written := r.applied || r.ambiguous && begunOf(seen.item) == mark
-		switch h := seen.alone(); {
-		case written && h != nil && h.Owner == q.Owner && h.Fence == q.Fence && h.Revoked && !takeable(h.End(), r.date):
-			return done, nil // nobody marks a revoked lease, so the mark came before the revocation
-		case written && a.Outcome != driver.Done && !repeats:
-			return a, t.unmark(ctx, key, q, mark)
-		case written, a.Outcome != driver.Done, h == nil:
-			return a, nil
-		case h.Started: // by another call, and work may rest on its mark
-			repeats = true
-			mark = max(mark, begunOf(seen.item)+1)
-			w.condition = ifMine + ifAsSeen + " AND #begun = :was"
-			w.values = mine(q)
-			w.values[":was"] = seen.item[attrStarted]
-		default:
-			w.condition, w.values = ifMine+ifAsSeen+ifNotStarted, mine(q)
-		}
-		w.values[":ended"], w.values[":sweep"] = seen.item[attrExpires], integer(mark)
-	}
-	return driver.Answer{}, outcome(contended(ctx, key, q, changeWrites), ambiguous)
-}
+// The mark of work that has started is the ttl of its row. So it moves about once a day, with a renewal: it is never less than
+// leastMark, lockstore.StartedFor after the end of the lease. Each MarkStarted writes a mark of its own, so no call
+// removes a mark on which the work of another call rests.
 
-// begun is the mark of work that starts at a time. A mark is the ttl of its row. So it moves about once a day, with a renewal: it
-// is never less than leastBegun, lockstore.StartedFor after the end of the lease.
-func begun(at time.Time) int64 { return at.Add(lockstore.StartedFor+idleRow).Unix() + 1 }
+// markAt is the mark of work that starts at a time.
+func markAt(at time.Time) int64 { return at.Add(lockstore.StartedFor+idleRow).Unix() + 1 }
 
-func leastBegun(end time.Time) int64 { return begun(end.Add(-idleRow)) }
+func leastMark(end time.Time) int64 { return markAt(end.Add(-idleRow)) }
 
-// begunOf is the mark of a row as a number, 0 if it is damaged.
-func begunOf(item values) int64 {
+// markOf is the mark of a row as a number, 0 if there is none or if it is damaged.
+func markOf(item values) int64 {
 	n, _ := number(item, attrStarted, maxMilli)
 	return n
 }
 
-// unmark removes the mark that this call has written after the end of the lease. A mark with another value is another
-// call's.
-func (t *table) unmark(ctx context.Context, key string, q driver.Request, mark int64) error {
+// nextMark is the mark of a MarkStarted.
+func (t *table) nextMark(seen row) types.AttributeValue {
+	mark := max(markAt(t.clock.read()), markOf(seen.item)+1)
+	if h := seen.alone(); h != nil {
+		mark = max(mark, leastMark(h.End()))
+	}
+	return integer(mark)
+}
+
+// marking is what one MarkStarted has written.
+type marking struct {
+	mark  int64 // of its last write
+	other bool  // there was one of another call before
+}
+
+// note notes a write that is about to be sent. ambiguous says that an earlier one may have been applied.
+func (m *marking) note(seen row, w write, ambiguous bool) {
+	there := markOf(seen.item)
+	m.other = m.other || there != 0 && !(ambiguous && there == m.mark)
+	m.mark = markOf(values{attrStarted: w.values[":"+attrStarted]})
+}
+
+// unmark answers a MarkStarted that has written its mark after the end of the lease. No work begins, so the mark is removed, and
+// the key is not in doubt.
+func (t *table) unmark(ctx context.Context, key string, q driver.Request, m marking, a driver.Answer) (driver.Answer, error) {
+	if m.other {
+		return a, nil
+	}
 	_, err := t.update(ctx, key, write{
-		remove:    []string{"#begun"},
+		names:     []string{attrOwner, attrFence, attrStarted},
+		remove:    []string{"#started"},
 		ttl:       ":ttl",
-		condition: "#owner = :me AND #fence = :fence AND #begun = :sweep",
-		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":sweep": integer(mark), ":ttl": sweepTime(t.clock.read(), q.Fence)},
+		condition: "#owner = :me AND #fence = :fence AND #started = :mark",
+		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":mark": integer(m.mark), ":ttl": sweepTime(t.clock.read(), q.Fence)},
 	})
-	return outcome(err, true)
+	return a, outcome(err, true)
+}
+
+// revokedSince says that the mark in the row came before a revocation of the lease: nobody marks a revoked lease.
+func (t *table) revokedSince(seen row, r reply, q driver.Request) bool {
+	h := seen.alone()
+	return h != nil && h.Owner == q.Owner && h.Fence == q.Fence && h.Revoked && t.clockOf(r).Early.Before(h.End())
 }

@@ -118,7 +118,7 @@ func TestStartedWorkOfMonths(t *testing.T) {
 			row := fakeRows{service}.get(t, key)
 			end := time.UnixMilli(number(t, row, "expires"))
 			require.False(t, time.Unix(number(t, row, "ttl"), 0).Before(end.Add(lockstore.StartedFor)), "%v", end)
-			require.Equal(t, row["ttl"], row["begun"])
+			require.Equal(t, row["ttl"], row["started"])
 		}
 		require.LessOrEqual(t, service.Requests()-before, 40*(24+3))
 		pass(3 * time.Hour)

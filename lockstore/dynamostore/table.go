@@ -32,13 +32,14 @@ const (
 
 // table is the driver.
 type table struct {
-	api   API
-	name  string
-	names names
-	skew  time.Duration
-	log   *slog.Logger // nil means slog.Default()
-	clock clock
-	sent  sentFences
+	api    API
+	name   string
+	names  names
+	skew   time.Duration
+	log    *slog.Logger // nil means slog.Default()
+	clock  clock
+	sent   sentFences
+	memory memory
 
 	random func(time.Duration) time.Duration // from 0 to the argument
 }
@@ -50,22 +51,14 @@ func (t *table) Do(ctx context.Context, key string, q driver.Request) (driver.An
 		a, err := t.acquire(ctx, key, q)
 		a.TTL = min(a.TTL, q.TTL)
 		return a, err
-	case driver.Renew:
-		return t.renew(ctx, key, q)
 	case driver.Release:
 		return t.release(ctx, key, q)
-	case driver.MarkStarted:
-		return t.markStarted(ctx, key, q)
-	case driver.Complete:
-		return t.complete(ctx, key, q)
 	default:
 		return t.readAndChange(ctx, key, q)
 	}
 }
 
 var done = driver.Answer{Outcome: driver.Done}
-
-func lost(why string) driver.Answer { return driver.Answer{Outcome: driver.Lost, Why: why} }
 
 type (
 	value  = types.AttributeValue
@@ -75,13 +68,14 @@ type (
 // write is one conditional update of a key's row.
 type write struct {
 	row         string   // its name if it is not the key
+	names       []string // the attributes in its expressions, besides those of names.expressions
 	set, remove []string // assignments and attributes of the update, besides the time to live
 	ttl         string   // what the time to live becomes, "" if it stays
 	condition   string   // on a row that exists, see names.expressions
 	makesRow    bool     // also if there is no row
 	values      values
-	yields      bool // to the requests of holders: it is not sent again if it is throttled
-	oldRow      bool // ask for the row before an applied write; a refusal always brings the row
+	yields      bool              // to the requests of holders: it is not sent again if it is throttled
+	returns     types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
 }
 
 // reply is DynamoDB's answer to a write or a read.
@@ -89,25 +83,23 @@ type reply struct {
 	applied   bool
 	ambiguous bool      // refused, but another attempt of the same call may have been applied
 	sentOnce  bool      // the client has sent one attempt
-	item      values    // the row before the write, or at a refusal, or at a read
+	item      values    // the row that the write returns, or at a refusal, or at a read
 	sent      time.Time // local time before the request
 	date      time.Time // DynamoDB's time in whole seconds; zero without a Date header
 }
 
 // update sends a write. A refused condition is a reply, not an error.
 func (t *table) update(ctx context.Context, key string, w write) (reply, error) {
-	update, condition := t.names.expressions(w)
+	update, condition, aliases := t.names.expressions(w)
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &t.name,
 		Key:                                 t.names.row(cmp.Or(w.row, key)),
 		UpdateExpression:                    &update,
 		ConditionExpression:                 &condition,
-		ExpressionAttributeNames:            t.names.aliases(update, condition),
+		ExpressionAttributeNames:            aliases,
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-	}
-	if w.oldRow {
-		in.ReturnValues = types.ReturnValueAllOld
+		ReturnValues:                        w.returns,
 	}
 	var opts []func(*dynamodb.Options)
 	if w.yields {

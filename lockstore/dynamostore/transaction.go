@@ -16,7 +16,7 @@ const (
 	// ifHolds is true if the lease with this fence has the key alone. A revoked lease does not.
 	ifHolds = "#fence = :fence AND attribute_exists(#owner) AND #owner <> :closed AND #owner <> :shared AND attribute_not_exists(#revoked)"
 	// ifShares is true if it is one of several, see sharedLease.
-	ifShares = "#owner = :shared AND contains(#shared, :lease)"
+	ifShares = "#owner = :shared AND contains(#holders, :lease)"
 )
 
 // StillHeld is a condition for TransactWriteItems: in the store's table, fence still
@@ -28,12 +28,15 @@ const (
 // multi-Region strong consistency has no transactions; use Fenced there.
 func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
 	t := s.table
-	condition := t.names.guarded("(" + ifHolds + " OR " + ifShares + ")")
+	_, condition, aliases := t.names.expressions(write{
+		names:     []string{attrOwner, attrFence, attrRevoked, attrHolders},
+		condition: "(" + ifHolds + " OR " + ifShares + ")",
+	})
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName:                &t.name,
 		Key:                      t.names.row(key),
 		ConditionExpression:      &condition,
-		ExpressionAttributeNames: t.names.aliases(condition),
+		ExpressionAttributeNames: aliases,
 		ExpressionAttributeValues: values{
 			":fence":  fenceNumber(fence),
 			":closed": text(closedOwner),
@@ -59,21 +62,38 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 // consistency has no transactions.
 func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d time.Duration) types.TransactWriteItem {
 	t := s.table
-	w := completing(ifHolds+" AND "+sound, values{
-		":fence":  fenceNumber(fence),
-		":shared": text(sharedOwner),
-		":last":   integer(maxMilli),
-	}, fence, result, t.expiresAt(t.clock.read(), d))
-	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
-		w.condition += " AND attribute_not_exists(#fence)"
+	opens := t.expiresAt(t.clock.read(), d)
+	w := write{
+		names:     []string{attrOwner, attrFence, attrExpires, attrHandedOver, attrRevoked, attrStarted, attrEnded, attrEndedFence, attrHow, attrQueue},
+		set:       []string{"#ended = #owner", "#endedFence = :fence", "#how = :completed", "#owner = :closed", "#expires = :opens"},
+		remove:    []string{"#queue", "#started", "#handedOver"},
+		ttl:       ":ttl",
+		condition: ifHolds + " AND " + sound,
+		values: values{
+			":fence":     fenceNumber(fence),
+			":shared":    text(sharedOwner),
+			":last":      integer(maxMilli),
+			":completed": integer(int64(rules.Completed)),
+			":closed":    text(closedOwner),
+			":opens":     millis(opens),
+			":ttl":       sweepTime(opens.Add(idleRow), fence), // a day more: the clock of the writer may be off
+		},
 	}
-	update, condition := t.names.expressions(w)
+	if len(result) > 0 {
+		w.names = append(w.names, attrResult, attrSize)
+		w.set = append(w.set, "#result = :result", "#size = :size")
+		w.values[":result"], w.values[":size"] = &types.AttributeValueMemberB{Value: result}, integer(int64(len(result)))
+	}
+	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
+		w.require("attribute_not_exists(#fence)", attrFence)
+	}
+	update, condition, aliases := t.names.expressions(w)
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                           &t.name,
 		Key:                                 t.names.row(key),
 		UpdateExpression:                    &update,
 		ConditionExpression:                 &condition,
-		ExpressionAttributeNames:            t.names.aliases(update, condition),
+		ExpressionAttributeNames:            aliases,
 		ExpressionAttributeValues:           w.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}

@@ -303,7 +303,10 @@ func (s *Service) apply(c call) (any, *Failure) {
 		}
 		table[key] = changed
 		s.older[in.TableName+"/"+key] = older{old, s.Now()}
-		if in.ReturnValues == "ALL_OLD" && old != nil {
+		switch {
+		case in.ReturnValues == "ALL_NEW":
+			return map[string]any{"Attributes": changed}, nil
+		case in.ReturnValues == "ALL_OLD" && old != nil:
 			return map[string]any{"Attributes": old}, nil
 		}
 		return map[string]any{}, nil

@@ -1,0 +1,75 @@
+package dynamostore
+
+import (
+	"maps"
+	"sync"
+
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// maxRemembered bounds the memory of rows. For a key that is not remembered a request reads first.
+const maxRemembered = 1024
+
+// memory has the row of each key of which an owner of this process has a lease: as this process wrote it last, or
+// read it when the owner was handed the key. Only what is written may rest on it, because the write is refused if the lease has
+// changed since. None of these rows has a result.
+type memory struct {
+	mu   sync.Mutex
+	rows map[string]row
+}
+
+// remember keeps a row if the owner has a lease in it, and otherwise forgets the key.
+func (m *memory) remember(key string, r row, owner driver.Owner) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if old := m.rows[key].alone(); r.holder(owner) < 0 && (old == nil || old.Owner != owner) {
+		return // it is another owner's, or several share the key
+	}
+	delete(m.rows, key)
+	if r.holder(owner) < 0 || r.damaged {
+		return
+	}
+	for old := range m.rows {
+		if len(m.rows) < maxRemembered {
+			break
+		}
+		delete(m.rows, old) // any of them
+	}
+	if m.rows == nil {
+		m.rows = map[string]row{}
+	}
+	m.rows[key] = r
+}
+
+func (m *memory) of(key string) (row, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, ok := m.rows[key]
+	return r, ok
+}
+
+// remembered is the row for a request of a holder, and the time in place of a reply. It counts if nobody shares the key, if the
+// answer is a write, and if the time is known; by that time the lease must last. Others change the row of a key that they share.
+func (t *table) remembered(key string, q driver.Request) (row, reply, bool) {
+	seen, ok := t.memory.of(key)
+	if h := seen.alone(); q.Fence == 0 || !ok || h == nil || h.Owner != q.Owner || !t.clock.right() {
+		return row{}, reply{}, false
+	}
+	r := reply{sent: t.clock.local(), date: t.clock.read().Add(dateStep)} // so it is now at the earliest, see clockOf
+	_, changed, a := t.decide(seen, r, q)
+	return seen, r, changed && (a.Outcome == driver.Granted || a.Outcome == driver.Done)
+}
+
+// granted is the row that an arrival has made of the row before.
+func (t *table) granted(key string, w write, before values) row {
+	item := maps.Clone(before)
+	if item == nil {
+		item = values{}
+	}
+	delete(item, attrLastFence)
+	for name, v := range map[string]string{attrOwner: ":me", attrFence: ":fence", attrExpires: ":expires", attrText: ":text", attrQueue: ":mine", t.names.ttl: ":ttl"} {
+		item[name] = w.values[v]
+	}
+	after, _ := t.names.decode(key, item) // one that cannot be decoded is not remembered
+	return after
+}

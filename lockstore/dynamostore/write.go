@@ -1,0 +1,228 @@
+package dynamostore
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// becoming is the write that makes the next state of a row as a reply has brought it. It depends on
+// as little of the row as the decision does.
+func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
+	w := write{values: values{}}
+	if q.Kind == driver.Abandon {
+		t.raise(q.Owner, seen, r, &next)
+	}
+	item, queue := t.encode(seen, next), t.encodeQueue(seen, next)
+	if q.Kind == driver.MarkStarted {
+		item[attrStarted] = t.nextMark(seen)
+	}
+	for _, name := range leaseAttributes {
+		w.put(name, seen.item[name], item[name])
+	}
+	leases := len(w.set)+len(w.remove) > 0
+	for _, name := range otherAttributes {
+		w.put(name, seen.item[name], item[name])
+	}
+	holds, place := seen.holder(q.Owner) >= 0, seen.place(q.Owner)
+	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && place > 0
+	switch {
+	case !leases && item[attrHolders] != nil && len(seen.Queue) > 0 && (comes || goes) && !holds:
+		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile, unless it is a holder itself.
+		w.values[":asks"] = text(sharedBy(q.Owner))
+		w.was(seen, attrOwner)
+		w.require("attribute_exists(#queue[0])", attrQueue)
+		w.require("NOT contains(#holders, :asks)", attrHolders)
+	case len(seen.item) == 0:
+		w.makesRow = true
+		w.require("attribute_not_exists(#key)", attrKey)
+	case leases || holds || item[attrHolders] != nil:
+		w.was(seen, leaseAttributes...)
+	default:
+		w.was(seen, attrOwner, attrFence, attrLastFence)
+	}
+	if leases || len(seen.item) == 0 {
+		w.ttl, w.values[":ttl"] = ":ttl", t.sweeps(item, next)
+	}
+	switch q.Kind {
+	case driver.Acquire:
+		w.require(notEnded, attrEnded, attrAbandoned)
+		w.values[":me"] = ownerText(q.Owner)
+	case driver.Abandon:
+		if len(seen.item) > 0 && !holds && place < 0 {
+			w.was(seen, attrQueue) // its acquire may join meanwhile, with any MaxHolders
+		}
+	}
+	t.changeQueue(&w, seen, r, next, queue)
+	if len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
+		w.names, w.set, w.values[":same"] = append(w.names, attrOwner), []string{"#owner = :same"}, seen.item[attrOwner]
+	}
+	return w
+}
+
+// put changes an attribute.
+func (w *write) put(name string, is, becomes types.AttributeValue) {
+	switch {
+	case reflect.DeepEqual(becomes, is) || becomes == nil && is == nil:
+		return
+	case becomes == nil:
+		w.remove = append(w.remove, "#"+name)
+	default:
+		w.set = append(w.set, "#"+name+" = :"+name)
+		w.values[":"+name] = becomes
+	}
+	w.names = append(w.names, name)
+}
+
+// require adds a condition, which names these attributes.
+func (w *write) require(condition string, names ...string) {
+	if w.condition != "" {
+		condition = w.condition + " AND " + condition
+	}
+	w.condition, w.names = condition, append(w.names, names...)
+}
+
+// was requires that attributes are as they were seen.
+func (w *write) was(seen row, names ...string) {
+	for _, name := range names {
+		condition := "attribute_not_exists(#" + name + ")"
+		if v := seen.item[name]; v != nil {
+			condition = "#" + name + " = :was" + name
+			w.values[":was"+name] = v
+		}
+		w.require(condition, name)
+	}
+}
+
+// raise makes the fence of a free key larger than every fence that this process has sent for the owner, so that
+// a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
+// this process has sent no acquire of it, the row's own fence is large enough: a fence from a clock far
+// ahead would cost every acquire until that time a second request.
+func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) {
+	highest := t.sent.highest(owner)
+	if !(row{State: *next}).free() || len(seen.Holders) > 0 && highest == 0 {
+		return
+	}
+	c := t.clockOf(r)
+	// The clock may have been set back since the acquire was sent.
+	next.LastFence = max(lockstore.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
+}
+
+// sweeps is when DynamoDB may delete the row.
+func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
+	if started := item[attrStarted]; started != nil {
+		return started
+	}
+	used := t.clock.read()
+	for _, h := range next.Holders {
+		used = later(used, h.End())
+	}
+	if next.Closed.For > 0 {
+		used = next.Closed.End().Add(idleRow) // a day more: the clock of the writer may be off
+	}
+	return sweepTime(used, next.LastFence)
+}
+
+// changeQueue makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
+// queue that only lost places is as it was up to a place if this one is where it was. So the write requires the
+// last place that it removes. Whoever makes room hands the key over until the first that stays finds none: so
+// the write requires this one, too. It is the holder now, or there is no room for it.
+func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue []place) {
+	newcomer := func(most int) bool { // would find room if nobody waited
+		next := next
+		next.Queue = []rules.Waiter{{MaxHolders: most}}
+		return book.Wait(next, t.clockOf(r), "") <= 0
+	}
+	joins := len(next.Queue) > len(seen.Queue)
+	if first := len(seen.queue) - len(seen.Queue); len(seen.Queue) > 0 && joins && newcomer(next.Queue[len(next.Queue)-1].MaxHolders) {
+		w.require("attribute_exists("+element(first)+")", attrQueue) // there is room, so it joins because somebody waits
+	}
+	if next.Closed.For > 0 { // the places of those who join meanwhile end, too
+		w.names, w.remove = append(w.names, attrQueue), append(w.remove, "#queue")
+		return
+	}
+	var removed []int
+	kept := 0
+	for i, p := range seen.queue {
+		if kept < len(queue) && queue[kept].owner == p.owner {
+			kept++
+		} else {
+			removed = append(removed, i)
+		}
+	}
+	if makesRoom(seen.State, next) && len(queue) > 0 {
+		if i := slices.IndexFunc(seen.queue, func(p place) bool { return p.owner == queue[0].owner }); i >= 0 {
+			w.requirePlace(seen, i)
+		}
+	}
+	switch {
+	case kept == len(queue)-1 && len(removed) == 0 && len(seen.queue) > 0:
+		w.join(seen, next, queue[kept])
+	case kept < len(queue) || seen.damaged || seen.item[attrQueue] == nil && len(seen.item) > 0 && len(queue) > 0:
+		w.names, w.set, w.values[":queue"] = append(w.names, attrQueue), append(w.set, "#queue = :queue"), list(queue...)
+		switch {
+		case len(seen.queue) > 0:
+			w.was(seen, attrQueue)
+		case !seen.damaged && len(seen.item) > 0:
+			w.require("attribute_not_exists(#queue[0])", attrQueue)
+		}
+	case len(removed) > 0:
+		for _, i := range removed {
+			w.remove = append(w.remove, element(i), fmt.Sprintf("#queue[%d]", 2*i+1))
+		}
+		w.requirePlace(seen, removed[len(removed)-1])
+	}
+	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && newcomer(math.MaxInt) {
+		w.require("attribute_not_exists("+element(len(seen.queue))+")", attrQueue) // who has joined since would have been handed the key
+	}
+}
+
+// element is the owner of a place in the queue of a row.
+func element(place int) string { return fmt.Sprintf("#queue[%d]", 2*place) }
+
+// requirePlace requires that a place is where it was.
+func (w *write) requirePlace(seen row, i int) {
+	value := fmt.Sprintf(":at%d", i)
+	w.require(element(i)+" = "+value, attrQueue)
+	w.values[value] = text(seen.queue[i].owner)
+}
+
+// join adds a place, if the queue has room for it also after others have joined.
+func (w *write) join(seen row, next rules.State, p place) {
+	most := maxPlaces - 1 + len(seen.queue) - len(seen.Queue) // the first place may be that of who has the key
+	if next.Queue[len(next.Queue)-1].Parked > 0 {             // at most half of the places
+		most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
+	}
+	if slices.ContainsFunc(seen.queue, func(s place) bool { return s.owner == p.owner }) { // the owner of a hand-over that has lapsed
+		most = len(seen.queue)
+	} else {
+		w.require("NOT contains(#queue, :joins)", attrQueue)
+		w.values[":joins"] = text(p.owner)
+	}
+	w.require("attribute_not_exists("+element(most)+")", attrQueue)
+	w.set, w.values[":joining"] = append(w.set, "#queue = list_append(#queue, :joining)"), list(p)
+}
+
+// makesRoom says that a lease or the first place has ended.
+func makesRoom(seen, next rules.State) bool {
+	return len(seen.Queue) > 0 && (len(next.Queue) == 0 || next.Queue[0].Owner != seen.Queue[0].Owner) ||
+		slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool {
+			return !slices.ContainsFunc(next.Holders, func(n rules.Holder) bool { return n.Fence == h.Fence })
+		})
+}
+
+// cloneWith is a row with another attribute.
+func cloneWith(item values, name string, v value) values {
+	item = maps.Clone(item)
+	item[name] = v
+	return item
+}
