@@ -62,7 +62,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 		if g.before = -1; err == nil && r.sentOnce {
 			g.before = seen.LastFence
 		}
-		t.memory.remember(key, t.granted(key, w, r.item), q.Owner)
+		t.memory.remember(key, t.afterArrival(key, w, r.item), q.Owner)
 		return t.answerArrival(ctx, key, q, g, r)
 	case err == nil && !r.applied && r.ambiguous && g.made(seen.alone(), q.Owner): // the SDK sent this write twice, and the first one was applied
 		g.before = -1

@@ -199,7 +199,8 @@ var errGiveWay = errors.New("the requests of holders go first")
 // pauses and reads, because the row of the refusal is old after the pause.
 func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (row, reply, error) {
 	seen, err := t.names.decode(q.key, refusal.item)
-	if h := seen.alone(); err != nil || q.writes() == changeWrites || n == 0 && h != nil && h.Owner == q.Owner {
+	afterMemory := n == 0 && q.Fence != 0 && seen.item[attrHolders] == nil // nobody shares the key, so few write
+	if err != nil || q.writes() == changeWrites || afterMemory {
 		return seen, refusal, err
 	}
 	wait := t.afterConflict(n, q.Request, seen)

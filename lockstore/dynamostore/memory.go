@@ -60,13 +60,14 @@ func (t *table) remembered(key string, q driver.Request) (row, reply, bool) {
 	return seen, r, changed && (a.Outcome == driver.Granted || a.Outcome == driver.Done)
 }
 
-// granted is the row that an arrival has made of the row before.
-func (t *table) granted(key string, w write, before values) row {
+// afterArrival is the row that an arrival has made of the row before.
+func (t *table) afterArrival(key string, w write, before values) row {
 	item := maps.Clone(before)
 	if item == nil {
 		item = values{}
 	}
 	delete(item, attrLastFence)
+	delete(item, t.names.otherTTL)
 	for name, v := range map[string]string{attrOwner: ":me", attrFence: ":fence", attrExpires: ":expires", attrText: ":text", attrQueue: ":mine", t.names.ttl: ":ttl"} {
 		item[name] = w.values[v]
 	}
