@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -167,60 +166,6 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 				got = awaitTurn(t, other, &reader)
 			}
 			require.NotZero(t, got.Fence)
-		})
-	}
-}
-
-// Two readers hold the key, and a writer waits before a third reader. While one of the two releases, the writer goes. The
-// third reader has the key then. In a row of an earlier version it waits, and the next newcomer hands the key over.
-func TestTheFirstGoesDuringARelease(t *testing.T) {
-	for _, how := range []string{"leave", "abandon", "an earlier version"} {
-		bubble(t, "F57 "+how, func(t *testing.T) {
-			service, s := newFake(t)
-			readers := sharing(t, s, 2)
-			writer := join(t, s)
-			third := request(time.Minute)
-			third.MaxHolders, third.JoinQueue = 2, true
-			_, err := s.Acquire(t.Context(), third)
-			refused, ok := errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok, "%v", err)
-			third.Note = refused.Note
-			goes := func() error {
-				if how == "leave" {
-					return s.Leave(t.Context(), key, writer.Owner)
-				}
-				return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: writer.Owner})
-			}
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.Action == "UpdateItem" {
-					service.Fault = nil
-					require.NoError(t, goes())
-				}
-				return f
-			}
-			if how == "an earlier version" { // it did not look whether the writer was there still
-				service.Fault = nil
-				require.NoError(t, s.Release(t.Context(), readers[0]))
-				row := fakeRows{service}.get(t, key)
-				row["queue"] = &types.AttributeValueMemberL{Value: row["queue"].(*types.AttributeValueMemberL).Value[2:]}
-				fakeRows{service}.put(t, key, row)
-			} else {
-				require.NoError(t, s.Release(t.Context(), readers[0]))
-				status, err := s.Inspect(t.Context(), key)
-				require.NoError(t, err)
-				require.Len(t, status.Holders, 2)
-			}
-			newcomer := request(time.Minute)
-			newcomer.MaxHolders = 2
-			_, err = s.Acquire(t.Context(), newcomer)
-			_, ok = errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok, "who does not wait passes nobody: %v", err)
-			status, err := s.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			require.Len(t, status.Holders, 2)
-			require.Zero(t, status.Waiting)
-			_, err = s.Acquire(t.Context(), third)
-			require.NoError(t, err)
 		})
 	}
 }

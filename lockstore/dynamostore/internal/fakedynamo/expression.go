@@ -196,7 +196,7 @@ func (e *env) operand() Value {
 		e.fail("the value %s is not given", t)
 	}
 	e.used[t] = true
-	return normal(v)
+	return v
 }
 
 // path resolves the token of an attribute, or of an element of one.
@@ -227,15 +227,9 @@ func listOf(all []Value) Value {
 	return Value{"L": list}
 }
 
-// reserved are the reserved words among the names that the store and its tests use.
-var reserved = []string{"key", "owner", "ttl", "set", "remove", "add", "and", "or", "not"}
-
 // name resolves the token of an attribute name.
 func (e *env) name(t string) string {
 	if !strings.HasPrefix(t, "#") {
-		if slices.Contains(reserved, strings.ToLower(t)) {
-			e.fail("%s is a reserved word", t)
-		}
 		return t
 	}
 	name, ok := e.names[t]
@@ -372,16 +366,4 @@ func (e *env) value() Value {
 		return nil
 	}
 	return listOf(append(elements(first), elements(second)...))
-}
-
-// normal returns a value as the service keeps it: whole numbers as plain digits.
-func normal(v Value) Value {
-	text, ok := v["N"].(string)
-	if !ok {
-		return v
-	}
-	if r, ok := new(big.Rat).SetString(text); ok && r.IsInt() {
-		return Value{"N": r.RatString()}
-	}
-	return v
 }

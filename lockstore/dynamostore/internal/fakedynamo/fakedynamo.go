@@ -114,9 +114,7 @@ func (s *Service) SetRow(table, key string, item Item) {
 	}
 	row := Item{}
 	maps.Copy(row, primaryKey(key))
-	for name, v := range item {
-		row[name] = normal(v)
-	}
+	maps.Copy(row, item)
 	s.tables[table][key] = row
 }
 
