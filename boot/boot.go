@@ -15,9 +15,8 @@
 //	LOCK_METRICS          a CloudWatch namespace: each report line is also a metric there
 //	LOCK_LOG              start: one more line for each run, when it gets the lock
 //
-// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, idempotency.New and
-// guard.Guard.WithCooldown return an error, so that work that has to be alone does not start. Every DoAll
-// returns one.
+// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, idempotency.New returns an error, so that work that has to be alone does not start. Every DoAll
+// returns one, and every Do of a guard of guard.Guard.WithCooldown.
 //
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly

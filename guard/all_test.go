@@ -94,7 +94,7 @@ func TestDoAll(t *testing.T) {
 			require.NoError(t, r.ReleaseErr)
 			b.free(t, r.Key)
 		}
-		require.Empty(t, b.runs, "the guard keeps nothing of a run that is over")
+		require.Empty(t, b.runs.runs, "the guard keeps nothing of a run that is over")
 	})
 	on("a key that stands twice is locked once", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.NoError(t, b.DoAll(ctx, []string{"b", "a", "b"}, func(_ context.Context, locks []Lock) error {
@@ -303,7 +303,7 @@ func TestDoAllWorkThatDoesNotReturnWell(t *testing.T) {
 		require.Equal(t, []string{"b", "a"}, b.store.released())
 		b.free(t, "a")
 		b.free(t, "b")
-		require.Empty(t, b.runs)
+		require.Empty(t, b.runs.runs)
 	})
 }
 

@@ -1,8 +1,12 @@
 package guard
 
 import (
+	"context"
+	"math"
 	"sync"
 	"time"
+
+	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
 // instant is one moment on both local clocks. The guard needs both, because each can
@@ -10,15 +14,10 @@ import (
 // monotonic clock, and a wall clock can be set.
 type instant struct{ mono, wall time.Duration }
 
-func systemClock() func() instant {
-	born := time.Now()
-	return func() instant {
-		now := time.Now()
-		return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
-	}
-}
-
-// clock measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
+// clock is where a guard reads the time, and what wakes it: nothing else in this package reads a clock or sets a
+// timer. A simulator, or a page in a browser, puts its own functions in the place of the first four.
+//
+// It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
 // if the process stood still and the wall clock was set back between the same two readings.
 //
@@ -26,18 +25,48 @@ func systemClock() func() instant {
 // set back would hide a later freeze. And after a wall clock that was ahead is set right, time
 // that had counted already would count no more.
 type clock struct {
-	now func() instant
+	now     func() instant
+	until   func(time.Time) time.Duration // a moment that a caller has chosen; what is less on one of the two clocks
+	after   func(time.Duration, func()) (stop func() bool)
+	timeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 
 	mu    sync.Mutex
 	ahead time.Duration // wall clock - monotonic clock, when this difference last changed
 	extra time.Duration // grows by what the monotonic clock misses
 }
 
+func systemClock() *clock {
+	born := time.Now()
+	return &clock{
+		now: func() instant {
+			now := time.Now()
+			return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
+		},
+		until: func(t time.Time) time.Duration {
+			now := time.Now()
+			return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
+		},
+		after:   func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
+		timeout: context.WithTimeout,
+	}
+}
+
 // clockNoise is a difference that means nothing: the two clocks are read one after the
 // other.
 const clockNoise = 10 * time.Millisecond
 
-// read returns the time on this clock and on the wall clock.
+// never is a moment that does not come.
+const never time.Duration = math.MaxInt64
+
+// later is the moment d after t.
+func later(t, d time.Duration) time.Duration {
+	if d > never-t {
+		return never
+	}
+	return t + d
+}
+
+// read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
 func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,9 +85,75 @@ func (c *clock) read() (t, wall time.Duration) {
 	return now.mono + c.extra, now.wall
 }
 
+// time is the time on this clock.
+func (c *clock) time() time.Duration {
+	t, _ := c.read()
+	return t
+}
+
 // missed grows by the time that the monotonic clock misses. Only the difference of two results says something.
 func (c *clock) missed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.extra
+}
+
+// timer returns a channel that is closed after d.
+func (c *clock) timer(d time.Duration) (fired <-chan struct{}, stop func() bool) {
+	ch := make(chan struct{})
+	return ch, c.after(d, func() { close(ch) })
+}
+
+// pause waits for d, or returns false when ctx ends.
+func (c *clock) pause(ctx context.Context, d time.Duration) bool {
+	fired, stop := c.timer(d)
+	defer stop()
+	select {
+	case <-fired:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// await waits until a call of a hook has ended, but for d at the most.
+func (c *clock) await(call *tell.Call, d time.Duration) bool {
+	fired, stop := c.timer(d)
+	defer stop()
+	select {
+	case <-call.Done():
+		return true
+	case <-fired:
+		call.GiveUp(d)
+		return false
+	}
+}
+
+// withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
+// the monotonic clock, so the context reads the clock once a second.
+func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := c.timeout(ctx, end-c.time())
+	joined := make(chan struct{})
+	go func() {
+		defer close(joined)
+		defer cancel()
+		for c.time() < end && c.pause(ctx, time.Second) {
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-joined
+	}
+}
+
+// pauses are the times between two requests to the store. Each is random up to a bound,
+// and the bound doubles each time up to most ("full jitter", Brooker, AWS Architecture
+// Blog 2015).
+type pauses struct {
+	random      func(time.Duration) time.Duration
+	bound, most time.Duration
+}
+
+func (p *pauses) next() time.Duration {
+	p.bound = min(max(2*p.bound, firstPause), p.most)
+	return p.random(p.bound) + 1
 }

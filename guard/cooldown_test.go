@@ -16,8 +16,7 @@ import (
 func TestCooldown(t *testing.T) {
 	ctx := context.Background()
 	on("after good work nobody can acquire the key for d, then it is free", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do, err := b.WithCooldown(10 * time.Second)
-		require.NoError(t, err)
+		do := b.WithCooldown(10 * time.Second).Do
 		require.NoError(t, do(ctx, "k", func(context.Context, Lock) error {
 			pass(30 * time.Second)
 			return nil
@@ -34,8 +33,7 @@ func TestCooldown(t *testing.T) {
 		require.Equal(t, 1, b.store.completions, "Do itself closes nothing")
 	})
 	on("a cooldown is told apart, and who would begin it does not wait for its end", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		do, err := b.WithCooldown(10 * time.Second)
-		require.NoError(t, err)
+		do := b.WithCooldown(10 * time.Second).Do
 		require.NoError(t, do(ctx, "k", nothing))
 		start := time.Now()
 		busy, ok := do(ctx, "k", neverRuns(t)).(*LockBusy)
@@ -86,16 +84,14 @@ func TestCooldown(t *testing.T) {
 		}
 	})
 	on("F05 after an error the key is free at once", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
+		do := b.WithCooldown(time.Hour).Do
 		own := errors.New("own")
 		require.Equal(t, own, do(ctx, "k", func(context.Context, Lock) error { return own }))
 		require.Zero(t, b.store.completions)
 		b.free(t, "k")
 	})
 	on("F08 work whose lease has run out has no cooldown", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
+		do := b.WithCooldown(time.Hour).Do
 		require.IsType(t, &LockLost{}, do(ctx, "k", func(context.Context, Lock) error {
 			b.shift(instant{wall: time.Hour})
 			return nil
@@ -105,8 +101,7 @@ func TestCooldown(t *testing.T) {
 	})
 	on("F35 a lease that vanished under the work is lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.complete = says(driver.Lost)
-		do, err := b.WithCooldown(time.Hour)
-		require.NoError(t, err)
+		do := b.WithCooldown(time.Hour).Do
 		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
 }
@@ -114,22 +109,21 @@ func TestCooldown(t *testing.T) {
 func TestCooldownRefused(t *testing.T) {
 	b := newBench(t, Options{})
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, lockstore.MinTTL - 1, lockstore.MaxTTL + 1, math.MaxInt64} {
-		_, err := b.WithCooldown(d)
-		require.ErrorContains(t, err, "want 1s to 24h", "F48")
+		require.ErrorContains(t, b.WithCooldown(d).Do(t.Context(), "k", neverRuns(t)), "want 1s to 24h", "F48")
 	}
 	for _, d := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
-		_, err := b.WithCooldown(d)
-		require.NoError(t, err)
+		require.NoError(t, b.WithCooldown(d).Validate())
 	}
-	do, err := b.WithCooldown(time.Minute)
-	require.NoError(t, err)
-	require.ErrorContains(t, do(context.Background(), "k", nil), "work is nil", "F51")
-
+	g := b.WithCooldown(time.Minute)
+	require.ErrorContains(t, g.Do(t.Context(), "k", nil), "work is nil", "F51")
+	require.ErrorContains(t, g.DoAll(t.Context(), []string{"k"}, neverRunsAll(t)), "DoAll wants a guard without a cooldown")
+	require.ErrorContains(t, g.DoOnce(t.Context(), "k", OnceOptions{}, neverCompletes(t)), "DoOnce wants a guard without a cooldown")
+	for _, several := range []*Guard{g.WithMaxHolders(2), b.WithMaxHolders(2).WithCooldown(time.Minute)} {
+		require.ErrorContains(t, several.Validate(), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; a cooldown wants 1")
+	}
 	var none *Guard
-	_, err = none.WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "guard is nil", "F51")
-	_, err = new(Guard).WithCooldown(time.Minute)
-	require.ErrorContains(t, err, "not made by New", "F51")
+	require.ErrorIs(t, none.WithCooldown(time.Minute).Validate(), errNoGuard, "F51")
+	require.ErrorIs(t, new(Guard).WithCooldown(time.Minute).Validate(), errNoGuard, "F51")
 }
 
 func TestHolderInfo(t *testing.T) {

@@ -15,7 +15,7 @@
 //	trust window  the time for which the guard relies on its lease; see below
 //	place         a waiting run's position in the key's queue
 //	hand-over     the release of one run makes the first in the queue the holder, for a turn
-//	turn          how long a hand-over lasts: lockstore.Turn (2 s), or the time in LeaseRequest.Parked (up to 30 s)
+//	turn          how long a hand-over lasts: lockstore.Turn (2 s), or the turn of a parked place (up to 30 s)
 //	seat          the number of a holder among those who hold a key at once, see WithMaxHolders
 //	poll          to ask the store whether a held key is free
 //	abandon       to give up an acquire whose outcome is unknown: the store frees the key, and
@@ -92,7 +92,7 @@
 //     way, and no answer was lost; otherwise as unavailable. If the run cannot leave the queue, the
 //     outcome is unknown: its owner may still be handed the key.
 //
-// A parked owner, see LeaseRequest.Parked, waits in no process. A run whose request hands the key over to
+// A parked owner, see [Guard.Park], waits in no process. A run whose request hands the key over to
 // it, or completes the key, wakes it with Options.Wake: at most 8 owners at once. The wake-ups have 1 s, or
 // what the release has left if that is less. A store that is used without a guard wakes nobody: the owner then
 // asks again after a time of its own. lockctl wakes with the rights of its user.
@@ -220,7 +220,7 @@
 //   - a nil key function, or nil work,
 //   - a result type that is an io.Reader.
 //
-// Wrap and Once of httpguard, schedule.WrapWith, sqsbatch.WrapWith and [Guard.WithCooldown] return the error
+// Wrap and Once of httpguard, and sqsbatch.WrapWith return the error
 // at once. Do and DoAll return it, too.
 //
 // A handler that is wrapped twice locks its own key again. With the same guard the inner

@@ -313,7 +313,7 @@ func TestNumbers(t *testing.T) {
 }
 
 func systemPause(t *testing.T) time.Duration {
-	p := newBench(t, Options{}).pauses(maxPause)
+	p := newBench(t, Options{}).newPauses()
 	d := p.next()
 	require.Positive(t, d)
 	return d

@@ -44,13 +44,13 @@ type LockBusy struct {
 
 func newLockBusy(key string, err error) *LockBusy {
 	busy := &LockBusy{Key: key, Err: err}
-	refused := busy.refused()
-	busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refused.State, refused.Holder, refused.Remaining, refused.QueuePosition
+	refusal := busy.refusal()
+	busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refusal.State, refusal.Holder, refusal.Remaining, refusal.QueuePosition
 	return busy
 }
 
-// refused is what the store has answered; the zero Refused if it gave no reason.
-func (e *LockBusy) refused() lockstore.Refused {
+// refusal is what the store has answered; the zero Refused if it gave no reason.
+func (e *LockBusy) refusal() lockstore.Refused {
 	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
 		return *refused
 	}
@@ -115,15 +115,15 @@ func (e *LockLost) Unwrap() []error {
 	return all
 }
 
-// loss is a cause of LockLost with a text of its own.
-type loss struct {
+// lossError is a cause of LockLost with a text of its own.
+type lossError struct {
 	text  string
 	cause error
 }
 
-func (e *loss) Error() string { return e.text }
+func (e *lossError) Error() string { return e.text }
 
-func (e *loss) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
+func (e *lossError) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
 
 // LockDeadline: there was no time for the work, because the deadline was too near, the
 // caller went away, or the guard was shut down. The work did not run. It matches

@@ -93,12 +93,9 @@ func ExampleGuard_DoOnce() {
 
 // A trigger that comes twice within a minute runs the work once.
 func ExampleGuard_WithCooldown() {
-	do, err := newGuard().WithCooldown(time.Minute)
-	if err != nil {
-		log.Fatal(err)
-	}
+	g := newGuard().WithCooldown(time.Minute)
 	for range 2 {
-		err := do(context.Background(), "report", func(context.Context, guard.Lock) error {
+		err := g.Do(context.Background(), "report", func(context.Context, guard.Lock) error {
 			fmt.Println("writing the report")
 			return nil
 		})

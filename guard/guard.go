@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/tell"
@@ -87,7 +86,7 @@ type Options struct {
 	// takes too long (see Observe) leave the holder without a name.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
-	// Wake wakes a parked owner at its address, see LeaseRequest.Parked. nil wakes nobody. Package sfnwake has a
+	// Wake wakes a parked owner at its address, see [Guard.Park]. nil wakes nobody. Package sfnwake has a
 	// Wake for AWS Step Functions.
 	//
 	// The guard takes the address from the store and calls Wake when a request of a run has handed the key over
@@ -120,30 +119,18 @@ type Options struct {
 // Guard starts work only when it has the lock, and cancels the work's context before another can
 // get the lock. It is safe for concurrent use. It keeps nothing of a run after its end.
 type Guard struct {
-	*shared
 	store      *lockstore.Store
 	opt        Options
-	random     func(time.Duration) time.Duration // 0 up to its argument
-	parks      bool                              // the store has parked places
+	parks      bool // the store has parked places
 	maxHolders int
-	mistake    error // of WithMaxHolders
-}
+	cooldown   time.Duration // of Do; 0 is none
+	mistake    error         // of WithMaxHolders or WithCooldown
 
-// shared is what a guard has in common with the guards that WithMaxHolders makes of it.
-type shared struct {
-	clock clock
-
-	mu       sync.Mutex
-	runs     map[*run]struct{}
-	looks    map[string]*look // by keys
-	shutdown time.Time        // when Shutdown was called first; zero before
-}
-
-// look is what runs that wait for a key without a place have read last. They share it.
-type look struct {
-	runs   int
-	began  time.Time // the last read
-	status lockstore.Status
+	// What a guard has in common with the guards that WithMaxHolders and WithCooldown make of it.
+	clock  *clock
+	random func(time.Duration) time.Duration // 0 up to its argument
+	runs   *registry
+	polls  *sharedPolls
 }
 
 // New checks the store and the options, and returns a Guard. Its error names the option and
@@ -186,8 +173,9 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	}
 	store, parks := parked(store)
 	return &Guard{
-		shared: &shared{clock: clock{now: systemClock()}, runs: make(map[*run]struct{}), looks: make(map[string]*look)},
-		store:  store, opt: opt, random: rand.N[time.Duration], parks: parks, maxHolders: 1,
+		store: store, opt: opt, parks: parks, maxHolders: 1,
+		clock: systemClock(), random: rand.N[time.Duration],
+		runs: &registry{runs: make(map[*run]struct{})}, polls: &sharedPolls{keys: make(map[string]*polled)},
 	}, nil
 }
 
@@ -214,7 +202,15 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 	if with.maxHolders = n; n < 1 || n > lockstore.MaxHolders {
 		with.mistake = fmt.Errorf("guard: MaxHolders is %d; want 1 to %d", n, lockstore.MaxHolders)
 	}
-	return &with
+	return with.checked()
+}
+
+// checked notes the mistake of a cooldown with several holders.
+func (g *Guard) checked() *Guard {
+	if g.cooldown > 0 && g.mistake == nil {
+		g.mistake = g.alone("a cooldown")
+	}
+	return g
 }
 
 // MaxHolders is how many runs may hold a key at once: the number of WithMaxHolders, or 1;
@@ -234,13 +230,21 @@ func (g *Guard) alone(what string) error {
 	return nil
 }
 
+// plain returns an error if several runs may hold the key, or if it gets a cooldown.
+func (g *Guard) plain(what string) error {
+	if g.cooldown > 0 {
+		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)
+	}
+	return g.alone(what)
+}
+
 var (
 	errNoGuard   = errors.New("guard: the guard is nil or was not made by New")
 	errNoContext = errors.New("guard: the context is nil")
 	errNoWork    = errors.New("guard: the work is nil")
 )
 
-// Validate returns an error if New has not made the guard, or if WithMaxHolders got a number out of
+// Validate returns an error if New has not made the guard, or if WithMaxHolders or WithCooldown got a number out of
 // its bounds. Adapters call it, so that a mistake in the program is an error and no panic.
 func (g *Guard) Validate() error {
 	if g == nil || g.store == nil {
@@ -262,12 +266,12 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	if g == nil || g.opt.HolderInfo == nil {
 		return lockstore.HolderInfo{}
 	}
-	left := tell.Most
+	left := never
 	if deadline, ok := ctx.Deadline(); ok {
-		left = time.Until(deadline) / 2
+		left = g.clock.until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(max(noticeTime, min(tell.Most, left)))
+	g.clock.await(tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }), hookTime(left))
 	select {
 	case h := <-said:
 		return h
@@ -275,3 +279,5 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 		return lockstore.HolderInfo{}
 	}
 }
+
+func (g *Guard) newPauses() pauses { return pauses{random: g.random, most: maxPause} }

@@ -125,7 +125,7 @@ func TestPanicsOfStores(t *testing.T) {
 			ctx := &watched{Context: context.Background(), done: make(chan struct{})}
 			require.PanicsWithValue(t, "boom", func() { b.Do(ctx, "k", nothing) })
 			require.Zero(t, ctx.children, "the run's context is still open")
-			require.Empty(t, b.runs, "the guard still knows the run")
+			require.Empty(t, b.runs.runs, "the guard still knows the run")
 		})
 	}
 }

@@ -180,7 +180,7 @@ func TestHandOver(t *testing.T) {
 	})
 	bubble("a run whose end would do more harm makes the lease a full one before it works", t, func(t *testing.T) {
 		for name, do := range map[string]func(*bench) error{
-			"cooldown": func(b *bench) error { return b.do(ctx, "k", time.Minute, nothing) },
+			"cooldown": func(b *bench) error { return b.WithCooldown(time.Minute).Do(ctx, "k", nothing) },
 			"result": func(b *bench) error {
 				return b.DoOnce(ctx, "k", OnceOptions{MarkStarted: true}, func(context.Context, Lock) (Completion, error) {
 					return Completion{ResultTime: time.Minute}, nil

@@ -1,9 +1,9 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -26,77 +26,84 @@ type LeaseRequest struct {
 	// Owner makes the call repeatable: the same owner gets the same lease again, with
 	// the time that is left, at most its TTL. If it is "", the call makes an owner of its own.
 	//
-	// If the outcome of a repeatable call is unknown, the call abandons nothing, because
-	// the caller will retry with this owner. Its error is then *LockStoreUnavailable, also if a later
-	// answer said that another owner has the lock: the request without an answer may still get a lease.
-	// If the store knows that the owner's lease has ended, the error is *LockLost: take a new owner.
-	//
-	// A call with Wait that is told busy keeps its place in the key's queue for the next call with
-	// this owner. The caller cannot see when its turn begins, so it has to call at least every
-	// lockstore.Turn (2 s). The guard does not end this place. If no call comes, it delays
-	// those behind it by one Turn. A Release with this owner and Fence 0 leaves the queue at
-	// once, and the owner cannot be used any more.
+	// The guard gives nothing back that such an owner has, because the caller asks again with it. If the outcome of the call is
+	// unknown, the error is *LockStoreUnavailable, also if a later answer said that another owner has the lock. If the store
+	// knows that the owner's lease has ended, the error is *LockLost: take a new owner. A call with Wait
+	// that is told busy keeps its place in the key's queue. Only a call within lockstore.Turn (2 s) finds its turn there.
+	// A Release with this owner and Fence 0 ends all of that.
 	Owner lockstore.Owner
-
-	// Parked, if it is not 0, is for an owner that does not wait in this process. A call that is refused takes
-	// a place in the key's queue and returns *LockBusy at once; QueuePosition 0 says that it has no
-	// place. Set it in the owner's first call: nobody wakes a place that a call without Parked has taken.
-	// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
-	// Address. The owner then has the time Parked, lockstore.Turn to lockstore.MaxParked, to call again: only this
-	// call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
-	// after a time of its own. It keeps its place if it calls before its turn is over.
-	//
-	// Parked needs Owner, Address, a Wait of 0, and a store that has parked places: DynamoDB, Redis,
-	// PostgreSQL or memstore. Otherwise the error is *LockInvalid.
-	Parked  time.Duration
-	Address lockstore.Address
 
 	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets its Since.
 	// A zero HolderInfo takes what Options.HolderInfo says of the call.
 	HolderInfo lockstore.HolderInfo
 }
 
-func (l LeaseRequest) validate(parks bool) error {
-	if l.Wait < 0 {
-		return lockstore.Invalidf("guard: Wait is %v; want 0 or more", l.Wait)
-	}
-	if l.Parked != 0 || l.Address != "" {
-		switch {
-		case l.Owner == "":
-			return lockstore.Invalidf("guard: Parked is %v without Owner; who is woken asks again with the same Owner", l.Parked)
-		case l.Wait != 0:
-			return lockstore.Invalidf("guard: Parked is %v and Wait is %v; want Wait 0, a parked owner does not wait here", l.Parked, l.Wait)
-		case !parks:
-			return lockstore.Invalidf("guard: Parked is %v, but this store has no parked places: %w", l.Parked, errors.ErrUnsupported)
-		}
-	}
-	return lockstore.ValidateTTL(l.TTL)
-}
-
 // Acquire takes a lock and leaves it held. The lease's TTL is the time for which the
 // caller may trust the lease, counted from the return of Acquire; the margin of Do is
 // already subtracted. The errors are those of Do, and *LockLost as LeaseRequest says.
 func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease, error) {
+	return g.acquire(ctx, req, wanted{}, nil)
+}
+
+// Park is Acquire for an owner that does not wait in this process. If the key is busy, it takes a parked place in the key's queue and
+// returns *LockBusy at once; QueuePosition 0 says that it has no place. Call it first: nobody wakes a place that
+// an Acquire has taken.
+//
+// A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
+// the address. The owner then has the time turn, lockstore.Turn to lockstore.MaxParked, to call Park or Acquire again: only this
+// call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
+// after a time of its own. It keeps its place if it calls before its turn is over.
+//
+// The request has an Owner and no Wait, and the store has parked places: DynamoDB, Redis,
+// PostgreSQL or memstore. Otherwise the error is *LockInvalid.
+func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, address lockstore.Address) (lockstore.Lease, error) {
+	var mistake error
+	switch {
+	case req.Owner == "":
+		mistake = lockstore.Invalidf("guard: Park without Owner; who is woken asks again with the same Owner")
+	case req.Wait != 0:
+		mistake = lockstore.Invalidf("guard: Park with Wait %v; want 0, a parked owner does not wait here", req.Wait)
+	case turn == 0:
+		mistake = lockstore.Invalidf("guard: the turn is 0s; want %v to %v", lockstore.Turn, lockstore.MaxParked)
+	case g.Validate() == nil && !g.parks:
+		mistake = lockstore.Invalidf("guard: this store has no parked places: %w", errors.ErrUnsupported)
+	}
+	return g.acquire(ctx, req, wanted{turn: turn, address: address}, mistake)
+}
+
+// acquire is Acquire and Park. mistake is one of the request.
+func (g *Guard) acquire(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r := g.newCall(ctx).newRun(ctx, req.Key)
+	r := g.newCall(ctx, req.Wait).newRun(req.Key, nil)
 	defer r.close()
-	if err := req.validate(g.parks); err != nil {
-		return lockstore.Lease{}, r.end(r.refused(err))
+	if req.Wait < 0 {
+		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
 	}
-	r.request, r.wait = req, req.Wait
+	if err := cmp.Or(mistake, lockstore.ValidateTTL(req.TTL)); err != nil {
+		return lockstore.Lease{}, r.finish(r.failure(err))
+	}
+	r.wanted = w
+	r.wanted.ttl, r.wanted.owner, r.wanted.long = req.TTL, req.Owner, true
 	if req.HolderInfo != (lockstore.HolderInfo{}) {
-		req.HolderInfo.Since = r.report.HolderInfo.Since
-		r.report.HolderInfo = req.HolderInfo
+		req.HolderInfo.Since = r.holder.Since
+		r.holder = req.HolderInfo
 	}
 	if outcome, err := r.acquire(); err != nil {
-		return lockstore.Lease{}, r.end(outcome, err)
+		return lockstore.Lease{}, r.finish(outcome, err)
 	}
-	err := r.end(OutcomeAcquired, nil)
-	lease := r.lease
-	lease.TTL = max(0, r.trust-r.elapsed()) // wake-ups and the observer have taken time
+	err := r.finish(OutcomeAcquired, nil)
+	lease, _, _ := r.lease.get()
+	lease.TTL = r.window.trusted() // wake-ups and the observer have taken time
 	return lease, err
+}
+
+// finish ends a run without work: it reports, and returns err.
+func (r *run) finish(outcome Outcome, err error) error {
+	r.finishWakeUps()
+	r.observe(outcome, err)
+	return err
 }
 
 // Renew makes a long-lived lease last at least ttl from now. It returns the time for which
@@ -108,21 +115,21 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err := g.usable(ctx); err != nil {
 		return 0, err
 	}
-	r := g.newCall(ctx).newRun(ctx, lease.Key)
+	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
 	defer r.close()
-	r.report.Fence = lease.Fence
+	r.lease.set(lockstore.Lease{Fence: lease.Fence}, 0, false)
 	var trusted time.Duration
-	outcome, err := r.ask(func(ctx context.Context) error {
-		sent := r.elapsed()
+	outcome, err := r.request(func(ctx context.Context) error {
+		sent := r.now()
 		renewed, err := g.store.Renew(ctx, lease, ttl)
 		trusted = sent + renewed.TTL - margin
 		return err
 	})
 	if err != nil {
-		return 0, r.end(outcome, err)
+		return 0, r.finish(outcome, err)
 	}
-	err = r.end(OutcomeRenewed, nil)
-	return max(0, trusted-r.elapsed()), err
+	err = r.finish(OutcomeRenewed, nil)
+	return max(0, trusted-r.now()), err
 }
 
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as
@@ -151,13 +158,13 @@ func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown ti
 	if err := g.alone("a cooldown"); err != nil && cooldown > 0 {
 		return err
 	}
-	r := g.newCall(ctx).newRun(ctx, lease.Key)
+	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
 	defer r.close()
-	r.report.Fence = lease.Fence
-	if err := r.release(lease, cooldown, false, releaseTime); err != nil {
-		return r.end(r.refused(err))
+	r.lease.set(lockstore.Lease{Fence: lease.Fence}, 0, false)
+	if err := r.releaseLease(lease, cooldown, false, releaseTime); err != nil {
+		return r.finish(r.failure(err))
 	}
-	return r.end(OutcomeReleased, nil)
+	return r.finish(OutcomeReleased, nil)
 }
 
 // Inspect returns the state of a lock without changing it. It reports to no observer.
@@ -165,25 +172,12 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Status{}, err
 	}
-	r := g.newCall(ctx).newRun(ctx, key)
+	r := g.newCall(ctx, 0).newRun(key, nil)
 	defer r.close()
 	var status lockstore.Status
-	_, err := r.ask(func(ctx context.Context) (err error) {
+	_, err := r.request(func(ctx context.Context) (err error) {
 		status, err = g.store.Inspect(ctx, key)
 		return err
 	})
 	return status, err
-}
-
-// ask calls the store until it gives a clear answer, or until the time to ask is over.
-func (r *run) ask(call func(context.Context) error) (Outcome, error) {
-	t := r.retry(r.toAsk())
-	outcome, err := t.ask(call)
-	switch {
-	case err == nil:
-		return outcome, nil
-	case outcome != OutcomeUnknown && t.unknown != nil:
-		err = fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, t.unknown)
-	}
-	return r.refused(err)
 }

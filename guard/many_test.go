@@ -81,6 +81,6 @@ func TestManyKeys(t *testing.T) {
 		wg.Wait()
 		// A goroutine that is left would fail the test at the end of the bubble.
 		require.EqualValues(t, keys, reports.Load())
-		require.Zero(t, len(g.runs), "the guard keeps nothing of a run that is over")
+		require.Zero(t, len(g.runs.runs), "the guard keeps nothing of a run that is over")
 	})
 }

@@ -122,8 +122,6 @@ func TestWithMaxHolders(t *testing.T) {
 		g := b.WithMaxHolders(2)
 		require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, nil2), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; DoAll wants 1")
 		require.ErrorContains(t, g.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) { return Completion{}, nil }), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; DoOnce wants 1")
-		_, err := g.WithCooldown(time.Minute)
-		require.ErrorContains(t, err, "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; a cooldown wants 1")
 		require.Empty(t, b.store.requests)
 	})
 	bubble("the number and the seat are in the log", t, func(t *testing.T) {

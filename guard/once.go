@@ -64,43 +64,35 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 	if work == nil {
 		return errNoWork
 	}
-	if err := g.alone("DoOnce"); err != nil {
+	if err := g.plain("DoOnce"); err != nil {
 		return err
 	}
-	c := g.newCall(ctx)
-	r := c.newRun(ctx, key)
-	defer r.close()
-	r.completes = true
-	if outcome, err := r.acquire(); err != nil {
-		if busy, ok := err.(*LockBusy); ok && (busy.State.Done() || busy.State == lockstore.InDoubt) && k.Refused != nil {
-			outcome, err = k.Refused(busy)
-		}
-		return r.end(outcome, err)
-	}
 	var completion Completion
-	_, err := r.hold(func(ctx context.Context, lock Lock) (Outcome, error) {
-		if k.MarkStarted {
-			if outcome, err := r.markStarted(); err != nil {
-				return outcome, err
-			}
-		}
-		return c.runWork(func() (err error) {
-			completion, err = work(ctx, lock)
+	worked := false
+	j := job{
+		wanted: wanted{long: true, once: true}, refused: k.Refused,
+		work: func(ctx context.Context, locks map[string]Lock) (err error) {
+			worked = true
+			completion, err = work(ctx, locks[key])
 			return err
-		})
-	}, func(err error) {
-		switch {
-		case err == nil && completion.ResultTime != 0:
-			r.complete(completion)
-		case r.started && (completion.NoEffect || !c.working):
-			r.releaseAfterWork(0, g.completeTime())
-		case !r.started:
-			r.releaseAfterWork(0, releaseTime)
-		default:
-			r.report.CompleteErr = errInDoubt
-		}
-	})
-	return err
+		},
+		end: func(r *run, err error) {
+			switch {
+			case err == nil && completion.ResultTime != 0:
+				r.complete(completion)
+			case r.started && (completion.NoEffect || !worked):
+				r.releaseAfterWork(err, 0, g.completeTime())
+			case !r.started:
+				r.releaseAfterWork(err, 0, releaseTime)
+			default:
+				r.completeErr = errInDoubt
+			}
+		},
+	}
+	if k.MarkStarted {
+		j.begin = (*run).markStarted
+	}
+	return g.newCall(ctx, g.opt.Wait).do([]string{key}, j)
 }
 
 var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")
@@ -109,17 +101,15 @@ var errInDoubt = errors.New("the work started and did not say that it had no eff
 // confirmed this, and if there is still time for the work. Otherwise DoOnce releases
 // the lease; this also removes the mark if its answer was lost.
 func (r *run) markStarted() (Outcome, error) {
-	r.mu.Lock()
-	lease := r.lease // a renewal may change its note
-	r.mu.Unlock()
 	var said error
-	outcome, err := r.ask(func(ctx context.Context) error {
+	outcome, err := r.request(func(ctx context.Context) error {
+		lease, _, _ := r.lease.get() // a renewal may change its note
 		said = r.guard.store.MarkStarted(ctx, lease)
 		return said
 	})
 	r.started = err == nil || outcome == OutcomeUnknown
 	if outcome == OutcomeLost {
-		r.lose(said)
+		r.window.lose(said)
 	}
 	return r.mayBegin(outcome, err)
 }
@@ -130,23 +120,25 @@ func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.Ma
 // complete ends the lease and stores the result in its place. If that fails, the lease must
 // run out: the result is not stored, and a release would let a second run begin at once.
 func (r *run) complete(c Completion) {
-	why := c.Err
-	err := r.releasing(true, r.guard.completeTime(), func(ctx context.Context) error {
-		err := r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
+	lease, _, _ := r.lease.get()
+	note := c.Err
+	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
+		err := r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
-			why = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
+			note = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
 			c.Result, c.Substitute = c.Substitute, nil
-			r.asked(nil)
-			err = r.guard.store.Complete(ctx, r.lease, c.Result, c.ResultTime)
+			r.calls.count(nil)
+			err = r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 		}
 		return err
 	})
-	r.report.CompleteErr = err
-	if err == nil {
-		// Nobody was granted the key since this run, so the lease was not lost under the
-		// work, even if it had ended.
-		r.lost, r.report.CompleteErr = nil, why
+	if err != nil {
+		r.completeErr = err
+		r.window.loseByRelease(err)
 		return
 	}
-	r.lostUnderWork(err)
+	// Nobody was granted the key since this run, so the lease was not lost under the
+	// work, even if it had ended.
+	r.window.forgiveLoss()
+	r.completeErr = note
 }

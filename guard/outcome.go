@@ -61,21 +61,21 @@ func outcomeOf(err error) Outcome {
 	return OutcomeUnknown
 }
 
-// refused is the outcome and the error of a call that the store answered with err.
-func (r *run) refused(err error) (Outcome, error) {
-	key := r.report.Key
+// failure is the outcome and the error of a call that the store answered with err.
+func (r *run) failure(err error) (Outcome, error) {
 	switch outcome := outcomeOf(err); outcome {
 	case OutcomeLost:
-		return outcome, &LockLost{Key: key, Cause: err}
+		return outcome, &LockLost{Key: r.key, Cause: err}
 	case OutcomeInvalid:
-		// An invalid key may be as large as an event; an error and a log line must not be.
-		r.report.Key = key[:min(len(key), lockstore.MaxKeyBytes)]
-		return outcome, &LockInvalid{r.report.Key, err}
+		return outcome, &LockInvalid{cut(r.key), err}
 	case OutcomeCorrupt:
-		return outcome, &LockCorrupt{key, err}
+		return outcome, &LockCorrupt{r.key, err}
 	case OutcomeUnavailable:
-		return outcome, &LockStoreUnavailable{key, err}
+		return outcome, &LockStoreUnavailable{r.key, err}
 	default:
-		return OutcomeUnknown, &LockStoreUnavailable{key, err}
+		return OutcomeUnknown, &LockStoreUnavailable{r.key, err}
 	}
 }
+
+// cut cuts a key. One that is invalid may be as large as an event; an error and a log line must not be.
+func cut(key string) string { return key[:min(len(key), lockstore.MaxKeyBytes)] }

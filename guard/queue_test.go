@@ -172,7 +172,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.NoError(t, b.store.Store.Release(context.Background(), lease))
 			_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
 			require.NoError(t, err, "it is the turn of the one behind")
-			require.Empty(t, b.runs)
+			require.Empty(t, b.runs.runs)
 		})
 	}
 	for name, lost := range map[string]bool{"": false, ", and the reply to the leave is lost": true} {

@@ -14,49 +14,45 @@ const firstExtension = 50 * time.Millisecond
 
 // renew extends the lease until the work ends, or until the lease is sure to outlast the
 // work. It renews after each third of the time that the store lets the guard
-// trust, which may be much less than the TTL.
+// trust, which may be much less than the TTL. beginHold starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
-	defer close(r.joined)
-	sent := r.trust + margin - r.lease.TTL
-	next := sent + r.lease.TTL/3
-	if r.handed {
-		next = min(r.elapsed()+firstExtension, r.trust-time.Second)
+	defer close(r.renewing)
+	lease, sent, short := r.lease.get()
+	next := sent + lease.TTL/3
+	if short {
+		now := r.now()
+		next = min(now+firstExtension, now+r.window.trusted()-time.Second)
 	}
-	for r.sleep(next - r.elapsed()) {
-		t := r.retry(r.elapsed() + r.check())
+	for r.sleep(next - r.now()) {
+		t := r.newRetrier(&r.window, r.now()+r.window.check())
 		t.failed = func(err error) {
-			r.mu.Lock()
-			r.why.renewal = err
-			r.mu.Unlock()
-			if r.Context.Err() == nil { // otherwise the end of the work has cut the renewal off
+			if isContended(err) {
+				t.pauses.most = maxWaitPause
+			}
+			r.window.renewalFailed(err)
+			if r.window.ctx.Err() == nil { // otherwise the end of the work has cut the renewal off
 				r.trace(PhaseRenewFailed, err)
 			}
 		}
-		var lease lockstore.Lease
-		outcome, err := t.ask(func(ctx context.Context) (err error) {
-			sent = r.elapsed()
+		outcome, err := t.send(func(ctx context.Context) (err error) {
+			sent = r.now()
 			lease, err = r.extend(ctx, sent)
 			return err
 		})
 		switch outcome {
 		case OutcomeOK:
-			r.mu.Lock()
-			// A renewal never shortens the trust, though a store that rounds to whole
-			// seconds may return less.
-			r.extended(max(r.trust, sent+lease.TTL-margin))
-			r.lease, r.handed = lease, false
-			enough := r.trust > r.stop
-			next = sent + (r.trust+margin-sent)/3
-			r.mu.Unlock()
+			r.lease.set(lease, sent, false)
+			trust, enough := r.window.extend(sent + lease.TTL - margin)
+			next = sent + (trust+margin-sent)/3
 			r.trace(PhaseRenewed, nil)
 			if enough {
 				return
 			}
 		case OutcomeLost, OutcomeBusy:
-			r.lose(err)
+			r.window.lose(err)
 			return
 		case OutcomeCorrupt, OutcomeInvalid:
-			r.lose(&loss{err.Error(), err})
+			r.window.lose(&lossError{err.Error(), err})
 			return
 		default:
 			return // the trust or the work's time is over
@@ -67,11 +63,11 @@ func (r *run) renew() {
 // extend asks once for a longer lease. The first request after a hand-over is an Acquire: it writes
 // the name of the holder, and makes the lease a full one.
 func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
-	lease, ttl := r.lease, r.ttl(now)
-	if r.handed {
+	lease, _, short := r.lease.get()
+	if short {
 		return r.guard.store.Acquire(ctx, lockstore.Request{
-			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, HolderInfo: r.report.HolderInfo, MaxHolders: r.guard.maxHolders, Note: lease.Note,
+			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: r.ttl(now), HolderInfo: r.holder, MaxHolders: r.guard.maxHolders, Note: lease.Note,
 		})
 	}
-	return r.guard.store.Renew(ctx, lease, ttl)
+	return r.guard.store.Renew(ctx, lease, r.ttl(now))
 }

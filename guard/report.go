@@ -55,6 +55,25 @@ type Report struct {
 	WakeErr error
 }
 
+// report says what the parts of the run know of it. It is made at its end, and for Options.Trace before the work.
+func (r *run) report(outcome Outcome, err error) Report {
+	report := Report{
+		Key: cut(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
+		State: r.waiting.state, HeldFor: r.waiting.heldFor, HeldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
+		MaxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
+		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, Lapsed: r.waiting.lapsed,
+		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
+	}
+	lease, _, _ := r.lease.get()
+	report.Fence, report.Seat = lease.Fence, lease.Seat
+	if r.granted != 0 {
+		report.AcquiredAt = r.call.wall(r.granted)
+	}
+	report.Calls, report.FailedCalls = r.calls.counted()
+	report.Woken, report.WakeErr = r.wakes.report()
+	return report
+}
+
 // LogReports returns an observer that writes one line for each report. The level is Warn
 // for a failed release, completion or wake-up, for a key that is HeldLong, and for the outcomes lost, corrupt, unavailable, unknown,
 // panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time

@@ -4,47 +4,66 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// retry is a request to the store with its repeats. A call that fails is repeated after a
-// pause, until the store gives a clear answer, or until the time is over.
-type retry struct {
-	*run
-	ctx       context.Context // of the calls and of the pauses between them
-	end       time.Duration   // no repeat begins later
-	releasing bool            // it ends something: Shutdown cuts it, and limit has other bounds
-	repeats   bool            // this call is not the first
-	took      time.Duration   // by the last call
-	pause     pauses
-	failed    func(error) // is told each answer that is not clear; may be nil
-	unknown   error       // the first answer that was lost: the store may apply that request, now or later
+// calls counts the calls of the store that a run makes. A renewal and MarkStarted may run at the same time.
+type calls struct {
+	mu          sync.Mutex
+	all, failed int
 }
 
-func (r *run) retry(end time.Duration) retry {
-	return retry{run: r, ctx: r, end: end, pause: r.guard.pauses(maxPause)}
+// count counts one call. A call that was cut off because the run ended does not count as failed.
+func (c *calls) count(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all++
+	if o := outcomeOf(err); (o == OutcomeUnavailable || o == OutcomeUnknown) && !errors.Is(err, context.Canceled) {
+		c.failed++
+	}
 }
 
-// toAsk is when the guard stops asking a store that fails.
-func (r *run) toAsk() time.Duration {
-	now := r.elapsed()
-	return now + min(storeRetryBudget, (r.left-now)/2)
+func (c *calls) counted() (all, failed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all, c.failed
 }
 
-// ask repeats a call until its answer is clear. It returns an unclear one when the time is over.
+// retrier sends one request to the store, again and again after pauses, until the store gives a clear answer, or until the
+// time is over. One goroutine uses it.
+type retrier struct {
+	clock   *clock
+	calls   *calls
+	ctx     context.Context // of the calls and of the pauses between them
+	end     time.Duration   // no repeat begins later
+	pauses  pauses          // between the calls
+	release bool            // the request ends something, so that limit has other bounds
+	failed  func(error)     // is told each answer that is not clear; may be nil
+
+	repeats bool          // the next call is not the first
+	took    time.Duration // by the last call
+	unknown error         // the first answer that was lost: the store may apply that request, now or later
+}
+
+func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
+	return &retrier{clock: r.guard.clock, calls: &r.calls, ctx: ctx, end: end, pauses: r.guard.newPauses()}
+}
+
+// send calls the store until its answer is clear. It returns an unclear one when the time is over.
 //
 // If a reply is lost, nobody knows whether the store applied that request, and an unclear answer
 // to a repeat does not tell. The error is then that of the lost answer.
-func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
+func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
-		ctx, cancel := t.context(t.limit())
-		began := t.elapsed()
+		ctx, cancel := t.clock.timeout(t.ctx, t.limit())
+		began := t.clock.time()
 		err := call(ctx)
-		t.took = t.elapsed() - began
+		t.took = t.clock.time() - began
 		cancel()
-		t.asked(err)
+		t.calls.count(err)
 		t.repeats = true
 		outcome := outcomeOf(err)
 		if outcome != OutcomeUnavailable && outcome != OutcomeUnknown {
@@ -53,22 +72,13 @@ func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 		if t.failed != nil {
 			t.failed(err)
 		}
-		if errors.Is(err, lockstore.ErrContended) {
-			switch {
-			case t.releasing:
-				t.end = t.extendRelease(t.end)
-				t.wakes.end, t.pause.most = t.end, maxWaitPause
-			case t.failed != nil: // a renewal
-				t.pause.most = maxWaitPause
-			}
-		}
 		switch {
 		case t.unknown != nil:
 			outcome, err = OutcomeUnknown, t.askedAgain(err)
 		case outcome == OutcomeUnknown:
 			t.unknown = err
 		}
-		if !t.again() {
+		if !t.pause() {
 			return outcome, err
 		}
 	}
@@ -76,33 +86,21 @@ func (t *retry) ask(call func(context.Context) error) (Outcome, error) {
 
 // askedAgain is the error of an answer that does not say what became of a request whose answer was
 // lost.
-func (t *retry) askedAgain(err error) error {
+func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }
 
-// again pauses before a repeat. It returns false if there is no time for one.
-func (t *retry) again() bool {
-	ctx, cancel := t.context(min(t.pause.next(), t.end-t.elapsed()))
-	defer cancel()
-	<-ctx.Done()
-	return t.ctx.Err() == nil && ctx.Err() == context.DeadlineExceeded && t.elapsed() < t.end
-}
-
-// context is for one call, or for one pause.
-func (t *retry) context(d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(t.ctx, d)
-	if t.releasing {
-		t.setCut(cancel)
-	}
-	return ctx, cancel
+// pause waits before a repeat. It returns false if there is no time for one.
+func (t *retrier) pause() bool {
+	return t.clock.pause(t.ctx, min(t.pauses.next(), t.end-t.clock.time())) && t.clock.time() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
 // 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s.
-func (t *retry) limit() time.Duration {
-	left := t.end - t.elapsed()
+func (t *retrier) limit() time.Duration {
+	left := t.end - t.clock.time()
 	switch {
-	case !t.releasing:
+	case !t.release:
 		return min(callTime, max(minCallTimeout, left/2))
 	case !t.repeats:
 		return min(callTime, left/2)
@@ -110,36 +108,24 @@ func (t *retry) limit() time.Duration {
 	return min(callTime, left)
 }
 
-// releasing repeats a call that ends something in the store, within the time that beginRelease
-// gives, and then waits for the wake-ups that the call has made necessary. If an answer was lost, only nil as
-// the answer to a repeat shows that the request was applied.
-func (r *run) releasing(afterWork bool, most time.Duration, call func(context.Context) error) error {
-	d := r.beginRelease(afterWork, most)
-	defer r.setCut(nil)
-	t := r.retry(r.elapsed() + d)
-	t.ctx, t.releasing = context.WithoutCancel(r), true // the run's context may have ended
-	r.wakes.end = t.end
-	outcome, err := t.ask(call)
-	r.endWakes(t.end)
-	r.wakes.end = 0
-	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
-		err = t.askedAgain(err)
+// request sends a request that takes no lock and ends nothing, until its answer is clear, or until the time to ask is over.
+func (r *run) request(call func(context.Context) error) (Outcome, error) {
+	t := r.newRetrier(&r.window, r.askUntil())
+	outcome, err := t.send(call)
+	switch {
+	case err == nil:
+		return outcome, nil
+	case outcome != OutcomeUnknown && t.unknown != nil:
+		err = fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, t.unknown)
 	}
-	return err
+	return r.failure(err)
 }
 
-// release releases a lease, or with a cooldown completes it.
-func (r *run) release(lease lockstore.Lease, cooldown time.Duration, afterWork bool, most time.Duration) error {
-	return r.releasing(afterWork, most, func(ctx context.Context) error {
-		if cooldown > 0 {
-			return r.guard.store.Complete(ctx, lease, nil, cooldown)
-		}
-		return r.guard.store.Release(ctx, lease)
-	})
+// askUntil is when the guard stops asking a store that fails.
+func (r *run) askUntil() time.Duration {
+	now := r.now()
+	return now + min(storeRetryBudget, (r.call.deadline-now)/2)
 }
 
-// releaseAfterWork releases the run's lease; the parameter most bounds the time.
-func (r *run) releaseAfterWork(cooldown, most time.Duration) {
-	r.report.ReleaseErr = r.release(r.lease, cooldown, true, most)
-	r.lostUnderWork(r.report.ReleaseErr)
-}
+// isContended says that the store was too busy with the requests of others.
+func isContended(err error) bool { return errors.Is(err, lockstore.ErrContended) }

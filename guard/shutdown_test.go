@@ -141,14 +141,14 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 // Shutdown also ends a release that has just begun and has no call under way.
 func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 	on("F69 the first call ends 300 ms after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		r := b.newCall(t.Context()).newRun(t.Context(), "k")
+		r := b.newCall(t.Context(), 0).newRun("k", nil)
 		defer r.close()
-		require.Equal(t, releaseTime, r.beginRelease(false, releaseTime))
+		ctx, end := r.beginRelease(false, releaseTime)
+		defer r.endRelease()
+		require.Equal(t, releaseTime, end-r.now())
 		b.Shutdown()
 		began := time.Now()
-		call, cancel := (&retry{run: r, ctx: t.Context(), releasing: true}).context(releaseTime / 2)
-		defer cancel()
-		<-call.Done()
+		<-ctx.Done()
 		require.Equal(t, shutdownTime, time.Since(began))
 	})
 }

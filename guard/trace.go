@@ -12,7 +12,7 @@ import (
 // Phase is a moment in a run that Options.Trace is told about.
 type Phase string
 
-// The phases of Do, DoAll, DoOnce and WithCooldown. Acquire has PhaseAsking only; Renew, Release and
+// The phases of Do, DoAll and DoOnce. Acquire has PhaseAsking only; Renew, Release and
 // Inspect have none. The end of a run is told to Options.Observe.
 const (
 	PhaseAsking      Phase = "asking"       // before the first request for the lock
@@ -34,13 +34,12 @@ type TraceEvent struct {
 	Err     error         // why a renewal failed, or why the lease is lost
 }
 
-// traces is what a run knows of Options.Trace.
+// traces are the events of a run that Options.Trace is told, one after the other on a goroutine of its own. Renewals and losses come from other
+// goroutines than the call's.
 type traces struct {
-	told Report // at the last phase before the work
-
-	// values is the context that Options.Trace returned; nil without one. A store may
-	// still read values of the run's context when its call has ended.
-	values atomic.Pointer[context.Context]
+	plain  context.Context                 // the run's, without the values of Options.Trace
+	values atomic.Pointer[context.Context] // that Options.Trace returned; nil without one. A store may read them when its call has ended
+	told   Report                          // at the last phase before the work
 
 	mu     sync.Mutex
 	events []TraceEvent // that Options.Trace has not been told; the first one is being told
@@ -58,11 +57,11 @@ func (r *run) trace(phase Phase, err error) {
 	}
 	t := &r.traces
 	if phase == PhaseAsking || phase == PhaseGranted { // nobody traces this run on another goroutine yet
-		t.told = r.report
+		t.told = r.report("", nil)
 	}
 	e := TraceEvent{Phase: phase, Report: t.told, Err: err}
 	if phase != PhaseAsking && phase != PhaseLost {
-		e.Trusted = r.trusted()
+		e.Trusted = r.window.trusted()
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,18 +69,17 @@ func (r *run) trace(phase Phase, err error) {
 		return
 	}
 	if t.events = append(t.events, e); len(t.events) == 1 {
-		t.call = tell.Start("guard.Options.Trace", r.tellTrace)
+		t.call = tell.Start("guard.Options.Trace", func() { t.tell(r.guard.opt.Trace) })
 	}
 }
 
-// tellTrace tells all events.
-func (r *run) tellTrace() {
-	t := &r.traces
+// tell tells all events.
+func (t *traces) tell(hook func(context.Context, TraceEvent) context.Context) {
 	for more := true; more; {
 		t.mu.Lock()
 		e := t.events[0]
 		t.mu.Unlock()
-		ctx := r.guard.opt.Trace(r.traced(), e)
+		ctx := hook(t.context(), e)
 		if ctx != nil && (e.Phase == PhaseAsking || e.Phase == PhaseGranted) {
 			t.values.Store(&ctx)
 		}
@@ -98,7 +96,7 @@ func (r *run) awaitTrace() {
 	t.mu.Lock()
 	call := t.call
 	t.mu.Unlock()
-	if call == nil || call.Wait(r.tellTime()) {
+	if call == nil || r.guard.clock.await(call, r.tellTime()) {
 		return
 	}
 	t.mu.Lock()
@@ -110,27 +108,30 @@ func (r *run) awaitTrace() {
 
 // tellTime is how long the run may wait for a hook now: the caller's deadline leaves time for work and answer.
 func (r *run) tellTime() time.Duration {
-	if r.guard.isShutDown() {
+	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
 		return noticeTime
 	}
-	return max(noticeTime, min(tell.Most, (r.left-r.elapsed())/2))
+	return hookTime(r.left())
 }
 
-// traced is the run's context with the values of Options.Trace. It is not the run itself,
+// hookTime is how long a hook may take when so much time is left.
+func hookTime(left time.Duration) time.Duration { return max(noticeTime, min(tell.Most, left/2)) }
+
+// context is the run's context with the values of Options.Trace. It is not the window,
 // which asks this context for its values.
-func (r *run) traced() context.Context {
-	if ctx := r.traces.values.Load(); ctx != nil {
+func (t *traces) context() context.Context {
+	if ctx := t.values.Load(); ctx != nil {
 		return *ctx
 	}
-	return r.Context
+	return t.plain
 }
 
 // observed is the caller's context with the values of Options.Trace.
-func (r *run) observed() context.Context {
-	if ctx := r.traces.values.Load(); ctx != nil {
-		return valued{r.caller, *ctx}
+func (t *traces) observed(caller context.Context) context.Context {
+	if ctx := t.values.Load(); ctx != nil {
+		return valued{caller, *ctx}
 	}
-	return r.caller
+	return caller
 }
 
 type valued struct {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -54,39 +53,77 @@ func (n *noting) Do(ctx context.Context, key string, req driver.Request) (driver
 	return a, err
 }
 
-// wakes are the wake-ups of a run.
+// wakes are the wake-ups of a run. A renewal may make some necessary while the work runs.
 type wakes struct {
-	end    time.Duration // of the release that is under way; 0 without one
-	under  []*wakeUps    // that were begun and not waited for. The window's mutex guards it
-	failed int
-	err    error // of the first that failed
+	mu            sync.Mutex
+	end           time.Duration // of the release that is under way; 0 without one
+	begun         []*wakeUps    // that nobody has waited for
+	woken, failed int
+	err           error // of the first that failed
 }
 
 // wakeUps are those that one request has made necessary.
 type wakeUps struct {
-	cancel context.CancelFunc
 	ctx    context.Context
-	done   chan struct{} // closed when all have ended
+	cancel context.CancelFunc
+	owners int
+	ended  chan error // has room for all
+}
 
-	mu     sync.Mutex
-	open   int // that have not ended
-	woken  int
-	failed int
-	err    error // of the first that failed
+func (w *wakes) setEnd(end time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.end = end
+}
+
+// begin makes the context of wake-ups, which ends after 1 s, or with the release that is under way.
+func (w *wakes) begin(ctx context.Context, c *clock, owners int) *wakeUps {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := releaseTime
+	if w.end > 0 {
+		d = min(d, w.end-c.time())
+	}
+	ups := &wakeUps{owners: owners, ended: make(chan error, owners)}
+	ups.ctx, ups.cancel = c.timeout(ctx, d)
+	w.begun = append(w.begun, ups)
+	return ups
+}
+
+// take takes out those that nobody has waited for.
+func (w *wakes) take() []*wakeUps {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	begun := w.begun
+	w.begun = nil
+	return begun
+}
+
+func (w *wakes) note(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.woken++
+	} else {
+		w.failed++
+		w.err = cmp.Or(w.err, err)
+	}
+}
+
+// report is for the run's report.
+func (w *wakes) report() (woken int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.failed > 0 {
+		err = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+w.woken, w.err)
+	}
+	return w.woken, err
 }
 
 // wake begins to wake the owners. It does not wait: the run may have work to do. The end of the run's own
 // context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(key string, owners []lockstore.Owner) {
-	d := releaseTime
-	if r.wakes.end > 0 {
-		d = min(d, r.wakes.end-r.elapsed())
-	}
-	w := &wakeUps{done: make(chan struct{}), open: len(owners)}
-	w.ctx, w.cancel = context.WithTimeout(context.WithoutCancel(r), d)
-	r.mu.Lock()
-	r.wakes.under = append(r.wakes.under, w)
-	r.mu.Unlock()
+	ups := r.wakes.begin(context.WithoutCancel(&r.window), r.guard.clock, len(owners))
 	slots := make(chan struct{}, mostWakes)
 	for _, owner := range owners {
 		go func() {
@@ -95,13 +132,13 @@ func (r *run) wake(key string, owners []lockstore.Owner) {
 				if p := recover(); p != nil {
 					err = fmt.Errorf("guard.Options.Wake panicked with a %T", p) // its text may have the address
 				}
-				w.ended(err)
+				ups.ended <- err
 			}()
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
-				err = r.wakeOwner(w.ctx, key, owner)
-			case <-w.ctx.Done():
+				err = r.wakeOwner(ups.ctx, key, owner)
+			case <-ups.ctx.Done():
 				err = errNoTime
 			}
 		}()
@@ -126,17 +163,17 @@ func (r *run) wakeOwner(ctx context.Context, key string, owner lockstore.Owner) 
 		}
 		return r.guard.opt.Wake(ctx, address)
 	}
-	pauses, parts := r.guard.pauses(maxPause), time.Duration(2) // the first try leaves time for a repeat
+	pauses, parts := r.guard.newPauses(), time.Duration(2) // the first try leaves time for a repeat
 	end, _ := ctx.Deadline()
 	for {
-		once, cancel := context.WithTimeout(ctx, time.Until(end)/parts)
+		once, cancel := r.guard.clock.timeout(ctx, r.guard.clock.until(end)/parts)
 		err := try(once)
 		cancel()
 		parts = 1
 		if err == nil {
 			return nil
 		}
-		if o := outcomeOf(err); o != OutcomeUnavailable && o != OutcomeUnknown || pause.For(ctx, pauses.next()) != nil {
+		if o := outcomeOf(err); o != OutcomeUnavailable && o != OutcomeUnknown || !r.guard.clock.pause(ctx, pauses.next()) {
 			return hide(address, err)
 		}
 	}
@@ -151,69 +188,56 @@ func hide(a lockstore.Address, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), secret, "(not shown)"))
 }
 
-func (w *wakeUps) ended(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err == nil {
-		w.woken++
-	} else if w.failed++; w.err == nil {
-		w.err = err
-	}
-	if w.open--; w.open == 0 {
-		close(w.done)
+// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
+func (r *run) finishWakeUps() {
+	r.wakes.mu.Lock()
+	waiting := len(r.wakes.begun) > 0
+	r.wakes.mu.Unlock()
+	if waiting {
+		ctx, end := r.beginRelease(false, releaseTime)
+		defer r.endRelease()
+		r.awaitWakeUps(ctx, end)
 	}
 }
 
-// wait waits until all have ended, but not longer than until shortly after the end of their context.
-func (w *wakeUps) wait() (woken, failed int, err error) {
-	select {
-	case <-w.done:
-	case <-w.ctx.Done():
-		late := time.NewTimer(noticeTime)
-		defer late.Stop()
-		select {
-		case <-w.done:
-		case <-late.C:
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.woken, w.failed + w.open, cmp.Or(w.err, errBlocks)
-}
-
-// waking says whether wake-ups were begun that nobody has waited for.
-func (r *run) waking() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.wakes.under != nil
-}
-
-// endWakes waits for the wake-ups of the run until end, or until Shutdown cuts the release off. Then it cuts
-// the wake-ups off, and reports them.
-func (r *run) endWakes(end time.Duration) {
-	r.mu.Lock()
-	under := r.wakes.under
-	r.wakes.under = nil
-	r.mu.Unlock()
-	if under == nil {
+// awaitWakeUps waits for the wake-ups that were begun until end, or until Shutdown ends ctx. Then it ends their context.
+func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
+	begun := r.wakes.take()
+	if begun == nil {
 		return
 	}
 	cut := func() {
-		for _, w := range under {
-			w.cancel()
+		for _, ups := range begun {
+			ups.cancel()
 		}
 	}
 	defer cut()
-	r.setCut(cut)
-	defer time.AfterFunc(end-r.elapsed(), cut).Stop()
-	for _, w := range under {
-		woken, failed, err := w.wait()
-		r.report.Woken += woken
-		if r.wakes.failed += failed; failed > 0 {
-			r.wakes.err = cmp.Or(r.wakes.err, err)
-		}
+	defer context.AfterFunc(ctx, cut)()
+	defer r.guard.clock.after(end-r.now(), cut)()
+	for _, ups := range begun {
+		r.awaitAll(ups)
 	}
-	if n := r.wakes.failed; n > 0 {
-		r.report.WakeErr = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", n, n+r.report.Woken, r.wakes.err)
+}
+
+// awaitAll waits until all have ended, but not longer than until shortly after the end of their context.
+func (r *run) awaitAll(ups *wakeUps) {
+	over := ups.ctx.Done()
+	var late <-chan struct{}
+	for open := ups.owners; open > 0; {
+		select {
+		case err := <-ups.ended:
+			r.wakes.note(err)
+			open--
+		case <-over:
+			var stop func() bool
+			late, stop = r.guard.clock.timer(noticeTime)
+			defer stop()
+			over = nil
+		case <-late:
+			for range open {
+				r.wakes.note(errBlocks)
+			}
+			return
+		}
 	}
 }

@@ -146,8 +146,7 @@ func TestWakeUps(t *testing.T) {
 			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
 		}},
 		"cooldown": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
-			do, err := s.WithCooldown(time.Hour)
-			require.NoError(t, err)
+			do := s.WithCooldown(time.Hour).Do
 			require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error { park(); return nil }))
 		}},
 		"completion": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
@@ -363,8 +362,7 @@ func (b *bench) parkedBehind(t *testing.T) lockstore.Lease {
 func TestManyWakeUps(t *testing.T) {
 	on("a completion wakes all, a few at once", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 		s.wake = func(context.Context, int) error { pass(20 * time.Millisecond); return nil }
-		do, err := s.WithCooldown(time.Hour)
-		require.NoError(t, err)
+		do := s.WithCooldown(time.Hour).Do
 		var all []lockstore.Owner
 		require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error {
 			for range 64 {
@@ -378,8 +376,7 @@ func TestManyWakeUps(t *testing.T) {
 	})
 	on("what does not fit into the time is reported", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
-		do, err := s.WithCooldown(time.Hour)
-		require.NoError(t, err)
+		do := s.WithCooldown(time.Hour).Do
 		var began time.Time
 		require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error {
 			for range 20 {
@@ -451,17 +448,16 @@ func TestShutdownCutsWakeUps(t *testing.T) {
 	}
 }
 
-func TestParkedAcquire(t *testing.T) {
-	request := func() LeaseRequest {
-		return LeaseRequest{Key: "k", TTL: time.Minute, Owner: lockstore.NewOwner(), Parked: 30 * time.Second, Address: lockstore.TaskToken("hunter2")}
-	}
+func TestPark(t *testing.T) {
+	const turn = lockstore.MaxParked
+	address := lockstore.TaskToken("hunter2")
+	request := func() LeaseRequest { return LeaseRequest{Key: "k", TTL: time.Minute, Owner: lockstore.NewOwner()} }
 	on("takes a place and does not wait", t, newSleepers, Options{Wait: time.Hour}, func(t *testing.T, s *sleepers) {
 		lease := s.occupy(t, "k", time.Hour)
 		req := request()
-		req.Address = lockstore.TaskToken(string(req.Owner))
 		began := time.Now()
 		for range 2 { // it asks again: the place is its own
-			_, err := s.Acquire(t.Context(), req)
+			_, err := s.Park(t.Context(), req, turn, lockstore.TaskToken(string(req.Owner)))
 			busy, ok := errors.AsType[*LockBusy](err)
 			require.True(t, ok, "%v", err)
 			require.Equal(t, 1, busy.QueuePosition)
@@ -479,7 +475,7 @@ func TestParkedAcquire(t *testing.T) {
 		s.free(t, "k")
 	})
 	on("is granted a free key", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-		lease, err := s.Acquire(t.Context(), request())
+		lease, err := s.Park(t.Context(), request(), turn, address)
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.Empty(t, s.calls)
@@ -489,32 +485,36 @@ func TestParkedAcquire(t *testing.T) {
 		for range 64 {
 			s.park(t, "k", 1)
 		}
-		_, err := s.Acquire(t.Context(), request())
+		_, err := s.Park(t.Context(), request(), turn, address)
 		busy, ok := errors.AsType[*LockBusy](err)
 		require.True(t, ok, "%v", err)
 		require.Zero(t, busy.QueuePosition)
 		require.True(t, s.report(t).NoPlace)
 	})
 	for i, c := range []struct {
-		change func(*LeaseRequest)
-		want   string
+		change  func(*LeaseRequest)
+		turn    time.Duration
+		address lockstore.Address
+		want    string
 	}{
-		{func(r *LeaseRequest) { r.Owner = "" }, "Parked is 30s without Owner"},
-		{func(r *LeaseRequest) { r.Owner, r.Parked = "", 0 }, "without Owner"},
-		{func(r *LeaseRequest) { r.Wait = time.Second }, "Wait is 1s; want Wait 0"},
-		{func(r *LeaseRequest) { r.Parked = 0 }, "Parked is 0s; want 2s to 30s"},
-		{func(r *LeaseRequest) { r.Parked = time.Second }, "Parked is 1s; want 2s to 30s"},
-		{func(r *LeaseRequest) { r.Parked = -time.Second }, "Parked is -1s; want 2s to 30s"},
-		{func(r *LeaseRequest) { r.Parked = time.Minute }, "Parked is 1m0s; want 2s to 30s"},
-		{func(r *LeaseRequest) { r.Address = "" }, "Address has 0 bytes"},
-		{func(r *LeaseRequest) { r.Address = "https://hunter2" }, "of no kind that this version knows"},
-		{func(r *LeaseRequest) { r.Address = lockstore.TaskToken("") }, "Address has"},
-		{func(r *LeaseRequest) { r.Address = lockstore.TaskToken(string(make([]byte, 1<<20))) }, "Address has"},
+		{func(r *LeaseRequest) { r.Owner = "" }, turn, address, "without Owner"},
+		{func(r *LeaseRequest) { r.Wait = time.Second }, turn, address, "Wait 1s; want 0"},
+		{nil, 0, address, "the turn is 0s; want 2s to 30s"},
+		{nil, 0, "", "the turn is 0s; want 2s to 30s"},
+		{nil, time.Second, address, "Parked is 1s; want 2s to 30s"},
+		{nil, -time.Second, address, "Parked is -1s; want 2s to 30s"},
+		{nil, time.Minute, address, "Parked is 1m0s; want 2s to 30s"},
+		{nil, turn, "", "Address has 0 bytes"},
+		{nil, turn, "https://hunter2", "of no kind that this version knows"},
+		{nil, turn, lockstore.TaskToken(""), "Address has"},
+		{nil, turn, lockstore.TaskToken(string(make([]byte, 1<<20))), "Address has"},
 	} {
 		on("bad input "+strconv.Itoa(i), t, newBench, Options{}, func(t *testing.T, b *bench) {
 			req := request()
-			c.change(&req)
-			_, err := b.Acquire(t.Context(), req)
+			if c.change != nil {
+				c.change(&req)
+			}
+			_, err := b.Park(t.Context(), req, c.turn, c.address)
 			require.IsType(t, &LockInvalid{}, err)
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "hunter2")
@@ -525,7 +525,7 @@ func TestParkedAcquire(t *testing.T) {
 	bubble("of a store without parked places", t, func(t *testing.T) {
 		g, err := New(memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} }), Options{})
 		require.NoError(t, err)
-		_, err = g.Acquire(t.Context(), request())
+		_, err = g.Park(t.Context(), request(), turn, address)
 		require.IsType(t, &LockInvalid{}, err)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	})

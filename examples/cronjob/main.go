@@ -35,8 +35,7 @@ func main() {
 const sameNight = 10 * time.Minute
 
 func run(ctx context.Context, g *guard.Guard) (exit int) {
-	do := boot.Must(g.WithCooldown(sameNight))
-	return status(do(ctx, "nightly/report", report))
+	return status(g.WithCooldown(sameNight).Do(ctx, "nightly/report", report))
 }
 
 // holder is what lockctl show says of this process.

@@ -143,10 +143,8 @@ func (r request) lease() guard.LeaseRequest {
 // wait may rely on.
 func (r request) park(ctx context.Context, g *guard.Guard, w wake) (Answer, error) {
 	req := r.lease()
-	req.Parked, req.Address = lockstore.MaxParked, r.token
-	_, err := g.Acquire(ctx, req)
+	_, err := g.Park(ctx, req, lockstore.MaxParked, r.token)
 	if errors.Is(err, errors.ErrUnsupported) { // the store has no parked places, so the Retry for LockBusy has to do
-		req.Parked, req.Address = 0, ""
 		_, err = g.Acquire(ctx, req)
 	}
 	if err == nil { // nobody else wakes an execution that has not waited

@@ -516,10 +516,8 @@ func TestPrograms(t *testing.T) {
 	})
 	on("a key that is a cooldown, and a key that is a lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
-		do, err := b.WithCooldown(time.Minute)
-		require.NoError(t, err)
-		require.NoError(t, do(ctx, "k", func(context.Context, guard.Lock) error { return nil }))
-		_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+		require.NoError(t, b.WithCooldown(time.Minute).Do(ctx, "k", func(context.Context, guard.Lock) error { return nil }))
+		_, _, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
 		require.ErrorContains(t, err, "in a cooldown")
 		pass(time.Minute)
 		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {

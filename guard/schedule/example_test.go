@@ -14,11 +14,12 @@ import (
 // The main function of a Lambda that a schedule starts once an hour.
 func Example() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener)
-	boot.Start(g, boot.Must(schedule.WrapWith(g, "schedule/report", handle, options)))
+	boot.Start(g, schedule.Wrap(g.WithCooldown(sameTrigger), "schedule/report", handle))
 }
 
-// A trigger that comes twice within ten minutes does not make two reports.
-var options = schedule.Options{AtLeastFor: 10 * time.Minute}
+// sameTrigger is longer than the gap between triggers that come twice, and shorter than the schedule's period: a
+// trigger that comes twice does not make two reports.
+const sameTrigger = 10 * time.Minute
 
 type event struct{ Time time.Time }
 

@@ -14,15 +14,12 @@ import (
 )
 
 // The handler of the package's example with a store in memory, as in a test.
-func ExampleWrapWith() {
+func ExampleWrap() {
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	if err != nil {
 		panic(err)
 	}
-	handler, err := schedule.WrapWith(g, "schedule/report", handle, options)
-	if err != nil {
-		panic(err)
-	}
+	handler := schedule.Wrap(g.WithCooldown(sameTrigger), "schedule/report", handle)
 	for range 2 {
 		result, err := handler.Handle(context.Background(), []byte(`{"time": "2026-11-21T06:00:00Z"}`))
 		fmt.Println("skipped:", result.Skipped, err)

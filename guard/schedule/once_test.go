@@ -39,8 +39,7 @@ func TestOnce(t *testing.T) {
 			runs++
 			return fails
 		})
-		handle, err := WrapWith(g, "nightly", work, Options{})
-		require.NoError(t, err)
+		handle := Wrap(g, "nightly", work)
 		try := func(id string) context.Context { return context.WithValue(context.Background(), tryID{}, id) }
 		out, err := handle.Handle(try("r-1"), []byte(`"monday"`))
 		require.NoError(t, err)
@@ -72,7 +71,7 @@ func TestOnce(t *testing.T) {
 		require.IsType(t, &guard.LockBusy{}, err, "an earlier try of this event")
 
 		require.NoError(t, work(context.Background(), guard.Lock{Key: "nightly"}, "monday"), "also without Wrap")
-		_, err = WrapWith(g, "nightly", Once[string](o, nil, nil), Options{})
+		_, err = Wrap(g, "nightly", Once[string](o, nil, nil)).Handle(try("r-6"), []byte(`""`))
 		require.ErrorContains(t, err, "work is nil")
 	})
 }

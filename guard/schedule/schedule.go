@@ -46,16 +46,15 @@
 // # Duplicate triggers
 //
 // A lock stops overlap, not repetition. If a trigger comes twice, and the first run has
-// ended before the second begins, both run. With Options.AtLeastFor the second run is
-// skipped. With Once a trigger that comes again within idempotency.Options.ResultTime is skipped.
+// ended before the second begins, both run. With [guard.Guard.WithCooldown] the second run is
+// skipped: choose a cooldown that is longer than the gap between duplicate triggers, and shorter than the
+// schedule's period; otherwise the next run is skipped, too. With Once a trigger that comes again within idempotency.Options.ResultTime is skipped.
 package schedule
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
@@ -69,50 +68,21 @@ type Result struct {
 	Holder  lockstore.HolderInfo `json:"holder,omitzero"` // the other run
 }
 
-// Options are a schedule's settings; the zero value is good for most functions.
-type Options struct {
-	// AtLeastFor is the lock's cooldown after work that returned nil: a second trigger
-	// of the same run is skipped, although the first run has ended. Choose a time that
-	// is longer than the gap between duplicate triggers, and shorter than the
-	// schedule's period; otherwise the next run is skipped, too. After an error there
-	// is no cooldown.
-	//
-	// 0 is no cooldown. Otherwise the bounds are lockstore.MinTTL to lockstore.MaxTTL. A run
-	// does not wait for the end of a cooldown, whatever guard.Options.Wait is.
-	AtLeastFor time.Duration
-}
-
 // Wrap returns a Lambda handler that starts work only when it has the lock of key, and
 // skips the work when another run holds the lock. A mistake in the program is an error of
 // every invocation, see package guard; here also a key that cannot be locked.
 func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[json.RawMessage, Result] {
-	handler, err := WrapWith(g, key, work, Options{})
-	if err != nil {
-		return guard.TakesOwnLocks(func(context.Context, json.RawMessage) (Result, error) { return Result{}, err })
+	mistake := g.Validate()
+	if mistake == nil && work == nil {
+		mistake = errors.New("schedule: the work is nil")
 	}
-	return handler
-}
-
-// WrapWith is Wrap with options. It returns a mistake in the program at once.
-func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Options) (guard.Wrapped[json.RawMessage, Result], error) {
-	var none guard.Wrapped[json.RawMessage, Result]
-	if err := g.Validate(); err != nil {
-		return none, err
-	}
-	if work == nil {
-		return none, errors.New("schedule: the work is nil")
-	}
-	if err := lockstore.ValidateKey(key); err != nil {
-		return none, &guard.LockInvalid{Key: key, Err: err}
-	}
-	do := g.Do
-	if opt.AtLeastFor != 0 {
-		var err error
-		if do, err = g.WithCooldown(opt.AtLeastFor); err != nil {
-			return none, fmt.Errorf("schedule: AtLeastFor: %w", err)
-		}
+	if bad := lockstore.ValidateKey(key); mistake == nil && bad != nil {
+		mistake = &guard.LockInvalid{Key: key, Err: bad}
 	}
 	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (Result, error) {
+		if mistake != nil {
+			return Result{}, mistake
+		}
 		if err := eventsource.CheckAsync("schedule", event); err != nil {
 			return Result{}, err
 		}
@@ -122,7 +92,7 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 		}
 		ran := false
 		var skip once.Skip
-		err := do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
+		err := g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			ran = true
 			return work(skip.Watch(ctx), lock, in)
 		})
@@ -134,7 +104,7 @@ func WrapWith[In any](g *guard.Guard, key string, work guard.Work[In], opt Optio
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil
-	}), nil
+	})
 }
 
 // otherDoes says whether another run does the work, or whether the work is done.

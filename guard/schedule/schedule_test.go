@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -238,12 +237,10 @@ func TestWrap(t *testing.T) {
 	})
 }
 
-func TestAtLeastFor(t *testing.T) {
+func TestCooldown(t *testing.T) {
 	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) guard.Wrapped[json.RawMessage, Result] {
 		t.Helper()
-		h, err := WrapWith(b.Guard, key, work, Options{AtLeastFor: d})
-		require.NoError(t, err)
-		return h
+		return Wrap(b.WithCooldown(d), key, work)
 	}
 	on("F64 a duplicate trigger after the run is skipped, the next run is not", t, 0, nil, func(t *testing.T, b *bench) {
 		runs := 0
@@ -314,26 +311,18 @@ func TestRefused(t *testing.T) {
 		g    *guard.Guard
 		key  string
 		work func(context.Context, guard.Lock, event) error
-		opt  Options
 		want string
 	}{
-		{"F51 nil guard", nil, key, good, Options{}, "guard is nil"},
-		{"F51 a guard that New did not make", new(guard.Guard), key, good, Options{}, "not made by New"},
-		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
-		{"F52 empty key", b.Guard, "", good, Options{}, "is empty"},
-		{"F52 key with a line break", b.Guard, "a\nb", good, Options{}, "control character"},
-		{"F48 negative", b.Guard, key, good, Options{AtLeastFor: -time.Second}, "AtLeastFor: guard: the cooldown is -1s; want 1s to 24h"},
-		{"F48 too short", b.Guard, key, good, Options{AtLeastFor: 1}, "want 1s to 24h"},
-		{"F48 overflow", b.Guard, key, good, Options{AtLeastFor: math.MaxInt64}, "want 1s to 24h"},
+		{"F51 nil guard", nil, key, good, "guard is nil"},
+		{"F51 a guard that New did not make", new(guard.Guard), key, good, "not made by New"},
+		{"F51 nil work", b.Guard, key, nil, "work is nil"},
+		{"F52 empty key", b.Guard, "", good, "is empty"},
+		{"F52 key with a line break", b.Guard, "a\nb", good, "control character"},
+		{"F48 a cooldown out of its bounds", b.WithCooldown(1), key, good, "the cooldown is 1ns; want 1s to 24h"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h, err := WrapWith(c.g, c.key, c.work, c.opt)
+			_, err := Wrap(c.g, c.key, c.work).Handle(request("r-1"), []byte("{}"))
 			require.ErrorContains(t, err, c.want)
-			require.Zero(t, h)
-			if c.opt == (Options{}) {
-				_, again := Wrap(c.g, c.key, c.work).Handle(request("r-1"), []byte("{}"))
-				require.Equal(t, err, again)
-			}
 		})
 	}
 	require.Empty(t, b.outcomes)

@@ -554,7 +554,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		casstore.Options{}, casstore.Entry{Version: "v"}, casstore.Page{}, casstore.Listed{},
 		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(result),
 		driver.Answer{HandedOver: []driver.Owner{owner}, Wake: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
-		schedule.Options{}, schedule.Result{Skipped: true}, sqsbatch.Options{}, sqsbatch.Event{}, stream.DynamoDBEvent{}, stream.KinesisEvent{}, httpapi.Request{Method: "GET"}, httpapi.Response{StatusCode: 200}, httpapi.OnceOptions{}, httpguard.Options{}, httpguard.OnceOptions{},
+		schedule.Result{Skipped: true}, sqsbatch.Options{}, sqsbatch.Event{}, stream.DynamoDBEvent{}, stream.KinesisEvent{}, httpapi.Request{Method: "GET"}, httpapi.Response{StatusCode: 200}, httpapi.OnceOptions{}, httpguard.Options{}, httpguard.OnceOptions{},
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "[") // without type arguments
 		shown[name] = true

@@ -36,9 +36,8 @@ type event struct {
 
 func (e event) handle(ctx context.Context, g *guard.Guard, report func(context.Context, guard.Report)) (string, error) {
 	same := sha256.Sum256([]byte(e.ID + "\n" + e.Key))
-	lease, err := g.Acquire(ctx, guard.LeaseRequest{
-		Key: e.Key, TTL: 10 * time.Second, Owner: lockstore.Owner(hex.EncodeToString(same[:])), Parked: lockstore.MaxParked, Address: lockstore.TaskToken(e.TaskToken),
-	})
+	request := guard.LeaseRequest{Key: e.Key, TTL: 10 * time.Second, Owner: lockstore.Owner(hex.EncodeToString(same[:]))}
+	lease, err := g.Park(ctx, request, lockstore.MaxParked, lockstore.TaskToken(e.TaskToken))
 	if busy, ok := errors.AsType[*guard.LockBusy](err); ok && busy.QueuePosition > 0 {
 		return "parked", nil
 	}

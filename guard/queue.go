@@ -1,0 +1,178 @@
+package guard
+
+import (
+	"cmp"
+	"sync"
+	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// waiting is what became of a run's wait, for its report.
+type waiting struct {
+	noPlace  bool            // the run wanted a place in the queue and has none
+	position int             // in the queue, when the run joined it
+	lapsed   int             // turns that the run missed
+	state    lockstore.State // of the key
+	heldFor  time.Duration   // how long its holder had had it
+}
+
+// noteHolder notes how long the holder has had the key that was refused.
+func (r *run) noteHolder(busy *LockBusy) {
+	r.waiting.state, r.waiting.heldFor = busy.State, 0
+	if since := busy.Holder.Since; busy.State == lockstore.Held && !since.IsZero() {
+		r.waiting.heldFor = max(0, r.call.wall(r.now()).Sub(since))
+	}
+}
+
+// wait waits until an Acquire may succeed, or until the key was handed over, and returns false when the time to wait is over.
+func (a *attempt) wait() bool {
+	r, busy := a.run, a.busy
+	switch {
+	case busy.State == lockstore.InDoubt:
+		return false // nobody knows when it is free
+	case busy.State.Done():
+		// It is free at a known time. The run does not wait if it asks for the result.
+		a.queued = false // the queue has ended
+		return !r.wanted.once && busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)
+	case busy.QueuePosition > 0:
+		return a.awaitTurn()
+	}
+	return a.pollKey()
+}
+
+// mostNotYet is how many answers without news a run takes before it sends an Acquire: a store that gives them
+// at once, again and again, must not keep a processor busy.
+const mostNotYet = 1000
+
+// awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
+// the owner, or until the holder's lease must have ended. A store that says so within 50 ms
+// may be wrong. So the run pauses first if it is the second wait in a row that ended within 50 ms, or if the
+// wait failed within 50 ms.
+func (a *attempt) awaitTurn() bool {
+	r := a.run
+	refused, began := a.sent, r.now()
+	if began >= a.waitEnd {
+		return false
+	}
+	ctx, cancel := r.guard.clock.withEnd(&r.window, min(a.waitEnd, began+max(a.busy.Remaining, firstPause)))
+	defer cancel()
+	var news lockstore.Awaited
+	var err error
+	for n := 0; n < mostNotYet && err == nil && !news.Ask && news.Lease.Fence == 0; n++ {
+		a.sent = r.now() // the trust in a lease that is handed over counts from here
+		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: r.key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
+		if ctx.Err() != nil {
+			r.calls.count(nil) // the wait is over, and nothing has failed
+		} else {
+			r.calls.count(err)
+		}
+		a.note = cmp.Or(news.Lease.Note, news.Note, a.note)
+	}
+	if a.lease, a.handed = news.Lease, news.Lease.Fence; a.handed != 0 {
+		a.queued = false
+		return true // also if Wait is over now
+	}
+	if a.early++; r.now()-began >= firstPause {
+		a.early = 0
+	}
+	if a.early > 1 || a.early == 1 && err != nil {
+		r.sleep(min(r.guard.random(maxWaitPause)+1, a.waitEnd-r.now()))
+	}
+	return r.window.Err() == nil && r.now() < a.waitEnd
+}
+
+// pollKey polls a key in whose queue the run has no place, mostly because it is full. It reads: a refused write costs more. After
+// 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
+// the queue may have room now.
+func (a *attempt) pollKey() bool {
+	r, busy := a.run, a.busy
+	r.guard.polls.join(busy)
+	defer r.guard.polls.leave(busy.Key)
+	slow := slowed(a.acquires.took)
+	askAgain := a.sent + max(maxPause, slow)
+	for r.sleep(min(max(a.pauses.next(), slow), askAgain-r.now(), a.waitEnd-r.now())) && r.now() < a.waitEnd {
+		began := r.now()
+		if began >= askAgain {
+			return true
+		}
+		status, err := a.inspectKey(min(callTime, a.waitEnd-began))
+		slow = slowed(r.now() - began)
+		switch {
+		case err != nil:
+		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
+			return true // a refusal of an acquire says more
+		default:
+			busy.State, busy.Holder, busy.Remaining, a.heard = status.State, status.Holder, status.Remaining, r.now()
+		}
+	}
+	return false
+}
+
+// slowed is how long a run without a place pauses before it asks again, when its last call took d: a store
+// that answers slowly has too many who ask.
+func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
+
+// inspectKey reads the state of the key, unless another run has just begun to.
+func (a *attempt) inspectKey(limit time.Duration) (lockstore.Status, error) {
+	r := a.run
+	if status, fresh := r.guard.polls.last(r.key, r.now()); fresh {
+		return status, nil
+	}
+	ctx, cancel := r.guard.clock.timeout(&r.window, limit)
+	defer cancel()
+	status, err := r.guard.store.Inspect(ctx, r.key)
+	if r.calls.count(err); err == nil {
+		r.guard.polls.note(r.key, status)
+	}
+	return status, err
+}
+
+// sharedPolls are what the runs of a guard that wait without a place have read last of their keys. Runs that wait for the same
+// key share it.
+type sharedPolls struct {
+	mu   sync.Mutex
+	keys map[string]*polled
+}
+
+// polled is what was read of one key.
+type polled struct {
+	runs   int           // that wait for it without a place
+	fresh  time.Duration // until when nobody reads it again
+	status lockstore.Status
+}
+
+func (p *sharedPolls) join(busy *LockBusy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keys[busy.Key] == nil {
+		p.keys[busy.Key] = &polled{status: lockstore.Status{State: busy.State, Holder: busy.Holder, Remaining: busy.Remaining}}
+	}
+	p.keys[busy.Key].runs++
+}
+
+func (p *sharedPolls) leave(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keys[key].runs--; p.keys[key].runs == 0 {
+		delete(p.keys, key)
+	}
+}
+
+// last returns what was read last. If it is not fresh, the caller is the one to read the key now.
+func (p *sharedPolls) last(key string, now time.Duration) (status lockstore.Status, fresh bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := p.keys[key]
+	if now < k.fresh {
+		return k.status, true
+	}
+	k.fresh = now + firstPause
+	return lockstore.Status{}, false
+}
+
+func (p *sharedPolls) note(key string, status lockstore.Status) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys[key].status = status
+}
