@@ -64,7 +64,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	r.trace(PhaseAsking, nil)
 	r.awaitTrace()
 	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), waitEnd: r.call.waitEnd, pauses: r.guard.newPauses()}
-	a.begin()
+	a.newOwner()
 	for {
 		outcome, err := a.requestLease()
 		switch outcome {
@@ -87,7 +87,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			if a.giveBack() != nil {
 				return a.giveUp(OutcomeUnavailable, &LockStoreUnavailable{r.key, err})
 			}
-			a.begin()
+			a.newOwner()
 		case OutcomeBusy:
 			a.noteRefusal(newLockBusy(r.key, err))
 			again := a.wait()
@@ -113,13 +113,13 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			if a.acquires.unknown, a.queued, a.lease = nil, false, (lockstore.Lease{}); r.wanted.owner != "" {
 				return a.giveUp(r.failure(err))
 			}
-			a.begin()
+			a.newOwner()
 		case OutcomeInvalid, OutcomeCorrupt:
 			return a.giveUp(r.failure(err))
 		default:
 			return a.giveUp(a.notGranted(err))
 		}
-		if !a.acquires.pause() {
+		if !a.acquires.backOff() {
 			return a.giveUp(a.notGranted(err))
 		}
 	}
@@ -131,7 +131,7 @@ func (r *run) mayAsk() (Outcome, error) {
 		return r.failure(err)
 	}
 	for around := r.around; around != nil; around = around.around {
-		if around.guard.runs == r.guard.runs && around.key == r.key && !around.window.isClosed() {
+		if around.guard.runs == r.guard.runs && around.key == r.key && !around.window.look().closed {
 			return r.failure(errNested)
 		}
 	}
@@ -163,20 +163,20 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	now := r.now()
 	stop, trust := min(r.call.deadline-r.guard.opt.DeadlineMargin, now+r.guard.opt.MaxHold), sent+lease.TTL-margin
 	if r.inside != nil {
-		stop = min(stop, r.inside.window.stopsAt())
+		stop = min(stop, r.inside.window.look().stop)
 	}
 	if min(stop, trust)-now < leastWork || r.window.ctx.Err() != nil {
 		return false
 	}
 	r.window.open(stop, trust)
 	r.setSince(sent)
-	r.lease.set(lease, sent, short)
+	r.held.Store(&held{lease, sent, short})
 	r.holdEnd, r.granted = now+r.guard.opt.MaxHold, now
 	return true
 }
 
-// begin gives the attempt its owner: another one, unless the caller gave it.
-func (a *attempt) begin() {
+// newOwner gives the attempt its owner: another one, unless the caller gave it.
+func (a *attempt) newOwner() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
 	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, 0, 0, "", lockstore.Lease{}
 	a.askAfresh()

@@ -85,8 +85,8 @@ func (c *clock) read() (t, wall time.Duration) {
 	return now.mono + c.extra, now.wall
 }
 
-// time is the time on this clock.
-func (c *clock) time() time.Duration {
+// moment is the time on this clock.
+func (c *clock) moment() time.Duration {
 	t, _ := c.read()
 	return t
 }
@@ -115,8 +115,8 @@ func (c *clock) pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// await waits until a call of a hook has ended, but for d at the most.
-func (c *clock) await(call *tell.Call, d time.Duration) bool {
+// awaitHook waits until a call of a hook has ended, but for d at the most.
+func (c *clock) awaitHook(call *tell.Call, d time.Duration) bool {
 	fired, stop := c.timer(d)
 	defer stop()
 	select {
@@ -131,12 +131,12 @@ func (c *clock) await(call *tell.Call, d time.Duration) bool {
 // withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
 // the monotonic clock, so the context reads the clock once a second.
 func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := c.timeout(ctx, end-c.time())
+	ctx, cancel := c.timeout(ctx, end-c.moment())
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)
 		defer cancel()
-		for c.time() < end && c.pause(ctx, time.Second) {
+		for c.moment() < end && c.pause(ctx, time.Second) {
 		}
 	}()
 	return ctx, func() {

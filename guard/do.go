@@ -39,21 +39,18 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 	if work == nil {
 		return errNoWork
 	}
-	cooldown := g.cooldown
 	return g.newCall(ctx, g.opt.Wait).do([]string{key}, job{
-		wanted: wanted{long: cooldown > 0, once: cooldown > 0},
-		work:   func(ctx context.Context, locks map[string]Lock) error { return work(ctx, locks[key]) },
-		end:    func(r *run, err error) { r.releaseAfterWork(err, cooldown, releaseTime) },
+		wanted:   wanted{long: g.cooldown > 0, once: g.cooldown > 0},
+		work:     func(ctx context.Context, locks map[string]Lock) error { return work(ctx, locks[key]) },
+		endLease: func(r *run, err error) { r.releaseAfterWork(err, g.cooldown, releaseTime) },
 	})
 }
 
 // WithCooldown returns a guard whose Do has a cooldown: after work that returned nil, nobody can
 // acquire the key for the time d. So a second trigger of the same work finds the key
-// busy. d counts from the release. On DynamoDB the local clock gives its end; if the reply shows that
-// this clock was wrong, the end is written again. After an error, a panic or a
+// busy. d counts from the release. After an error, a panic or a
 // lost lock there is no cooldown. If the release with the
-// cooldown fails, Report.ReleaseErr says so; the key may then be free from the end of the lease
-// on, before the cooldown would have ended.
+// cooldown fails, Report.ReleaseErr says so; the key may then be free from the end of the lease on.
 //
 // A run of this guard that finds the key in its cooldown does not wait, and State of its
 // LockBusy is lockstore.Cooldown. A run of another guard waits if the cooldown ends within its
@@ -92,12 +89,10 @@ const maxKeys = 16
 // first grant, or as soon as one of the leases is lost. DoAll renews all leases, also
 // while it waits for a lock. Wait bounds the waiting for all locks together.
 //
-// DoAll releases the locks one after the other, in reverse order. All releases together
-// have the time that Do has for one. Each key that DoAll has tried has a Report. A DoAll with a wrong
-// number of keys, or with an invalid key, has one.
+// DoAll releases the locks in reverse order. All releases together
+// have the time that Do has for one. Each key that DoAll has tried has a Report.
 //
-// There are 1 to 16 keys; other numbers are a *LockInvalid. A key that stands twice is
-// locked once, and locks has the same Lock twice.
+// There are 1 to 16 keys; other numbers are a *LockInvalid. A key that stands twice is locked once.
 func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.Context, locks []Lock) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
@@ -126,13 +121,13 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 			}
 			return work(ctx, locks)
 		},
-		end: func(r *run, err error) { r.releaseAfterWork(err, 0, releaseTime) },
+		endLease: func(r *run, err error) { r.releaseAfterWork(err, 0, releaseTime) },
 	})
 }
 
 // refuse ends a call with an error before it has asked the store.
 func (c *call) refuse(key string, err error) error {
 	r := c.newRun(key, nil)
-	defer r.close()
+	defer r.unregister()
 	return r.finish(r.failure(err))
 }

@@ -173,18 +173,14 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store gave no clear answer in time. The request was an acquire, a Renew, a
-// Release, an Inspect or the mark of a start. But an acquire that the store refused less than 5 s ago is a
-// LockBusy, if no answer was lost and leaving the queue has not failed. LockStoreUnavailable is also the error of a
-// DoAll or a DoOnce that lost a lease before its work began. No work of this call ran.
+// LockStoreUnavailable: the store gave no clear answer in time, or a DoAll or a DoOnce lost a lease before its work began.
+// No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request: an acquire has
-// left no lease (with LeaseRequest.Owner its place may be handed one), and after [Guard.Renew] or [Guard.Release] the lease is as it was before the call. A
-// DoAll or DoOnce may have had another lease already. If the store may still have that one, Report.ReleaseErr says so.
-//
-// If Err does not match it, one of these is true: an answer was lost or came too late (the message says if the
-// acquire was abandoned); a DoAll or DoOnce lost a lease before its work began; the run could not leave
-// the queue.
+// left no lease (with LeaseRequest.Owner its place may be handed one), and after [Guard.Renew] or [Guard.Release] the lease is
+// as it was. If the store may still have an earlier lease of the call, Report.ReleaseErr says so.
+// If Err does not match it, an answer was lost or came too late (the message says if the
+// acquire was abandoned), or the run could not leave the queue, or a lease was lost before the work.
 type LockStoreUnavailable struct {
 	Key string
 	Err error
@@ -195,8 +191,7 @@ func (e *LockStoreUnavailable) Error() string {
 }
 
 // Unwrap returns Err: the error of the first lost answer. If none was lost, Err is what the store answered last, or says
-// that the lease could not be used, or that the run could not leave the queue. Why it could not leave is only
-// in the text.
+// what was in the way.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
 func withSentinel(sentinel, err error) []error {

@@ -1,10 +1,12 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/tell"
@@ -86,14 +88,12 @@ type Options struct {
 	// takes too long (see Observe) leave the holder without a name.
 	HolderInfo func(context.Context) lockstore.HolderInfo
 
-	// Wake wakes a parked owner at its address, see [Guard.Park]. nil wakes nobody. Package sfnwake has a
-	// Wake for AWS Step Functions.
+	// Wake wakes a parked owner at its address, see [Guard.Park]. nil wakes nobody. Package sfnwake has one
+	// for AWS Step Functions.
 	//
-	// The guard takes the address from the store and calls Wake when a request of a run has handed the key over
-	// to this owner, or completed the key: on goroutines of its own, for several owners at once.
-	//
-	// A wake-up has 1 s, or what the release has left if that is less. Then its context ends, and 50 ms later
-	// the guard goes on without it. Until then the guard repeats a Wake that fails, unless the error matches
+	// The guard calls Wake when a request of a run has handed the key over to this owner, or completed the key: on
+	// goroutines of its own, for several owners at once. A wake-up has 1 s, or what the release has left if that is less.
+	// Until then the guard repeats a Wake that fails, unless the error matches
 	// ErrInvalid, ErrRefused, ErrLost or ErrCorrupt of lockstore: return ErrInvalid if nobody waits at the address
 	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
 	Wake func(context.Context, lockstore.Address) error
@@ -102,9 +102,9 @@ type Options struct {
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
 	//
-	// The guard calls HolderInfo, Observe and Trace on goroutines of their own, one call after the other for one run. It waits for HolderInfo and Observe, and
-	// for Trace at PhaseAsking and PhaseGranted: for at most 1 s, half of the time until the deadline, or 50 ms if that
-	// is more, and 50 ms for Observe and Trace after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
+	// The guard calls HolderInfo, Observe and Trace on goroutines of their own, one call after the other for one run. It waits for them (for Trace at
+	// PhaseAsking and PhaseGranted only) for at most 1 s, half of the time until the deadline, or 50 ms if that
+	// is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
 	// standard error, and Trace is not called for this run any more. If 1,000 calls have not returned, further ones
 	// are left out.
 	Observe func(context.Context, Report)
@@ -130,7 +130,7 @@ type Guard struct {
 	clock  *clock
 	random func(time.Duration) time.Duration // 0 up to its argument
 	runs   *registry
-	polls  *sharedPolls
+	polls  *sync.Map // by keys, what runs that wait without a place have just read
 }
 
 // New checks the store and the options, and returns a Guard. Its error names the option and
@@ -151,15 +151,9 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	if opt.TTL != 0 && (opt.TTL < lockstore.MinTTL || opt.TTL > lockstore.MaxTTL) {
 		return nil, fmt.Errorf("guard: TTL is %v; want %v to %v", opt.TTL, lockstore.MinTTL, lockstore.MaxTTL)
 	}
-	if opt.MaxHold == 0 {
-		opt.MaxHold = max(defaultMaxHold, opt.TTL)
-	}
-	if opt.TTL == 0 {
-		opt.TTL = min(defaultTTL, opt.MaxHold)
-	}
-	if opt.DeadlineMargin == 0 {
-		opt.DeadlineMargin = defaultDeadlineMargin
-	}
+	opt.MaxHold = cmp.Or(opt.MaxHold, max(defaultMaxHold, opt.TTL))
+	opt.TTL = cmp.Or(opt.TTL, min(defaultTTL, opt.MaxHold))
+	opt.DeadlineMargin = cmp.Or(opt.DeadlineMargin, defaultDeadlineMargin)
 	switch {
 	case opt.MaxHold < lockstore.MinTTL || opt.MaxHold > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: MaxHold is %v; want %v to %v", opt.MaxHold, lockstore.MinTTL, lockstore.MaxTTL)
@@ -167,15 +161,14 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		return nil, fmt.Errorf("guard: TTL is %v but MaxHold is %v; want TTL at most MaxHold", opt.TTL, opt.MaxHold)
 	case opt.DeadlineMargin > opt.MaxHold-leastWork:
 		return nil, fmt.Errorf("guard: DeadlineMargin is %v but MaxHold is %v; want DeadlineMargin at most MaxHold less %v", opt.DeadlineMargin, opt.MaxHold, leastWork)
-	}
-	if opt.Wait > lockstore.MaxTTL {
+	case opt.Wait > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
-	store, parks := parked(store)
+	store, parks := notingStore(store)
 	return &Guard{
 		store: store, opt: opt, parks: parks, maxHolders: 1,
 		clock: systemClock(), random: rand.N[time.Duration],
-		runs: &registry{runs: make(map[*run]struct{})}, polls: &sharedPolls{keys: make(map[string]*polled)},
+		runs: &registry{runs: make(map[*run]struct{})}, polls: new(sync.Map),
 	}, nil
 }
 
@@ -271,7 +264,7 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 		left = g.clock.until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	g.clock.await(tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }), hookTime(left))
+	g.clock.awaitHook(tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }), hookTime(left))
 	select {
 	case h := <-said:
 		return h

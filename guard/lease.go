@@ -42,7 +42,7 @@ type LeaseRequest struct {
 // caller may trust the lease, counted from the return of Acquire; the margin of Do is
 // already subtracted. The errors are those of Do, and *LockLost as LeaseRequest says.
 func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease, error) {
-	return g.acquire(ctx, req, wanted{}, nil)
+	return g.acquireLease(ctx, req, wanted{}, nil)
 }
 
 // Park is Acquire for an owner that does not wait in this process. If the key is busy, it takes a parked place in the key's queue and
@@ -68,16 +68,16 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 	case g.Validate() == nil && !g.parks:
 		mistake = lockstore.Invalidf("guard: this store has no parked places: %w", errors.ErrUnsupported)
 	}
-	return g.acquire(ctx, req, wanted{turn: turn, address: address}, mistake)
+	return g.acquireLease(ctx, req, wanted{turn: turn, address: address}, mistake)
 }
 
-// acquire is Acquire and Park. mistake is one of the request.
-func (g *Guard) acquire(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
+// acquireLease is Acquire and Park. mistake is one of the request.
+func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
 	}
 	r := g.newCall(ctx, req.Wait).newRun(req.Key, nil)
-	defer r.close()
+	defer r.unregister()
 	if req.Wait < 0 {
 		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
 	}
@@ -94,7 +94,7 @@ func (g *Guard) acquire(ctx context.Context, req LeaseRequest, w wanted, mistake
 		return lockstore.Lease{}, r.finish(outcome, err)
 	}
 	err := r.finish(OutcomeAcquired, nil)
-	lease, _, _ := r.lease.get()
+	lease := r.lease()
 	lease.TTL = r.window.trusted() // wake-ups and the observer have taken time
 	return lease, err
 }
@@ -116,8 +116,8 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 		return 0, err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
-	defer r.close()
-	r.lease.set(lockstore.Lease{Fence: lease.Fence}, 0, false)
+	defer r.unregister()
+	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
 	var trusted time.Duration
 	outcome, err := r.request(func(ctx context.Context) error {
 		sent := r.now()
@@ -159,8 +159,8 @@ func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown ti
 		return err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
-	defer r.close()
-	r.lease.set(lockstore.Lease{Fence: lease.Fence}, 0, false)
+	defer r.unregister()
+	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
 	if err := r.releaseLease(lease, cooldown, false, releaseTime); err != nil {
 		return r.finish(r.failure(err))
 	}
@@ -173,7 +173,7 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		return lockstore.Status{}, err
 	}
 	r := g.newCall(ctx, 0).newRun(key, nil)
-	defer r.close()
+	defer r.unregister()
 	var status lockstore.Status
 	_, err := r.request(func(ctx context.Context) (err error) {
 		status, err = g.store.Inspect(ctx, key)

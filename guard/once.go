@@ -46,11 +46,9 @@ type Completion struct {
 // not wait: its work does not run, and k.Refused says how the run ends. While
 // another run works, a run with Wait waits, and gets the result at most about two seconds after it is stored.
 //
-// The write that stores the result is the one that ends the lease. After the work it may take
-// a minute, or MaxHold if that is less, but at most until 100 ms before ctx's deadline, or 300 ms after Shutdown; it
-// always has 100 ms. This write can succeed after the end of the lease, unless the key was granted to another,
-// or somebody has revoked the lease or resolved the key. If it succeeds, the run ends as ok. If it fails, DoOnce
-// does not release the lease, because a second run could begin at once: the lease ends by its TTL.
+// The write that stores the result is the one that ends the lease. It can succeed after the end of the lease, unless
+// the key was granted to another, or somebody has revoked the lease or resolved the key. If it succeeds, the run ends as ok.
+// If it fails, DoOnce does not release the lease, because a second run could begin at once: the lease ends by its TTL.
 // DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and
 // Report.CompleteErr says why nothing is stored.
 //
@@ -76,7 +74,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 			completion, err = work(ctx, locks[key])
 			return err
 		},
-		end: func(r *run, err error) {
+		endLease: func(r *run, err error) {
 			switch {
 			case err == nil && completion.ResultTime != 0:
 				r.complete(completion)
@@ -90,7 +88,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 		},
 	}
 	if k.MarkStarted {
-		j.begin = (*run).markStarted
+		j.beforeWork = (*run).markStarted
 	}
 	return g.newCall(ctx, g.opt.Wait).do([]string{key}, j)
 }
@@ -103,13 +101,12 @@ var errInDoubt = errors.New("the work started and did not say that it had no eff
 func (r *run) markStarted() (Outcome, error) {
 	var said error
 	outcome, err := r.request(func(ctx context.Context) error {
-		lease, _, _ := r.lease.get() // a renewal may change its note
-		said = r.guard.store.MarkStarted(ctx, lease)
+		said = r.guard.store.MarkStarted(ctx, r.lease()) // a renewal may change its note
 		return said
 	})
 	r.started = err == nil || outcome == OutcomeUnknown
 	if outcome == OutcomeLost {
-		r.window.lose(said)
+		r.window.loseBy(said)
 	}
 	return r.mayBegin(outcome, err)
 }
@@ -120,8 +117,7 @@ func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.Ma
 // complete ends the lease and stores the result in its place. If that fails, the lease must
 // run out: the result is not stored, and a release would let a second run begin at once.
 func (r *run) complete(c Completion) {
-	lease, _, _ := r.lease.get()
-	note := c.Err
+	lease, note := r.lease(), c.Err
 	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
@@ -139,6 +135,6 @@ func (r *run) complete(c Completion) {
 	}
 	// Nobody was granted the key since this run, so the lease was not lost under the
 	// work, even if it had ended.
-	r.window.forgiveLoss()
+	r.window.forgive()
 	r.completeErr = note
 }

@@ -67,7 +67,7 @@ func (r *run) failure(err error) (Outcome, error) {
 	case OutcomeLost:
 		return outcome, &LockLost{Key: r.key, Cause: err}
 	case OutcomeInvalid:
-		return outcome, &LockInvalid{cut(r.key), err}
+		return outcome, &LockInvalid{shortKey(r.key), err}
 	case OutcomeCorrupt:
 		return outcome, &LockCorrupt{r.key, err}
 	case OutcomeUnavailable:
@@ -77,5 +77,5 @@ func (r *run) failure(err error) (Outcome, error) {
 	}
 }
 
-// cut cuts a key. One that is invalid may be as large as an event; an error and a log line must not be.
-func cut(key string) string { return key[:min(len(key), lockstore.MaxKeyBytes)] }
+// shortKey cuts a key. One that is invalid may be as large as an event; an error and a log line must not be.
+func shortKey(key string) string { return key[:min(len(key), lockstore.MaxKeyBytes)] }

@@ -2,7 +2,7 @@ package guard
 
 import (
 	"cmp"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -87,8 +87,6 @@ func (a *attempt) awaitTurn() bool {
 // the queue may have room now.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
-	r.guard.polls.join(busy)
-	defer r.guard.polls.leave(busy.Key)
 	slow := slowed(a.acquires.took)
 	askAgain := a.sent + max(maxPause, slow)
 	for r.sleep(min(max(a.pauses.next(), slow), askAgain-r.now(), a.waitEnd-r.now())) && r.now() < a.waitEnd {
@@ -96,10 +94,10 @@ func (a *attempt) pollKey() bool {
 		if began >= askAgain {
 			return true
 		}
-		status, err := a.inspectKey(min(callTime, a.waitEnd-began))
+		status := a.inspectKey(min(callTime, a.waitEnd-began))
 		slow = slowed(r.now() - began)
 		switch {
-		case err != nil:
+		case status == nil:
 		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
 			return true // a refusal of an acquire says more
 		default:
@@ -113,66 +111,22 @@ func (a *attempt) pollKey() bool {
 // that answers slowly has too many who ask.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
-// inspectKey reads the state of the key, unless another run has just begun to.
-func (a *attempt) inspectKey(limit time.Duration) (lockstore.Status, error) {
-	r := a.run
-	if status, fresh := r.guard.polls.last(r.key, r.now()); fresh {
-		return status, nil
+// inspectKey reads the state of the key. If another run of the guard has begun to read it less than firstPause ago, it
+// returns what that run has read. It is nil if there is no news.
+func (a *attempt) inspectKey(limit time.Duration) *lockstore.Status {
+	r, polls := a.run, a.run.guard.polls
+	shared, begun := polls.LoadOrStore(r.key, new(atomic.Pointer[lockstore.Status]))
+	last := shared.(*atomic.Pointer[lockstore.Status])
+	if begun {
+		return last.Load()
 	}
+	r.guard.clock.after(firstPause, func() { polls.Delete(r.key) })
 	ctx, cancel := r.guard.clock.timeout(&r.window, limit)
 	defer cancel()
 	status, err := r.guard.store.Inspect(ctx, r.key)
-	if r.calls.count(err); err == nil {
-		r.guard.polls.note(r.key, status)
+	if r.calls.count(err); err != nil {
+		return nil
 	}
-	return status, err
-}
-
-// sharedPolls are what the runs of a guard that wait without a place have read last of their keys. Runs that wait for the same
-// key share it.
-type sharedPolls struct {
-	mu   sync.Mutex
-	keys map[string]*polled
-}
-
-// polled is what was read of one key.
-type polled struct {
-	runs   int           // that wait for it without a place
-	fresh  time.Duration // until when nobody reads it again
-	status lockstore.Status
-}
-
-func (p *sharedPolls) join(busy *LockBusy) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.keys[busy.Key] == nil {
-		p.keys[busy.Key] = &polled{status: lockstore.Status{State: busy.State, Holder: busy.Holder, Remaining: busy.Remaining}}
-	}
-	p.keys[busy.Key].runs++
-}
-
-func (p *sharedPolls) leave(key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.keys[key].runs--; p.keys[key].runs == 0 {
-		delete(p.keys, key)
-	}
-}
-
-// last returns what was read last. If it is not fresh, the caller is the one to read the key now.
-func (p *sharedPolls) last(key string, now time.Duration) (status lockstore.Status, fresh bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	k := p.keys[key]
-	if now < k.fresh {
-		return k.status, true
-	}
-	k.fresh = now + firstPause
-	return lockstore.Status{}, false
-}
-
-func (p *sharedPolls) note(key string, status lockstore.Status) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keys[key].status = status
+	last.Store(&status)
+	return &status
 }

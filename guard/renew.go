@@ -17,9 +17,9 @@ const firstExtension = 50 * time.Millisecond
 // trust, which may be much less than the TTL. beginHold starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
 	defer close(r.renewing)
-	lease, sent, short := r.lease.get()
-	next := sent + lease.TTL/3
-	if short {
+	h := *r.held.Load()
+	sent, next := h.sent, h.sent+h.lease.TTL/3
+	if h.short {
 		now := r.now()
 		next = min(now+firstExtension, now+r.window.trusted()-time.Second)
 	}
@@ -34,6 +34,7 @@ func (r *run) renew() {
 				r.trace(PhaseRenewFailed, err)
 			}
 		}
+		var lease lockstore.Lease
 		outcome, err := t.send(func(ctx context.Context) (err error) {
 			sent = r.now()
 			lease, err = r.extend(ctx, sent)
@@ -41,18 +42,18 @@ func (r *run) renew() {
 		})
 		switch outcome {
 		case OutcomeOK:
-			r.lease.set(lease, sent, false)
-			trust, enough := r.window.extend(sent + lease.TTL - margin)
-			next = sent + (trust+margin-sent)/3
+			r.held.Store(&held{lease, sent, false})
+			ends := r.window.extend(sent + lease.TTL - margin)
+			next = sent + (ends.trust+margin-sent)/3
 			r.trace(PhaseRenewed, nil)
-			if enough {
+			if ends.trust > ends.stop {
 				return
 			}
 		case OutcomeLost, OutcomeBusy:
-			r.window.lose(err)
+			r.window.loseBy(err)
 			return
 		case OutcomeCorrupt, OutcomeInvalid:
-			r.window.lose(&lossError{err.Error(), err})
+			r.window.loseBy(&lossError{err.Error(), err})
 			return
 		default:
 			return // the trust or the work's time is over
@@ -63,8 +64,8 @@ func (r *run) renew() {
 // extend asks once for a longer lease. The first request after a hand-over is an Acquire: it writes
 // the name of the holder, and makes the lease a full one.
 func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
-	lease, _, short := r.lease.get()
-	if short {
+	lease := r.lease()
+	if r.held.Load().short {
 		return r.guard.store.Acquire(ctx, lockstore.Request{
 			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: r.ttl(now), HolderInfo: r.holder, MaxHolders: r.guard.maxHolders, Note: lease.Note,
 		})

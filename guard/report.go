@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -58,19 +60,21 @@ type Report struct {
 // report says what the parts of the run know of it. It is made at its end, and for Options.Trace before the work.
 func (r *run) report(outcome Outcome, err error) Report {
 	report := Report{
-		Key: cut(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
+		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
 		State: r.waiting.state, HeldFor: r.waiting.heldFor, HeldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
 		MaxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
-		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, Lapsed: r.waiting.lapsed,
+		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, Lapsed: r.waiting.lapsed, Woken: r.wakes.woken,
 		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
 	}
-	lease, _, _ := r.lease.get()
+	lease := r.lease()
 	report.Fence, report.Seat = lease.Fence, lease.Seat
 	if r.granted != 0 {
 		report.AcquiredAt = r.call.wall(r.granted)
 	}
-	report.Calls, report.FailedCalls = r.calls.counted()
-	report.Woken, report.WakeErr = r.wakes.report()
+	report.Calls, report.FailedCalls = int(r.calls.all.Load()), int(r.calls.failed.Load())
+	if w := &r.wakes; w.failed > 0 {
+		report.WakeErr = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+w.woken, w.err)
+	}
 	return report
 }
 
@@ -82,18 +86,14 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
-		switch r.Outcome {
-		case OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult:
-			level = slog.LevelWarn
-		}
-		if r.Fence == 0 && r.HeldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
+		warns := slices.Contains([]Outcome{OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult}, r.Outcome)
+		if warns || r.Fence == 0 && r.HeldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
 			return
 		}
-		attrs := make([]slog.Attr, 0, 20)
-		attrs = append(attrs,
+		attrs := append(make([]slog.Attr, 0, 20),
 			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
 			slog.String("outcome", string(r.Outcome)),
@@ -101,42 +101,25 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 			slog.Float64("hold_ms", milliseconds(r.HoldTime)),
 			slog.Int64("fence", int64(r.Fence)),
 			slog.Int("calls", r.Calls))
-		if r.FailedCalls > 0 {
-			attrs = append(attrs, slog.Int("failed_calls", r.FailedCalls))
-		}
-		if r.Fence == 0 && r.State != lockstore.Free {
-			attrs = append(attrs, slog.String("state", r.State.String()))
-			if r.HeldFor > 0 {
-				attrs = append(attrs, slog.Float64("held_ms", milliseconds(r.HeldFor)))
+		add := func(tells bool, attr slog.Attr) {
+			if tells {
+				attrs = append(attrs, attr)
 			}
 		}
-		if r.QueuePosition > 0 {
-			attrs = append(attrs, slog.Int("queue_position", r.QueuePosition))
-		}
-		if r.NoPlace {
-			attrs = append(attrs, slog.Bool("no_place", true))
-		}
-		if r.Lapsed > 0 {
-			attrs = append(attrs, slog.Int("lapsed", r.Lapsed))
-		}
-		if r.Woken > 0 {
-			attrs = append(attrs, slog.Int("woken", r.Woken))
-		}
-		if r.MaxHolders > 1 {
-			attrs = append(attrs, slog.Int("max_holders", r.MaxHolders))
-			if r.Fence != 0 {
-				attrs = append(attrs, slog.Int("seat", r.Seat))
-			}
-		}
-		if !r.AcquiredAt.IsZero() {
-			attrs = append(attrs, slog.Time("acquired_at", r.AcquiredAt))
-		}
-		if lost, ok := errors.AsType[*LockLost](r.Err); ok && lost.Err == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero() {
-			attrs = append(attrs, slog.Bool("work_ok", true))
-		}
-		if r.HolderInfo.Caller != "" {
-			attrs = append(attrs, slog.String("caller", r.HolderInfo.Caller))
-		}
+		refused := r.Fence == 0 && r.State != lockstore.Free
+		add(r.FailedCalls > 0, slog.Int("failed_calls", r.FailedCalls))
+		add(refused, slog.String("state", r.State.String()))
+		add(refused && r.HeldFor > 0, slog.Float64("held_ms", milliseconds(r.HeldFor)))
+		add(r.QueuePosition > 0, slog.Int("queue_position", r.QueuePosition))
+		add(r.NoPlace, slog.Bool("no_place", true))
+		add(r.Lapsed > 0, slog.Int("lapsed", r.Lapsed))
+		add(r.Woken > 0, slog.Int("woken", r.Woken))
+		add(r.MaxHolders > 1, slog.Int("max_holders", r.MaxHolders))
+		add(r.MaxHolders > 1 && r.Fence != 0, slog.Int("seat", r.Seat))
+		add(!r.AcquiredAt.IsZero(), slog.Time("acquired_at", r.AcquiredAt))
+		lost, ok := errors.AsType[*LockLost](r.Err)
+		add(ok && lost.Err == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero(), slog.Bool("work_ok", true))
+		add(r.HolderInfo.Caller != "", slog.String("caller", r.HolderInfo.Caller))
 		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr, r.WakeErr} {
 			if err != nil {
 				attrs = append(attrs, slog.String([...]string{"error", "releaseError", "completeError", "wakeError"}[i], err.Error()))

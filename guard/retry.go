@@ -4,39 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// calls counts the calls of the store that a run makes. A renewal and MarkStarted may run at the same time.
-type calls struct {
-	mu          sync.Mutex
-	all, failed int
-}
+// storeCalls counts the calls of the store that a run makes. A renewal and MarkStarted may run at the same time.
+type storeCalls struct{ all, failed atomic.Int64 }
 
 // count counts one call. A call that was cut off because the run ended does not count as failed.
-func (c *calls) count(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all++
+func (c *storeCalls) count(err error) {
+	c.all.Add(1)
 	if o := outcomeOf(err); (o == OutcomeUnavailable || o == OutcomeUnknown) && !errors.Is(err, context.Canceled) {
-		c.failed++
+		c.failed.Add(1)
 	}
-}
-
-func (c *calls) counted() (all, failed int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all, c.failed
 }
 
 // retrier sends one request to the store, again and again after pauses, until the store gives a clear answer, or until the
 // time is over. One goroutine uses it.
 type retrier struct {
 	clock   *clock
-	calls   *calls
+	calls   *storeCalls
 	ctx     context.Context // of the calls and of the pauses between them
 	end     time.Duration   // no repeat begins later
 	pauses  pauses          // between the calls
@@ -59,9 +48,9 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := t.clock.timeout(t.ctx, t.limit())
-		began := t.clock.time()
+		began := t.clock.moment()
 		err := call(ctx)
-		t.took = t.clock.time() - began
+		t.took = t.clock.moment() - began
 		cancel()
 		t.calls.count(err)
 		t.repeats = true
@@ -78,7 +67,7 @@ func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 		case outcome == OutcomeUnknown:
 			t.unknown = err
 		}
-		if !t.pause() {
+		if !t.backOff() {
 			return outcome, err
 		}
 	}
@@ -90,15 +79,15 @@ func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }
 
-// pause waits before a repeat. It returns false if there is no time for one.
-func (t *retrier) pause() bool {
-	return t.clock.pause(t.ctx, min(t.pauses.next(), t.end-t.clock.time())) && t.clock.time() < t.end
+// backOff waits before a repeat. It returns false if there is no time for one.
+func (t *retrier) backOff() bool {
+	return t.clock.pause(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
 // 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s.
 func (t *retrier) limit() time.Duration {
-	left := t.end - t.clock.time()
+	left := t.end - t.clock.moment()
 	switch {
 	case !t.release:
 		return min(callTime, max(minCallTimeout, left/2))

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/tell"
@@ -20,7 +20,7 @@ type call struct {
 	deadline time.Duration // the caller's
 	waitEnd  time.Duration // of the time to wait for locks that other owners hold
 	holder   lockstore.HolderInfo
-	share    share // of the releases
+	releases releases
 }
 
 func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
@@ -47,12 +47,12 @@ type run struct {
 	wanted wanted
 	around *run // the run whose work this run is a part of
 	inside *run // the same, if it is of the same DoAll
+	depth  int  // how many runs of the same DoAll are around this one
 
 	window window // the work's context
-	lease  held
-	calls  calls // of the store
+	held   atomic.Pointer[held]
+	calls  storeCalls // of the store
 	traces traces
-	ending ending // the time for releases
 	wakes  wakes
 
 	holder   lockstore.HolderInfo // this run, as others see it
@@ -69,22 +69,17 @@ type run struct {
 
 // held is the lease that a run has from the store. Renewals change it under the work.
 type held struct {
-	mu    sync.Mutex
 	lease lockstore.Lease
 	sent  time.Duration // when its first request was sent
 	short bool          // it is the lease of a hand-over, and has to be extended
 }
 
-func (h *held) set(lease lockstore.Lease, sent time.Duration, short bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lease, h.sent, h.short = lease, sent, short
-}
-
-func (h *held) get() (lease lockstore.Lease, sent time.Duration, short bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lease, h.sent, h.short
+// lease is the run's lease; the zero Lease without one.
+func (r *run) lease() lockstore.Lease {
+	if h := r.held.Load(); h != nil {
+		return h.lease
+	}
+	return lockstore.Lease{}
 }
 
 type runKey struct{}
@@ -100,15 +95,14 @@ func (c *call) newRun(key string, inside *run) *run {
 	ctx, cancel := context.WithCancelCause(parent)
 	r.traces.plain = ctx
 	r.window = window{
-		ctx: ctx, cancel: cancel, clock: c.guard.clock, call: c, values: r.value, stop: never, trust: never,
+		ctx: ctx, cancel: cancel, clock: c.guard.clock, call: c, values: r.value, bounds: bounds{stop: never, trust: never},
 		onLoss: func(cause error) { r.trace(PhaseLost, cause) },
 	}
-	r.ending.left = 1
 	if r.around != nil {
-		r.window.around, r.window.cleans = &r.around.window, r.around.window.lostUnderWork() != nil
+		r.window.around, r.window.cleans = &r.around.window, r.around.window.look().lost != nil
 	}
 	if inside != nil {
-		r.ending.left += inside.ending.left
+		r.depth = inside.depth + 1
 	}
 	c.guard.runs.add(r)
 	return r
@@ -123,7 +117,7 @@ func (r *run) value(key any) any {
 }
 
 // now is the time on the guard's clock.
-func (r *run) now() time.Duration { return r.guard.clock.time() }
+func (r *run) now() time.Duration { return r.guard.clock.moment() }
 
 // left is the time until the caller's deadline.
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
@@ -151,11 +145,11 @@ func (r *run) ttl(now time.Duration) time.Duration {
 
 // job is what a call does under its locks.
 type job struct {
-	wanted  wanted
-	refused func(*LockBusy) (Outcome, error)             // how the call ends when the key is done or in doubt; may be nil
-	begin   func(*run) (Outcome, error)                  // the last step before the work; may be nil
-	work    func(context.Context, map[string]Lock) error // has the locks by key
-	end     func(r *run, err error)                      // ends a lease, after the work or without it
+	wanted     wanted
+	refused    func(*LockBusy) (Outcome, error)             // how the call ends when the key is done or in doubt; may be nil
+	beforeWork func(*run) (Outcome, error)                  // the last step before the work; may be nil
+	work       func(context.Context, map[string]Lock) error // has the locks by key
+	endLease   func(r *run, err error)                      // ends a lease, after the work or without it
 }
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
@@ -169,18 +163,17 @@ func (c *call) do(keys []string, j job) (err error) {
 		outcome, err = o, e
 		return e
 	}
-	var runs []*run
+	var last *run
 	defer func() {
-		for i := range runs {
-			runs[len(runs)-1-i].observe(outcome, err)
+		for r := last; r != nil; r = r.inside {
+			r.observe(outcome, err)
 		}
 	}()
-	var last *run
 	locks := make(map[string]Lock, len(keys))
 	for i, key := range keys {
 		r := c.newRun(key, last)
-		defer r.close()
-		runs, last = append(runs, r), r
+		defer r.unregister()
+		last = r
 		r.wanted = j.wanted
 		r.wanted.long = r.wanted.long || i+1 < len(keys)
 		if o, e := r.acquire(); e != nil {
@@ -194,11 +187,10 @@ func (c *call) do(keys []string, j job) (err error) {
 		if o, e := r.beginHold(); e != nil {
 			return fail(o, e)
 		}
-		lease, _, _ := r.lease.get()
-		locks[key] = Lock{key, lease.Fence, lease.Seat}
+		locks[key] = Lock{key, r.lease().Fence, r.lease().Seat}
 	}
-	if j.begin != nil {
-		if o, e := j.begin(last); e != nil {
+	if j.beforeWork != nil {
+		if o, e := j.beforeWork(last); e != nil {
 			return fail(o, e)
 		}
 	}
@@ -212,7 +204,8 @@ func (c *call) do(keys []string, j job) (err error) {
 // beginHold begins the time under the lease, and says whether it may go on.
 func (r *run) beginHold() (Outcome, error) {
 	r.trace(PhaseGranted, nil)
-	if r.window.mayNeedRenewal() {
+	// Renew also if both ends are the same moment: otherwise the work would end as lost.
+	if ends := r.window.look(); ends.trust <= ends.stop {
 		r.renewing = make(chan struct{})
 		go r.renew()
 	}
@@ -224,7 +217,7 @@ func (r *run) beginHold() (Outcome, error) {
 // err say how that ended.
 func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.callerGone()
-	lost := r.window.loss()
+	lost := r.window.look().lost
 	switch {
 	case lost != nil:
 		return OutcomeUnavailable, lost // endHold makes the error of a lock that was lost before the work
@@ -245,13 +238,14 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 // way to it ended. It returns how the call ended with what this run has seen.
 func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime
+	r.window.check()
 	r.window.close()
 	if r.renewing != nil {
 		<-r.renewing
 	}
-	j.end(r, err)
+	j.endLease(r, err)
 	r.finishWakeUps()
-	switch lost := r.window.loss(); {
+	switch lost := r.window.look().lost; {
 	case lost == nil || outcome == OutcomePanic:
 	case worked:
 		return OutcomeLost, &LockLost{r.key, err, lost}
@@ -265,12 +259,12 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 func (r *run) observe(outcome Outcome, err error) {
 	r.awaitTrace()
 	if f, ctx, report := r.guard.opt.Observe, r.traces.observed(r.call.caller), r.report(outcome, err); f != nil {
-		r.guard.clock.await(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())
+		r.guard.clock.awaitHook(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())
 	}
 }
 
-// close frees what the run has of its guard and its context.
-func (r *run) close() {
+// unregister frees what the run has of its guard and its context.
+func (r *run) unregister() {
 	r.guard.runs.remove(r)
-	r.window.cancel(nil)
+	r.window.close()
 }

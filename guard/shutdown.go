@@ -23,7 +23,7 @@ func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return
 	}
-	for _, r := range g.runs.shutDown(g.clock.time()) {
+	for _, r := range g.runs.shutDown(g.clock.moment()) {
 		r.window.cancel(ErrShutdown)
 		r.shortenRelease()
 	}

@@ -142,7 +142,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
 	on("F69 the first call ends 300 ms after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		r := b.newCall(t.Context(), 0).newRun("k", nil)
-		defer r.close()
+		defer r.unregister()
 		ctx, end := r.beginRelease(false, releaseTime)
 		defer r.endRelease()
 		require.Equal(t, releaseTime, end-r.now())

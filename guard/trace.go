@@ -30,8 +30,7 @@ type TraceEvent struct {
 	// was known at the grant.
 	Report Report
 
-	Trusted time.Duration // how long the lease can be trusted from now on; 0 without one
-	Err     error         // why a renewal failed, or why the lease is lost
+	Err error // why a renewal failed, or why the lease is lost
 }
 
 // traces are the events of a run that Options.Trace is told, one after the other on a goroutine of its own. Renewals and losses come from other
@@ -39,11 +38,11 @@ type TraceEvent struct {
 type traces struct {
 	plain  context.Context                 // the run's, without the values of Options.Trace
 	values atomic.Pointer[context.Context] // that Options.Trace returned; nil without one. A store may read them when its call has ended
-	told   Report                          // at the last phase before the work
 
-	mu     sync.Mutex
-	events []TraceEvent // that Options.Trace has not been told; the first one is being told
-	call   *tell.Call   // the last one; nil if it hangs
+	mu      sync.Mutex
+	told    Report       // at the last phase before the work
+	events  []TraceEvent // that Options.Trace has not been told; the first one is being told
+	telling *tell.Call   // the last one; nil if it hangs
 }
 
 // mostEvents is how many events a run keeps while Options.Trace hangs.
@@ -56,25 +55,21 @@ func (r *run) trace(phase Phase, err error) {
 		return
 	}
 	t := &r.traces
-	if phase == PhaseAsking || phase == PhaseGranted { // nobody traces this run on another goroutine yet
-		t.told = r.report("", nil)
-	}
-	e := TraceEvent{Phase: phase, Report: t.told, Err: err}
-	if phase != PhaseAsking && phase != PhaseLost {
-		e.Trusted = r.window.trusted()
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if phase == PhaseAsking || phase == PhaseGranted { // these come from the goroutine of the call
+		t.told = r.report("", nil)
+	}
 	if len(t.events) == mostEvents {
 		return
 	}
-	if t.events = append(t.events, e); len(t.events) == 1 {
-		t.call = tell.Start("guard.Options.Trace", func() { t.tell(r.guard.opt.Trace) })
+	if t.events = append(t.events, TraceEvent{phase, t.told, err}); len(t.events) == 1 {
+		t.telling = tell.Start("guard.Options.Trace", func() { t.tellAll(r.guard.opt.Trace) })
 	}
 }
 
-// tell tells all events.
-func (t *traces) tell(hook func(context.Context, TraceEvent) context.Context) {
+// tellAll tells all events.
+func (t *traces) tellAll(hook func(context.Context, TraceEvent) context.Context) {
 	for more := true; more; {
 		t.mu.Lock()
 		e := t.events[0]
@@ -94,15 +89,15 @@ func (t *traces) tell(hook func(context.Context, TraceEvent) context.Context) {
 func (r *run) awaitTrace() {
 	t := &r.traces
 	t.mu.Lock()
-	call := t.call
+	telling := t.telling
 	t.mu.Unlock()
-	if call == nil || r.guard.clock.await(call, r.tellTime()) {
+	if telling == nil || r.guard.clock.awaitHook(telling, r.tellTime()) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.call == call {
-		t.call = nil
+	if t.telling == telling {
+		t.telling = nil
 	}
 }
 

@@ -31,8 +31,8 @@ var (
 // noting is the driver of a guard's store. If an answer names owners to wake, it tells the run that sent the request.
 type noting struct{ driver.Driver }
 
-// parked returns the store through which a guard learns whom to wake, and whether the store has parked places.
-func parked(store *lockstore.Store) (*lockstore.Store, bool) {
+// notingStore returns the store through which a guard learns whom to wake, and whether the store has parked places.
+func notingStore(store *lockstore.Store) (*lockstore.Store, bool) {
 	if _, ok := driver.As[driver.Parker](store.Driver()); !ok {
 		return store, false
 	}
@@ -47,17 +47,18 @@ func (n *noting) Do(ctx context.Context, key string, req driver.Request) (driver
 	a, err := n.Driver.Do(ctx, key, req)
 	if len(a.Wake) > 0 {
 		if r, ok := ctx.Value(runKey{}).(*run); ok {
-			r.wake(key, a.Wake)
+			r.wake(a.Wake)
 		}
 	}
 	return a, err
 }
 
-// wakes are the wake-ups of a run. A renewal may make some necessary while the work runs.
+// wakes are the wake-ups of a run.
 type wakes struct {
-	mu            sync.Mutex
-	end           time.Duration // of the release that is under way; 0 without one
-	begun         []*wakeUps    // that nobody has waited for
+	mu    sync.Mutex
+	begun []*wakeUps // that nobody has waited for; a renewal may begin some while the work runs
+
+	// How those ended that the run has waited for.
 	woken, failed int
 	err           error // of the first that failed
 }
@@ -70,28 +71,8 @@ type wakeUps struct {
 	ended  chan error // has room for all
 }
 
-func (w *wakes) setEnd(end time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.end = end
-}
-
-// begin makes the context of wake-ups, which ends after 1 s, or with the release that is under way.
-func (w *wakes) begin(ctx context.Context, c *clock, owners int) *wakeUps {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	d := releaseTime
-	if w.end > 0 {
-		d = min(d, w.end-c.time())
-	}
-	ups := &wakeUps{owners: owners, ended: make(chan error, owners)}
-	ups.ctx, ups.cancel = c.timeout(ctx, d)
-	w.begun = append(w.begun, ups)
-	return ups
-}
-
-// take takes out those that nobody has waited for.
-func (w *wakes) take() []*wakeUps {
+// collect takes out those that nobody has waited for.
+func (w *wakes) collect() []*wakeUps {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	begun := w.begun
@@ -99,31 +80,23 @@ func (w *wakes) take() []*wakeUps {
 	return begun
 }
 
-func (w *wakes) note(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// record notes how n wake-ups ended.
+func (w *wakes) record(n int, err error) {
 	if err == nil {
-		w.woken++
+		w.woken += n
 	} else {
-		w.failed++
-		w.err = cmp.Or(w.err, err)
+		w.failed, w.err = w.failed+n, cmp.Or(w.err, err)
 	}
-}
-
-// report is for the run's report.
-func (w *wakes) report() (woken int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.failed > 0 {
-		err = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+w.woken, w.err)
-	}
-	return w.woken, err
 }
 
 // wake begins to wake the owners. It does not wait: the run may have work to do. The end of the run's own
 // context does not stop the wake-ups: nobody else wakes these owners.
-func (r *run) wake(key string, owners []lockstore.Owner) {
-	ups := r.wakes.begin(context.WithoutCancel(&r.window), r.guard.clock, len(owners))
+func (r *run) wake(owners []lockstore.Owner) {
+	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
+	ups.ctx, ups.cancel = r.guard.clock.timeout(context.WithoutCancel(&r.window), releaseTime)
+	r.wakes.mu.Lock()
+	r.wakes.begun = append(r.wakes.begun, ups)
+	r.wakes.mu.Unlock()
 	slots := make(chan struct{}, mostWakes)
 	for _, owner := range owners {
 		go func() {
@@ -137,7 +110,7 @@ func (r *run) wake(key string, owners []lockstore.Owner) {
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
-				err = r.wakeOwner(ups.ctx, key, owner)
+				err = r.wakeOwner(ups.ctx, owner)
 			case <-ups.ctx.Done():
 				err = errNoTime
 			}
@@ -147,14 +120,14 @@ func (r *run) wake(key string, owners []lockstore.Owner) {
 
 // wakeOwner wakes one owner. What fails is repeated after a pause until ctx ends, if the error says that
 // the store or Wake may succeed later.
-func (r *run) wakeOwner(ctx context.Context, key string, owner lockstore.Owner) error {
+func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
 		return errNoWake
 	}
 	var address lockstore.Address
 	try := func(ctx context.Context) (err error) {
 		if address == "" {
-			if address, err = r.guard.store.TakeAddress(ctx, key, owner); err != nil {
+			if address, err = r.guard.store.TakeAddress(ctx, r.key, owner); err != nil {
 				return err
 			}
 		}
@@ -190,54 +163,34 @@ func hide(a lockstore.Address, err error) error {
 
 // finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
 func (r *run) finishWakeUps() {
-	r.wakes.mu.Lock()
-	waiting := len(r.wakes.begun) > 0
-	r.wakes.mu.Unlock()
-	if waiting {
+	if begun := r.wakes.collect(); begun != nil {
 		ctx, end := r.beginRelease(false, releaseTime)
 		defer r.endRelease()
-		r.awaitWakeUps(ctx, end)
+		r.awaitWakeUps(begun, ctx, end)
 	}
 }
 
-// awaitWakeUps waits for the wake-ups that were begun until end, or until Shutdown ends ctx. Then it ends their context.
-func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
-	begun := r.wakes.take()
-	if begun == nil {
-		return
-	}
-	cut := func() {
-		for _, ups := range begun {
-			ups.cancel()
-		}
-	}
-	defer cut()
-	defer context.AfterFunc(ctx, cut)()
-	defer r.guard.clock.after(end-r.now(), cut)()
+// awaitWakeUps waits for wake-ups until end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
+func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
 	for _, ups := range begun {
-		r.awaitAll(ups)
+		defer ups.cancel()
+		defer context.AfterFunc(ctx, ups.cancel)()
+		defer r.guard.clock.after(end-r.now(), ups.cancel)()
 	}
-}
-
-// awaitAll waits until all have ended, but not longer than until shortly after the end of their context.
-func (r *run) awaitAll(ups *wakeUps) {
-	over := ups.ctx.Done()
-	var late <-chan struct{}
-	for open := ups.owners; open > 0; {
-		select {
-		case err := <-ups.ended:
-			r.wakes.note(err)
-			open--
-		case <-over:
-			var stop func() bool
-			late, stop = r.guard.clock.timer(noticeTime)
-			defer stop()
-			over = nil
-		case <-late:
-			for range open {
-				r.wakes.note(errBlocks)
+	for _, ups := range begun {
+		over, late := ups.ctx.Done(), (<-chan struct{})(nil)
+		for open := ups.owners; open > 0; {
+			select {
+			case err := <-ups.ended:
+				r.wakes.record(1, err)
+				open--
+			case <-over:
+				late, _ = r.guard.clock.timer(noticeTime)
+				over = nil
+			case <-late:
+				r.wakes.record(open, errBlocks)
+				open = 0
 			}
-			return
 		}
 	}
 }

@@ -24,12 +24,17 @@ type window struct {
 	cleans bool              // the run around had lost its lease before this one began
 
 	mu        sync.Mutex
-	stopTimer func() bool   // nil until somebody waits for Done
-	stop      time.Duration // end of the time for the work; never without a lease
-	trust     time.Duration // end of the trust in the lease
-	lost      error         // why the lease is lost
-	closed    bool
+	bounds    bounds
 	why       why
+	stopTimer func() bool // nil without a lease
+}
+
+// bounds are the ends of a window.
+type bounds struct {
+	stop   time.Duration // of the time for the work; never without a lease
+	trust  time.Duration // of the trust in the lease
+	lost   error         // why the lease is lost
+	closed bool          // the work has returned
 }
 
 // why is what may have kept a run from renewing its lease in time.
@@ -43,14 +48,14 @@ type why struct {
 // Deadline, Done, Err and Value make the window a context. The work calls them, on any goroutine.
 
 func (w *window) Deadline() (time.Time, bool) {
-	if stop := w.stopsAt(); stop != never {
+	if stop := w.look().stop; stop != never {
 		return w.call.wall(stop), true
 	}
 	return w.ctx.Deadline()
 }
 
 func (w *window) Done() <-chan struct{} {
-	w.watch(w.check())
+	w.check()
 	return w.ctx.Done()
 }
 
@@ -69,34 +74,36 @@ func (w *window) Value(key any) any { return w.values(key) }
 // goroutines write.
 func (w *window) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.run") }
 
-// open begins the time for work under a lease.
+// open begins the time for work under a lease. From now on a timer checks the clocks at
+// least once a second, for two reasons: the timer itself runs on the monotonic clock
+// alone, and contexts derived from this one do not ask it.
 func (w *window) open(stop, trust time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stop = stop
+	w.bounds.stop = stop
 	w.trustUntil(trust)
+	w.setTimer()
 }
 
-// extend makes the trust last longer after a renewal, and says whether it outlasts the work. A renewal never shortens the
-// trust, though a store that rounds to whole seconds may return less.
-func (w *window) extend(trust time.Duration) (until time.Duration, enough bool) {
+// extend makes the trust last longer after a renewal. A renewal never shortens it, though a store that rounds to whole
+// seconds may return less.
+func (w *window) extend(trust time.Duration) bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trustUntil(max(w.trust, trust))
-	return w.trust, w.trust > w.stop
+	w.trustUntil(max(w.bounds.trust, trust))
+	return w.bounds
 }
 
 // trustUntil begins a new time of trust. It is called with the lock held.
 func (w *window) trustUntil(trust time.Duration) {
-	w.trust = trust
+	w.bounds.trust = trust
 	w.why = why{due: w.why.due, missed: w.clock.missed()}
 }
 
-// close reads the clocks a last time and ends the work's context.
+// close ends the work's context, and what the window knows of its lease stays as it is.
 func (w *window) close() {
-	w.check()
 	w.mu.Lock()
-	w.closed = true
+	w.bounds.closed = true
 	if w.stopTimer != nil {
 		w.stopTimer()
 	}
@@ -104,11 +111,15 @@ func (w *window) close() {
 	w.cancel(nil)
 }
 
-func (w *window) isClosed() bool {
+// look returns the window's ends as they are known now.
+func (w *window) look() bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closed
+	return w.bounds
 }
+
+// trusted is how long the lease can be trusted from now on.
+func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
 
 // check ends the work's context if its time is over; otherwise it returns how long the
 // context lasts. The window around this one is checked, too. If the lease of that window is lost
@@ -116,77 +127,58 @@ func (w *window) isClosed() bool {
 func (w *window) check() time.Duration {
 	if w.around != nil {
 		w.around.check()
-		if lost := w.around.lostUnderWork(); lost != nil && !w.cleans {
-			w.cancel(lost)
+		if around := w.around.look(); around.lost != nil && !around.closed && !w.cleans {
+			w.cancel(around.lost)
 		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if w.bounds.closed {
 		return 0
 	}
-	now := w.clock.time()
+	now := w.clock.moment()
 	if w.why.due > 0 {
 		w.why.late = max(w.why.late, now-w.why.due)
 	}
-	if now >= w.trust && w.lost == nil {
-		w.markLost(w.expiry())
+	if now >= w.bounds.trust {
+		w.lose(w.expiry())
 	}
-	if now >= w.stop {
+	if now >= w.bounds.stop {
 		w.cancel(ErrDeadline)
 	}
-	return min(w.stop, w.trust) - now
+	return min(w.bounds.stop, w.bounds.trust) - now
 }
 
-// markLost ends the work's context because the lease is lost. It is called with the lock held.
-func (w *window) markLost(cause error) {
-	w.lost = cause
-	w.onLoss(cause) // before the work can return, so that Options.Observe comes later
-	w.cancel(cause)
-}
-
-// lose ends the work's context after an answer that ends the trust in the lease.
+// lose ends the work's context because the lease is lost, unless that was known before. It is called with the lock held.
 func (w *window) lose(cause error) {
+	if w.bounds.lost == nil {
+		w.bounds.lost = cause
+		w.onLoss(cause) // before the work can return, so that Options.Observe comes later
+		w.cancel(cause)
+	}
+}
+
+// loseBy ends the work's context after an answer that ends the trust in the lease.
+func (w *window) loseBy(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lost == nil {
-		w.markLost(cause)
-	}
+	w.lose(cause)
 }
 
 // loseByRelease notes what a release after the work answered. If the store answered ErrLost while the
 // guard still trusted the lease, the lease was lost under the work. Otherwise it may have been lost
 // only after the work.
 func (w *window) loseByRelease(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if outcomeOf(err) == OutcomeLost && w.lost == nil && w.clock.time() < w.trust {
-		w.markLost(err)
+	if outcomeOf(err) == OutcomeLost && w.trusted() > 0 {
+		w.loseBy(err)
 	}
 }
 
-// forgiveLoss is for a lease that turned out to be nobody else's, although its time had ended.
-func (w *window) forgiveLoss() {
+// forgive is for a lease that turned out to be nobody else's, although its time had ended.
+func (w *window) forgive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lost = nil
-}
-
-// loss says why the lease is lost.
-func (w *window) loss() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.lost
-}
-
-// lostUnderWork says why the lease is lost under work that still runs.
-func (w *window) lostUnderWork() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil
-	}
-	return w.lost
+	w.bounds.lost = nil
 }
 
 // renewalFailed notes why a renewal failed.
@@ -196,37 +188,12 @@ func (w *window) renewalFailed(err error) {
 	w.why.renewal = err
 }
 
-// stopsAt is the end of the time for the work.
-func (w *window) stopsAt() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stop
-}
-
-// trusted is how long the lease can be trusted from now on.
-func (w *window) trusted() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return max(0, w.trust-w.clock.time())
-}
-
-// mayNeedRenewal says whether the trust may end before the work's time, or with it: the work would end as lost then.
-func (w *window) mayNeedRenewal() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.trust <= w.stop
-}
-
-// watch starts the timer for work that waits for Done. The timer checks the clocks at
-// least once a second, for two reasons: the timer itself runs on the monotonic clock
-// alone, and contexts derived from this one do not ask it. Work that never waits needs
-// no timer.
-func (w *window) watch(left time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopTimer == nil && w.stop != never && !w.closed {
-		w.setTimer(left)
-	}
+// setTimer is called with the lock held.
+func (w *window) setTimer() {
+	now := w.clock.moment()
+	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
+	w.why.due = now + d
+	w.stopTimer = w.clock.after(d, w.tick)
 }
 
 // tick is called by the timer.
@@ -234,18 +201,9 @@ func (w *window) tick() {
 	left := w.check()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if left > 0 && !w.closed {
-		w.setTimer(left)
-	} else {
-		w.why.due = 0
+	if w.why.due = 0; left > 0 && !w.bounds.closed {
+		w.setTimer()
 	}
-}
-
-// setTimer is called with the lock held.
-func (w *window) setTimer(left time.Duration) {
-	d := min(left, time.Second)
-	w.why.due = w.clock.time() + d
-	w.stopTimer = w.clock.after(d, w.tick)
 }
 
 // expiry says why the trust in the lease has ended. It is called with the lock held.
