@@ -3,12 +3,10 @@ package guard
 import (
 	"context"
 	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -29,17 +27,6 @@ func TestTooLate(t *testing.T) {
 			require.ErrorIs(t, err, ErrDeadline)
 			require.Empty(t, b.store.requests, "nothing is asked for")
 			require.Equal(t, OutcomeDeadline, b.report(t).Outcome)
-		})
-	}
-	for name, deadline := range map[string]time.Time{
-		"F66 in the first year":  time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
-		"F66 as old as times go": time.Unix(math.MinInt64, 0),
-	} {
-		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
-			ctx, cancel := context.WithDeadline(context.Background(), deadline)
-			defer cancel()
-			require.IsType(t, &LockDeadline{}, b.Do(ctx, "k", neverRuns(t)))
-			require.Empty(t, b.store.requests)
 		})
 	}
 	for _, year := range []int{2263, 2600, 9999, 100_000_000} {
@@ -63,18 +50,6 @@ func TestTooLate(t *testing.T) {
 	})
 }
 
-// An abandon whose reply is lost may arrive at any time. So its owner must get no lease any
-// more; otherwise the abandon would release the lease under the work.
-func TestAbandonThatMayStillArrive(t *testing.T) {
-	on("behind a grant that came too late", t, newBench, Options{Wait: 10 * time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.first(1, b.trusts(leastWork))
-		b.store.release = fails(errLostReply)
-		require.IsType(t, &LockStoreUnavailable{}, b.Do(context.Background(), "k", neverRuns(t)))
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.Len(t, b.store.requests, 1, "nobody asks while this owner may be granted")
-	})
-}
-
 func TestBusy(t *testing.T) {
 	on("F64 at once and with the holder, when there is no Wait", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Minute)
@@ -93,14 +68,6 @@ func TestBusy(t *testing.T) {
 		b.store.acquire = says(driver.Refused)
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 	})
-	on("F31 F44 a poll that fails is no reason to call a free lock busy", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		lease := b.occupy(t, "k", time.Hour)
-		b.store.inspect = fails(errDown) // denied, for example
-		time.AfterFunc(5*time.Second, func() { b.store.Store.Release(context.Background(), lease) })
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.LessOrEqual(t, b.report(t).WaitTime, 5*time.Second+maxPause)
-		require.Less(t, len(b.store.requests), 9, "it pauses between tries")
-	})
 	for name, newBench := range benches {
 		on("waits for at most half of the time that is left"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Hour)
@@ -109,45 +76,10 @@ func TestBusy(t *testing.T) {
 			require.Equal(t, 10*time.Second, time.Since(start))
 			require.Zero(t, b.waiting(t, "k"))
 		})
-		on("F01 a dead holder's lock is taken over one poll after its TTL"+name, t, newBench, Options{Wait: 5 * time.Minute}, func(t *testing.T, b *bench) {
-			dead := b.occupy(t, "k", time.Minute)
-			require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error {
-				assert.Greater(t, lock.Fence, dead.Fence)
-				return nil
-			}))
-			waited := b.report(t).WaitTime
-			require.GreaterOrEqual(t, waited, time.Minute)
-			require.LessOrEqual(t, waited, time.Minute+maxPause)
-		})
-		on("a long wait does not shorten the lease"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
-			b.occupy(t, "k", 10*time.Minute)
-			require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-				pass(50 * time.Second)
-				return ctx.Err()
-			}))
-		})
 	}
 }
 
 func TestUnknownOutcome(t *testing.T) {
-	on("F23 the trust counts from the first request", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				<-ctx.Done() // the reply never comes
-				return driver.Answer{}, ctx.Err()
-			}
-			a.TTL = r.TTL // a store that forgets to count down
-			return a, err
-		}
-		b.store.renew = fails(errDown)
-		start := time.Now()
-		b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			<-ctx.Done()
-			assert.Equal(t, time.Minute-margin, time.Since(start))
-			return nil
-		})
-	})
 	on("F28 F22 if the store never answers, the attempt is abandoned in the end", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		var late []lockstore.Request
 		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -170,12 +102,6 @@ func TestUnknownOutcome(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	on("F26 if another holds the lock after a lost reply, the outcome is busy, and the own attempt is abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
-		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
-		require.Len(t, b.store.releases, 1)
-		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
-	})
 }
 
 func TestUnavailableStore(t *testing.T) {
@@ -191,15 +117,6 @@ func TestUnavailableStore(t *testing.T) {
 		require.Less(t, len(b.store.requests), 40, "no retry storm")
 		require.Greater(t, len(b.store.requests), 4)
 		require.Empty(t, b.store.releases)
-	})
-	on("F38 that recovers in time grants the lock", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n < 4 {
-				return driver.Answer{}, errDown
-			}
-			return b.store.pass(ctx, r)
-		}
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
 	})
 	on("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(lockstore.ErrCorrupt)
@@ -224,28 +141,6 @@ func TestSlowGrant(t *testing.T) {
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
 	})
-	on("F11 late leases that were released leave nothing to report", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.slow(1100 * time.Millisecond)
-		err := b.Do(within(t, 10*time.Second), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errLate)
-		require.NoError(t, b.report(t).ReleaseErr)
-		b.free(t, "k")
-	})
-	on("F11 a freeze while waiting ends as a deadline", t, newBenchFull, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", time.Hour)
-		b.store.inspect = func(context.Context, int, request) (driver.Answer, error) {
-			b.shift(instant{wall: 2 * time.Minute})
-			return driver.Answer{Outcome: driver.Done}, nil // free, the last thing that was seen
-		}
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			if n == 1 {
-				return b.store.pass(ctx, r)
-			}
-			return driver.Answer{Outcome: driver.Granted, Fence: 1, TTL: r.TTL}, nil
-		}
-		require.IsType(t, &LockDeadline{}, b.Do(within(t, time.Minute), "k", neverRuns(t)))
-	})
 	on("F69 a lease that comes after Shutdown is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			defer b.Shutdown()
@@ -255,11 +150,6 @@ func TestSlowGrant(t *testing.T) {
 		require.IsType(t, &LockDeadline{}, err)
 		require.ErrorIs(t, err, ErrShutdown)
 		b.free(t, "k")
-	})
-	on("F09 if its own lease has expired, a new owner asks", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.first(1, fails(lockstore.ErrLost))
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 	})
 }
 

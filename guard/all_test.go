@@ -146,15 +146,6 @@ func TestDoAllRefusesBeforeItAsks(t *testing.T) {
 			require.Equal(t, OutcomeInvalid, b.report(t).Outcome)
 		})
 	}
-	t.Run("F51 mistakes in the program are plain errors", func(t *testing.T) {
-		b := newBench(t, Options{})
-		require.ErrorIs(t, b.DoAll(ctx, []string{"a"}, nil), errNoWork)
-		var none *Guard
-		require.ErrorIs(t, none.DoAll(ctx, []string{"a"}, neverRunsAll(t)), errNoGuard)
-		var noContext context.Context
-		require.ErrorIs(t, b.DoAll(noContext, []string{"a"}, neverRunsAll(t)), errNoContext)
-		require.Empty(t, b.reports)
-	})
 }
 
 func TestDoAllIsAllOrNothing(t *testing.T) {
@@ -195,13 +186,6 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			require.Greater(t, len(b.store.renewals), 8)
 		})
 	}
-	on("F65 the time is over with the second lock: the third is not asked for", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.slow(1450 * time.Millisecond)
-		err := b.DoAll(within(t, 3200*time.Millisecond), []string{"a", "b", "c"}, neverRunsAll(t))
-		require.IsType(t, &LockDeadline{}, err)
-		require.Equal(t, []string{"a", "b"}, b.store.asked())
-		require.ErrorContains(t, err, "the deadline is 300ms away")
-	})
 	for what, lose := range map[string]hook{
 		"F35 a lease vanishes":         says(driver.Lost),
 		"F31 a lease runs out":         fails(errDown),
@@ -219,11 +203,6 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 			b.free(t, "b")
 		})
 	}
-	on("F35 the release of a lease that vanished does not hide why the work did not run", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t, "b", time.Minute)
-		b.store.release = says(driver.Lost)
-		require.IsType(t, &LockBusy{}, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)))
-	})
 }
 
 func TestDoAllLosesOneLease(t *testing.T) {
@@ -258,23 +237,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 			require.IsType(t, &LockLost{}, err, "the work's nil does not hide the loss")
 			require.Equal(t, lost, err.(*LockLost).Key)
 		})
-		on("F35 the release finds "+lost+" lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.release = b.only(lost, says(driver.Lost))
-			err := b.DoAll(context.Background(), keys, func(context.Context, []Lock) error { return nil })
-			require.IsType(t, &LockLost{}, err)
-			require.Equal(t, lost, err.(*LockLost).Key)
-		})
 	}
-	on("all leases are renewed for as long as the work runs", t, newBench, Options{TTL: 6 * time.Second}, func(t *testing.T, b *bench) {
-		require.NoError(t, b.DoAll(context.Background(), keys, func(ctx context.Context, _ []Lock) error {
-			pass(time.Minute)
-			for _, key := range keys {
-				require.True(t, b.held(t, key))
-			}
-			return ctx.Err()
-		}))
-		require.Greater(t, len(b.store.renewals), 3*20)
-	})
 	on("MaxHold counts from the first grant", t, newBench, Options{TTL: 5 * time.Second, MaxHold: 20 * time.Second, Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.occupy(t, "b", 8*time.Second)
 		start := time.Now()
@@ -342,23 +305,6 @@ func TestDoAllReleases(t *testing.T) {
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
 		})
 	}
-}
-
-func TestDoAllInsideAndAround(t *testing.T) {
-	ctx := context.Background()
-	refused := func(t *testing.T, err error, key string) {
-		t.Helper()
-		require.IsType(t, &LockInvalid{}, err)
-		require.ErrorIs(t, err, errNested)
-		require.Equal(t, key, err.(*LockInvalid).Key)
-	}
-	on("inside a Do", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		require.NoError(t, b.Do(ctx, "a", func(ctx context.Context, _ Lock) error {
-			refused(t, b.DoAll(ctx, []string{"a", "b"}, neverRunsAll(t)), "a")
-			return b.DoAll(ctx, []string{"b"}, func(context.Context, []Lock) error { return nil })
-		}))
-		require.Len(t, b.reports, 3)
-	})
 }
 
 func TestDoAllInOppositeOrders(t *testing.T) {

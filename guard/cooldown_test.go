@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 func TestCooldown(t *testing.T) {
@@ -53,56 +51,6 @@ func TestCooldown(t *testing.T) {
 		start = time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
-	})
-	bubble("who waits learns that the key is completed or in doubt, with a place and without one", t, func(t *testing.T) {
-		for _, newBench := range benches {
-			for _, started := range []bool{true, false} {
-				b := newBench(t, Options{Wait: time.Minute})
-				lease := b.occupy(t, "k", 10*time.Second)
-				if started {
-					require.NoError(t, b.store.MarkStarted(ctx, lease))
-				} else {
-					time.AfterFunc(9*time.Second, func() { _ = b.store.Complete(ctx, lease, []byte("result"), time.Hour) })
-				}
-				start := time.Now()
-				busy, ok := b.Do(ctx, "k", neverRuns(t)).(*LockBusy)
-				require.True(t, ok)
-				require.Less(t, time.Since(start), 11*time.Second)
-				require.Equal(t, busy.State, b.report(t).State)
-				var refused *lockstore.Refused
-				require.ErrorAs(t, busy, &refused)
-				require.Equal(t, busy.State, refused.State)
-				require.ErrorIs(t, busy, lockstore.ErrRefused)
-				if started {
-					require.Equal(t, lockstore.InDoubt, busy.State)
-					require.ErrorContains(t, busy, "has to resolve")
-					continue
-				}
-				require.Equal(t, lockstore.Completed, busy.State)
-				require.Equal(t, "result", string(refused.Result))
-			}
-		}
-	})
-	on("F05 after an error the key is free at once", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do := b.WithCooldown(time.Hour).Do
-		own := errors.New("own")
-		require.Equal(t, own, do(ctx, "k", func(context.Context, Lock) error { return own }))
-		require.Zero(t, b.store.completions)
-		b.free(t, "k")
-	})
-	on("F08 work whose lease has run out has no cooldown", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do := b.WithCooldown(time.Hour).Do
-		require.IsType(t, &LockLost{}, do(ctx, "k", func(context.Context, Lock) error {
-			b.shift(instant{wall: time.Hour})
-			return nil
-		}))
-		require.Zero(t, b.store.completions)
-		b.free(t, "k")
-	})
-	on("F35 a lease that vanished under the work is lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.complete = says(driver.Lost)
-		do := b.WithCooldown(time.Hour).Do
-		require.IsType(t, &LockLost{}, do(ctx, "k", nothing))
 	})
 }
 

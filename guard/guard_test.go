@@ -169,11 +169,6 @@ func TestWrap(t *testing.T) {
 			require.ErrorContains(t, err, "nil")
 		}
 	})
-	t.Run("a handler that takes its own locks runs as it is", func(t *testing.T) {
-		out, err := TakesOwnLocks(func(_ context.Context, in string) (string, error) { return in, errStream }).Handle(ctx, "in")
-		require.Equal(t, "in", out)
-		require.Equal(t, errStream, err)
-	})
 	t.Run("F51 a handler wrapped twice is refused, not locked out by itself", func(t *testing.T) {
 		b := newBench(t, Options{})
 		twice := Wrap(b.Guard, key, Unfenced(Wrap(b.Guard, key, echo).Handle))

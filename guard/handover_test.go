@@ -91,25 +91,6 @@ func TestHandOver(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	for left, at := range map[time.Duration]time.Duration{
-		1300*time.Millisecond + 1: firstExtension,
-		1270 * time.Millisecond:   20 * time.Millisecond,
-		1250 * time.Millisecond:   0,
-		600 * time.Millisecond:    0,
-	} {
-		on("it is extended before less than 1 s of trust is left: "+left.String(), t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-			b.told(func(a *driver.Answer) { a.TTL = left })
-			began := time.Now()
-			b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				if n == 2 {
-					assert.Equal(t, handedAfter+at, time.Since(began))
-				}
-				return b.store.pass(ctx, r)
-			}
-			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(time.Second); return nil }))
-			require.Len(t, b.store.requests, 2)
-		})
-	}
 	on("P2 the trust counts from before the call, and not from the wake-up", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.store.acquire = b.from(2, fails(errDown))
 		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
@@ -128,18 +109,6 @@ func TestHandOver(t *testing.T) {
 			require.Equal(t, handedAfter+firstExtension, lostAt(t, b))
 		})
 	}
-	on("F24 the reply to the extension is lost: it is repeated", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 2 {
-				return driver.Answer{}, errLostReply
-			}
-			return a, err
-		}
-		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(10 * time.Second); return nil }))
-		require.Len(t, b.store.requests, 3)
-		require.Equal(t, b.store.requests[1].Owner, b.store.requests[2].Owner)
-	})
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Note
 		note := func(answers ...driver.Note) hook {
@@ -218,7 +187,6 @@ func TestHandOver(t *testing.T) {
 // away. It never works under a lease that it cannot trust, and it leaves none behind.
 func TestHandOverThatIsNotUsed(t *testing.T) {
 	ctx := context.Background()
-	wait := Options{Wait: time.Minute}
 	// frozen makes the process stand still when the store has said that it was handed the key.
 	frozen := func(t *testing.T, b *bench, d time.Duration, meanwhile func()) {
 		var once sync.Once
@@ -231,45 +199,12 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 			})
 		})
 	}
-	on("F07 its turn is over, and the next has the key: it waits again, as the last", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		var other lockstore.Lease
-		frozen(t, b, lockstore.Turn, func() {
-			other = b.occupy(t, "k", time.Minute)
-			b.freeAfter(5*time.Second, other)
-		})
-		require.NoError(t, b.Do(ctx, "k", func(_ context.Context, lock Lock) error {
-			require.Greater(t, lock.Fence, other.Fence)
-			return nil
-		}))
-		b.oneOwner(t)
-		b.free(t, "k")
-	})
-	on("F37 the caller leaves, and the release fails: unknown, and the report says so", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancel(ctx)
-		b.told(func(*driver.Answer) { cancel() })
-		b.store.release = fails(errDown)
-		require.IsType(t, &LockStoreUnavailable{}, b.Do(ctx, "k", neverRuns(t)))
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable)
-	})
 	on("F65 too little time is left for the work: it is released", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(300*time.Millisecond, b.occupy(t, "k", time.Hour))
 		frozen(t, b, 100*time.Millisecond, nil)
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
-	})
-	on("a repeatable owner keeps what it was handed for its next call", t, newBenchHandsOver, Options{}, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancel(ctx)
-		b.told(func(*driver.Answer) { cancel() })
-		req := LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Owner: "mine"}
-		_, err := b.Acquire(ctx, req)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.Empty(t, b.store.releases)
-		pass(lockstore.Turn - 1)
-		lease, err := b.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		require.Equal(t, time.Minute-margin, lease.TTL)
 	})
 	on("F11 a run that was handed the key and comes too late is the last, and the report says so", t, newBenchHandsOver, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {

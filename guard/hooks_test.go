@@ -125,14 +125,6 @@ func silent(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 	return driver.Answer{}, ctx.Err()
 }
 
-// lost passes a request on, and its reply is lost.
-func (b *bench) lost(err error) hook {
-	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-		_, _ = b.store.pass(ctx, r)
-		return driver.Answer{}, err
-	}
-}
-
 // slow lets time pass after the request.
 func (b *bench) slow(d time.Duration) hook {
 	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {

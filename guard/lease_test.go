@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 var errCut = errors.New("the reply was lost")
@@ -63,24 +60,6 @@ func TestLongLivedLease(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
 	})
-	for name, newBench := range benches {
-		on("F64 another's lock is busy, at once or after the wait"+name, t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
-			b.occupy(t, "k", time.Minute)
-			began := time.Now()
-			_, err := b.Acquire(ctx, req)
-			require.IsType(t, &LockBusy{}, err)
-			require.Zero(t, time.Since(began), "Options.Wait is for Do")
-			waits := req
-			waits.Wait = 5 * time.Second
-			_, err = b.Acquire(ctx, waits)
-			require.IsType(t, &LockBusy{}, err)
-			require.Equal(t, 5*time.Second, time.Since(began))
-			waits.Wait = 2 * time.Minute
-			_, err = b.Acquire(ctx, waits)
-			require.NoError(t, err)
-			require.Less(t, time.Since(began), time.Minute+2*time.Second)
-		})
-	}
 	on("requests out of their bounds", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
@@ -134,15 +113,6 @@ func TestRepeatableAcquire(t *testing.T) {
 			require.Zero(t, time.Since(began))
 		})
 	}
-	on("waits with the same owner", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t, "k", 3*time.Second)
-		req := req
-		req.Wait = time.Minute
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Owner("me"), lease.Owner)
-		require.Greater(t, lease.TTL, 9*time.Second, "the trust counts from the request that won")
-	})
 	bubble("F26 another's lock after a lost reply is not busy: the lost request may still take it", t, func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b := newBench(t, Options{})
@@ -177,64 +147,5 @@ func TestRenewAndRelease(t *testing.T) {
 		require.Equal(t, 20*time.Second-margin, trusted)
 		require.Equal(t, OutcomeRenewed, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
-	})
-	bubble("a reply that comes too late gives no trust", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			pass(r.TTL)
-			return a, err
-		}
-		trusted, err := b.Renew(ctx, lease, 20*time.Second)
-		require.NoError(t, err)
-		require.Zero(t, trusted)
-	})
-	bubble("the report of a lost lease has its fence", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		pass(10 * time.Second)
-		b.occupy(t, "k", time.Minute)
-		_, err := b.Renew(ctx, lease, 20*time.Second)
-		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, OutcomeLost, b.report(t).Outcome)
-		require.Equal(t, lease.Fence, b.report(t).Fence)
-	})
-	bubble("M16 if all answers are lost, the outcome is unknown", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		b.store.renew = fails(errCut)
-		began := time.Now()
-		_, err := b.Renew(ctx, lease, 20*time.Second)
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.ErrorIs(t, err, errCut)
-		require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
-		require.Equal(t, storeRetryBudget, time.Since(began))
-		require.Greater(t, b.report(t).Calls, 3)
-	})
-	bubble("F62 two release and renew the same lease at once", t, func(t *testing.T) {
-		b, lease := acquired(t)
-		var wg sync.WaitGroup
-		for range 8 {
-			wg.Go(func() { assert.NoError(t, b.Release(ctx, lease)) })
-			wg.Go(func() {
-				if _, err := b.Renew(ctx, lease, 20*time.Second); err != nil {
-					assert.IsType(t, &LockLost{}, err)
-				}
-			})
-		}
-		wg.Wait()
-		b.free(t, "k")
-	})
-}
-
-func TestLeasesWithoutAGuard(t *testing.T) {
-	t.Run("F51 a nil guard is an error and no panic", func(t *testing.T) {
-		for _, g := range []*Guard{nil, new(Guard)} {
-			_, err := g.Acquire(t.Context(), LeaseRequest{})
-			require.ErrorIs(t, err, errNoGuard)
-			_, err = g.Renew(t.Context(), lockstore.Lease{}, time.Second)
-			require.ErrorIs(t, err, errNoGuard)
-			require.ErrorIs(t, g.Release(t.Context(), lockstore.Lease{}), errNoGuard)
-			_, err = g.Inspect(t.Context(), "k")
-			require.ErrorIs(t, err, errNoGuard)
-		}
 	})
 }

@@ -1,9 +1,7 @@
 package guard
 
 import (
-	"bytes"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -11,9 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 func TestWithMaxHolders(t *testing.T) {
@@ -49,52 +44,6 @@ func TestWithMaxHolders(t *testing.T) {
 		}
 		b.free(t, "k")
 	})
-	on("F57 one writer or many readers, in the order of their arrival", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
-		readers := b.WithMaxHolders(lockstore.MaxHolders)
-		var mu sync.Mutex
-		var order []string
-		reading, writing := 0, false
-		read := func(name string) {
-			assert.NoError(t, readers.Do(ctx, "k", func(context.Context, Lock) error {
-				mu.Lock()
-				order, reading = append(order, name), reading+1
-				assert.False(t, writing)
-				mu.Unlock()
-				pass(time.Second)
-				mu.Lock()
-				reading--
-				mu.Unlock()
-				return nil
-			}))
-		}
-		write := func(name string) {
-			assert.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
-				mu.Lock()
-				order, writing = append(order, name), true
-				assert.Zero(t, reading)
-				mu.Unlock()
-				pass(time.Second)
-				mu.Lock()
-				writing = false
-				mu.Unlock()
-				return nil
-			}))
-		}
-		began := time.Now()
-		var all sync.WaitGroup
-		for _, one := range []func(){
-			func() { read("r1") }, func() { read("r2") }, func() { write("w1") }, func() { read("r3") }, func() { read("r4") }, func() { write("w2") },
-		} {
-			all.Go(one)
-			pass(time.Millisecond)
-		}
-		all.Wait()
-		require.Equal(t, []string{"r1", "r2", "w1"}, order[:3])
-		require.ElementsMatch(t, []string{"r3", "r4"}, order[3:5], "a release that makes room for two hands over to both")
-		require.Equal(t, "w2", order[5])
-		require.Less(t, time.Since(began), 4*time.Second+100*time.Millisecond)
-		b.free(t, "k")
-	})
 	on("what it shares with the guard that it was made of", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		g := b.WithMaxHolders(2)
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
@@ -123,18 +72,6 @@ func TestWithMaxHolders(t *testing.T) {
 		require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, nil2), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; DoAll wants 1")
 		require.ErrorContains(t, g.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) { return Completion{}, nil }), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; DoOnce wants 1")
 		require.Empty(t, b.store.requests)
-	})
-	bubble("the number and the seat are in the log", t, func(t *testing.T) {
-		var out bytes.Buffer
-		g, err := New(memstore.New(nil), Options{Observe: LogReports(slog.New(slog.NewJSONHandler(&out, nil)))})
-		require.NoError(t, err)
-		require.NoError(t, g.Do(ctx, "k", nothing))
-		require.NotContains(t, out.String(), "max_holders")
-		require.NoError(t, g.WithMaxHolders(2).Do(ctx, "k", func(ctx context.Context, _ Lock) error {
-			out.Reset()
-			return g.WithMaxHolders(2).Do(context.Background(), "k", nothing)
-		}))
-		require.Contains(t, out.String(), `"max_holders":2,"seat":1`)
 	})
 }
 

@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -82,18 +81,6 @@ func all(f storetest.Fault, kinds ...driver.Kind) func(storetest.Call) storetest
 	}
 }
 
-// once gives the first call of this kind a fault.
-func once(f storetest.Fault, kind driver.Kind) func(storetest.Call) storetest.Fault {
-	done := false
-	return func(c storetest.Call) storetest.Fault {
-		if done || c.Kind != kind {
-			return storetest.Fault{}
-		}
-		done = true
-		return f
-	}
-}
-
 var hour = Completion{ResultTime: time.Hour, Result: lockstore.Secret("result"), Substitute: lockstore.Secret("substitute")}
 
 func completes(context.Context, Lock) (Completion, error) { return hour, nil }
@@ -160,17 +147,6 @@ func TestDoOnce(t *testing.T) {
 				require.NoError(t, b.report(t).CompleteErr)
 			})
 		}
-		on("an error of work that had no effect frees the key"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-			require.Equal(t, own, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }))
-			require.False(t, b.status(t).State.Taken())
-		})
-		on("F24 a Complete whose reply is lost is sent again"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-			b.fault = once(storetest.Fault{Cut: errLostReply}, driver.Complete)
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
-			require.NoError(t, b.report(t).CompleteErr)
-			require.Equal(t, 2, b.count(driver.Complete))
-			require.Equal(t, lockstore.Completed, b.status(t).State)
-		})
 		on("after a Complete that failed the lease is not released, and the result stands"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{Drop: errLostReply}, driver.Complete)
 			limited, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -185,16 +161,6 @@ func TestDoOnce(t *testing.T) {
 			pass(defaultTTL)
 			require.Equal(t, started, b.status(t).State == lockstore.InDoubt)
 		})
-		on("a result that the store refuses as too large leaves the substitute"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-			b.fault = once(storetest.Fault{Drop: lockstore.Invalidf("store: too large")}, driver.Complete)
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
-			require.ErrorContains(t, b.report(t).CompleteErr, "only a substitute is stored: store: too large")
-			require.Equal(t, map[bool]int{false: 3, true: 4}[started], b.report(t).Calls)
-			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Second})
-			var refused *lockstore.Refused
-			require.ErrorAs(t, err, &refused)
-			require.Equal(t, "substitute", string(refused.Result))
-		})
 		on("F07 a lease that has ended and was nobody else's is completed, and is not lost"+name, t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
 			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(ctx context.Context, _ Lock) (Completion, error) {
@@ -206,17 +172,6 @@ func TestDoOnce(t *testing.T) {
 			require.Equal(t, OutcomeOK, b.report(t).Outcome)
 			require.NoError(t, b.report(t).CompleteErr)
 			require.Equal(t, lockstore.Completed, b.status(t).State)
-		})
-		on("a lock that is lost under the work, which says that it had no effect"+name, t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
-			b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
-			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(ctx context.Context, _ Lock) (Completion, error) {
-				<-ctx.Done()
-				pass(time.Minute)
-				return Completion{NoEffect: true}, own
-			})
-			require.IsType(t, &LockLost{}, err)
-			require.ErrorIs(t, err, own)
-			require.False(t, b.status(t).State.Taken())
 		})
 		on("F69 Shutdown cuts a Complete"+name, t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(storetest.Fault{After: time.Hour}, driver.Complete)
@@ -238,69 +193,11 @@ func TestDoOnce(t *testing.T) {
 			require.Zero(t, b.count(driver.Release))
 		}
 	})
-	on("F16 a lease that was granted to another: nothing is stored, and the lock is lost", t, newOnceBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Renew)
-		err := b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) {
-			<-ctx.Done()
-			pass(time.Minute)
-			_, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "another", TTL: time.Minute})
-			require.ErrorIs(t, err, context.Canceled)
-			_, err = b.store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: "another", TTL: time.Minute})
-			require.NoError(t, err)
-			return hour, nil
-		})
-		require.IsType(t, &LockLost{}, err)
-		require.ErrorIs(t, b.report(t).CompleteErr, lockstore.ErrLost)
-		require.Equal(t, OutcomeLost, b.report(t).Outcome)
-		require.Equal(t, lockstore.Held, b.status(t).State, "the other is untouched")
-	})
-	bubble("a lease that somebody released under the work is lost", t, func(t *testing.T) {
-		var phases []Phase
-		b := newOnceBench(t, Options{Trace: func(_ context.Context, e TraceEvent) context.Context {
-			phases = append(phases, e.Phase)
-			return nil
-		}})
-		err := b.DoOnce(ctx, "k", OnceOptions{}, func(_ context.Context, lock Lock) (Completion, error) {
-			require.NoError(t, b.store.Release(ctx, lockstore.Lease{Key: "k", Owner: b.calls[0].Owner, Fence: lock.Fence}))
-			return hour, nil
-		})
-		require.IsType(t, &LockLost{}, err)
-		require.Equal(t, []Phase{PhaseAsking, PhaseGranted, PhaseLost}, phases)
-		require.False(t, b.status(t).State.Taken())
-	})
-	on("who waits gets the result when it is stored", t, newOnceBench, Options{Wait: time.Minute}, func(t *testing.T, b *onceBench) {
-		entered := make(chan struct{})
-		go func() {
-			_ = b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
-				close(entered)
-				pass(5 * time.Second)
-				return hour, nil
-			})
-		}()
-		<-entered
-		began := time.Now()
-		require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{Refused: func(*LockBusy) (Outcome, error) { return OutcomeReplayed, nil }}, neverCompletes(t)))
-		require.Equal(t, 5*time.Second, time.Since(began))
-	})
 }
 
 func TestMarkStarted(t *testing.T) {
 	ctx := context.Background()
 	started := OnceOptions{MarkStarted: true}
-	on("F38 a mark is tried for half of the time that is left after a wait", t, newOnceBench, Options{Wait: time.Minute}, func(t *testing.T, b *onceBench) {
-		lease, err := b.store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
-		require.NoError(t, err)
-		time.AfterFunc(4*time.Second, func() { _ = b.store.Release(ctx, lease) })
-		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.MarkStarted)
-		began := time.Now()
-		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(within(t, 10*time.Second), "k", started, neverCompletes(t)))
-		require.Equal(t, 7*time.Second, time.Since(began), "4 s, and half of the 6 s that are left")
-	})
-	on("F23 a mark whose reply is lost is sent again", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		b.fault = once(storetest.Fault{Cut: errLostReply}, driver.MarkStarted)
-		require.NoError(t, b.DoOnce(ctx, "k", started, completes))
-		require.Equal(t, 2, b.count(driver.MarkStarted))
-	})
 	for name, fault := range map[string]storetest.Fault{"F23 arrives, and no reply does": {Cut: errLostReply}, "F22 does not arrive": {Drop: lockstore.ErrUnavailable}} {
 		on("a mark that "+name+": the work does not run, and the key is free", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 			b.fault = all(fault, driver.MarkStarted)
@@ -326,55 +223,12 @@ func TestMarkStarted(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.False(t, b.status(t).State.Taken())
 	})
-	for name, c := range map[string]struct {
-		opt  OnceOptions
-		work func(context.Context, Lock) (Completion, error)
-		err  error
-	}{
-		"work":                            {OnceOptions{}, completes, nil},
-		"started work":                    {started, completes, nil},
-		"started work that has no effect": {started, noEffect, own},
-	} {
-		for most, opt := range map[time.Duration]Options{time.Minute: {}, 10 * time.Second: {MaxHold: 10 * time.Second}} {
-			on(fmt.Sprintf("F22 the store goes down under %s: the run ends after %v, with its result", name, most), t, newOnceBench, opt, func(t *testing.T, b *onceBench) {
-				b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.Complete, driver.Release)
-				leaves, cancel := context.WithCancel(ctx)
-				time.AfterFunc(time.Second, cancel) // that nobody waits for the answer changes nothing: the result is for a repeat
-				began := time.Now()
-				require.Equal(t, c.err, b.DoOnce(leaves, "k", c.opt, c.work))
-				require.WithinRange(t, time.Now(), began.Add(most-maxPause), began.Add(most))
-				require.ErrorIs(t, errors.Join(b.report(t).CompleteErr, b.report(t).ReleaseErr), lockstore.ErrUnavailable)
-			})
-		}
-	}
-	on("F22 a release of work that did not start takes a second at most", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{Drop: lockstore.ErrUnavailable}, driver.MarkStarted, driver.Release)
-		began := time.Now()
-		require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
-		require.Equal(t, storeRetryBudget+releaseTime, time.Since(began))
-		require.Error(t, b.report(t).ReleaseErr)
-	})
 	on("F43 a lease that is lost before the mark", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
 		b.fault = all(storetest.Fault{Drop: lockstore.ErrLost}, driver.MarkStarted)
 		err := b.DoOnce(ctx, "k", started, neverCompletes(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorContains(t, err, "lost before the work began")
 		require.Equal(t, OutcomeUnavailable, b.report(t).Outcome)
-	})
-	on("F48 a mark that takes all the time for the work", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{After: 450 * time.Millisecond}, driver.MarkStarted)
-		limited, cancel := context.WithTimeout(ctx, 800*time.Millisecond)
-		defer cancel()
-		require.Error(t, b.DoOnce(limited, "k", started, neverCompletes(t)))
-		require.Contains(t, []Outcome{OutcomeDeadline, OutcomeUnknown}, b.report(t).Outcome)
-		require.False(t, b.status(t).State.Taken())
-	})
-	on("F69 Shutdown while the store is told that the work begins", t, newOnceBench, Options{}, func(t *testing.T, b *onceBench) {
-		b.fault = all(storetest.Fault{After: time.Second}, driver.MarkStarted)
-		time.AfterFunc(500*time.Millisecond, b.Shutdown)
-		err := b.DoOnce(ctx, "k", started, neverCompletes(t))
-		require.Error(t, err)
-		require.False(t, b.status(t).State.Taken(), "%v", err)
 	})
 }
 

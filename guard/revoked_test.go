@@ -22,9 +22,6 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 		"Do": func(ctx context.Context, b *bench) error {
 			return b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { return work(ctx) })
 		},
-		"DoAll": func(ctx context.Context, b *bench) error {
-			return b.DoAll(ctx, []string{"j", "k"}, func(ctx context.Context, _ []Lock) error { return work(ctx) })
-		},
 		"DoOnce": func(ctx context.Context, b *bench) error {
 			return b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return Completion{}, work(ctx) })
 		},

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -46,10 +45,6 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			unknown(t, b, b.Release(ctx, lease))
 			b.free(t, "k")
 		})
-		on(name+" after the release of an acquire whose outcome is unknown", t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.release = first(b)
-			unknown(t, b, b.Release(ctx, lockstore.Lease{Key: "k", Owner: "me"}))
-		})
 		on(name+" after the release of a run", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.release = first(b)
 			require.NoError(t, b.Do(ctx, "k", nothing), "the work's result stands")
@@ -84,19 +79,6 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			require.NotErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrUnavailable, "the abandon may have been applied")
 		})
 	}
-	on("F25 the caller leaves between a lost reply and the repeat", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(ctx)
-		b.store.renew = func(callCtx context.Context, n int, r request) (driver.Answer, error) {
-			defer cancel()
-			_, _ = b.store.pass(callCtx, r)
-			return driver.Answer{}, errLostReply
-		}
-		_, err = b.Renew(ctx, lease, time.Minute)
-		unknown(t, b, err)
-		require.Len(t, b.store.renewals, 1)
-	})
 }
 
 // The store may grant, later, what could not be abandoned: that is unknown,
@@ -117,18 +99,6 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
 	})
-	on("F26 another holds the lock, and the run waits", t, newBenchFull, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
-		var began time.Time
-		b.store.release = func(_ context.Context, n int, _ request) (driver.Answer, error) {
-			if n == 1 {
-				began = time.Now()
-			}
-			return driver.Answer{}, errDown
-		}
-		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
-		require.LessOrEqual(t, time.Since(began), releaseTime, "an abandon that failed is not begun again")
-	})
 	on("F11 the lease came too late for the deadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			pass(time.Second)
@@ -136,32 +106,5 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		}
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(within(t, time.Second), "k", neverRuns(t)), errLate)
-	})
-	on("the caller has left", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithCancelCause(context.Background())
-		b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
-			cancel(errors.New("gone"))
-			return driver.Answer{}, errLostReply
-		}
-		b.store.release = fails(errDown)
-		unknown(t, b, b.Do(ctx, "k", neverRuns(t)), errLostReply)
-	})
-}
-
-// A repeated renewal finds a foreign entry. The error still says that the first answer was
-// lost.
-func TestAForeignEntryAfterALostReply(t *testing.T) {
-	on("F24 F53 F76 says that a reply was lost, too", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.renew = func(_ context.Context, n int, _ request) (driver.Answer, error) {
-			if n == 1 {
-				return driver.Answer{}, errLostReply
-			}
-			return driver.Answer{}, lockstore.ErrCorrupt
-		}
-		lease, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: 10 * time.Second})
-		require.NoError(t, err)
-		_, err = b.Renew(t.Context(), lease, time.Minute)
-		require.IsType(t, &LockCorrupt{}, err)
-		require.ErrorContains(t, err, errLostReply.Error())
 	})
 }

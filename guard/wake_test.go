@@ -97,21 +97,8 @@ func TestWakeUps(t *testing.T) {
 		"release": {run: func(t *testing.T, s *sleepers, park func()) {
 			require.NoError(t, s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); return nil }))
 		}},
-		"release after an error": {run: func(t *testing.T, s *sleepers, park func()) {
-			require.ErrorIs(t, s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); return errDown }), errDown)
-		}},
 		"release after a panic": {run: func(t *testing.T, s *sleepers, park func()) {
 			require.Panics(t, func() { _ = s.Do(t.Context(), "k", func(context.Context, Lock) error { park(); panic("boom") }) })
-		}},
-		"release when the caller has left": {run: func(t *testing.T, s *sleepers, park func()) {
-			ctx, cancel := context.WithCancel(t.Context())
-			require.Error(t, s.Do(ctx, "k", func(context.Context, Lock) error { park(); cancel(); return ctx.Err() }))
-		}},
-		"release inside another run": {run: func(t *testing.T, s *sleepers, park func()) {
-			require.NoError(t, s.Do(t.Context(), "outer", func(ctx context.Context, _ Lock) error {
-				return s.Do(ctx, "k", func(context.Context, Lock) error { park(); return nil })
-			}))
-			s.reports = s.reports[:1]
 		}},
 		"release of several keys": {run: func(t *testing.T, s *sleepers, park func()) {
 			require.NoError(t, s.DoAll(t.Context(), []string{"j", "k", "l"}, func(context.Context, []Lock) error { park(); return nil }))
@@ -123,12 +110,6 @@ func TestWakeUps(t *testing.T) {
 			park()
 			require.NoError(t, s.Release(t.Context(), lease))
 		}},
-		"abandon of a long-lived lease": {run: func(t *testing.T, s *sleepers, park func()) {
-			lease := s.occupy(t, "k", time.Minute)
-			park()
-			lease.Fence = 0
-			require.NoError(t, s.Release(t.Context(), lease))
-		}},
 		"release that is written, and its answer is an error": {run: func(t *testing.T, s *sleepers, park func()) {
 			lease := s.occupy(t, "k", time.Minute)
 			park()
@@ -137,13 +118,6 @@ func TestWakeUps(t *testing.T) {
 				return a, errors.Join(err, errLostReply)
 			})
 			require.NoError(t, s.Release(t.Context(), lease))
-		}},
-		"release of a revoked lease": {run: func(t *testing.T, s *sleepers, park func()) {
-			lease := s.occupy(t, "k", time.Minute)
-			park()
-			_, err := s.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence, By: lockstore.HolderInfo{Name: "me"}})
-			require.NoError(t, err)
-			require.ErrorIs(t, s.Release(t.Context(), lease), lockstore.ErrLost)
 		}},
 		"cooldown": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
 			do := s.WithCooldown(time.Hour).Do
@@ -154,12 +128,6 @@ func TestWakeUps(t *testing.T) {
 				park()
 				return Completion{ResultTime: time.Hour, Result: lockstore.Secret("done")}, nil
 			}))
-		}},
-		"a writer leaves, and readers behind it go on": {run: func(t *testing.T, s *sleepers, park func()) {
-			_, err := s.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour, MaxHolders: 2})
-			require.NoError(t, err)
-			time.AfterFunc(time.Second, park)
-			require.ErrorIs(t, s.Do(t.Context(), "k", neverRuns(t)), lockstore.ErrRefused)
 		}},
 		"a grant that leaves room for one more": {run: func(t *testing.T, s *sleepers, park func()) {
 			s.occupy(t, "k", 3*time.Second)
@@ -206,9 +174,7 @@ func TestWakeUpsThatFail(t *testing.T) {
 			return nil
 		}},
 		"always":                   {took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
-		"always, near a deadline":  {left: 600 * time.Millisecond, took: 500 * time.Millisecond, why: "denied", wake: func(context.Context, int) error { return errDenied }},
 		"nobody waits any more":    {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
-		"hangs once":               {tries: 2, took: 600 * time.Millisecond, wake: hangsUntil(1)},
 		"hangs":                    {tries: 2, took: time.Second, why: "context", wake: hangsUntil(9)},
 		"hangs and cannot be cut":  {tries: 1, took: time.Second + noticeTime, why: "did not return", wake: func(context.Context, int) error { pass(5 * time.Second); return nil }},
 		"panics":                   {tries: 1, why: "panicked with a string", wake: func(context.Context, int) error { panic("boom") }},
@@ -374,20 +340,6 @@ func TestManyWakeUps(t *testing.T) {
 		require.Equal(t, mostWakes, s.most)
 		require.Equal(t, 64, s.report(t).Woken)
 	})
-	on("what does not fit into the time is reported", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
-		do := s.WithCooldown(time.Hour).Do
-		var began time.Time
-		require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error {
-			for range 20 {
-				s.park(t, "k", 1)
-			}
-			began = time.Now()
-			return nil
-		}))
-		require.LessOrEqual(t, time.Since(began), releaseTime+noticeTime)
-		require.ErrorContains(t, s.report(t).WakeErr, "20 of 20 parked owners")
-	})
 	on("a DoAll wakes within the time of one release", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
 		var began time.Time
@@ -411,26 +363,6 @@ func TestWakeUpsThatNobodyCanMake(t *testing.T) {
 		require.NoError(t, b.Release(t.Context(), lease))
 		require.EqualError(t, b.report(t).WakeErr, "1 of 1 parked owners that have to ask again were not woken: guard.Options.Wake is nil")
 		require.Zero(t, b.report(t).Woken)
-	})
-	on("a release that fails wakes nobody", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-		lease := s.parkedBehind(t)
-		s.store.release = fails(errDown)
-		require.Error(t, s.Release(t.Context(), lease))
-		require.Empty(t, s.calls)
-		require.NoError(t, s.report(t).WakeErr)
-	})
-	bubble("a store without parked places costs nothing", t, func(t *testing.T) {
-		ctx := within(t, 30*time.Second)
-		allocations := func(store *lockstore.Store) float64 {
-			g, err := New(store, Options{})
-			require.NoError(t, err)
-			return testing.AllocsPerRun(100, func() { require.NoError(t, g.Do(ctx, "k", nothing)) })
-		}
-		plain := memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} })
-		g, err := New(plain, Options{})
-		require.NoError(t, err)
-		require.Same(t, plain, g.store)
-		require.Equal(t, allocations(plain), allocations(memstore.New(nil)), "nor does one whose places nobody takes")
 	})
 }
 
@@ -473,23 +405,6 @@ func TestPark(t *testing.T) {
 		require.Greater(t, woken.TTL, 50*time.Second, "the lease is a full one")
 		require.NoError(t, s.Release(t.Context(), woken))
 		s.free(t, "k")
-	})
-	on("is granted a free key", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-		lease, err := s.Park(t.Context(), request(), turn, address)
-		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context(), lease))
-		require.Empty(t, s.calls)
-	})
-	on("finds no place", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-		s.occupy(t, "k", time.Hour)
-		for range 64 {
-			s.park(t, "k", 1)
-		}
-		_, err := s.Park(t.Context(), request(), turn, address)
-		busy, ok := errors.AsType[*LockBusy](err)
-		require.True(t, ok, "%v", err)
-		require.Zero(t, busy.QueuePosition)
-		require.True(t, s.report(t).NoPlace)
 	})
 	for i, c := range []struct {
 		change  func(*LeaseRequest)
