@@ -32,7 +32,6 @@ func TestCommand(t *testing.T) {
 		{[]string{"local", "--help"}, 0, "--freeze"},
 		{[]string{"--help"}, 0, "79 lock lost"},
 		{[]string{"--help"}, 0, "128+N ended by signal N"},
-		{[]string{"run", "--help"}, 0, "--kill-after"},
 		{[]string{"help", "run-details"}, 0, "timeout inside a script"},
 		{[]string{"run-details"}, 0, "Ctrl-Z stops lockctl alone"},
 		{[]string{"run", "--help"}, 0, "Examples:\n  lockctl run -n --at-least-for 1h"},

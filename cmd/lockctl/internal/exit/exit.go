@@ -2,6 +2,7 @@
 package exit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,6 @@ const (
 	Lost        = 79  // the lock was lost
 	InDoubt     = 80  // nobody knows how the last work under this key ended: it waits for an operator
 	Done        = 81  // the work was done a short time ago, so it did not run again
-	MaxHold     = 124 // as timeout(1): the time is over
 	NotRunnable = 126 // as a shell: the command cannot be run
 	NotFound    = 127 // as a shell: there is no such command
 	Signal      = 128 // as a shell: and the number of the signal that ended it
@@ -44,7 +44,7 @@ const Help = `Exit status of the commands that work on a store, unless their hel
   0 done    1 the answer is no    64 wrong usage    69 store unavailable    70 bug
   74 output not writable    75 busy, try again    76 damaged or foreign entry
   77 permission    78 configuration    79 lock lost    80 in doubt, see lockctl resolve
-  81 done already, --at-least-for    124 --max-hold is over
+  81 done already, --at-least-for
   128+N ended by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP`
 
 // Error is an error with an exit status.
@@ -206,6 +206,14 @@ func NotWritten(err error) error {
 // WrongUsage is an error in arguments or flags.
 func WrongUsage(format string, args ...any) error {
 	return &Error{Usage, fmt.Errorf(format, args...)}
+}
+
+// Bounds is an error if a flag's value is not within them.
+func Bounds[T cmp.Ordered](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return WrongUsage("%s is %v; want %v to %v", flag, value, least, most)
+	}
+	return nil
 }
 
 // Args is a cobra.PositionalArgs: the command takes least to most arguments.

@@ -45,7 +45,7 @@ func startWork(t *testing.T, addr string) *atWork {
 	for range mostRepeats {
 		file := filepath.Join(t.TempDir(), "file")
 		key := fmt.Sprintf("%s/%d", t.Name(), rand.Int64())
-		w := &atWork{key: key, process: start(t, addr, "run", "--ttl", "1", "--kill-after", "0.1", key, "--", "sh", "-c",
+		w := &atWork{key: key, process: start(t, addr, "run", "--ttl", "1", key, "--", "sh", "-c",
 			`trap '' TERM; sleep 60 & echo $$ $! > "$1"; wait; sleep 60`, "sh", file)}
 		eventually(t, func() error {
 			text, _ := os.ReadFile(file) // the command writes it when it begins

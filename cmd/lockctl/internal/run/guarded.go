@@ -1,9 +1,8 @@
 package run
 
 import (
-	"bufio"
 	"context"
-	"fmt"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,15 +13,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
-
-// report is one line of the guard process.
-type report struct {
-	word    string // ready, started, stopped, ended, failed, late; "" when the guard process has ended
-	number  int    // process id, signal or status; of "": the signal that has ended the guard process
-	trusted bool   // of ended: the lease could be trusted
-	gone    bool   // of ended: nobody of the process group is left
-	text    string // of failed
-}
 
 // guarded is a command under its guard process.
 type guarded struct {
@@ -54,8 +44,7 @@ func startGuarded(command []string, env []string, killAfter time.Duration) (*gua
 	cmd.Env = append(withoutSecrets(os.Environ()), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
-	// A process group of its own: what ends lockctl's group must not end the guard
-	// process. It stays in the session, because the command needs its terminal.
+	// A process group of its own: what ends lockctl's group must not end the guard process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	adopt() // for killOrphans
 	g := &guarded{orders: orders, reports: make(chan report, 16)}
@@ -66,12 +55,16 @@ func startGuarded(command []string, env []string, killAfter time.Duration) (*gua
 	go func() {
 		defer close(g.reports)
 		defer reports.Close()
-		for lines := bufio.NewScanner(reports); lines.Scan(); {
-			g.reports <- parseReport(lines.Text())
+		for read := json.NewDecoder(reports); ; {
+			var r report
+			if read.Decode(&r) != nil {
+				break
+			}
+			g.reports <- r
 		}
 		_ = cmd.Wait() // its exit status says nothing
 		if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			g.reports <- report{number: int(status.Signal())}
+			g.reports <- report{Number: int(status.Signal())}
 		}
 	}()
 	return g, nil
@@ -86,26 +79,11 @@ func withoutSecrets(env []string) []string {
 	})
 }
 
-func parseReport(line string) report {
-	var r report
-	r.word, line, _ = strings.Cut(line, " ")
-	number, rest, _ := strings.Cut(line, " ")
-	r.number, _ = strconv.Atoi(number)
-	r.text = rest
-	if trusted, gone, ok := strings.Cut(rest, " "); ok && r.word == "ended" {
-		r.trusted, r.gone = trusted == "true", gone == "true"
-	}
-	return r
-}
-
-// order writes a line. It also continues the guard process, if somebody has stopped it.
-func (g *guarded) order(line string) {
-	_, _ = fmt.Fprintln(g.orders, line) // its reports say that it has ended
+// send writes an order. It also continues the guard process, if somebody has stopped it.
+func (g *guarded) send(o order) {
+	_ = json.NewEncoder(g.orders).Encode(o) // its reports say that it has ended
 	_ = g.process.Signal(syscall.SIGCONT)
 }
-
-// order is the line that says until when the lease can be trusted.
-func (m moment) order() string { return fmt.Sprintf("until %d %d", m.wall, m.steady) }
 
 // start lets the guard process start the command.
 func (g *guarded) start(until moment) {
@@ -115,11 +93,11 @@ func (g *guarded) start(until moment) {
 
 func (g *guarded) extend(until moment) {
 	if g.started {
-		g.order(until.order())
+		g.send(order{Until: until})
 	}
 }
 
-func (g *guarded) signal(s syscall.Signal) { g.order(fmt.Sprintf("signal %d", int(s))) }
+func (g *guarded) signal(s syscall.Signal) { g.send(order{Signal: s}) }
 
 // end ends the command: SIGTERM, then SIGKILL. A command that was not started is not started any more.
 func (g *guarded) end() {
@@ -128,7 +106,7 @@ func (g *guarded) end() {
 		_ = g.orders.Close() // the guard process ends
 		return
 	}
-	g.order("end")
+	g.send(order{End: true})
 }
 
 // killOrphans kills a command whose guard process has ended, and waits until nobody of its

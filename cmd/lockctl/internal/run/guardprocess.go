@@ -1,9 +1,8 @@
 package run
 
 import (
-	"bufio"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -22,24 +21,34 @@ import (
 
 // The guard process is the parent of the command. It has no network and no lease. It knows
 // until when the lease can be trusted, and ends the command's process group before that:
-// also when lockctl is stopped or killed.
-//
-// lockctl writes lines to its file 3, and reads lines from its file 4:
-//
-//	until WALL STEADY   the end of trust, a moment in nanoseconds; the first one starts the command
-//	signal N            send the signal to the command's process group; SIGTERM, SIGINT and
-//	                    SIGHUP once, and SIGKILL comes after them
-//	end                 end the process group: SIGTERM, then SIGKILL
-//	(the end of file)   the same: lockctl has been killed
-//
-//	ready               it waits for the first line
-//	started PID         the command's process and process group
-//	stopped N           by a signal; the guard process goes on
-//	ended STATUS TRUSTED GONE   as a shell says it; false if the lease could not be trusted
-//	                            until then, or if the command was told to end because of
-//	                            that; true if nobody of the process group is left
-//	failed STATUS TEXT  the command could not be started
-//	late                the lease could be trusted no longer; the command was not started
+// also when lockctl is stopped or killed. lockctl writes orders to its file 3, and reads reports
+// from its file 4, both as JSON.
+
+// order is one thing to do.
+type order struct {
+	Until  moment         // the end of trust, if it is not zero; the first one starts the command
+	Signal syscall.Signal // for the command's process group; SIGTERM, SIGINT and SIGHUP once, and SIGKILL comes after them
+	End    bool           // end the process group: SIGTERM, then SIGKILL. So it is if there are no more orders: lockctl was killed
+}
+
+// report is what has happened.
+type report struct {
+	Word   string // one of the constants below; "" when the guard process has ended
+	Number int    // of started: the process id and group; of ended and failed: a status, as a shell says it; of "": the signal that has ended the guard process
+	Text   string // of failed
+	// Of ended. The lease could be trusted until then, and the command was not told to end because that was almost over.
+	Trusted bool
+	Gone    bool // of ended: nobody of the process group is left
+}
+
+const (
+	wordReady   = "ready"   // it waits for the first order
+	wordStarted = "started" // the command
+	wordEnded   = "ended"   // the command
+	wordFailed  = "failed"  // the command could not be started
+	wordLate    = "late"    // the lease could be trusted no longer; the command was not started
+)
+
 const (
 	ordersFile  = 3
 	reportsFile = 4
@@ -103,13 +112,16 @@ type guardProcess struct {
 	told map[syscall.Signal]bool   // those of asksToEnd that the command has got
 }
 
-func (g *guardProcess) report(format string, args ...any) {
-	_, _ = fmt.Fprintf(g.reports, format+"\n", args...) // lockctl may have been killed
+func (g *guardProcess) tell(r report) {
+	_ = json.NewEncoder(g.reports).Encode(r) // lockctl may have been killed
 }
 
 func (g *guardProcess) run(command []string) error {
 	runtime.LockOSThread() // see ownGroup
-	// Signals are for the command. They are caught and not ignored, because a command
+	// The command is in the background of the terminal: to read from it is an error, and to write to it is none. Otherwise
+	// the terminal would stop it.
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
+	// Other signals are for the command. They are caught and not ignored, because a command
 	// inherits what is ignored.
 	var signals []os.Signal
 	for s := syscall.Signal(1); s <= lastSignal; s++ {
@@ -117,31 +129,32 @@ func (g *guardProcess) run(command []string) error {
 	}
 	signal.Notify(make(chan os.Signal, 1), NotIgnored(signals...)...)
 	came := make(chan os.Signal, 64)
-	if heed := NotIgnored(passedOn...); len(heed) > 0 && rename(guardName) {
+	if heed := NotIgnored(PassedOn...); len(heed) > 0 && rename(guardName) {
 		signal.Notify(came, heed...)
 	}
-	orders := make(chan string)
+	orders := make(chan order)
 	file := os.NewFile(ordersFile, "orders")
 	for _, f := range []*os.File{file, g.reports} {
 		syscall.CloseOnExec(int(f.Fd())) // or a daemon of the command would keep the pipe open
 	}
-	lines := bufio.NewScanner(file)
+	read := json.NewDecoder(file)
 	g.due, g.came, g.told = map[syscall.Signal]moment{}, map[syscall.Signal]moment{}, map[syscall.Signal]bool{}
-	g.report("ready")
-	if !lines.Scan() || !g.obey(lines.Text()) { // the first line says until when
+	g.tell(report{Word: wordReady})
+	var first order
+	if read.Decode(&first) != nil {
 		return &exit.Silent{Status: exit.Bug}
 	}
+	g.obey(first)
 	adopt()
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = ownGroup()
 	if now().until(g.until) <= 0 { // the machine has slept since the grant
-		g.report("late")
+		g.tell(report{Word: wordLate})
 		return nil
 	}
 	if err := cmd.Start(); err != nil {
-		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "exec: "), "fork/exec ")
-		g.report("failed %d %s", statusOf(err), strings.ReplaceAll(text, "\n", " "))
+		g.tell(report{Word: wordFailed, Number: statusOf(err), Text: strings.TrimPrefix(strings.TrimPrefix(err.Error(), "exec: "), "fork/exec ")})
 		return nil
 	}
 	g.group = cmd.Process.Pid
@@ -149,38 +162,37 @@ func (g *guardProcess) run(command []string) error {
 		<-came // before the command was there
 	}
 	g.look()
-	g.report("started %d", g.group)
+	g.tell(report{Word: wordStarted, Number: g.group})
 
 	go func() {
-		for lines.Scan() {
-			orders <- lines.Text()
+		for over := false; !over; {
+			var o order
+			if over = read.Decode(&o) != nil; over {
+				o = order{End: true}
+			}
+			orders <- o
 		}
-		orders <- "end"
 	}()
-	changes := make(chan syscall.WaitStatus)
-	go g.wait(changes)
+	ends := make(chan syscall.WaitStatus)
+	go g.wait(ends)
 	look := time.NewTicker(lookEvery)
 	for {
 		select {
-		case order := <-orders:
-			g.obey(order)
+		case o := <-orders:
+			g.obey(o)
 		case sig := <-came:
 			g.came[sig.(syscall.Signal)] = now()
 		case <-look.C:
-		case change := <-changes:
-			if change.Stopped() {
-				g.report("stopped %d", change.StopSignal())
-				continue
-			}
-			status := change.ExitStatus()
-			if change.Signaled() {
-				status = exit.Signal + int(change.Signal())
+		case end := <-ends:
+			status := end.ExitStatus()
+			if end.Signaled() {
+				status = exit.Signal + int(end.Signal())
 			}
 			gone := g.clear() // takes up to goneTime, in which the trust may end
 			// A status of 0 does not say that the command's work is done: a command may
 			// end so after SIGTERM, too.
 			trusted := now().until(g.until) > 0 && !g.losing
-			g.report("ended %d %t %t", status, trusted, gone)
+			g.tell(report{Word: wordEnded, Number: status, Trusted: trusted, Gone: gone})
 			return nil
 		}
 		g.look()
@@ -195,31 +207,21 @@ func statusOf(err error) int {
 	return exit.NotRunnable
 }
 
-// obey does what a line of lockctl says. It returns false for a line that it does not know.
-func (g *guardProcess) obey(order string) bool {
-	word, rest, _ := strings.Cut(order, " ")
-	switch word {
-	case "until":
-		n, err := fmt.Sscan(rest, &g.until.wall, &g.until.steady)
-		return n == 2 && err == nil
-	case "signal":
-		n, err := strconv.Atoi(rest)
-		if err != nil {
-			return false
-		}
-		g.pass(syscall.Signal(n))
-		return true
-	case "end":
+func (g *guardProcess) obey(o order) {
+	switch {
+	case o.Signal != 0:
+		g.pass(o.Signal)
+	case o.End:
 		g.end()
-		return true
+	default:
+		g.until = o.Until
 	}
-	return false
 }
 
 // pass passes a signal on. One that may have been sent to each process waits: if this process gets it, too, the
 // command has got it.
 func (g *guardProcess) pass(sig syscall.Signal) {
-	if !slices.Contains(passedOn, os.Signal(sig)) {
+	if !slices.Contains(PassedOn, os.Signal(sig)) {
 		g.signal(sig)
 	} else if _, waits := g.due[sig]; !waits {
 		g.due[sig] = now().add(together)
@@ -284,21 +286,17 @@ func (g *guardProcess) signal(s syscall.Signal) {
 	}
 }
 
-// wait sends each change of the command. It ends with the command. It also waits for the
-// orphans that this process has adopted.
-func (g *guardProcess) wait(changes chan<- syscall.WaitStatus) {
+// wait sends how the command has ended. It also waits for the orphans that this process has adopted.
+func (g *guardProcess) wait(ends chan<- syscall.WaitStatus) {
 	for {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil: // nobody is left, so the command's end has been told
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		if err != nil && err != syscall.EINTR { // there is no child
 			return
-		case pid == g.group:
-			changes <- status
-			if !status.Stopped() {
-				return
-			}
+		}
+		if pid == g.group {
+			ends <- status
+			return
 		}
 	}
 }

@@ -8,96 +8,74 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// As in package guard: margin ends the trust in a lease before the store may grant the key to
-// another, and callTime bounds one call.
-const (
-	margin   = 250 * time.Millisecond
-	callTime = 2 * time.Second
-)
-
-// trusting is a driver that notes until when its last grant can be trusted. This counts from
-// before the request, so a process that was stopped meanwhile is not wrong. What the guard
-// tells counts from a moment that may be over when lockctl reads its clocks.
-type trusting struct {
-	driver.Driver
-	timeout time.Duration // of one call
-	failing failing
-	once    bool // who waits does not wait for the end of Completed or Cooldown
-	until   moment
-	asked   bool
+// grant is what guard.LeaseRequest and its lease do not have.
+type grant struct {
+	// once refuses at once what package guard waits for: a key whose work is done.
+	once bool
+	// sent is when the last request for the lease was sent. What the guard says of the trust counts from a moment
+	// that may be over when lockctl reads its clocks, because a process can be stopped at any time.
+	sent moment
 }
 
-// Unwrap is for driver.As.
-func (d *trusting) Unwrap() driver.Driver { return d.Driver }
-
-// Do implements driver.Driver.
-func (d *trusting) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	if r.Kind != driver.Acquire {
-		return d.Driver.Do(ctx, key, r)
+// around sees the requests for the lease.
+func (g *grant) around(do stores.Do) stores.Do {
+	return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+		if r.Kind != driver.Acquire {
+			return do(ctx, key, r)
+		}
+		g.sent = now()
+		a, err := do(ctx, key, r)
+		if g.once && a.Outcome == driver.Refused && a.Status.State.Done() {
+			return a, doneBefore{a.Status}
+		}
+		return a, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	sent := now()
-	a, err := d.Driver.Do(ctx, key, r)
-	if d.failing.note(err); a.Outcome == driver.Granted {
-		d.until = sent.add(a.TTL - margin)
-	}
-	if !d.asked && errors.Is(err, lockstore.ErrUnavailable) && stores.IsFinal(stores.Failed(err)) {
-		err = final{err}
-	}
-	d.asked = true
-	if d.once && a.Outcome == driver.Refused && a.Status.State.Done() {
-		return a, doneBefore{a.Status}
-	}
-	return a, err
 }
 
-// doneBefore is the answer of a key whose work is done. The guard would wait until it may be done again.
+// doneBefore is the answer of a key whose work is done. The guard repeats nothing that matches lockstore.ErrCorrupt.
 type doneBefore struct{ driver.Status }
 
 func (doneBefore) Error() string { return "the work is done" }
 
-func (doneBefore) Is(target error) bool { return target == lockstore.ErrCorrupt } // as final
+func (doneBefore) Is(target error) bool { return target == lockstore.ErrCorrupt }
 
-// final is the error of a first request that another one would get, too. The guard repeats none that
-// matches lockstore.ErrCorrupt.
-type final struct{ error }
-
-func (f final) Unwrap() error { return f.error }
-
-func (final) Is(target error) bool { return target == lockstore.ErrCorrupt }
-
-// isLost says that no later renewal can succeed.
-func isLost(err error) bool {
-	return errors.Is(err, lockstore.ErrLost) || errors.Is(err, lockstore.ErrCorrupt) || errors.Is(err, lockstore.ErrInvalid)
+// request asks for the lease. The first request does not wait: whoever waits for long wants to know soon that the
+// address is wrong, or that the user may not write.
+func (s *settings) request(ctx context.Context, g *guard.Guard, stderr io.Writer) (lockstore.Lease, error) {
+	req := guard.LeaseRequest{Key: s.key, TTL: s.ttl, HolderInfo: s.holder}
+	lease, err := g.Acquire(ctx, req)
+	if busy, ok := errors.AsType[*guard.LockBusy](err); ok && s.wait > 0 {
+		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.Remaining))
+		telling, stop := context.WithCancel(ctx)
+		defer stop()
+		go s.tell(telling, g, stderr)
+		req.Wait = s.wait
+		lease, err = g.Acquire(ctx, req)
+	}
+	return lease, err
 }
 
-// silentTime is how long calls may fail before lockctl says so.
-const silentTime = 30 * time.Second
+// tellAgain is how long lockctl waits until it says again who has the key. Each time is twice as long as the one before.
+const tellAgain = 30 * time.Second
 
-// failing says when the calls of a wait have failed for long: the password may be another
-// one now, and nobody would know what lockctl waits for.
-type failing struct {
-	stderr io.Writer
-	since  time.Time // of the first failed call; zero after an answer
-	told   bool
-}
-
-func (f *failing) note(err error) {
-	switch {
-	case err == nil && f.told:
-		fmt.Fprintln(f.stderr, "lockctl: the store answers again")
-		fallthrough
-	case err == nil:
-		f.since, f.told = time.Time{}, false
-	case f.since.IsZero():
-		f.since = time.Now()
-	case !f.told && time.Since(f.since) >= silentTime:
-		f.told = true
-		fmt.Fprintf(f.stderr, "lockctl: warning: calls of the store have failed for %v; lockctl goes on waiting: %v\n", silentTime, stores.Failed(err))
+// tell says again and again who has the key that lockctl waits for, or that the store does not answer.
+func (s *settings) tell(ctx context.Context, g *guard.Guard, stderr io.Writer) {
+	began := time.Now()
+	for d := tellAgain; pause.For(ctx, d) == nil; d *= 2 {
+		status, err := g.Inspect(ctx, s.key)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			fmt.Fprintf(stderr, "lockctl: warning: the store does not answer; lockctl goes on waiting: %v\n", stores.Failed(err))
+		case status.State != lockstore.Free:
+			fmt.Fprintf(stderr, "lockctl: waiting for %q for %v: %s; %d wait\n",
+				s.key, time.Since(began).Round(time.Second), stateText(status.State, status.Holder, status.Remaining), status.Waiting)
+		}
 	}
 }

@@ -163,18 +163,28 @@ func open(t *testing.T, addr string) *lockstore.Store {
 	return store
 }
 
-// guardOf is the guard process of a lockctl.
-func guardOf(t *testing.T, p *process) int {
+// tree is a process and all that it has started, parents first.
+func tree(t *testing.T, pid int) []int {
 	t.Helper()
 	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
 	require.NoError(t, err)
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); len(f) == 2 && f[1] == strconv.Itoa(p.Process.Pid) {
-			pid, err := strconv.Atoi(f[0])
-			require.NoError(t, err)
-			return pid
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); len(f) == 2 && f[1] == strconv.Itoa(all[i]) {
+				child, err := strconv.Atoi(f[0])
+				require.NoError(t, err)
+				all = append(all, child)
+			}
 		}
 	}
-	t.Fatal("lockctl has no guard process")
-	return 0
+	return all
+}
+
+// guardOf is the guard process of a lockctl.
+func guardOf(t *testing.T, p *process) int {
+	t.Helper()
+	all := tree(t, p.Process.Pid)
+	require.Greater(t, len(all), 1, "lockctl has no guard process")
+	return all[1]
 }

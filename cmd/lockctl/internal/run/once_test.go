@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Two hosts begin the same nightly job, one of them when the other has ended already. It runs once.
@@ -81,50 +82,37 @@ func TestAtLeastFor(t *testing.T) {
 		assert.Equal(t, 0, p.status(t))
 		assert.Contains(t, p.err.String(), `lockctl: warning: the lock of "gone" could not be closed for --at-least-for, and its lease ends within 1m0s: `)
 	})
-	t.Run("wrong", func(t *testing.T) {
-		for text, args := range map[string][]string{
-			"--at-least-for is 500ms; want 1s to 24h0m0s":    {"--at-least-for", "0.5"},
-			"--at-least-for is 25h0m0s; want 1s to 24h0m0s":  {"--at-least-for", "25h"},
-			"--max-holders is 2 with --at-least-for; want 1": {"--at-least-for", "1h", "--max-holders", "2"},
-		} {
-			p := start(t, addr, append(append([]string{"run"}, args...), "wrong", "--", "true")...)
-			assert.Equal(t, exit.Usage, p.status(t))
-			assert.Contains(t, p.err.String(), text)
-		}
-	})
 }
 
-// Who waits is told who has the key: at once, and then more and more seldom.
+// Who waits is told who has the key: at once, and then more and more seldom. A store that fails ends no wait.
 func TestTellsWhoHasTheKey(t *testing.T) {
+	const who = `: held by report \(7\) since 2000-01-01T00:00:00Z, `
 	for wait, want := range map[time.Duration]string{
-		time.Second: `lockctl: waiting for "k": held by report (7) since 2000-01-01T00:00:00Z, 1h0m0s left
-`,
-		4 * time.Minute: `lockctl: waiting for "k": held by report (7) since 2000-01-01T00:00:00Z, 1h0m0s left
-lockctl: waiting for "k" for 30s: held by report (7) since 2000-01-01T00:00:00Z, 59m30s left; 1 wait
-lockctl: waiting for "k" for 1m30s: held by report (7) since 2000-01-01T00:00:00Z, 58m30s left; 1 wait
-lockctl: waiting for "k" for 3m30s: held by report (7) since 2000-01-01T00:00:00Z, 56m30s left; 1 wait
-`,
 		0: "",
+		4 * time.Minute: `lockctl: waiting for "k"` + who + `1h0m0s left
+lockctl: waiting for "k" for 30s` + who + `59m30s left; 1 wait
+lockctl: warning: the store does not answer; lockctl goes on waiting: WRONGPASS.*
+lockctl: waiting for "k" for 3m3\ds` + who + `56m2\ds left; 1 wait
+`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			store := memstore.New(time.Now)
+			store := changed(func(since time.Duration, r driver.Request, _ *driver.Answer) error {
+				if r.Kind == driver.Inspect && since > time.Minute && since < 2*time.Minute {
+					return errors.New("WRONGPASS")
+				}
+				return nil
+			})
 			_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour,
 				HolderInfo: lockstore.HolderInfo{Name: "report", ID: "7", Since: time.Now()}})
 			require.NoError(t, err)
 			g, err := guard.New(store, guard.Options{})
 			require.NoError(t, err)
-			for _, json := range []bool{false, true} {
-				var said bytes.Buffer
-				s := &settings{key: "k", ttl: time.Minute, wait: wait, busyStatus: exit.Busy}
-				s.JSON = json
-				_, err = s.ask(t.Context(), g, &said)
-				assert.Equal(t, exit.Busy, exit.Status(err))
-				synctest.Wait()
-				if json {
-					want = ""
-				}
-				assert.Equal(t, want, said.String())
-			}
+			var said bytes.Buffer
+			s := &settings{key: "k", ttl: time.Minute, wait: wait, busyStatus: exit.Busy}
+			_, err = s.acquire(t.Context(), g, &said)
+			assert.Equal(t, exit.Busy, exit.Status(err))
+			synctest.Wait()
+			assert.Regexp(t, "^"+want+"$", said.String())
 		})
 	}
 }

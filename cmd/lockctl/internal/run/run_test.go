@@ -1,15 +1,12 @@
 package run
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,24 +33,19 @@ func TestExitStatus(t *testing.T) {
 		"not found":            {[]string{"k", "--", "no-such-command"}, 127, "not found"},
 		"no such file":         {[]string{"k", "--", "./no-such-command"}, 127, "no such file"},
 		"not executable":       {[]string{"k", "--", "/dev/null"}, 126, "permission denied"},
-		"max-hold":             {[]string{"--max-hold", "0.2", "k", "--", "sleep", "60"}, 124, "--max-hold, 200ms"},
-		"max-hold, deaf":       {[]string{"--max-hold", "0.2", "--kill-after", "0.1", "k", "--", "sh", "-c", "trap '' TERM; sleep 60 & wait; sleep 60"}, 124, "--max-hold"},
 		"a key with a dash":    {[]string{"--", "-k", "--", "true"}, 0, ""},
 		"bad key":              {[]string{"a\nb", "--", "true"}, 64, "control character"},
 		"no command":           {[]string{"k", "--"}, 64, "lockctl run [flags] KEY -- COMMAND"},
 		"flags after KEY":      {[]string{"k", "-n", "--", "true"}, 64, "flags, KEY, --"},
 		"-n and -w":            {[]string{"-n", "-w", "1", "k", "--", "true"}, 64, "want one of them"},
 		"short ttl":            {[]string{"--ttl", "0.5", "k", "--", "true"}, 64, "--ttl is 500ms; want 1s to 24h"},
-		"late SIGKILL":         {[]string{"--ttl", "4", "--kill-after", "2", "k", "--", "true"}, 64, "--kill-after is 2s; want 0s to 1s"},
 		"no time":              {[]string{"-w", "soon", "k", "--", "true"}, 64, "want seconds, or a duration"},
 		"no status":            {[]string{"-E", "256", "k", "--", "true"}, 64, "want 0 to 255"},
 		"no holder":            {[]string{"--max-holders", "0", "k", "--", "true"}, 64, "--max-holders is 0; want 1 to 32"},
-		"a negative number":    {[]string{"--max-holders", "-1", "k", "--", "true"}, 64, "--max-holders is -1; want 1 to 32"},
-		"too many holders":     {[]string{"--max-holders", "33", "k", "--", "true"}, 64, "--max-holders is 33; want 1 to 32"},
 		"nobody there":         {[]string{"--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
-		"nobody there, -n":     {[]string{"-n", "--store", "redis://127.0.0.1:1", "k", "--", "true"}, 69, "connection refused"},
 		"not this user":        {[]string{"--store", "redis://nobody:wrong@" + addr, "k", "--", "true"}, 77, "WRONGPASS"},
 		"no cluster":           {[]string{"--store", "redis://" + addr + "?cluster=true", "k", "--", "true"}, 78, "remove cluster=true"},
+		"several, once":        {[]string{"--at-least-for", "1h", "--max-holders", "2", "k", "--", "true"}, 64, "--max-holders is 2 with --at-least-for; want 1"},
 		"no such store":        {[]string{"--store", "etcd://x", "k", "--", "true"}, 78, "no store for the scheme"},
 		"another's entry":      {[]string{"foreign", "--", "true"}, 76, "not a lock"},
 		"what it gets":         {[]string{"k", "--", "sh", "-c", `[ "$LOCK_KEY" = k ] && [ "$LOCK_FENCE" -gt 1000000 ] && [ "$LOCK_HELD$LOCK_SEAT" = true0 ]`}, 0, ""},
@@ -110,52 +102,32 @@ func TestMaxHolders(t *testing.T) {
 func TestNotWritable(t *testing.T) {
 	t.Parallel()
 	redis, valkey := testservers.Redis(t), testservers.Valkey(t)
-	host, port, err := net.SplitHostPort(redis)
-	require.NoError(t, err)
 	for _, addr := range []string{redis, valkey} {
 		require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "ACL", "SETUSER", "looker", "on", ">pw", "~*", "+@all", "-@write", "+evalsha", "+eval").Run())
 	}
-	for name, c := range map[string]struct {
-		url    string
-		status int
-		stderr string
-	}{
-		"by this user, Redis":  {"redis://looker:pw@" + redis, exit.Permission, "The user executing the script can't run this command"},
-		"by this user, Valkey": {"valkey://looker:pw@" + valkey, exit.Permission, "has no permissions to run the '"},
-		"by nobody":            {"redis://" + testservers.Redis(t, "--replicaof", host, port), exit.Unavailable, "READONLY"},
+	for url, says := range map[string]string{
+		"redis://looker:pw@" + redis:   "The user executing the script can't run this command",
+		"valkey://looker:pw@" + valkey: "has no permissions to run the '",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eventually(t, func() error { // the replica refuses readers, too, until it is one
-				return exec.Command("redis-cli", "-e", "-u", strings.Replace(c.url, "valkey:", "redis:", 1), "GET", "k").Run()
-			})
-			p := start(t, "", "run", "--store", c.url, "k", "--", "true")
-			assert.Equal(t, c.status, p.status(t), p.err.String())
-			assert.Contains(t, p.err.String(), c.stderr)
-			assert.NotContains(t, p.err.String(), "pw@")
-		})
+		p := start(t, "", "run", "--store", url, "k", "--", "true")
+		assert.Equal(t, exit.Permission, p.status(t), p.err.String())
+		assert.Contains(t, p.err.String(), says)
+		assert.NotContains(t, p.err.String(), "pw@")
 	}
 }
 
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
-	holder := start(t, addr, "run", "--holder", "report", "k", "--", "sleep", "60")
+	holder := start(t, addr, "run", "k", "--", "sleep", "60")
 	eventually(t, held(t, addr, "k"))
 
 	p := start(t, addr, "run", "-n", "k", "--", "true")
 	assert.Equal(t, exit.Busy, p.status(t))
-	assert.Regexp(t, `^lockctl: busy: held by report \(\d+\) since .*Z, (1m0|5\d)s left\n$`, p.err.String())
+	assert.Regexp(t, `^lockctl: busy: held by "\S+@\S+ sleep" \(\d+\) since .*Z, (1m0|5\d)s left\n$`, p.err.String())
 
-	p = start(t, addr, "run", "-w", "0.3", "-E", "7", "--json", "k", "--", "true")
+	p = start(t, addr, "run", "-w", "0.3", "-E", "7", "k", "--", "true")
 	assert.Equal(t, 7, p.status(t))
-	var answer struct {
-		Error  string
-		Status int
-	}
-	require.NoError(t, json.Unmarshal(p.err.Bytes(), &answer), p.err.String())
-	assert.Equal(t, 7, answer.Status)
-	assert.Contains(t, answer.Error, "busy: held by report")
 	assert.Zero(t, inspect(t, addr, "k").Waiting)
 
 	next := start(t, addr, "run", "k", "--", "true")
@@ -172,7 +144,7 @@ func TestRevokeEndsACommand(t *testing.T) {
 	p, file := begun(t, addr, `trap 'echo told >> "$1"; exit 1' TERM; echo begun > "$1"; while :; do sleep 0.05; done`, "--ttl", "3", "k")
 	revoke := start(t, addr, "revoke", "--wait", "--fence", strconv.FormatInt(int64(inspect(t, addr, "k").Fence), 10), "k")
 	assert.Equal(t, 0, revoke.status(t), revoke.err.String())
-	assert.Equal(t, exit.No, start(t, addr, "show", "-q", "k").status(t), "--wait has waited")
+	assert.False(t, inspect(t, addr, "k").State.Taken(), "--wait has waited")
 	assert.Equal(t, exit.Lost, p.status(t))
 	assert.Contains(t, p.err.String(), "was lost")
 	assert.Equal(t, []string{"begun", "told"}, lines(t, file, 2), "SIGTERM came first")
@@ -190,22 +162,11 @@ func TestSignals(t *testing.T) {
 	})
 	t.Run("a deaf command is killed after --kill-after", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT} {
-			p, _ := begun(t, addr, `trap '' TERM HUP INT; echo begun > "$1"; while :; do sleep 0.01; done`, "--kill-after", "0.2", "deaf")
+			p, _ := begun(t, addr, `trap '' TERM HUP INT; echo begun > "$1"; while :; do sleep 0.01; done`, "--ttl", "2", "deaf")
 			require.NoError(t, p.Process.Signal(sig))
 			assert.Equal(t, 137, p.status(t), sig)
 			assert.False(t, inspect(t, addr, "deaf").State.Taken())
 		}
-	})
-	t.Run("and the status still says what ended it", func(t *testing.T) {
-		var p *process
-		late := os.ErrProcessDone // on a slow machine --max-hold may be over before the signal
-		for hold := 1; late != nil && hold < 100; hold *= 3 {
-			p, _ = begun(t, addr, `trap : TERM; echo begun > "$1"; while :; do sleep 0.01; done`, "--max-hold", strconv.Itoa(hold), "--kill-after", strconv.Itoa(hold), "--ttl", strconv.Itoa(4*hold+4), "status")
-			late = p.Process.Signal(syscall.SIGTERM)
-		}
-		require.NoError(t, late)
-		assert.Equal(t, exit.MaxHold, p.status(t))
-		assert.Contains(t, p.err.String(), "--max-hold")
 	})
 	t.Run("ignored, as nohup makes it", func(t *testing.T) {
 		dir := t.TempDir()
@@ -262,7 +223,7 @@ func TestGuardProcess(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
 	begin := func(t *testing.T, key string) (p *process, command string) {
-		p, file := begun(t, addr, `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "--kill-after", "0.2", key)
+		p, file := begun(t, addr, `trap '' TERM; echo $$ > "$1"; while :; do sleep 0.1; done`, "--ttl", "4", key)
 		return p, lines(t, file, 1)[0]
 	}
 	t.Run("killed", func(t *testing.T) {
@@ -327,6 +288,6 @@ func TestMoments(t *testing.T) {
 	assert.Equal(t, time.Duration(-3), a.until(moment{107, 47}), "the steady clock is past the end")
 	assert.Equal(t, time.Duration(-3), a.until(moment{97, 57}), "the wall clock is past the end")
 	first := now()
-	assert.Positive(t, first.wall)
+	assert.Positive(t, first.Wall)
 	assert.LessOrEqual(t, first.until(now()), time.Minute)
 }

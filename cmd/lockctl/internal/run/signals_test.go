@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -21,28 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
-
-// tree is a process and all that it has started, parents first.
-func tree(t *testing.T, pid int) []int {
-	t.Helper()
-	out, err := exec.Command("ps", "-A", "-o", "pid=,ppid=").Output()
-	require.NoError(t, err)
-	all := []int{pid}
-	for i := 0; i < len(all); i++ {
-		for line := range strings.Lines(string(out)) {
-			if f := strings.Fields(line); len(f) == 2 && f[1] == strconv.Itoa(all[i]) {
-				child, err := strconv.Atoi(f[0])
-				require.NoError(t, err)
-				all = append(all, child)
-			}
-		}
-	}
-	return all
-}
 
 // A stop reaches the command once, whoever sends it and to whom.
 func TestStopReachesTheCommandOnce(t *testing.T) {
@@ -124,31 +106,26 @@ func TestSignalBeforeTheStart(t *testing.T) {
 	for name, tell := range map[string]func(h *hold, signals chan os.Signal){
 		"before the guard process is ready": func(_ *hold, signals chan os.Signal) { signals <- syscall.SIGTERM },
 		"when it is ready": func(h *hold, signals chan os.Signal) {
-			signals <- syscall.SIGCONT
 			signals <- syscall.SIGTERM
 			h.begin()
 		},
 		"also to the guard process": func(h *hold, _ chan os.Signal) {
-			h.command.reports <- report{number: int(syscall.SIGTERM)}
+			h.command.reports <- report{Number: int(syscall.SIGTERM)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, err := guard.New(memstore.New(time.Now), guard.Options{})
-			require.NoError(t, err)
-			lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
-			require.NoError(t, err)
 			orders, itsOrders, err := os.Pipe()
 			require.NoError(t, err)
 			defer orders.Close()
 			this, err := os.FindProcess(os.Getpid())
 			require.NoError(t, err)
 			signals := make(chan os.Signal, 8)
-			h := &hold{settings: &settings{key: "k", ttl: time.Minute, maxHold: longest}, guard: g, lease: lease, until: now().add(lease.TTL), signals: signals,
-				stderr: io.Discard, command: &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}}
+			h := holdOf(t, memstore.New(time.Now), nil)
+			h.signals, h.command = signals, &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}
 			tell(h, signals)
 			go func() {
 				_, _ = io.Copy(io.Discard, orders) // as the guard process does: it ends at the end of its orders
-				h.command.reports <- report{word: "ready"}
+				h.command.reports <- report{Word: wordReady}
 				close(h.command.reports)
 			}()
 			if name == "also to the guard process" {
@@ -157,7 +134,7 @@ func TestSignalBeforeTheStart(t *testing.T) {
 			err = h.ended(t.Context(), h.supervise(nil))
 			assert.Equal(t, exit.Signal+int(syscall.SIGTERM), exit.Status(err), err)
 			assert.False(t, h.command.started)
-			status, err := g.Inspect(t.Context(), "k")
+			status, err := h.guard.Inspect(t.Context(), "k")
 			require.NoError(t, err)
 			assert.False(t, status.State.Taken(), "the lock is released")
 		})
@@ -230,7 +207,6 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 			p := run("--ttl", "6", name, "--", "sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; exit 5`, "sh", begun, goOn)
 			lines(t, begun, 1)
 			assert.Equal(t, exit.Busy, run("-n", name, "--", "true").status(t))
-			assert.Equal(t, exit.Usage, run("-n", "-w", "1", name, "--", "true").status(t))
 			proxy.CutRequests("") // the next renewal fails, and lockctl says so
 			eventually(t, func() error { return wants(proxy.Cuts() >= 2, "a request and its repeat are cut") })
 			proxy.Forward()
@@ -244,43 +220,25 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 	}
 }
 
-// A terminal that stops who writes to it from the background does not stop lockctl, which writes beside the command.
-func TestSpeaksToATerminalFromTheBackground(t *testing.T) {
+// At a terminal COMMAND is in the background: to read from it is an error and no stop, Ctrl-C comes by lockctl, and stty
+// tostop stops neither COMMAND nor lockctl.
+func TestTerminal(t *testing.T) {
 	t.Parallel()
-	proxy := testservers.Proxy(t, testservers.Redis(t))
-	goOn := filepath.Join(t.TempDir(), "go-on")
-	s := openPTY(t, proxy.Addr, "sh", "-c", `stty tostop; exec "$LOCKCTL" run --ttl 6 tostop -- sh -c 'read begin; echo ready; while [ ! -e "$1" ]; do sleep 0.01; done; exit 5' sh "$1"`, "sh", goOn)
-	s.types("\n") // who has read has the terminal
-	s.shows("ready")
-	proxy.CutRequests("")
-	s.shows("cannot be renewed")
-	proxy.Forward()
-	s.shows("is renewed again")
-	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
-	require.Error(t, s.cmd.Wait())
-	assert.Equal(t, 5, s.cmd.ProcessState.ExitCode())
-}
-
-// When a terminal is closed, its shell and the system both tell it.
-func TestTerminalIsClosed(t *testing.T) {
-	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil || !rename("run.test") {
-		t.Skip("bash is not installed, or no process can change its name here")
+	cmd := exec.Command("sh", "-c", `stty tostop; exec "$0" run terminal -- sh -c 'trap "echo caught; exit 9" INT; read a || echo ready; while :; do sleep 0.05; done'`, lockctl)
+	cmd.Env = append(os.Environ(), "LOCK_URL=redis://"+testservers.Redis(t))
+	terminal, err := pty.Start(cmd)
+	require.NoError(t, err)
+	defer terminal.Close()
+	shown := bufio.NewScanner(terminal)
+	shows := func(text string) {
+		for !strings.HasSuffix(shown.Text(), text) {
+			require.True(t, shown.Scan(), text)
+		}
 	}
-	dir := t.TempDir()
-	file, goOn := filepath.Join(dir, "file"), filepath.Join(dir, "go-on")
-	shell := exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
-	shell.Env = append(os.Environ(), "LOCK_URL=redis://"+testservers.Redis(t), "LOCKCTL="+lockctl)
-	terminal, err := pty.Start(shell)
+	shows("ready")
+	_, err = terminal.WriteString("\x03")
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = shell.Wait() })
-	_, err = terminal.WriteString(`"$LOCKCTL" run closed -- sh -c 'trap "echo HUP >> $1" HUP; read a; echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; echo end >> "$1"' sh ` + file + " " + goOn + "\n\n")
-	require.NoError(t, err)
-	lines(t, file, 1)
-	require.NoError(t, terminal.Close())
-	lines(t, file, 2)
-	<-time.After(2 * together) // one more would have come by then
-	require.NoError(t, os.WriteFile(goOn, nil, 0o600))
-	assert.Equal(t, []string{"begun", "HUP", "end"}, lines(t, file, 3))
+	shows("caught")
+	require.Error(t, cmd.Wait())
+	assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 }

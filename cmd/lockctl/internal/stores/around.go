@@ -1,0 +1,29 @@
+package stores
+
+import (
+	"context"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
+)
+
+// Do sends one request to a driver.
+type Do func(ctx context.Context, key string, r driver.Request) (driver.Answer, error)
+
+// Around returns the store with around for its requests: it calls do, and sees the whole answer.
+func Around(store *lockstore.Store, around func(do Do) Do) *lockstore.Store {
+	return store.WrapDriver(func(d driver.Driver) driver.Driver { return surrounded{d, around(d.Do)} })
+}
+
+type surrounded struct {
+	driver.Driver
+	do Do
+}
+
+// Unwrap is for driver.As.
+func (s surrounded) Unwrap() driver.Driver { return s.Driver }
+
+// Do implements driver.Driver.
+func (s surrounded) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return s.do(ctx, key, r)
+}
