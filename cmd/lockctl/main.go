@@ -5,18 +5,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/locallambda"
@@ -24,11 +21,10 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/run"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 )
 
 func main() {
-	ends := run.NotIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ends := run.NotIgnored(run.PassedOn...)
 	signals := make(chan os.Signal, 1)
 	if len(ends) > 0 {
 		signal.Notify(signals, ends...) // before all else: a signal that comes early counts, too
@@ -41,9 +37,10 @@ func main() {
 			end(&exit.BySignal{Signal: sig.(syscall.Signal)})
 		}()
 	}
-	cmd, err := execute(ctx, command())
-	if ctx.Err() != nil && cmd.Name() != "run" { // run passes signals on, and knows how it ended
-		err = interrupted(ctx, cmd, err)
+	cmd, err := command().ExecuteContextC(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) && cmd.Name() != "run" { // run passes signals on, and knows how it ended
+		// What the command says of a call that was under way is kept: the call may have changed something.
+		err = &exit.Error{Status: exit.Ended(ctx).Status, Err: fmt.Errorf("interrupted: %w", err)}
 	}
 	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 		printError(cmd, err)
@@ -54,55 +51,14 @@ func main() {
 	os.Exit(exit.Status(err))
 }
 
-// execute runs a command. The errors of cobra's own command completion have no status.
-func execute(ctx context.Context, root *cobra.Command) (*cobra.Command, error) {
-	cmd, err := root.ExecuteContextC(ctx)
-	switch {
-	case exit.Status(err) != exit.No || !cmd.HasParent() || cmd.Parent().Name() != "completion":
-		return cmd, err
-	case cmd.ValidateArgs(cmd.Flags().Args()) != nil:
-		return cmd, &exit.Error{Status: exit.Usage, Err: err}
-	}
-	return cmd, exit.NotWritten(err)
-}
-
-// interrupted is the error of a command that a signal has ended. What the command says of
-// a call that was under way is kept: the call may have changed something.
-func interrupted(ctx context.Context, cmd *cobra.Command, err error) error {
-	if _, silent := errors.AsType[*exit.Silent](err); err == nil || silent {
-		return err
-	}
-	text := "interrupted"
-	failed, ok := errors.AsType[*exit.Error](err)
-	switch {
-	case ok && !errors.Is(err, context.Canceled):
-		return err // this is not because of the signal
-	case ok:
-		text += ": " + failed.Error()
-	case cmd.Name() == "local":
-		text += "; all processes are stopped"
-	}
-	return &exit.Error{Status: exit.Ended(ctx).Status, Err: errors.New(text)}
-}
-
-// printError prints an error on standard error, as JSON if the command has --json. Nobody has to read it: the
-// status stays that of the error.
+// printError prints an error on standard error. Nobody has to read it: the status stays that of the error.
 func printError(cmd *cobra.Command, err error) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	out := exit.Writer{To: cmd.ErrOrStderr()}
-	flag := cmd.Flags().Lookup(stores.JSONFlag)
-	if flag == nil || flag.Value.String() != "true" {
-		start := "lockctl:"
-		if exit.Status(err) == exit.Interrupted {
-			start = "\n" + start // behind the ^C of the terminal
-		}
-		fmt.Fprintln(out, start, err)
-		return
+	start := "lockctl:"
+	if exit.Status(err) == exit.Interrupted {
+		start = "\n" + start // behind the ^C of the terminal
 	}
-	_ = json.NewEncoder(out).Encode(struct {
-		Error  string `json:"error"`
-		Status int    `json:"status"`
-	}{err.Error(), exit.Status(err)})
+	fmt.Fprintln(exit.Writer{To: cmd.ErrOrStderr()}, start, err)
 }
 
 func command() *cobra.Command {
@@ -116,20 +72,16 @@ func command() *cobra.Command {
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				cmd.SuggestionsMinimumDistance = 2 // letters
-				see := "see lockctl --help"
-				if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-					see = fmt.Sprintf("did you mean %s?", strings.Join(like, " or "))
-				}
-				return exit.WrongUsage("unknown command %.40q; %s", args[0], see)
+				return exit.WrongUsage("unknown command %.40q; see lockctl --help", args[0])
 			}
 			return cmd.Help()
 		},
 	}
 	root.SetVersionTemplate("lockctl {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit.WrongUsage("%w; see %s --help", flagError(err), cmd.CommandPath())
+		return exit.WrongUsage("%w; see %s --help", err, cmd.CommandPath())
 	})
+	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		run.Command(), run.Details(), run.GuardCommand(),
 		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(), operate.Schema(),
@@ -165,25 +117,4 @@ func describe(version string) string {
 		version = info.Main.Version
 	}
 	return fmt.Sprintf("%s, %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// flagError says which form a number or a duration has. The texts of strconv and time do not.
-func flagError(err error) error {
-	invalid, ok := errors.AsType[*pflag.InvalidValueError](err)
-	if !ok {
-		return err
-	}
-	flag := invalid.GetFlag()
-	want := map[string]string{
-		"int": "a whole number", "int64": "a whole number such as 1795295118105467", "float64": "a number such as 0.5",
-		timeflag.Type: timeflag.Form,
-	}[flag.Value.Type()]
-	if want == "" {
-		return err
-	}
-	name := "--" + flag.Name
-	if flag.Shorthand != "" {
-		name = "-" + flag.Shorthand + ", " + name
-	}
-	return fmt.Errorf("%s is %.40q; want %s", name, invalid.GetValue(), want)
 }

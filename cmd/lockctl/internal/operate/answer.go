@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -66,11 +67,9 @@ func fenceText(f lockstore.Fence) string {
 	return strconv.FormatInt(int64(f), 10)
 }
 
-// complete lets the shell complete the values of a flag.
-func complete(cmd *cobra.Command, flag string, values []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // there is no such flag
-	}
+// addJSON adds the flag that asks for JSON.
+func addJSON(f *pflag.FlagSet, json *bool) {
+	f.BoolVar(json, "json", false, "print JSON, a line for each answer")
 }
 
 // warnings is where a command prints what is no answer.

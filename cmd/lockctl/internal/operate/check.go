@@ -31,15 +31,14 @@ and what hands over later.
 Exit status: 0 if nothing is found, 1 if something is.`,
 		Example: `  lockctl check
   lockctl check account/7`,
-		Args:              exit.Args(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: exit.Args(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := s.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
 			var findings []lockstore.Finding
-			err = s.Call(cmd.Context(), func(ctx context.Context) (err error) {
+			err = stores.Call(cmd.Context(), func(ctx context.Context) (err error) {
 				findings, err = store.Check(ctx)
 				return err
 			})
@@ -47,14 +46,14 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 				return err
 			}
 			if len(args) > 0 {
-				l := &looker{Settings: &s, store: store, key: args[0], err: warnings(cmd)}
+				l := &looker{store: store, key: args[0], err: warnings(cmd)}
 				missed, err := notWoken(cmd.Context(), l)
 				if err != nil {
 					return err
 				}
 				findings = append(findings, missed...)
 			}
-			return printFindings(output(cmd), findings, s.JSON)
+			return printFindings(output(cmd), findings)
 		},
 	}
 	cmd.Flags().SortFlags = false
@@ -63,27 +62,16 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 }
 
 // printFindings prints what check has found. Its error has the exit status.
-func printFindings(out io.Writer, findings []lockstore.Finding, asJSON bool) (err error) {
+func printFindings(out io.Writer, findings []lockstore.Finding) error {
 	for _, f := range findings {
-		if asJSON {
-			err = printJSON(out, struct {
-				Problem string `json:"problem"`
-				Fix     string `json:"fix"`
-			}{f.Problem, f.Fix})
-		} else {
-			_, err = fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
-		}
-		if err != nil {
+		if _, err := fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix); err != nil {
 			return err
 		}
 	}
 	if len(findings) > 0 {
 		return &exit.Silent{Status: exit.No}
 	}
-	if asJSON {
-		return nil // no line for no finding
-	}
-	_, err = fmt.Fprintln(out, "nothing that endangers locks was found")
+	_, err := fmt.Fprintln(out, "nothing that endangers locks was found")
 	return err
 }
 

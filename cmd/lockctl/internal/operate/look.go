@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -18,7 +17,6 @@ const lookEvery = time.Second
 // looker looks at a key again and again. A store that has answered once and does not answer
 // later ends nothing: the next look may succeed.
 type looker struct {
-	*stores.Settings
 	store    *lockstore.Store
 	key      string
 	err      io.Writer
@@ -29,7 +27,7 @@ type looker struct {
 // look reads the key. While the store does not answer it says so, once, and tries again.
 func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 	for {
-		status, err := inspect(ctx, l.Settings, l.store, l.key)
+		status, err := inspect(ctx, l.store, l.key)
 		switch {
 		case ctx.Err() != nil: // then the error may be any
 			return lockstore.Status{}, exit.Ended(ctx)

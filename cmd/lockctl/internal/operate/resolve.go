@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,6 @@ type resolver struct {
 	version  string // of the result
 	time     time.Duration
 
-	store    *lockstore.Store
 	out, err io.Writer
 }
 
@@ -51,22 +49,15 @@ whether its run has ended, and whether the work had its effect. docs/operations.
              RepeatNoAnswer, or, if the work has no result, no error.
   no-effect  it had none, and will have none: the key is free, and the work may run again.
 
-The result is JSON, at most 261,632 bytes, in the form in which the function returns it.
-lockctl cannot check that it has this form, and a stored result cannot be changed before
---result-time is over. It is for functions with package guard/idempotency. If they set
-Options.Version, it is --result-version: a result of another version is not read.
+The result is JSON, at most 261,632 bytes, in the form in which the function returns it: lockctl
+cannot check that, and a stored result cannot be changed. If the function has Options.Version of
+package guard/idempotency, it is --result-version.
 
 Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in doubt with
 this fence; 75 while a lease of it lasts.`,
 		Example: `  lockctl resolve --fence 1795295118105467 charge/7 no-effect
   lockctl resolve --fence 1795295118105467 --result result.json charge/7 effect`,
 		Args: exit.Args(2, 2),
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			if len(args) != 1 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return []string{howEffect, howNoEffect}, cobra.ShellCompDirectiveNoFileComp
-		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.out, r.err = output(cmd), warnings(cmd)
 			r.key, r.how = args[0], args[1]
@@ -97,8 +88,9 @@ func (r *resolver) run(ctx context.Context) error {
 		return exit.WrongUsage("the last argument is %.40q; want %s or %s", r.how, howEffect, howNoEffect)
 	case r.fence <= 0:
 		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
-	case r.time < lockstore.MinTTL || r.time > lockstore.MaxResultTime:
-		return exit.WrongUsage("--result-time is %v; want %v to %v", r.time, lockstore.MinTTL, lockstore.MaxResultTime)
+	}
+	if err := exit.Bounds("--result-time", r.time, lockstore.MinTTL, lockstore.MaxResultTime); err != nil {
+		return err
 	}
 	result, err := r.result()
 	if err != nil {
@@ -109,13 +101,12 @@ func (r *resolver) run(ctx context.Context) error {
 		return err
 	}
 	store = wakes(&r.Settings, store, r.err)
-	r.store = store
-	before, err := r.inspect(ctx)
+	before, err := inspect(ctx, store, r.key)
 	if err != nil {
 		return err
 	}
 	fence := lockstore.Fence(r.fence)
-	err = r.Call(ctx, func(ctx context.Context) error {
+	err = stores.Call(ctx, func(ctx context.Context) error {
 		if r.how == howNoEffect {
 			return store.ResolveNoEffect(ctx, r.key, fence)
 		}
@@ -126,7 +117,7 @@ func (r *resolver) run(ctx context.Context) error {
 		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q is %v by %v, for at most %v more; resolve it when this is over, if it is in doubt then", r.key, lasts.State, lasts.Holder, lasts.Remaining.Round(time.Second))}
 	}
 	if errors.Is(err, lockstore.ErrLost) {
-		return r.notInDoubt(ctx)
+		return r.notInDoubt(ctx, store)
 	}
 	if err != nil {
 		return err
@@ -137,33 +128,21 @@ func (r *resolver) run(ctx context.Context) error {
 	return nil
 }
 
-func (r *resolver) inspect(ctx context.Context) (lockstore.Status, error) {
-	return inspect(ctx, &r.Settings, r.store, r.key)
-}
-
 // result reads the file; nil is no result. Its content never reaches an error.
 func (r *resolver) result() ([]byte, error) {
 	if r.file == "" {
 		return nil, nil
 	}
-	f, err := os.Open(r.file)
+	result, err := os.ReadFile(r.file)
 	if err != nil {
 		return nil, exit.WrongUsage("--result: %w", err)
-	}
-	defer f.Close()
-	result, err := io.ReadAll(io.LimitReader(f, lockstore.MaxResultBytes+1))
-	switch {
-	case err != nil:
-		return nil, exit.WrongUsage("--result: %w", err)
-	case len(result) > lockstore.MaxResultBytes:
-		return nil, exit.WrongUsage("--result: %s has more than %d bytes", r.file, lockstore.MaxResultBytes)
 	}
 	return result, nil
 }
 
 // notInDoubt says what the state of the key is.
-func (r *resolver) notInDoubt(ctx context.Context) error {
-	seen, err := r.inspect(ctx)
+func (r *resolver) notInDoubt(ctx context.Context, store *lockstore.Store) error {
+	seen, err := inspect(ctx, store, r.key)
 	if err != nil {
 		return err
 	}
@@ -177,14 +156,6 @@ func (r *resolver) notInDoubt(ctx context.Context) error {
 // print says that the key is resolved. completedBefore: it was completed already, so that
 // nothing changed.
 func (r *resolver) print(completedBefore bool) error {
-	if r.JSON {
-		return printJSON(r.out, struct {
-			Key             string `json:"key"`
-			Fence           string `json:"fence"`
-			Resolved        string `json:"resolved"`
-			CompletedBefore bool   `json:"completedBefore,omitempty"`
-		}{r.key, strconv.FormatInt(r.fence, 10), r.how, completedBefore})
-	}
 	text := fmt.Sprintf("%q is resolved: its work had its effect, and does not run again for %v.", r.key, r.time)
 	switch {
 	case r.how == howNoEffect:

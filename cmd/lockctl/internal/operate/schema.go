@@ -16,9 +16,8 @@ func Schema() *cobra.Command {
 		Long: `Print the SQL that makes a table of locks in PostgreSQL, and the functions that change it.
 Run it before the first use, with the rights to create both. Run it again before programs of
 another version come: it changes no lock. It sends nothing to a store.`,
-		Example:           `  lockctl schema | psql -v ON_ERROR_STOP=1 -1 -h HOST -U USER DATABASE`,
-		Args:              exit.Args(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  lockctl schema | psql -v ON_ERROR_STOP=1 -1 -h HOST -U USER DATABASE`,
+		Args:    exit.Args(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text, err := pgstore.Schema(table)
 			if err != nil {

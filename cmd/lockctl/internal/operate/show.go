@@ -34,7 +34,7 @@ was handed the key a moment ago.`
 // Show is lockctl show.
 func Show() *cobra.Command {
 	var s stores.Settings
-	var quiet bool
+	var json bool
 	cmd := &cobra.Command{
 		Use:   "show [flags] KEY",
 		Short: "Show who holds a lock, for how long, and how many wait",
@@ -43,42 +43,33 @@ func Show() *cobra.Command {
 ` + aboutState + `
 
 RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it. A holder that
-is dead renews no more: look again, and LEFT has only become less.
-
-Exit status with -q: 0 if the key is held, revoked or in doubt, 1 otherwise.`,
+is dead renews no more: look again, and LEFT has only become less.`,
 		Example: `  lockctl show account/7
-  lockctl show -q account/7 && echo "somebody is at work"
-  lockctl show --json account/7`,
-		Args:              exit.Args(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+  lockctl show --json account/7 | jq -r .state`,
+		Args: exit.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			store, err := s.Open(cmd.Context())
 			if err != nil {
 				return err
 			}
-			status, err := inspect(cmd.Context(), &s, store, args[0])
-			switch {
-			case err != nil:
+			status, err := inspect(cmd.Context(), store, args[0])
+			if err != nil {
 				return err
-			case quiet && (!status.State.Taken() || status.State.Done()):
-				return &exit.Silent{Status: exit.No}
-			case quiet:
-				return nil
 			}
-			if s.JSON {
+			if json {
 				return printJSON(output(cmd), answerOf(status))
 			}
 			return card(output(cmd), status)
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "print nothing; the exit status is the answer")
+	addJSON(cmd.Flags(), &json)
 	s.AddTo(cmd.Flags())
 	return cmd
 }
 
-func inspect(ctx context.Context, s *stores.Settings, store *lockstore.Store, key string) (status lockstore.Status, err error) {
-	err = s.Call(ctx, func(ctx context.Context) (err error) {
+func inspect(ctx context.Context, store *lockstore.Store, key string) (status lockstore.Status, err error) {
+	err = stores.Call(ctx, func(ctx context.Context) (err error) {
 		status, err = store.Inspect(ctx, key)
 		return err
 	})
@@ -88,6 +79,7 @@ func inspect(ctx context.Context, s *stores.Settings, store *lockstore.Store, ke
 // Watch is lockctl watch.
 func Watch() *cobra.Command {
 	var s stores.Settings
+	var json bool
 	var until string
 	cmd := &cobra.Command{
 		Use:   "watch [flags] KEY",
@@ -100,8 +92,7 @@ answering it says so, and looks again.
 ` + aboutState,
 		Example: `  lockctl watch account/7
   lockctl watch --until free account/7 && echo "now it is free"`,
-		Args:              exit.Args(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: exit.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if until != "" && !slices.Contains(states, until) {
 				return exit.WrongUsage("--until is %.40q; want one of %s", until, strings.Join(states, ", "))
@@ -110,15 +101,13 @@ answering it says so, and looks again.
 			if err != nil {
 				return err
 			}
-			l := &looker{Settings: &s, store: store, key: args[0], err: warnings(cmd)}
-			rows := watchTable(output(cmd), width(cmd.OutOrStdout()))
-			rows.json = s.JSON
-			return watch(cmd.Context(), l, until, rows)
+			l := &looker{store: store, key: args[0], err: warnings(cmd)}
+			return watch(cmd.Context(), l, until, table{out: output(cmd), json: json, watch: true})
 		},
 	}
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&until, "until", "", "end at this `STATE`")
-	complete(cmd, "until", states)
+	addJSON(cmd.Flags(), &json)
 	s.AddTo(cmd.Flags())
 	return cmd
 }

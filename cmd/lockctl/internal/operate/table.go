@@ -8,109 +8,81 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Columns of a row. The last one is cut at the width of the terminal.
-const (
-	timeColumn = iota // of watch: when lockctl saw it
-	keyColumn         // of list
-	stateColumn
-	ageColumn // of list
-	leftColumn
-	waitingColumn
-	fenceColumn // of watch
-	holderColumn
-	columnCount
-)
+// row is a line of list or watch.
+type row struct{ time, key, state, age, left, waiting, fence, holder string }
 
 var heading = row{"TIME", "KEY", "STATE", "AGE", "LEFT", "WAITING", "FENCE", "HOLDER"}
 
-type row [columnCount]string
-
-// widest is the width of the column KEY at most: a very long key moves no row but its own.
-const widest = 40
-
-// leastCut is how much of a holder is shown in the narrowest terminal.
-const leastCut = 10
-
-// usual are the widths of cells whose form is known: those of the next pages have them.
-var usual = [columnCount]int{timeColumn: len("2026-11-22T10:02:11Z"), stateColumn: len("completed"), ageColumn: len("59m59s"), leftColumn: len("59m59s"), waitingColumn: len("WAITING"), fenceColumn: len("1795295118105467")}
-
-// table prints keys as they come. A column is as wide as what has been printed in it, and at least as usual.
+// table prints keys as they come. A text that is wider than its column moves no row but its own.
 type table struct {
-	out     io.Writer
-	json    bool // each key is a line of JSON, without a heading
-	width   int  // of the terminal; 0 cuts nothing
-	widths  [columnCount]int
-	headed  bool
-	without []int // columns that are not shown
-}
-
-// listTable is for pages of keys.
-func listTable(out io.Writer, width int) table {
-	return table{out: out, width: width, widths: usual, without: []int{timeColumn, fenceColumn}}
-}
-
-// watchTable is for rows of one key that come one by one.
-func watchTable(out io.Writer, width int) table {
-	return table{out: out, width: width, widths: usual, without: []int{keyColumn, ageColumn}}
+	out    io.Writer
+	json   bool // each key is a line of JSON, without a heading
+	watch  bool // it is always the same key, and each line has the time
+	headed bool
 }
 
 // print prints what lockctl has seen now.
 func (t *table) print(all ...lockstore.Status) error {
 	now := time.Now().UTC()
-	if t.json {
-		for _, s := range all {
+	for _, s := range all {
+		if t.json {
 			a := answerOf(s)
-			if !slices.Contains(t.without, timeColumn) {
+			if t.watch {
 				a.Time = now.Format(time.RFC3339Nano)
 			}
 			if err := printJSON(t.out, a); err != nil {
 				return err
 			}
+			continue
 		}
-		return nil
-	}
-	if len(all) == 0 {
-		return nil // no heading either
-	}
-	var rows []row
-	if !t.headed {
-		rows, t.headed = append(rows, heading), true
-	}
-	for _, s := range all {
-		rows = append(rows, rowsOf(s, now)...)
-	}
-	for _, r := range rows {
-		for i, cell := range r {
-			t.widths[i] = max(t.widths[i], min(utf8.RuneCountInString(cell), widest))
+		rows := rowsOf(s, now)
+		if !t.headed {
+			rows, t.headed = slices.Insert(rows, 0, heading), true
 		}
-	}
-	var text strings.Builder
-	for _, r := range rows {
-		line := ""
-		for i, cell := range r[:holderColumn] {
-			if !slices.Contains(t.without, i) {
-				line += fmt.Sprintf("%-*s  ", t.widths[i], cell)
+		for _, r := range rows {
+			if err := t.line(r); err != nil {
+				return err
 			}
 		}
-		fmt.Fprintln(&text, line+t.cut(r[holderColumn], t.width-utf8.RuneCountInString(line)))
 	}
-	_, err := io.WriteString(t.out, text.String())
+	return nil
+}
+
+func (t *table) line(r row) (err error) {
+	if t.watch {
+		_, err = fmt.Fprintf(t.out, "%-20s  %-9s  %-7s  %-7s  %-16s  %s\n", r.time, r.state, r.left, r.waiting, r.fence, r.holder)
+	} else {
+		_, err = fmt.Fprintf(t.out, "%-24s  %-9s  %-7s  %-7s  %-7s  %s\n", r.key, r.state, r.age, r.left, r.waiting, r.holder)
+	}
 	return err
 }
 
-// cut cuts a holder at the end of the line.
-func (t *table) cut(holder string, left int) string {
-	all := []rune(holder)
-	if left = max(left, leastCut); t.width == 0 || len(all) <= left {
-		return holder
+// view is what is shown of a key, and then of each of its holders if several may hold it.
+type view struct {
+	seat  string // of a holder; "" for the key
+	state lockstore.State
+	who   string // "-" is nobody
+	since time.Time
+	left  time.Duration
+	fence string
+}
+
+func viewsOf(s lockstore.Status) []view {
+	key := view{state: s.State, who: nameOf(s.State, s.Holder), since: since(s), left: s.Remaining, fence: cmp.Or(fenceText(s.Fence), "-")}
+	if s.MaxHolders() <= 1 {
+		return []view{key}
 	}
-	return string(all[:left-1]) + "…"
+	key.who = fmt.Sprintf("%d of %d", len(s.Holders), s.MaxHolders())
+	all := []view{key}
+	for _, h := range s.Holders {
+		all = append(all, view{strconv.Itoa(h.Seat), h.State, nameOf(h.State, h.HolderInfo), h.HolderInfo.Since, h.Remaining, fenceText(h.Fence)})
+	}
+	return all
 }
 
 // since is since when somebody has a key, by the clock of the holder that has had it for the longest
@@ -122,13 +94,13 @@ func since(s lockstore.Status) time.Time {
 	case len(s.Holders) == 0:
 		return s.Holder.Since
 	}
-	var first time.Time
-	for i, h := range slices.DeleteFunc(slices.Clone(s.Holders), func(h lockstore.Holder) bool { return !h.State.Taken() }) {
-		if i == 0 || h.HolderInfo.Since.Before(first) {
-			first = h.HolderInfo.Since
+	var all []time.Time
+	for _, h := range s.Holders {
+		if h.State.Taken() {
+			all = append(all, h.HolderInfo.Since)
 		}
 	}
-	return first
+	return slices.MinFunc(append(all, time.Now()), time.Time.Compare)
 }
 
 // age is how long somebody has a key, by the clocks of the holder and of this machine.
@@ -139,32 +111,27 @@ func age(since, now time.Time) (d time.Duration, known bool) {
 	return max(0, now.Sub(since)), true
 }
 
-// rowsOf is the row of a key. If several may hold it, a row for each holder follows.
-func rowsOf(s lockstore.Status, now time.Time) []row {
-	rows := []row{rowOf(now, s.State, since(s), s.Remaining, s.Fence, waits(s), whoHas(s))}
-	rows[0][keyColumn] = exit.Visible(s.Key)
-	if s.MaxHolders() <= 1 {
-		return rows
-	}
-	for _, h := range s.Holders {
-		who := fmt.Sprintf("seat %d", h.Seat)
-		if h.State.Taken() {
-			who += ": " + nameOf(h)
-		}
-		rows = append(rows, rowOf(now, h.State, h.HolderInfo.Since, h.Remaining, h.Fence, "-", who))
-	}
-	return rows
-}
-
-// whoHas is who has a key, or how many have it.
-func whoHas(s lockstore.Status) string {
-	switch most := s.MaxHolders(); {
-	case most > 1:
-		return fmt.Sprintf("%d of %d", len(s.Holders), most)
-	case s.State.Taken():
-		return nameOf(lockstore.Holder{State: s.State, HolderInfo: s.Holder})
+func (v view) ageText(now time.Time) string {
+	if d, known := age(v.since, now); known {
+		return d.Round(time.Second).String()
 	}
 	return "-"
+}
+
+func (v view) leftText() string {
+	if v.state == lockstore.InDoubt || v.left <= 0 {
+		return "-"
+	}
+	return v.left.Round(time.Second).String()
+}
+
+// nameOf is a holder without its time.
+func nameOf(state lockstore.State, h lockstore.HolderInfo) string {
+	if !state.Taken() {
+		return "-"
+	}
+	h.Since = time.Time{}
+	return exit.Visible(h.String())
 }
 
 // waits is how many wait, and how many of them are parked.
@@ -175,32 +142,21 @@ func waits(s lockstore.Status) string {
 	return strconv.Itoa(s.Waiting)
 }
 
-// nameOf is a holder without its time.
-func nameOf(h lockstore.Holder) string {
-	if !h.State.Taken() {
-		return "-"
+// rowsOf are the rows of a key.
+func rowsOf(s lockstore.Status, now time.Time) (rows []row) {
+	for i, v := range viewsOf(s) {
+		r := row{now.Format(time.RFC3339), "", v.state.String(), v.ageText(now), v.leftText(), "-", v.fence, v.who}
+		switch {
+		case i == 0:
+			r.key, r.waiting = exit.Visible(s.Key), waits(s)
+		case v.who == "-":
+			r.holder = "seat " + v.seat
+		default:
+			r.holder = "seat " + v.seat + ": " + v.who
+		}
+		rows = append(rows, r)
 	}
-	h.HolderInfo.Since = time.Time{}
-	return exit.Visible(h.HolderInfo.String())
-}
-
-// ageText and leftText are "-" for what is not known.
-func ageText(since, now time.Time) string {
-	if d, known := age(since, now); known {
-		return d.Round(time.Second).String()
-	}
-	return "-"
-}
-
-func leftText(state lockstore.State, left time.Duration) string {
-	if state == lockstore.InDoubt || left <= 0 {
-		return "-"
-	}
-	return left.Round(time.Second).String()
-}
-
-func rowOf(now time.Time, state lockstore.State, since time.Time, left time.Duration, fence lockstore.Fence, waiting, who string) row {
-	return row{now.Format(time.RFC3339), "", state.String(), ageText(since, now), leftText(state, left), waiting, cmp.Or(fenceText(fence), "-"), who}
+	return rows
 }
 
 // card prints one key, a field in each line. If several may hold it, the fields of each holder follow.
@@ -212,33 +168,30 @@ func card(out io.Writer, s lockstore.Status) error {
 			fmt.Fprintf(&text, "%-8s %s\n", name, value)
 		}
 	}
-	lease := func(state lockstore.State, since time.Time, left time.Duration, fence lockstore.Fence) {
-		if old, known := age(since, now); known {
-			field("SINCE", since.UTC().Format(time.RFC3339))
-			field("AGE", ageText(since, now))
-			field("LEFT", leftText(state, left))
-			if state == lockstore.Held {
-				field("RENEWED", renewed(old+left))
-			}
+	several := s.MaxHolders() > 1
+	for i, v := range viewsOf(s) {
+		if i == 0 {
+			field("KEY", exit.Visible(s.Key))
 		} else {
-			field("LEFT", leftText(state, left))
-		}
-		field("FENCE", cmp.Or(fenceText(fence), "-"))
-	}
-	field("KEY", exit.Visible(s.Key))
-	field("STATE", s.State.String())
-	field("HOLDER", whoHas(s))
-	if s.MaxHolders() <= 1 {
-		lease(s.State, since(s), s.Remaining, s.Fence)
-	}
-	field("WAITING", waits(s))
-	if s.MaxHolders() > 1 {
-		for _, h := range s.Holders {
 			fmt.Fprintln(&text)
-			field("SEAT", strconv.Itoa(h.Seat))
-			field("STATE", h.State.String())
-			field("HOLDER", nameOf(h))
-			lease(h.State, h.HolderInfo.Since, h.Remaining, h.Fence)
+			field("SEAT", v.seat)
+		}
+		field("STATE", v.state.String())
+		field("HOLDER", v.who)
+		if i > 0 || !several {
+			old, known := age(v.since, now)
+			if known {
+				field("SINCE", v.since.UTC().Format(time.RFC3339))
+			}
+			field("AGE", v.ageText(now))
+			field("LEFT", v.leftText())
+			if known && v.state == lockstore.Held {
+				field("RENEWED", renewed(old+v.left))
+			}
+			field("FENCE", v.fence)
+		}
+		if i == 0 {
+			field("WAITING", waits(s))
 		}
 	}
 	_, err := io.WriteString(out, text.String())

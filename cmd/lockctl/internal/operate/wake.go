@@ -16,48 +16,37 @@ import (
 // wakeTime is for all parked owners that one request has to wake.
 const wakeTime = 3 * time.Second
 
-// waking is the driver of a store that wakes the parked owners to whom a request hands the key over, as the
-// guard does for runs.
-type waking struct {
-	driver.Driver
-	store *lockstore.Store
-	wake  func(context.Context, lockstore.Address) error
-	err   io.Writer
-}
-
-func wakes(s *stores.Settings, store *lockstore.Store, err io.Writer) *lockstore.Store {
-	return store.WrapDriver(func(d driver.Driver) driver.Driver { return &waking{d, store, s.Waker(), err} })
-}
-
-// Unwrap returns the driver that is wrapped.
-func (w *waking) Unwrap() driver.Driver { return w.Driver }
-
-// Do is Do of the driver that is wrapped. A wake-up that fails is a warning: what was asked for is done.
-func (w *waking) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	a, err := w.Driver.Do(ctx, key, r)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
-	defer cancel()
-	var all sync.WaitGroup
-	failed := make([]error, len(a.Wake))
-	for i, owner := range a.Wake {
-		all.Go(func() { failed[i] = w.one(ctx, key, owner) })
-	}
-	all.Wait()
-	for _, err := range failed {
-		if err != nil {
-			fmt.Fprintln(w.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+// wakes returns the store with wake-ups of the parked owners to whom a request hands the key over, as the guard has
+// them. One that fails is a warning: what was asked for is done.
+func wakes(s *stores.Settings, store *lockstore.Store, out io.Writer) *lockstore.Store {
+	wake := s.Waker()
+	one := func(ctx context.Context, key string, owner lockstore.Owner) error {
+		address, err := store.TakeAddress(ctx, key, owner)
+		if err == nil && address == "" {
+			err = errors.New("the store has no address")
 		}
+		if err != nil {
+			return err
+		}
+		return wake(ctx, address)
 	}
-	return a, err
-}
-
-func (w *waking) one(ctx context.Context, key string, owner lockstore.Owner) error {
-	address, err := w.store.TakeAddress(ctx, key, owner)
-	if err == nil && address == "" {
-		err = errors.New("the store has no address")
-	}
-	if err != nil {
-		return err
-	}
-	return w.wake(ctx, address)
+	return stores.Around(store, func(do stores.Do) stores.Do {
+		return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+			a, err := do(ctx, key, r)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
+			defer cancel()
+			failed := make([]error, len(a.Wake))
+			var all sync.WaitGroup
+			for i, owner := range a.Wake {
+				all.Go(func() { failed[i] = one(ctx, key, owner) })
+			}
+			all.Wait()
+			for _, err := range failed {
+				if err != nil {
+					fmt.Fprintln(out, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+				}
+			}
+			return a, err
+		}
+	})
 }

@@ -83,7 +83,14 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 		return err
 	}
 	defer listener.Close()
-	u, store, err := openStore(ctx, lockURL, getenv, out)
+	store, err := stores.Open(ctx, lockURL, getenv, memstore.Opener)
+	if err == nil {
+		err = stores.Try(ctx, store)
+	}
+	if err != nil {
+		return err
+	}
+	u, err := lockstore.ParseURL(lockURL)
 	if err != nil {
 		return err
 	}
@@ -149,28 +156,6 @@ func loopback(address string) (string, error) {
 		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-// openStore opens a store and uses it once, so that an address or a password that is
-// wrong is told now and not to the first client. It prints what the store would have
-// changed in its server's set-up.
-func openStore(ctx context.Context, lockURL string, getenv func(string) string, out io.Writer) (*url.URL, *lockstore.Store, error) {
-	store, err := stores.Open(ctx, lockURL, getenv, memstore.Opener)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := stores.Try(ctx, store); err != nil {
-		return nil, nil, err
-	}
-	findings, err := stores.Check(ctx, store)
-	for _, f := range findings {
-		fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix)
-	}
-	if err != nil { // it may need a permission that locking does not
-		fmt.Fprintln(out, "The server's set-up cannot be checked:", err)
-	}
-	u, err := lockstore.ParseURL(lockURL)
-	return u, store, err
 }
 
 // openService makes a lock service with a secret that ends with it.

@@ -3,7 +3,6 @@ package serve
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +21,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
 // local is an environment in which every variable is "local".
@@ -30,15 +28,13 @@ func local(string) string { return "local" }
 
 // start serves locks in memory on a free port until the test ends, and returns what
 // it prints.
-func start(t *testing.T) (base, printed string) { return startOn(t, "memory://") }
-
-func startOn(t *testing.T, lockURL string) (base, printed string) {
+func start(t *testing.T) (base, printed string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, lockURL, local, "0", in)
+		ended <- run(ctx, "memory://", local, "0", in)
 		_ = in.Close() // a start that fails prints no more
 	}()
 	t.Cleanup(func() {
@@ -57,72 +53,6 @@ func startOn(t *testing.T, lockURL string) (base, printed string) {
 	return base, printed
 }
 
-// ask sends a request; headers are pairs.
-func ask(t *testing.T, ctx context.Context, method, url, body string, headers ...string) (status int, answer map[string]any, header http.Header) {
-	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	require.NoError(t, err)
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	response, err := http.DefaultClient.Do(r)
-	if ctx.Err() != nil {
-		return 0, nil, nil
-	}
-	require.NoError(t, err)
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	if len(text) > 0 {
-		require.NoError(t, json.Unmarshal(text, &answer), "%s", text)
-	}
-	return response.StatusCode, answer, response.Header
-}
-
-func TestRefusals(t *testing.T) {
-	base, _ := start(t)
-	long := strings.Repeat(" ", 8<<10) + "{"
-	for _, c := range []struct {
-		name, method, path, body string
-		status                   int
-		code                     string
-	}{
-		{"F52 dot segments", "GET", "/locks/a/../b", "", 400, "invalid"},
-		{"F52 encoded dot segments", "GET", "/locks/a%2F%2e%2e%2Fb", "", 400, "invalid"},
-		{"F52 an empty segment", "GET", "/locks/a//b", "", 400, "invalid"},
-		{"F52 no key", "GET", "/locks/", "", 400, "invalid"},
-		{"F55 a long body", "PUT", "/locks/a", long, 413, "too-large"},
-		{"HEAD", "HEAD", "/locks/a", "", 405, ""},
-		{"OPTIONS", "OPTIONS", "/locks/a", "", 405, "method"},
-		{"POST", "POST", "/locks/a", `{"ttl": 30}`, 405, "method"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			status, answer, header := ask(t, t.Context(), c.method, base+c.path, c.body)
-			assert.Equal(t, c.status, status)
-			if c.code != "" {
-				assert.Equal(t, c.code, answer["code"])
-			}
-			assert.Equal(t, "application/problem+json", header.Get("Content-Type"))
-			assert.Equal(t, c.status == 405, header.Get("Allow") != "")
-		})
-	}
-	t.Run("unknown path", func(t *testing.T) {
-		status, answer, _ := ask(t, t.Context(), "GET", base+"/", "")
-		assert.Equal(t, 404, status)
-		assert.Equal(t, map[string]any{"message": "Not Found"}, answer, "as API Gateway says it")
-	})
-	t.Run("F55 a long body in chunks", func(t *testing.T) {
-		r, err := http.NewRequest("PUT", base+"/locks/a", io.MultiReader(strings.NewReader(long))) // its length is not known
-		require.NoError(t, err)
-		response, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		assert.Equal(t, 413, response.StatusCode)
-	})
-	_, state, _ := ask(t, t.Context(), "GET", base+"/locks/a", "")
-	assert.Equal(t, "free", state["state"])
-}
-
 // A server that is stopped answers those who wait for a lock, and ends.
 func TestStop(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
@@ -133,8 +63,12 @@ func TestStop(t *testing.T) {
 	require.NoError(t, err)
 	go io.Copy(io.Discard, out) //nolint:errcheck // it ends with the pipe
 	base := regexp.MustCompile(`http://[0-9.:]+\d`).FindString(first)
-	status, _, _ := ask(t, t.Context(), "PUT", base+"/locks/a", `{"ttl": 60}`)
-	require.Equal(t, 200, status)
+	put, err := http.NewRequestWithContext(t.Context(), "PUT", base+"/locks/a", strings.NewReader(`{"ttl": 60}`))
+	require.NoError(t, err)
+	had, err := http.DefaultClient.Do(put)
+	require.NoError(t, err)
+	require.NoError(t, had.Body.Close())
+	require.Equal(t, 200, had.StatusCode)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 	require.NoError(t, err)
 	defer conn.Close()
@@ -235,23 +169,6 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Two services on one store have the same locks.
-func TestStores(t *testing.T) {
-	lockURL := "redis://" + testservers.Redis(t)
-	one, printed := startOn(t, lockURL)
-	two, _ := startOn(t, lockURL)
-	assert.Contains(t, printed, "in the store "+lockURL)
-	status, had, _ := ask(t, t.Context(), "PUT", one+"/locks/a", `{"ttl": 60, "holder": "one"}`)
-	require.Equal(t, 200, status, had)
-	status, busy, _ := ask(t, t.Context(), "PUT", two+"/locks/a", `{"ttl": 60}`)
-	assert.Equal(t, 409, status)
-	assert.Equal(t, "one", busy["holder"].(map[string]any)["name"])
-	status, _, _ = ask(t, t.Context(), "DELETE", two+"/locks/a", "", "Lock-Token", had["token"].(string))
-	assert.Equal(t, 404, status, "its tokens are its own")
-	status, _, _ = ask(t, t.Context(), "DELETE", one+"/locks/a", "", "Lock-Token", had["token"].(string))
-	assert.Equal(t, 204, status)
-}
-
 // A store that cannot be used is told at the start, without a password.
 func TestStoresThatCannotBeUsed(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,13 +190,12 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		"dynamodb://locks?endpoint=http://" + nobody + "&region=us-east-1": {"there is no connection to DynamoDB", exit.Unavailable},
 	} {
 		t.Run(want.text, func(t *testing.T) {
-			_, _, err := openStore(t.Context(), lockURL, local, io.Discard)
+			err := run(t.Context(), lockURL, local, "0", io.Discard)
 			require.ErrorContains(t, err, want.text)
-			require.NotContains(t, err.Error(), "hidden")
-			require.Equal(t, want.status, exit.Status(err))
+			assert.NotContains(t, err.Error(), "hidden")
+			assert.Equal(t, want.status, exit.Status(err))
 		})
 	}
-	require.ErrorContains(t, run(t.Context(), "etcd://127.0.0.1", local, "0", io.Discard), "--store, LOCK_URL: ")
 }
 
 // What it prints to be tried can be copied line by line.

@@ -93,27 +93,15 @@ func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, er
 // Waker returns what wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that
 // of the flags, of the store's URL or of the AWS configuration, which is read once.
 func (s *Settings) Waker() func(context.Context, lockstore.Address) error {
-	var mu sync.Mutex
-	var read *aws.Config
-	load := func(ctx context.Context) (*aws.Config, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if read != nil {
-			return read, nil
-		}
+	read := sync.OnceValues(func() (aws.Config, error) {
 		region := s.Region
 		if u, err := lockstore.ParseURL(s.url()); err == nil {
 			region = cmp.Or(region, u.Query().Get("region"))
 		}
-		cfg, err := s.awsConfig(ctx, region)
-		if err != nil {
-			return nil, err
-		}
-		read = &cfg
-		return read, nil
-	}
+		return s.awsConfig(context.Background(), region)
+	})
 	return func(ctx context.Context, a lockstore.Address) error {
-		cfg, err := load(ctx)
+		cfg, err := read()
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -45,55 +44,27 @@ const Help = `The store is that of ` + Variable + ` or --store (local and serve 
 Every user of the machine can see the arguments of a process: put a URL with a password into
 ` + Variable + `, and not behind --store.`
 
-const timeout = 5 * time.Second // for the first requests to the store
+const callTime = 10 * time.Second
 
 var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, postgres}
-
-// IsFinal says that the set-up is wrong or that this user may not do it, so that another try would
-// get the same answer. err is one of Failed. Credentials that could not be read may be there soon.
-func IsFinal(err error) bool {
-	_, unread := errors.AsType[*noCredentials](err)
-	status := exit.Status(err)
-	return !unread && (status == exit.Config || status == exit.Permission)
-}
 
 // Has says that lockctl has the store of a URL's scheme.
 func Has(scheme string) bool {
 	return slices.ContainsFunc(openers, func(o lockstore.Opener) bool { return slices.Contains(o.Schemes, scheme) })
 }
 
-// Bounds of --timeout.
-const (
-	leastTimeout = 100 * time.Millisecond
-	mostTimeout  = 5 * time.Minute
-)
-
-// Settings are the flags of each command that works on a store. JSON says how the command
-// prints; main prints its error so, too.
-type Settings struct {
-	URL, Profile, Region string
-	Timeout              time.Duration
-	JSON                 bool
-}
+// Settings are the flags of each command that works on a store.
+type Settings struct{ URL, Profile, Region string }
 
 // AddTo adds the flags to those of a command.
 func (s *Settings) AddTo(f *pflag.FlagSet) {
 	f.StringVar(&s.URL, "store", "", Flag)
 	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile; default $AWS_PROFILE")
 	f.StringVar(&s.Region, "region", "", "AWS `REGION`; default that of the URL, environment or profile")
-	s.Timeout = 10 * time.Second
-	timeflag.Var(f, &s.Timeout, "timeout", "", "`TIME` for each call to the store")
-	f.BoolVar(&s.JSON, JSONFlag, false, "print JSON, a line for each answer; errors are JSON, too")
 }
 
-// JSONFlag is the name of the flag that asks for JSON.
-const JSONFlag = "json"
-
 // Open opens the store that the flags and the environment name. It sends nothing to it.
-func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*lockstore.Store, error) {
-	if s.Timeout < leastTimeout || s.Timeout > mostTimeout {
-		return nil, exit.WrongUsage("--timeout is %v; want %v to %v", s.Timeout, leastTimeout, mostTimeout)
-	}
+func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	url := s.url()
 	if url == "" {
 		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)}
@@ -102,15 +73,15 @@ func (s *Settings) Open(ctx context.Context, more ...lockstore.Opener) (*locksto
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, url, getenv, slices.Concat(more, []lockstore.Opener{redisstore.Opener, zkstore.Opener, postgres}, aws)...)
+	return open(ctx, url, getenv, append([]lockstore.Opener{redisstore.Opener, zkstore.Opener, postgres}, aws...)...)
 }
 
 // url is that of --store or of the environment.
 func (s *Settings) url() string { return cmp.Or(s.URL, os.Getenv(Variable)) }
 
-// Call calls the store within the time of --timeout. Its error has the exit status.
-func (s *Settings) Call(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+// Call calls the store, which has callTime. Its error has the exit status.
+func Call(ctx context.Context, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	return Failed(call(ctx))
 }
@@ -201,30 +172,10 @@ func serverCode(err error) code {
 	return code{refusesUser: errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed)}
 }
 
-// Try uses the store once, so that a wrong address or password is told before
-// anything begins.
+// Try uses the store once, so that a wrong address or password is told before anything begins.
 func Try(ctx context.Context, store *lockstore.Store) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	_, err := store.Inspect(ctx, "lockctl")
-	if err == nil {
-		return nil
-	}
-	status := exit.Status(Failed(err))
-	if errors.Is(err, lockstore.ErrCorrupt) {
-		status = exit.Config
-	}
-	return &exit.Error{Status: status, Err: fmt.Errorf("--store, %s: %w", Variable, short(err))}
-}
-
-// Check returns what the store would have changed in its server's set-up: nothing if the store
-// cannot check it.
-func Check(ctx context.Context, store *lockstore.Store) ([]lockstore.Finding, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	findings, err := store.Check(ctx)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return nil, nil
-	}
-	return findings, err
+	return Call(ctx, func(ctx context.Context) error {
+		_, err := store.Inspect(ctx, "lockctl")
+		return err
+	})
 }

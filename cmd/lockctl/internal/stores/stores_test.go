@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,13 +45,13 @@ func TestFailuresOfTheSetUp(t *testing.T) {
 		"rediss://" + addr(plain):                                            "first record does not look like a TLS handshake",
 		"dynamodb://locks?region=us-east-1&endpoint=https://" + addr(secret): "certificate signed by unknown authority",
 	} {
-		s := Settings{URL: storeURL, Region: "", Timeout: 5 * time.Second}
+		s := Settings{URL: storeURL}
 		if strings.HasPrefix(storeURL, "elasticache") {
 			s.Region = "eu-central-1"
 		}
 		store, err := s.Open(t.Context())
 		require.NoError(t, err, storeURL)
-		err = s.Call(t.Context(), func(ctx context.Context) error {
+		err = Call(t.Context(), func(ctx context.Context) error {
 			_, err := store.Inspect(ctx, "k")
 			return err
 		})
@@ -74,7 +73,7 @@ func TestFailedSaysItOnce(t *testing.T) {
 	assert.Equal(t, exit.Damaged, exit.Status(err))
 }
 
-func TestTablesAreMadeOnlyHere(t *testing.T) {
+func TestIsLocalDynamoDB(t *testing.T) {
 	for endpoint, local := range map[string]bool{
 		"http://127.0.0.1:8000": true, "http://localhost:8000": true, "http://[::1]:8000": true,
 		"": false, "https://dynamodb.eu-central-1.amazonaws.com": false, "http://localhost.example.com": false, "http://192.168.1.2:8000": false, ":": false,

@@ -9,12 +9,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Type is what the help calls such a value.
-const Type = "TIME"
-
-// Form says what a value looks like.
-const Form = "seconds, or a duration such as 24h, 1m30s or 500ms"
-
 // Longest is the longest time that can be given, and longer than what any flag allows.
 const Longest = 10 * 365 * 24 * time.Hour
 
@@ -36,7 +30,7 @@ func (v *value) Set(text string) error {
 		}
 	}
 	if err != nil {
-		return errors.New("want " + Form)
+		return errors.New("want seconds, or a duration such as 24h, 1m30s or 500ms")
 	}
 	*v = value(d)
 	return nil
@@ -44,4 +38,4 @@ func (v *value) Set(text string) error {
 
 func (v *value) String() string { return time.Duration(*v).String() }
 
-func (v *value) Type() string { return Type }
+func (v *value) Type() string { return "TIME" }
