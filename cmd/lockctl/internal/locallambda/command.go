@@ -4,10 +4,8 @@ package locallambda
 
 import (
 	"cmp"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,13 +29,11 @@ type settings struct {
 	freeze, kill         int
 	compare              string
 	before, after        string
-	picture              string
-	verbose              bool
 	fenced               bool // the data of the function refuses late writes
 
-	getenv func(string) string
-	stdin  io.Reader
-	ttl    time.Duration // of a lease; where there are faults
+	picture string // its file
+	getenv  func(string) string
+	ttl     time.Duration // of a lease; where there are faults
 }
 
 // Bounds and defaults.
@@ -49,63 +45,55 @@ const (
 )
 
 // Command is lockctl local.
-func Command() *cobra.Command {
-	s := settings{getenv: os.Getenv}
+func Command() *cobra.Command { return command(filepath.Join("build", "timeline.svg")) }
+
+func command(picture string) *cobra.Command {
+	s := settings{getenv: os.Getenv, picture: picture}
 	cmd := &cobra.Command{
 		Use:   "local [flags] BINARY-or-PACKAGE-DIR",
 		Short: "Run your function in several Lambda environments on this machine",
 		Long: `Run your function in several Lambda environments on this machine, send it events, and
-show if critical sections of one key overlapped: as a table, and as a picture.
+show if critical sections of one key overlapped: as a table, and as a picture, which is
+build/timeline.svg.
 
 BINARY-or-PACKAGE-DIR is a bootstrap binary for this machine, or the folder of its main
 package, which is built first. Each environment is a process of its own with a Runtime API
-of its own on the loopback interface. The function has the variables of Lambda, LOCK_URL,
-LOCK_WAIT and those of --env, and inherits nothing; with a store on AWS it gets your region
-and credentials, and with ZooKeeper ZOOKEEPER_AUTH.
+of its own. The function has the variables of Lambda, LOCK_URL, LOCK_WAIT and those of --env,
+and inherits nothing; with a store on AWS it gets your region and credentials, and with
+ZooKeeper ZOOKEEPER_AUTH.
 
 In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text
 that is new in each phase: use both in ids, and in keys that are to differ. There is one
 client for each environment. It tries again after a busy answer: the error LockBusy, the
 HTTP status 409, or batch items that failed because their lock was busy; and up to three times
-if the store was not available (LockStoreUnavailable, HTTP 503 with Retry-After). Another failure of
-a batch item is not tried again, though a queue would, and is told with its cause. What is
-the cause is read from the lines that guard/sqsbatch, guard/stream and the guard log.
+if the store was not available. Another failure of a batch item is told with its cause.
 
 Critical sections are read from the report lines of the guard, so the function has to log
-them as JSON, as boot.MustGuardFromEnv does. So has the build of --compare, if its overlaps are to
-be known: examples/own-function/without shows how. How many sections of a key may run at once, each
-line says itself (max_holders). A run with two locks has two sections: with Once inside Wrap a batch
-has one for each key, and one for each message that was worked on. A run that ends without a log
-line, as after a timeout, is no section.
+them as JSON, as boot.MustGuardFromEnv does, and the build of --compare, too, as
+examples/own-function/without shows. How many sections of a key may run at once, each line
+says itself (max_holders). A run that ends without a log line, as after a timeout, is no section.
 
 A run that --freeze stops loses its lease. If its work returns no error though the next run of
 the key has begun, its last write may have come too late: the check fails, unless --fenced says
 that the data refuses such writes. Nothing is known of work that goes on after its answer, of work
 without the guard, and of two keys for the same thing.
 
-If the event has {{token}}, it is of a state of Step Functions that waits for a task token: {{token}}
-becomes a new token each time, and lockctl takes it back as SendTaskSuccess at the function's
-AWS_ENDPOINT_URL_SFN. A run is parked if it answers without an error and its lock was busy: no
-function runs until the token comes back, or for 60 s, and then the event comes again.
-
 Exit status: 0; 1 when sections overlapped, a run returned success late, an event failed for good
-or was answered with success without its lock, or a command failed;
-64 for wrong arguments; 69 when the store does not answer; 77 when it does not let this
-user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
+or was answered with success without its lock, or a command failed; those of lockctl --help.`,
 		Example: `  lockctl local --event event.json ./myfunction
   lockctl local -c 4 -n 50 --event event.json --freeze 2 --kill 2 ./myfunction
-  lockctl local --store 'dynamodb://locks?endpoint=http://127.0.0.1:8000' --event - bootstrap < event.json`,
+  lockctl local --store 'dynamodb://locks?endpoint=http://127.0.0.1:8000' --event event.json bootstrap`,
 		Args: exit.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			s.function, s.stdin = args[0], cmd.InOrStdin()
-			return run(cmd.Context(), s, newPrinter(cmd.OutOrStdout(), os.Getenv("TERM") == "dumb", os.Getenv("NO_COLOR") != ""))
+			s.function = args[0]
+			return run(cmd.Context(), s, &printer{out: cmd.OutOrStdout()})
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.IntVarP(&s.environments, "environments", "c", 8, "how many environments run at once")
 	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
-	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON, or with one in each line, which come in turn;\n- is standard input")
+	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON, or with one in each line, which come in turn")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
 	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
 	s.timeout, s.wait, s.think = 15*time.Second, time.Second, 100*time.Millisecond
@@ -118,8 +106,6 @@ user in; 78 for a wrong URL of the store, or a store that is set up wrongly.`,
 	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")
 	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
 	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")
-	f.BoolVar(&s.verbose, "verbose", false, "print each answer and each line that the function writes, whole")
-	f.StringVar(&s.picture, "picture", filepath.Join("build", "timeline.svg"), "`FILE` for the picture, an SVG")
 	return cmd
 }
 
@@ -129,39 +115,21 @@ const (
 	redisMark = "{{redis}}"
 )
 
-var placeholder = regexp.MustCompile(`\{\{\w*\}\}`)
-
 // validate checks what can be checked without a store.
 func (s *settings) validate() error {
-	for _, flag := range []struct {
-		name       string
-		n          int
-		least, max int
-	}{
-		{"-c, --environments", s.environments, 1, mostEnvironments},
-		{"-n, --events", s.events, 1, mostEvents},
-		{"--freeze", s.freeze, 0, s.events},
-		{"--kill", s.kill, 0, s.events},
-	} {
-		if flag.n < flag.least || flag.n > flag.max {
-			return exit.WrongUsage("%s is %d; want %d to %d", flag.name, flag.n, flag.least, flag.max)
-		}
-	}
-	for _, flag := range []struct {
-		name       string
-		d          time.Duration
-		least, max time.Duration
-	}{
-		{"--timeout", s.timeout, time.Second, mostTime},
-		{"--wait", s.wait, 0, mostTime},
-		{"--think", s.think, 0, time.Minute},
-	} {
-		if flag.d < flag.least || flag.d > flag.max {
-			return exit.WrongUsage("%s is %v; want %v to %v", flag.name, flag.d, flag.least, flag.max)
-		}
+	if err := cmp.Or(
+		exit.Bounds("-c, --environments", s.environments, 1, mostEnvironments),
+		exit.Bounds("-n, --events", s.events, 1, mostEvents),
+		exit.Bounds("--freeze", s.freeze, 0, s.events),
+		exit.Bounds("--kill", s.kill, 0, s.events),
+		exit.Bounds("--timeout", s.timeout, time.Second, mostTime),
+		exit.Bounds("--wait", s.wait, 0, mostTime),
+		exit.Bounds("--think", s.think, 0, time.Minute),
+	); err != nil {
+		return err
 	}
 	for _, v := range s.env {
-		name, value, ok := strings.Cut(v, "=")
+		name, _, ok := strings.Cut(v, "=")
 		switch {
 		case !ok || name == "":
 			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
@@ -170,14 +138,6 @@ func (s *settings) validate() error {
 		case name == "LOCK_WAIT":
 			return exit.WrongUsage("--env has LOCK_WAIT; use --wait, which sets it")
 		}
-		for _, p := range placeholder.FindAllString(value, -1) {
-			if p != storeMark && p != redisMark {
-				return exit.WrongUsage("--env %s has %.40s; want %s or %s", name, p, storeMark, redisMark)
-			}
-		}
-	}
-	if s.picture == "" {
-		return exit.WrongUsage("--picture is empty; want a file's name, such as timeline.svg")
 	}
 	return s.setTTL()
 }

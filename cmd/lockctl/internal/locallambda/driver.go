@@ -1,13 +1,11 @@
 package locallambda
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,23 +27,15 @@ type driver struct {
 	settings
 	target target
 	event  eventTemplate
-	tokens *callbacks // nil if the event has no token
 	out    *printer
 }
 
 // phase sends all events to one build of the function.
 func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
 	run := rand.Text()[:8]
-	if bytes.Contains(bytes.Join(d.event, nil), []byte(tokenMark)) {
-		if d.tokens, err = takeCallbacks(); err != nil {
-			return phase{}, err
-		}
-		defer d.tokens.close()
-	}
 	if err := d.beforePhase(ctx, run); err != nil {
 		return phase{}, err
 	}
-	d.out.progress("%s: starting %d environments", title, d.environments)
 	all, err := d.start(ctx, name, binary)
 	defer func() { err = errors.Join(err, all.close()) }()
 	if err != nil {
@@ -64,9 +54,9 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 		p.reported = p.reported || e.reports.found
 	}
 	p.finish()
-	d.out.done("%s: %d events in %.1f s", title, d.events, p.took.Seconds())
-	p.rows, p.afterErr, err = d.afterPhase(ctx, run, p.succeeded)
-	return p, err
+	d.out.printf("%s: %d events in %.1f s\n", title, d.events, p.took.Seconds())
+	p.rows, p.afterErr = d.afterPhase(ctx, run, p.succeeded)
+	return p, ctx.Err()
 }
 
 // environment is one of a phase.
@@ -90,9 +80,6 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 	for i := range d.environments {
 		all.Go(func() {
 			e := &environment{reports: &reports{environment: i}}
-			if d.verbose {
-				e.reports.line = func(text string) { d.out.done("%s", text) }
-			}
 			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
 				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
 			})
@@ -133,33 +120,23 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 	var next, done atomic.Int64
 	var clients sync.WaitGroup
 	var first sync.Once
-	d.tokens.enter(len(all))
 	for _, e := range all {
 		clients.Go(func() {
-			defer func() {
-				if d.tokens.leave() {
-					if err := d.nobodyWakes(all); err != nil {
-						cancel(err)
-					}
-				}
-			}()
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= d.events {
 					return
 				}
-				a, err := d.one(ctx, all, e, i+1, run)
+				a, err := d.one(ctx, e, i+1, run)
 				if err != nil {
 					cancel(err)
 					return
 				}
 				attempts[i] = a
 				if a.failed != "" { // the end of the run may be far away
-					first.Do(func() { d.out.done("%s: event %d failed for good with %s", title, i+1, a.failure()) })
+					first.Do(func() { d.out.printf("%s: event %d failed for good with %s\n", title, i+1, a.failure()) })
 				}
-				n := done.Add(1)
-				d.out.progress("%s: %d of %d", title, n, d.events)
-				faults.make(ctx, int(n))
+				faults.make(ctx, int(done.Add(1)))
 				if err := pause.For(ctx, d.think+random(d.think)); err != nil {
 					return // the context says why
 				}
@@ -178,20 +155,15 @@ const mostUnavailable = 3
 
 // one sends one event until it is answered for good. A busy answer, and that the store is not available, is followed by
 // another try with a new request id, as a client would do. After a fault the event
-// comes again with its request id, as Lambda's retry of an asynchronous event does. A run
-// whose event has a token and whose lock was busy is parked: it is tried again when the token comes back.
-func (d *driver) one(ctx context.Context, all environments, e *environment, n int, run string) (a attempt, err error) {
+// comes again with its request id, as Lambda's retry of an asynchronous event does.
+func (d *driver) one(ctx context.Context, e *environment, n int, run string) (a attempt, err error) {
 	a.sent = time.Now()
 	defer func() { a.answered = time.Now() }()
 	event, id := d.event.event(n, run), ""
 	for {
-		s := d.tokens.state(event)
-		r, hit, err := e.send(ctx, lambdatest.Event{Payload: s.event, ID: id})
+		r, hit, err := e.send(ctx, lambdatest.Event{Payload: event, ID: id})
 		if err != nil {
 			return a, err
-		}
-		if d.verbose {
-			d.out.done("env %d: event %d, request %s, answer after %s: %s %s", e.reports.environment+1, n, r.RequestID, milliseconds(r.Duration), r.ErrorType, r.Payload)
 		}
 		a.requestIDs = append(a.requestIDs, r.RequestID)
 		log := e.reports.said()
@@ -200,22 +172,6 @@ func (d *driver) one(ctx context.Context, all environments, e *environment, n in
 			event = answer.rest
 		}
 		late := time.Since(a.sent) > retryTime
-		isParked := d.tokens != nil && !answer.busy && answer.failed == "" && log.busy != ""
-		if isParked && !late {
-			if d.tokens.park(s) {
-				if err := d.nobodyWakes(all); err != nil {
-					return a, err
-				}
-			}
-			p, err := s.wait(ctx)
-			if err != nil {
-				return a, err
-			}
-			a.parked = append(a.parked, p)
-			id = ""
-			continue
-		}
-		s.end()
 		switch {
 		case answer.busy && !late:
 			a.busy++
@@ -227,9 +183,6 @@ func (d *driver) one(ctx context.Context, all environments, e *environment, n in
 		case answer.failed != "" && hit && !late:
 			a.sentAgain++
 			id = r.RequestID
-		case isParked:
-			a.failed, a.detail = "parked for "+retryTime.String(), cut(log.busy, mostText)
-			return a, nil
 		default:
 			a.failed, a.detail = cut(answer.failed, mostText), cut(answer.detail, mostText)
 			if a.failed != "" {
@@ -246,27 +199,6 @@ func (d *driver) one(ctx context.Context, all environments, e *environment, n in
 			return a, err
 		}
 	}
-}
-
-// nobodyWakes is called when all clients have ended or wait for a token, and no function runs. It is an
-// error if the function has kept a lease, because only the end of this lease could free the key.
-func (d *driver) nobodyWakes(all environments) error {
-	var acquired, released []lease
-	for _, e := range all {
-		e.reports.mu.Lock()
-		acquired, released = append(acquired, e.reports.acquired...), append(released, e.reports.released...)
-		e.reports.mu.Unlock()
-	}
-	for _, l := range acquired {
-		if !slices.ContainsFunc(released, func(r lease) bool { return r.key == l.key && r.fence == l.fence }) {
-			return fmt.Errorf("all events that are left are parked, and nobody can wake them: request %s has got the lock of %q with the fence %d, and its function has answered and not released it; "+
-				"let the same call release it (guard.Guard.Release), because no other state runs here", l.requestID, l.key, l.fence)
-		}
-	}
-	d.tokens.told.Do(func() {
-		d.out.done("All events that are left are parked, and no function runs. Nobody has sent a token back: the guard that releases needs Options.Wake, such as that of guard/sfnwake. An event comes again %v after it was parked.", heartbeat)
-	})
-	return nil
 }
 
 // send runs one invocation and says if a fault hit it.

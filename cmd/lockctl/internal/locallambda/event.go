@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 
@@ -17,17 +16,11 @@ import (
 type eventTemplate [][]byte
 
 // readEvent reads the file of --event.
-func readEvent(file string, stdin io.Reader) (eventTemplate, error) {
+func readEvent(file string) (eventTemplate, error) {
 	if file == "" {
-		return nil, exit.WrongUsage("--event is missing; want a file with the event as JSON, or - for standard input")
+		return nil, exit.WrongUsage("--event is missing; want a file with the event as JSON")
 	}
-	var text []byte
-	var err error
-	if file == "-" {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(file)
-	}
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, exit.WrongUsage("--event cannot be read: %w", err)
 	}

@@ -2,8 +2,6 @@ package locallambda
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,21 +12,16 @@ import (
 )
 
 func TestReadEvent(t *testing.T) {
-	e, err := readEvent("-", strings.NewReader(`{"id": "{{run}}-{{n}}", "n": {{n}}}`))
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"id": "abc-12", "n": 12}`, string(e.event(12, "abc")))
-	assert.JSONEq(t, `{"id": "abc-13", "n": 13}`, string(e.event(13, "abc")))
-
-	e, err = readEvent("-", strings.NewReader("{\"read\": {{n}}}\n\n{\"write\": {{n}}}\n"))
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"read": 7}`, string(e.event(7, "r")))
-	assert.JSONEq(t, `{"write": 8}`, string(e.event(8, "r")))
-
-	file := filepath.Join(t.TempDir(), "event.json")
-	require.NoError(t, os.WriteFile(file, []byte(`[1, "{{x}}"]`), 0o600))
-	e, err = readEvent(file, nil)
-	require.NoError(t, err)
-	assert.Equal(t, `[1, "{{x}}"]`, string(e.event(1, "r")), "only what is named here is replaced")
+	for text, want := range map[string][2]string{
+		`{"id": "{{run}}-{{n}}", "n": {{n}}}`:       {`{"id": "abc-11", "n": 11}`, `{"id": "abc-12", "n": 12}`},
+		"{\"read\": {{n}}}\n\n{\"write\": {{n}}}\n": {`{"read": 11}`, `{"write": 12}`},
+		`[1, "{{x}}"]`: {`[1, "{{x}}"]`, `[1, "{{x}}"]`}, // only what is named here is replaced
+	} {
+		e, err := readEvent(eventFile(t, text))
+		require.NoError(t, err)
+		assert.JSONEq(t, want[0], string(e.event(11, "abc")))
+		assert.JSONEq(t, want[1], string(e.event(12, "abc")))
+	}
 }
 
 func TestRead(t *testing.T) {

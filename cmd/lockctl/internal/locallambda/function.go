@@ -48,7 +48,6 @@ func (f function) binary(ctx context.Context, dir string, out *printer) (string,
 	if !f.build {
 		return f.path, nil
 	}
-	out.progress("building %s", f.name)
 	began := time.Now()
 	binary := filepath.Join(dir, f.name, "bootstrap")
 	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
@@ -57,6 +56,6 @@ func (f function) binary(ctx context.Context, dir string, out *printer) (string,
 	if err := lambdatest.Build(ctx, f.path, binary); err != nil {
 		return "", errors.Join(ctx.Err(), err)
 	}
-	out.done("built %s in %.1f s", f.name, time.Since(began).Seconds())
+	out.printf("built %s in %.1f s\n", f.name, time.Since(began).Seconds())
 	return binary, nil
 }

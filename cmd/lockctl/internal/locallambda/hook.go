@@ -20,9 +20,8 @@ func (d *driver) beforePhase(ctx context.Context, run string) error {
 	return nil
 }
 
-// afterPhase runs the command of --after and returns its rows. checkErr is for a
-// command that wrote rows and then said by its exit status that something is wrong.
-func (d *driver) afterPhase(ctx context.Context, run string, succeeded int) (rows []row, checkErr, err error) {
+// afterPhase runs the command of --after and returns its rows. A failure of the command is one of the phase.
+func (d *driver) afterPhase(ctx context.Context, run string, succeeded int) (rows []row, err error) {
 	out, err := d.hook(ctx, d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", succeeded))
 	for line := range strings.Lines(out) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
@@ -32,10 +31,7 @@ func (d *driver) afterPhase(ctx context.Context, run string, succeeded int) (row
 	if err != nil {
 		err = fmt.Errorf("--after: %w", err)
 	}
-	if ctx.Err() == nil && len(rows) > 0 {
-		return rows, err, nil
-	}
-	return rows, nil, err
+	return rows, err
 }
 
 // hook runs a command of the user, in a shell, and returns its standard output. The

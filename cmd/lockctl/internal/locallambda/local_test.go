@@ -74,6 +74,14 @@ func build(t *testing.T, folder string) string {
 
 func none(string) string { return "" }
 
+// eventFile is a file for --event.
+func eventFile(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "event.json")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
 // sample are the settings of make run, with less of everything. Without the lock it
 // loses updates.
 func sample(t *testing.T) settings {
@@ -85,8 +93,7 @@ func sample(t *testing.T) settings {
 		function:     build(t, "functions/withdraw"),
 		environments: 6,
 		events:       36,
-		event:        "-",
-		stdin:        strings.NewReader(changed),
+		event:        eventFile(t, changed),
 		env:          []string{"ACCOUNTS_URL={{store}}"},
 		timeout:      15 * time.Second,
 		wait:         time.Second,
@@ -104,8 +111,7 @@ func echo(t *testing.T, event string) settings {
 		function:     build(t, "lambdatest/testdata/function"),
 		environments: 2,
 		events:       4,
-		event:        "-",
-		stdin:        strings.NewReader(event),
+		event:        eventFile(t, event),
 		timeout:      5 * time.Second,
 		picture:      filepath.Join(t.TempDir(), "timeline.svg"),
 		getenv:       none,
@@ -125,7 +131,6 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, text, "36 of 36            36 of 36")
 	assert.Regexp(t, `\n  balance it should have +180\.00 +180\.00\n  lost updates +[1-9]\d* +0\n`, text)
 	assert.NotContains(t, text, "no critical sections overlapped")
-	assert.NotContains(t, text, "\x1b")
 	for line := range strings.Lines(text) {
 		if !strings.Contains(line, s.picture) {
 			assert.LessOrEqual(t, len(line), 81, line)
@@ -148,7 +153,7 @@ func TestFaults(t *testing.T) {
 	assert.Equal(t, s.events, p.succeeded)
 	assert.Equal(t, 2, p.done(freeze))
 	assert.Equal(t, 2, p.done(kill))
-	assert.Zero(t, p.overlapping())
+	assert.Zero(t, p.overlapping)
 	assert.Positive(t, p.sentAgain)
 	for _, f := range p.faults {
 		if f.kind == freeze {
@@ -181,7 +186,7 @@ func TestFrozenHolderIsTold(t *testing.T) {
 	defer func() { assert.NoError(t, all.close()) }()
 	var a attempt
 	var sent sync.WaitGroup
-	sent.Go(func() { a, err = d.one(ctx, all, all[0], 1, "run") })
+	sent.Go(func() { a, err = d.one(ctx, all[0], 1, "run") })
 	select {
 	case <-working:
 	case <-ctx.Done():
@@ -200,49 +205,25 @@ func TestFrozenHolderIsTold(t *testing.T) {
 	assert.Equal(t, []string{"lost", "ok"}, outcomes)
 }
 
-// provider is a slow server that counts how many calls it serves at once.
-type provider struct{ now, most atomic.Int64 }
-
-func (p *provider) ServeHTTP(http.ResponseWriter, *http.Request) {
-	n := p.now.Add(1)
-	defer p.now.Add(-1)
-	for most := p.most.Load(); n > most && !p.most.CompareAndSwap(most, n); most = p.most.Load() {
-	}
-	<-time.After(100 * time.Millisecond) // real processes call
-}
-
 // TestMaxHolders: eight environments call a provider, three at a time, also when holders are frozen and
 // killed.
 func TestMaxHolders(t *testing.T) {
 	t.Parallel()
-	for name, faults := range map[string]int{"": 0, "with faults": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			served := new(provider)
-			resource := httptest.NewServer(served)
-			defer resource.Close()
-			s := echo(t, `{}`)
-			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
-			s.env = []string{"PROVIDER_URL=" + resource.URL, "LOCK_MAX_HOLDERS=3"}
-			s.environments, s.events, s.wait, s.timeout = 8, 24+24*faults, 10*time.Second, 30*time.Second
-			s.freeze, s.kill = faults, faults
-			p := phaseOf(t, s)
-			require.NoError(t, p.verdict())
-			assert.Equal(t, s.events, p.succeeded)
-			assert.Equal(t, 3, p.most)
-			assert.Zero(t, p.overlapping())
-			if faults == 0 { // of a process that is killed the provider goes on with the call
-				assert.EqualValues(t, 3, served.most.Load())
-			}
-			assert.Contains(t, table([]phase{p}, false), "most at once, of one key                     3\n    allowed at once                            3\n  overlapping sections                         0\n")
-		})
-	}
-	t.Run("refused", func(t *testing.T) {
-		s := sample(t)
-		s.env, s.before, s.after = append(s.env, "LOCK_MAX_HOLDERS=3"), "", ""
-		err := run(testContext(t), s, &printer{out: io.Discard})
-		require.ErrorContains(t, err, "withdraw does not start: idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 3; want 1")
-	})
+	resource := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		<-time.After(100 * time.Millisecond) // real processes call
+	}))
+	defer resource.Close()
+	s := echo(t, `{}`)
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
+	s.env = []string{"PROVIDER_URL=" + resource.URL, "LOCK_MAX_HOLDERS=3"}
+	s.environments, s.events, s.wait, s.timeout = 8, 48, 10*time.Second, 30*time.Second
+	s.freeze, s.kill = 1, 1
+	p := phaseOf(t, s)
+	require.NoError(t, p.verdict())
+	assert.Equal(t, s.events, p.succeeded)
+	assert.Equal(t, 3, p.most)
+	assert.Zero(t, p.overlapping)
+	assert.Contains(t, table([]phase{p}), "most at once, of one key                     3\n    allowed at once                            3\n  overlapping sections                         0\n")
 }
 
 // TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
@@ -256,7 +237,7 @@ func TestPrograms(t *testing.T) {
 	}{
 		"a right one":                               {},
 		"a right one, frozen":                       {freeze: 1},
-		"it ignores its context":                    {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after its grant, and returned ", " ms after the grant of event "}},
+		"it ignores its context":                    {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after the grant of event "}},
 		"it has fences":                             {mode: "ignores its context", freeze: 1, change: func(s *settings) { s.fenced = true }},
 		"it answers success":                        {mode: "answers success", freeze: 1, says: []string{`was answered with success, but the last run for the key "counter" has the outcome lost`}},
 		"an event without a lock":                   {mode: "guards every other event", says: []string{"4 of 8 events were answered with success without a line of the guard in the log, the first is event 2"}},
@@ -291,106 +272,11 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestParked: each wait for the lock ends by a wake-up, and no function runs meanwhile.
-func TestParked(t *testing.T) {
-	t.Parallel()
-	s := echo(t, `{"id": "{{run}}-{{n}}", "key": "account/{{run}}", "taskToken": "{{token}}"}`)
-	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
-	s.environments, s.events = 4, 16
-	p := phaseOf(t, s)
-	require.NoError(t, p.verdict())
-	assert.Equal(t, s.events, p.succeeded)
-	assert.Len(t, p.sections, s.events)
-	assert.Positive(t, p.parked)
-	assert.Equal(t, p.parked, p.woken)
-	assert.Equal(t, 1+p.parked, strings.Count(timeline("parked", []phase{p}), `<line class="parked"`), "with the legend")
-}
-
-// Runs that cannot meet show nothing about the lock.
-func TestKeysOfTheirOwn(t *testing.T) {
-	t.Parallel()
-	for key, says := range map[string]bool{"account/{{n}}": true, "account/7": false} {
-		var b bytes.Buffer
-		s := echo(t, `{"id": "{{run}}-{{n}}", "key": "`+key+`", "taskToken": "{{token}}"}`)
-		s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
-		require.NoError(t, run(testContext(t), s, &printer{out: &b}))
-		assert.Equal(t, says, strings.Contains(b.String(), "Each critical section had a key of its own"), b.String())
-	}
-}
-
-// A function that keeps its lease is told at once, and not after the time of all retries.
-func TestParkedBehindALeaseThatNobodyReleases(t *testing.T) {
-	t.Parallel()
-	s := echo(t, `{"id": "{{run}}-{{n}}", "key": "account/{{run}}", "taskToken": "{{token}}", "keep": true}`)
-	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/parked")
-	s.environments, s.events = 3, 16
-	ctx := testContext(t)
-	d := driverOf(t, ctx, s)
-	began := time.Now()
-	_, err := d.phase(ctx, "with the lock", "parked", s.function)
-	require.ErrorContains(t, err, "all events that are left are parked, and nobody can wake them: request ")
-	require.ErrorContains(t, err, "its function has answered and not released it")
-	assert.Less(t, time.Since(began), heartbeat/2)
-}
-
-// Nobody can wake those who wait when all clients wait or have ended.
-func TestNobodyWakes(t *testing.T) {
-	c, err := takeCallbacks()
-	require.NoError(t, err)
-	defer c.close()
-	c.enter(3)
-	first, second := c.state([]byte(tokenMark)), c.state([]byte(tokenMark))
-	assert.False(t, c.park(first), "two clients are left")
-	assert.False(t, c.leave(), "one client is left")
-	assert.True(t, c.park(second))
-	first.end() // its heartbeat is over
-	assert.False(t, c.park(first), "its token is not awaited any more")
-	assert.True(t, c.leave(), "the second one still waits")
-	second.end()
-	assert.False(t, c.leave(), "nobody waits")
-	assert.False(t, (*callbacks)(nil).leave(), "there are no tokens")
-
-	var b bytes.Buffer
-	d, e := driver{tokens: c, out: &printer{out: &b}}, &environment{reports: &reports{}}
-	for _, outcome := range []string{"acquired", "released"} {
-		_, err := fmt.Fprintf(e.reports, `{"message":"lock","requestId":"r-1","key":"k","outcome":%q,"fence":7}`+"\n", outcome)
-		require.NoError(t, err)
-	}
-	require.NoError(t, d.nobodyWakes(environments{e}))
-	require.NoError(t, d.nobodyWakes(environments{e}))
-	assert.Equal(t, 1, strings.Count(b.String(), "Nobody has sent a token back"), b.String())
-}
-
-// Of a failure so much is printed that its cause is there, and it says what prints the rest.
-func TestCauseIsPrinted(t *testing.T) {
-	a := attempt{failed: "E", detail: cut(strings.Repeat("x", 1900)+"the cause", mostText)}
-	assert.Equal(t, "E: "+a.detail, a.failure())
-	assert.Contains(t, a.failure(), "the cause")
-	a.wrote = []string{cut(strings.Repeat("x", 5000), mostText)}
-	assert.Regexp(t, `x…\n  \(--verbose prints all of it\)$`, a.failure())
-}
-
-// With --verbose each answer and each line is whole, and what nobody can see is written as escapes.
-func TestVerbose(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	s := echo(t, `{"do": "http", "routeKey": "\u001b[2J`+strings.Repeat("x", 3000)+`the cause"}`)
-	s.events, s.verbose = 1, true
-	err := run(testContext(t), s, &printer{out: &b})
-	require.ErrorContains(t, err, "no report line")
-	assert.Regexp(t, `\nenv \d: event 1, request [-\w]+, answer after \d+ ms:  \{"body":"[^\n]*the cause","statusCode":202\}\n`, b.String())
-	assert.NotContains(t, b.String(), "\x1b")
-	b.Reset()
-	s.stdin = strings.NewReader(`{"do": "log"}`)
-	require.Error(t, run(testContext(t), s, &printer{out: &b}))
-	assert.Regexp(t, `\nenv \d: to stdout\nenv \d: to stderr\n`, b.String())
-}
-
 // driverOf sends the events of s to its store's functions.
 func driverOf(t *testing.T, ctx context.Context, s settings) driver {
 	t.Helper()
 	require.NoError(t, s.validate())
-	event, err := readEvent(s.event, s.stdin)
+	event, err := readEvent(s.event)
 	require.NoError(t, err)
 	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
 	require.NoError(t, err)
@@ -422,8 +308,8 @@ func TestStoreThatNobodyHas(t *testing.T) {
 func TestEveryStore(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (store, accounts string){
 		"DynamoDB Local": func(t *testing.T) (string, string) {
-			query := "?endpoint=" + testservers.DynamoDB(t)
-			return "dynamodb://locks" + query, "dynamodb://locks-accounts" + query
+			endpoint := testservers.DynamoDB(t)
+			return testservers.Table(t, endpoint, "locks", "key"), "dynamodb://locks-accounts?endpoint=" + endpoint
 		},
 		"zookeeper": func(t *testing.T) (string, string) {
 			return "zookeeper://" + testservers.ZooKeeper(t).Addr, "{{redis}}"
@@ -431,17 +317,12 @@ func TestEveryStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { // one server at a time: the first requests of a new one may take seconds
 			store, accounts := open(t)
-			phaseWith := func(events int) (settings, phase) {
-				s := sample(t)
-				s.store, s.env, s.events = store, []string{"ACCOUNTS_URL=" + accounts}, events
-				return s, phaseOf(t, s)
-			}
-			phaseWith(12) // it may be unavailable to some of them
-			s, p := phaseWith(36)
+			s := sample(t)
+			s.store, s.env = store, []string{"ACCOUNTS_URL=" + accounts}
+			p := phaseOf(t, s)
 			assert.NoError(t, p.verdict())
 			assert.Equal(t, s.events, p.succeeded)
 			assert.Equal(t, row{"lost updates", "0"}, p.rows[2])
-			assert.Zero(t, p.unseen, "each event reported its critical section")
 			for i := 1; i < len(p.sections); i++ {
 				assert.Greater(t, p.sections[i].fence, p.sections[i-1].fence, "fences grow from grant to grant")
 			}
@@ -455,25 +336,25 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*settings){
 		"while events are sent": func(s *settings) { s.events = mostEvents },
-		"while one is frozen": func(s *settings) {
-			s.environments, s.events, s.freeze, s.think = 1, 20, 1, 0
+		"while one is frozen": func(s *settings) { // after 10 answers
+			s.environments, s.events, s.freeze, s.timeout = 1, 20, 1, mostTime
 			s.env = append(s.env, "LOCK_TTL=10m")
-			s.timeout = mostTime
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(testContext(t))
-			s := sample(t)
-			change(&s)
-			out := &printer{terminal: true, out: writerFunc(func(b []byte) {
-				switch {
-				case s.freeze == 0 && strings.Contains(string(b), "with the lock: 5 of"):
-					cancel()
-				case strings.Contains(string(b), "with the lock: 10 of"): // the only environment is frozen next
+			var calls atomic.Int64
+			resource := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				if calls.Add(1) == 11 {
 					time.AfterFunc(time.Second, cancel)
 				}
-			})}
-			require.ErrorIs(t, run(ctx, s, out), context.Canceled)
+			}))
+			defer resource.Close()
+			s := echo(t, `{}`)
+			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
+			s.env = []string{"PROVIDER_URL=" + resource.URL}
+			change(&s)
+			require.ErrorIs(t, run(ctx, s, &printer{out: t.Output()}), context.Canceled)
 			_, err := os.Stat(s.picture)
 			require.ErrorIs(t, err, os.ErrNotExist)
 		})
@@ -506,7 +387,7 @@ func batches(t *testing.T, bodies ...string) settings {
 	for i, body := range bodies {
 		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
 	}
-	s.stdin = strings.NewReader(`{"Records": [` + strings.Join(records, ",") + `]}`)
+	s.event = eventFile(t, `{"Records": [`+strings.Join(records, ",")+`]}`)
 	return s
 }
 
@@ -532,10 +413,6 @@ func TestBatches(t *testing.T) {
 		assert.Contains(t, b.String(), "\n  busy, tried again                            0\n")
 	})
 }
-
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
 
 func TestFunctionThatFails(t *testing.T) {
 	t.Parallel()
@@ -616,9 +493,8 @@ func TestHooks(t *testing.T) {
 		change func(*settings)
 		want   string
 	}{
-		"before":               {func(s *settings) { s.before = "echo is missing >&2; exit 3" }, `--before: "echo is missing >&2; exit 3": exit status 3: is missing`},
-		"after, without a row": {func(s *settings) { s.after = "exit 4" }, `--after: "exit 4": exit status 4`},
-		"after, with a row":    {func(s *settings) { s.after = "echo 'sum: 3'; echo 4 is right >&2; exit 5" }, `with the lock, --after: "echo 'sum: 3'; echo 4 is right >&2; exit 5": exit status 5: 4 is right`},
+		"before":            {func(s *settings) { s.before = "echo is missing >&2; exit 3" }, `--before: "echo is missing >&2; exit 3": exit status 3: is missing`},
+		"after, with a row": {func(s *settings) { s.after = "echo 'sum: 3'; echo 4 is right >&2; exit 5" }, `with the lock, --after: "echo 'sum: 3'; echo 4 is right >&2; exit 5": exit status 5: 4 is right`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := echo(t, `{"do": "echo"}`)
@@ -639,19 +515,14 @@ func TestCommandsOfTheExamples(t *testing.T) {
 			t.Chdir(filepath.Join(repository, dir))
 			commands := 0
 			for line := range strings.Lines(string(text)) {
-				before, arguments, found := strings.Cut(line, "build/lockctl local ")
+				_, arguments, found := strings.Cut(line, "build/lockctl local ")
 				if !found || !strings.HasPrefix(line, "    ") {
 					continue
 				}
 				commands++
-				args := append([]string{"-c", "3", "-n", "20", "--picture", filepath.Join(t.TempDir(), "timeline.svg")},
-					strings.Fields(strings.ReplaceAll(arguments, "'", ""))...)
-				if store, ok := strings.CutPrefix(strings.TrimSpace(before), "LOCK_URL="); ok {
-					args = append(args, "--store", strings.Replace(strings.Trim(store, "'"), "http://127.0.0.1:8000", testservers.DynamoDB(t), 1))
-				}
 				var out bytes.Buffer
-				cmd := Command()
-				cmd.SetArgs(args)
+				cmd := command(filepath.Join(t.TempDir(), "timeline.svg"))
+				cmd.SetArgs(append([]string{"-c", "3", "-n", "20"}, strings.Fields(strings.ReplaceAll(arguments, "'", ""))...))
 				cmd.SetOut(&out)
 				require.NoError(t, cmd.ExecuteContext(testContext(t)), out.String())
 				assert.Regexp(t, `succeeded .* 20 of 20\n`, out.String())

@@ -32,17 +32,14 @@ type counts struct {
 	took                       time.Duration // until the last answer
 	succeeded, busy, sentAgain int
 	unavailable                int
-	parked, woken              int            // waits without a running function; of these, those that a wake-up ended
 	failures                   map[string]int // by type
 	failure                    string         // the first one
-	unseen                     int            // events that succeeded without a section
-	unasked                    int            // of these, those without a line of the guard
+	unasked                    int            // events that succeeded without a line of the guard
 	event                      map[string]int // index of the attempt, by request id
 	keys                       int
 	most                       int             // sections of one key at once
-	overlaps                   map[string]int  // sections that overlap, by key; a key without any has no entry
+	overlapping                int             // sections that overlap another
 	lost                       int             // sections whose lease was lost
-	beside                     int             // of these, those that ended after the next had begun
 	late                       []section       // of these, those that returned no error after the next had begun
 	waits, holds               []time.Duration // sorted
 }
@@ -54,7 +51,6 @@ type attempt struct {
 	busy           int               // busy answers, after which it was tried again
 	unavailable    int               // the same, because the store was not available
 	sentAgain      int               // tries after a fault
-	parked         []parked          // between its tries
 	failed         string            // the type of its failure; "" when it succeeded
 	detail         string            // of its failure
 	unasked        bool              // it succeeded, and its last answer came without a line of the guard
@@ -71,9 +67,6 @@ func (a attempt) failure() string {
 	text = strings.ReplaceAll(text, "\n", "\n  ")
 	for _, line := range a.wrote {
 		text += "\n  log: " + line
-	}
-	if strings.Contains(text, cutMark) {
-		text += "\n  (--verbose prints all of it)"
 	}
 	return text
 }
@@ -100,17 +93,11 @@ func (p *phase) finish() {
 	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
 	most := markOverlaps(p.sections, p.faults)
 
-	p.counts = counts{most: most, failures: map[string]int{}, overlaps: map[string]int{}, event: map[string]int{}}
+	p.counts = counts{most: most, failures: map[string]int{}, event: map[string]int{}}
 	for i, a := range p.attempts {
 		p.busy += a.busy
 		p.unavailable += a.unavailable
 		p.sentAgain += a.sentAgain
-		p.parked += len(a.parked)
-		for _, wait := range a.parked {
-			if wait.woken {
-				p.woken++
-			}
-		}
 		p.took = max(p.took, a.answered.Sub(p.began))
 		if a.unasked {
 			p.unasked++
@@ -130,13 +117,10 @@ func (p *phase) finish() {
 		s := &p.sections[i]
 		keys[s.key] = true
 		if s.overlaps {
-			p.overlaps[s.key]++
+			p.overlapping++
 		}
 		if s.outcome == "lost" {
 			p.lost++
-			if s.next != nil {
-				p.beside++
-			}
 		}
 		if s.late() {
 			p.late = append(p.late, *s)
@@ -146,29 +130,16 @@ func (p *phase) finish() {
 		// not waited since the event was sent.
 		n, known := p.event[s.requestID]
 		if known && s.fence > 0 && !seen[n] {
-			s.waiting, s.parked = p.attempts[n].sent, p.attempts[n].parked
+			s.waiting = p.attempts[n].sent
 			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
 		}
 		if known {
 			seen[n] = true
 		}
 	}
-	for i, a := range p.attempts {
-		if a.failed == "" && !seen[i] {
-			p.unseen++
-		}
-	}
 	p.keys = len(keys)
 	slices.Sort(p.waits)
 	slices.Sort(p.holds)
-}
-
-func (p phase) overlapping() int {
-	n := 0
-	for _, of := range p.overlaps {
-		n += of
-	}
-	return n
 }
 
 // several says that some sections allow others of the same key at the same time.
@@ -197,27 +168,6 @@ func (p phase) done(kind faultKind) int {
 	return n
 }
 
-// work is how long all sections take together.
-func (p phase) work() time.Duration {
-	var sum time.Duration
-	for _, d := range p.holds {
-		sum += d
-	}
-	return sum
-}
-
-// worst are the keys with the most overlapping sections of any phase, at most n.
-func worst(phases []phase, n int) []string {
-	of := map[string]int{}
-	for _, p := range phases {
-		if p.keys > 1 {
-			maps.Copy(of, p.overlaps)
-		}
-	}
-	keys := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], cmp.Compare(a, b)) })
-	return keys[:min(n, len(keys))]
-}
-
 // percentile is the nearest-rank percentile of sorted durations.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	if len(sorted) == 0 {
@@ -240,23 +190,22 @@ func (p phase) withoutLock() string {
 	switch {
 	case !p.reported:
 		return noSections
-	case p.overlapping() == 0:
+	case p.overlapping == 0:
 		return "Without the lock no critical sections overlapped this time: try again, or send more events.\n"
 	}
 	return ""
 }
 
-// lateness says how a late section missed that its lease was over.
-func (p phase) lateness(s section) string {
-	of := func(s section) string {
-		text := fmt.Sprintf("request %s (key %q, fence %d)", s.requestID, s.key, s.fence)
-		if n, known := p.event[s.requestID]; known {
-			text = fmt.Sprintf("event %d, ", n+1) + text
-		}
-		return text
+// mostLate is how many late sections a verdict names.
+const mostLate = 5
+
+// named says which section that is.
+func (p phase) named(s section) string {
+	text := fmt.Sprintf("request %s (key %q, fence %d)", s.requestID, s.key, s.fence)
+	if n, known := p.event[s.requestID]; known {
+		text = fmt.Sprintf("event %d, ", n+1) + text
 	}
-	return fmt.Sprintf("%s: it was frozen %s after its grant, and returned %s after it went on and %s after the grant of %s",
-		of(s), milliseconds(s.until.Sub(s.start)), milliseconds(max(0, s.end.Sub(s.thawed))), milliseconds(s.end.Sub(s.next.start)), of(*s.next))
+	return text
 }
 
 // verdict is nil if the phase is as it should be under a lock.
@@ -265,7 +214,7 @@ func (p phase) verdict() error {
 	if p.failed() > 0 {
 		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
 	}
-	if n := p.overlapping(); n > 0 {
+	if n := p.overlapping; n > 0 {
 		text := "overlapped another of the same key"
 		if p.several() {
 			text = "ran beside more of the same key than their lock allows (max_holders in their log lines)"
@@ -274,8 +223,8 @@ func (p phase) verdict() error {
 	}
 	if n := len(p.late); n > 0 && !p.fenced {
 		text := fmt.Sprintf("%s, %d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced", p.title, n)
-		for _, s := range p.late[:min(n, mostKeys)] {
-			text += "\n  " + p.lateness(s)
+		for _, s := range p.late[:min(n, mostLate)] {
+			text += fmt.Sprintf("\n  %s returned %s after the grant of %s", p.named(s), milliseconds(s.end.Sub(s.next.start)), p.named(*s.next))
 		}
 		wrong = append(wrong, errors.New(text))
 	}

@@ -25,7 +25,7 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 			return err
 		}
 	}
-	event, err := readEvent(s.event, s.stdin)
+	event, err := readEvent(s.event)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,6 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	out.printf("%s", target.note)
 	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
 	binary, err := f.binary(ctx, filepath.Join(dir, "1"), out)
 	if err != nil {
@@ -67,7 +66,7 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	if err := writePicture(s.picture, timeline(f.name, phases)); err != nil {
 		return err
 	}
-	out.colored(table(phases, out.color))
+	out.printf("%s", table(phases))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
 	if n := len(p.sections); n > 1 && p.keys == n {
 		out.printf("Each critical section had a key of its own, so no two runs could meet: look at the event and at the key.\n")
@@ -84,9 +83,6 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 // variables are those that the functions and the commands get.
 func (d *driver) variables() []string {
 	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=" + d.wait.String()}, d.target.env...)
-	if d.tokens != nil {
-		all = append(all, "AWS_ENDPOINT_URL_SFN="+d.tokens.url)
-	}
 	for _, v := range d.env {
 		all = append(all, strings.NewReplacer(storeMark, d.target.url, redisMark, d.target.redis).Replace(v))
 	}
@@ -99,7 +95,7 @@ func writePicture(path, svg string) error {
 		err = os.WriteFile(path, []byte(svg), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("--picture: %w", err)
+		return fmt.Errorf("the picture: %w", err)
 	}
 	return nil
 }

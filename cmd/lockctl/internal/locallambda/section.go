@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -25,7 +24,6 @@ type section struct {
 	start, end  time.Time
 
 	waiting  time.Time // since when the client of its event waited; zero when not known
-	parked   []parked  // the parts of this wait without a running function
 	until    time.Time // end; for a lease that was lost in a freeze, the begin of the freeze
 	thawed   time.Time // the end of such a freeze
 	overlaps bool      // more sections of the key than may ran at the same time
@@ -46,22 +44,12 @@ var noLock = []string{"lost", "deadline", "invalid", "corrupt", "unavailable", "
 // lambdatest.Environment writes each whole line to.
 type reports struct {
 	environment int
-	line        func(text string) // gets each line of --verbose
 
 	mu       sync.Mutex
 	found    bool // one report line at least
 	sections []section
 	granted  map[string]bool // keys, by the lines of LOCK_LOG=start
-	acquired []lease         // of those that outlive their call
-	released []lease
 	log      said
-}
-
-// lease is one of guard.Guard.Acquire.
-type lease struct {
-	key       string
-	fence     int64
-	requestID string
 }
 
 // said is what the function logged since the last event was sent.
@@ -93,9 +81,6 @@ func (r *reports) said() said {
 }
 
 func (r *reports) Write(line []byte) (int, error) {
-	if r.line != nil {
-		r.line(fmt.Sprintf("env %d: %s", r.environment+1, bytes.TrimSuffix(line, []byte("\n"))))
-	}
 	if bytes.Contains(line, []byte(`"lock"`)) || bytes.Contains(line, []byte(`"lock granted"`)) || bytes.Contains(line, []byte(` failed"`)) {
 		r.read(line)
 	}
@@ -150,21 +135,14 @@ func (r *reports) read(line []byte) {
 	}
 	r.found = true
 	r.log.runs++
-	this := lease{report.Key, report.Fence, report.RequestID}
 	switch report.Outcome {
 	case "ok", "replayed":
 		delete(r.log.lost, report.Key)
-	case "acquired":
-		r.acquired = append(r.acquired, this)
-	case "released":
-		r.released = append(r.released, this)
+	case "acquired", "released":
 	case "busy":
 		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:
 		r.log.cause = cmp.Or(r.log.cause, report.Error)
-		if report.Outcome != "renewed" { // its release failed, or came too late
-			r.released = append(r.released, this)
-		}
 		if slices.Contains(noLock, report.Outcome) {
 			if r.log.lost == nil {
 				r.log.lost = map[string]string{}

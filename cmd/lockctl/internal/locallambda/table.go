@@ -13,12 +13,11 @@ import (
 const (
 	nameWidth  = 26
 	valueWidth = 20
-	mostKeys   = 5 // of which the table shows the overlaps
 )
 
 // table puts the phases side by side, at most 80 columns wide.
-func table(phases []phase, color bool) string {
-	t := &printedTable{phases: phases, color: color}
+func table(phases []phase) string {
+	t := &printedTable{phases: phases}
 	t.b.WriteByte('\n')
 	t.row("", func(p phase) string { return p.title })
 	t.row("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
@@ -26,11 +25,8 @@ func table(phases []phase, color bool) string {
 	if t.any(func(p phase) bool { return p.unavailable > 0 }) {
 		t.row("no store, tried again", func(p phase) string { return fmt.Sprint(p.unavailable) })
 	}
-	if t.any(func(p phase) bool { return p.parked > 0 }) {
-		t.row("parked / of these woken", func(p phase) string { return fmt.Sprintf("%d / %d", p.parked, p.woken) })
-	}
 	for _, failed := range t.failures() {
-		t.count("failed: "+failed, func(p phase) (int, bool) { return p.failures[failed], true })
+		t.row("failed: "+failed, func(p phase) string { return fmt.Sprint(p.failures[failed]) })
 	}
 	if t.any(func(p phase) bool { return p.planned > 0 }) {
 		t.row("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
@@ -38,32 +34,21 @@ func table(phases []phase, color bool) string {
 	}
 	t.row("critical sections", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.sections))) })
 	t.row("keys", func(p phase) string { return p.ifReported(fmt.Sprint(p.keys)) })
-	if t.any(func(p phase) bool { return p.reported && p.unseen > 0 }) {
-		t.row("answered without work", func(p phase) string { return p.ifReported(fmt.Sprint(p.unseen)) })
-	}
 	t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
 	if t.any(phase.several) {
 		t.row("  allowed at once", func(p phase) string { return p.ifReported(p.allowed()) })
 	}
-	t.count("overlapping sections", func(p phase) (int, bool) { return p.overlapping(), p.reported })
-	for _, key := range worst(phases, mostKeys) {
-		t.count("  "+key, func(p phase) (int, bool) { return p.overlaps[key], p.reported })
-	}
+	t.row("overlapping sections", func(p phase) string { return p.ifReported(fmt.Sprint(p.overlapping)) })
 	if t.any(func(p phase) bool { return p.lost > 0 }) {
 		t.row("leases lost", func(p phase) string { return p.ifReported(fmt.Sprint(p.lost)) })
-		t.row("  ended beside the next", func(p phase) string { return p.ifReported(fmt.Sprint(p.beside)) })
 		t.row("  returned success late", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.late))) })
 	}
 	for _, name := range t.afterNames() {
-		t.colored(name, func(p phase) (string, string) {
-			value := "-"
+		t.row(name, func(p phase) string {
 			if i := slices.IndexFunc(p.rows, func(r row) bool { return r.name == name }); i >= 0 {
-				value = p.rows[i].value
+				return p.rows[i].value
 			}
-			if p.afterErr != nil {
-				return value, red
-			}
-			return value, green
+			return "-"
 		})
 	}
 	for _, p := range []int{50, 99} {
@@ -72,52 +57,21 @@ func table(phases []phase, color bool) string {
 	for _, p := range []int{50, 99} {
 		t.row(fmt.Sprintf("hold p%d", p), func(of phase) string { return shown(of.holds, p) })
 	}
-	t.row("sum of all work", func(p phase) string { return p.ifReported(seconds(p.work())) })
 	t.row("took", func(p phase) string { return seconds(p.took) })
 	return t.b.String()
 }
 
-const (
-	red   = "\x1b[31m"
-	green = "\x1b[32m"
-	reset = "\x1b[0m"
-)
-
 type printedTable struct {
 	b      strings.Builder
 	phases []phase
-	color  bool
 }
 
 func (t *printedTable) any(is func(phase) bool) bool { return slices.ContainsFunc(t.phases, is) }
 
 func (t *printedTable) row(name string, value func(phase) string) {
-	t.colored(name, func(p phase) (string, string) { return value(p), "" })
-}
-
-// count is a row of numbers that should be 0, where they are known.
-func (t *printedTable) count(name string, value func(phase) (n int, known bool)) {
-	t.colored(name, func(p phase) (text, color string) {
-		switch n, known := value(p); {
-		case !known:
-			return "-", ""
-		case n > 0:
-			return fmt.Sprint(n), red
-		default:
-			return "0", green
-		}
-	})
-}
-
-func (t *printedTable) colored(name string, value func(phase) (text, color string)) {
 	fmt.Fprintf(&t.b, "  %s", pad(name, nameWidth, false))
 	for _, p := range t.phases {
-		text, color := value(p)
-		text = pad(text, valueWidth, true)
-		if t.color && color != "" {
-			text = color + text + reset
-		}
-		t.b.WriteString(text)
+		t.b.WriteString(pad(value(p), valueWidth, true))
 	}
 	t.b.WriteByte('\n')
 }

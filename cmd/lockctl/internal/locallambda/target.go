@@ -4,16 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -21,7 +19,6 @@ import (
 // target is where the locks are.
 type target struct {
 	name  string   // for people
-	note  string   // what was done to reach it, for people, in lines
 	url   string   // for the functions
 	env   []string // what the functions need besides, to reach it
 	redis string   // URL of the embedded Redis, if it runs
@@ -34,29 +31,19 @@ var awsVariables = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_
 // forFunctions is the part of the caller's environment that the functions get: what
 // ZooKeeper or a store on AWS needs. DynamoDB Local takes everything, but keeps the tables of
 // different regions and credentials apart, so it gets what lambdatest gives.
-func forFunctions(u *url.URL, getenv func(string) string) func(string) string {
-	local := map[string]string{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
-	region := cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"))
-	return func(name string) string {
-		switch {
-		case stores.IsLocalDynamoDB(u):
-			return local[name]
-		case u.Scheme == "zookeeper" && name == stores.AuthVariable:
-			return getenv(name)
-		case u.Scheme != "dynamodb" && u.Scheme != "elasticache" || !slices.Contains(awsVariables, name):
-			return ""
-		case strings.HasSuffix(name, "REGION"):
-			return region
+func forFunctions(u *url.URL, getenv func(string) string) map[string]string {
+	env := map[string]string{}
+	switch {
+	case stores.IsLocalDynamoDB(u):
+		return map[string]string{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+	case u.Scheme == "zookeeper":
+		env[stores.AuthVariable] = getenv(stores.AuthVariable)
+	case u.Scheme == "dynamodb" || u.Scheme == "elasticache":
+		for _, name := range awsVariables {
+			env[name] = getenv(name)
 		}
-		return getenv(name)
-	}
-}
-
-func passedOn(getenv func(string) string) (env []string) {
-	for _, name := range append(awsVariables, stores.AuthVariable) {
-		if value := getenv(name); value != "" {
-			env = append(env, name+"="+value)
-		}
+		region := cmp.Or(env["AWS_REGION"], env["AWS_DEFAULT_REGION"])
+		env["AWS_REGION"], env["AWS_DEFAULT_REGION"] = region, region
 	}
 	return env
 }
@@ -93,55 +80,17 @@ func reach(ctx context.Context, lockURL string, getenv func(string) string) (tar
 	if !stores.Has(u.Scheme) && !slices.Contains(memstore.Opener.Schemes, u.Scheme) {
 		return target{name: u.Scheme + "://" + u.Host, url: lockURL}, nil
 	}
-	getenv, note := forFunctions(u, getenv), ""
-	store, err := stores.Open(ctx, lockURL, getenv)
+	env := forFunctions(u, getenv)
+	store, err := stores.Open(ctx, lockURL, func(name string) string { return env[name] })
 	if err != nil {
 		return target{}, err
 	}
 	defer store.Close()
-	if stores.IsLocalDynamoDB(u) {
-		made, err := stores.MakeLocalTable(ctx, u)
-		if err != nil {
-			return target{}, &exit.Error{Status: exit.Unavailable, Err: err}
-		}
-		if made {
-			note = fmt.Sprintf("The table %s was not there, and was made.\n", u.Host)
+	t := target{name: u.Scheme + "://" + u.Host, url: lockURL}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if env[name] != "" {
+			t.env = append(t.env, name+"="+env[name])
 		}
 	}
-	t := target{name: u.Scheme + "://" + u.Host, note: note, url: lockURL, env: passedOn(getenv)}
-	err = stores.Try(ctx, store)
-	if err == nil && stores.IsLocalDynamoDB(u) {
-		t.note += warm(ctx, store)
-	}
-	return t, err
-}
-
-const (
-	warmCalls = 10 // at least
-	warmTime  = 50 * time.Millisecond
-	coldTime  = 30 * time.Second
-)
-
-// warm takes and releases a lock until the store answers fast, or for coldTime, and says how long that
-// took. A DynamoDB Local that has just started is so slow that guards give up.
-func warm(ctx context.Context, store *lockstore.Store) (note string) {
-	began := time.Now()
-	for calls := 1; ; calls++ {
-		sent := time.Now()
-		lease, err := store.Acquire(ctx, lockstore.Request{Key: "lockctl", Owner: lockstore.NewOwner(), TTL: lockstore.MinTTL})
-		if err == nil {
-			err = store.Release(ctx, lease)
-		}
-		took := time.Since(sent)
-		switch cold := time.Since(began); {
-		case calls >= warmCalls && took < warmTime && cold > time.Second:
-			return fmt.Sprintf("The store was cold: after %s it answers fast.\n", seconds(cold))
-		case calls >= warmCalls && took < warmTime || ctx.Err() != nil:
-			return ""
-		case cold > coldTime:
-			return fmt.Sprintf("The store is slow: to take a lock and release it takes %s. So events may fail by LockStoreUnavailable.\n", milliseconds(took))
-		case err != nil: // the events will show what is wrong; or another lockctl has the lock
-			_ = pause.For(ctx, retryPause)
-		}
-	}
+	return t, stores.Try(ctx, store)
 }

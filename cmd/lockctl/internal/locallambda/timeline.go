@@ -61,11 +61,11 @@ svg { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue",
 svg { background: #ffffff; } .page { fill: #ffffff; } .lane { fill: #f3f5f8; } .grid { stroke: #dde2ea; } .axis { stroke: #8a94a6; }
 text { fill: #1d2433; } .sub, .tick, .env { fill: #5a6579; } .tick, .env { font-size: 12px; } .env { text-anchor: end; } .tick { text-anchor: middle; }
 .h1 { font-size: 22px; font-weight: 650; } .h2 { font-size: 16px; font-weight: 650; }
-.good { fill: #2a7f9e; } .bad { fill: #d1242f; fill-opacity: .82; } .lost { fill: #b7791f; } .frozen { fill: #7c5cbf; fill-opacity: .3; } .killed { stroke: #1d2433; stroke-width: 2.5; } .wait { stroke: #b9c2d0; stroke-width: 2; } .parked { stroke: #2a7f9e; stroke-width: 2; stroke-dasharray: 2 4; } .verdict-bad { fill: #c01c28; } .verdict-good { fill: #1f6f8b; }
+.good { fill: #2a7f9e; } .bad { fill: #d1242f; fill-opacity: .82; } .lost { fill: #b7791f; } .frozen { fill: #7c5cbf; fill-opacity: .3; } .killed { stroke: #1d2433; stroke-width: 2.5; } .wait { stroke: #b9c2d0; stroke-width: 2; } .verdict-bad { fill: #c01c28; } .verdict-good { fill: #1f6f8b; }
 @media (prefers-color-scheme: dark) {
 svg { background: #12161f; } .page { fill: #12161f; } .lane { fill: #1b212d; } .grid { stroke: #2b3342; } .axis { stroke: #6b768a; }
 text { fill: #e8ecf3; } .sub, .tick, .env { fill: #9aa5b8; }
-.good { fill: #5cc0e0; } .bad { fill: #ff5c66; } .lost { fill: #e0a94a; } .frozen { fill: #b39ddb; fill-opacity: .35; } .killed { stroke: #e8ecf3; } .wait { stroke: #465064; } .parked { stroke: #5cc0e0; } .verdict-bad { fill: #ff7b83; } .verdict-good { fill: #7fd0ea; }
+.good { fill: #5cc0e0; } .bad { fill: #ff5c66; } .lost { fill: #e0a94a; } .frozen { fill: #b39ddb; fill-opacity: .35; } .killed { stroke: #e8ecf3; } .wait { stroke: #465064; } .verdict-bad { fill: #ff7b83; } .verdict-good { fill: #7fd0ea; }
 }
 </style>
 `
@@ -92,7 +92,6 @@ func (p *picture) legend(x, y int, phases []phase) {
 		{"good", good, true},
 		{"bad", bad, true},
 		{"wait", "waiting for the lock", true},
-		{"parked", "parked: no function runs", has(func(p phase) bool { return p.parked > 0 })},
 		{"lost", "its lease was lost", has(func(p phase) bool { return p.lost > 0 })},
 		{"frozen", "frozen", has(func(p phase) bool { return p.done(freeze) > 0 })},
 		{"killed", "killed", has(func(p phase) bool { return p.done(kill) > 0 })},
@@ -100,7 +99,7 @@ func (p *picture) legend(x, y int, phases []phase) {
 		switch {
 		case !l.shown:
 			continue
-		case l.class == "wait" || l.class == "parked":
+		case l.class == "wait":
 			p.printf(`<line class="%s" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", l.class, x, y-5, x+24, y-5)
 		case l.class == "killed":
 			p.cross(float64(x+12), y-5)
@@ -127,9 +126,9 @@ func (p *picture) panelHeight(of phase) int {
 
 // summary is what became of a phase.
 func (p phase) summary() string {
-	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping(), len(p.sections))
+	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping, len(p.sections))
 	if p.several() {
-		text = fmt.Sprintf("%d of %d critical sections beside more than their lock allows", p.overlapping(), len(p.sections))
+		text = fmt.Sprintf("%d of %d critical sections beside more than their lock allows", p.overlapping, len(p.sections))
 	}
 	if !p.reported {
 		text = "nothing is known of critical sections"
@@ -145,7 +144,7 @@ func (p phase) summary() string {
 
 func (p *picture) panel(top int, span time.Duration, of phase) {
 	class := "verdict-good"
-	if of.overlapping() > 0 || of.failed() > 0 || len(of.late) > 0 && !of.fenced {
+	if of.overlapping > 0 || of.failed() > 0 || len(of.late) > 0 && !of.fenced {
 		class = "verdict-bad"
 	}
 	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
@@ -173,28 +172,18 @@ func (p *picture) panel(top int, span time.Duration, of phase) {
 		p.printf(`<rect class="lane" x="%d" y="%d" width="%d" height="%d" rx="3"/>`+"\n", leftMargin, y+2, plotWidth, laneHeight-4)
 		p.text(leftMargin-12, y+laneHeight/2+4, "env", fmt.Sprintf("env %d", i+1))
 	}
-	step := tickStep(span)
-	for t := time.Duration(0); t <= span; t += step {
+	for i := range ticks {
+		t := span * time.Duration(i) / ticks
 		at := x(of.began.Add(t))
 		p.printf(`<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", at, lanes, at, bottom)
-		p.printf(`<text class="tick" x="%.1f" y="%d">%s</text>`+"\n", at, bottom+20, tickLabel(t, step))
+		p.printf(`<text class="tick" x="%.1f" y="%d">%s</text>`+"\n", at, bottom+20, milliseconds(t))
 	}
 	p.printf(`<line class="axis" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", leftMargin, bottom, leftMargin+plotWidth, bottom)
 
 	for _, s := range of.sections {
 		middle := lanes + s.environment*laneHeight + laneHeight/2
-		line := func(class string, from, to time.Time, title string) {
-			p.printf(`<line class="%s" x1="%.1f" y1="%d" x2="%.1f" y2="%d">%s</line>`+"\n", class, x(from), middle, x(to), middle, title)
-		}
-		if waits := s.waiting; !waits.IsZero() {
-			for _, wait := range s.parked {
-				line("wait", waits, wait.from, "")
-				line("parked", wait.from, wait.to, "<title>"+escape(wait.describe(of.began, s.key))+"</title>")
-				waits = wait.to
-			}
-			if s.start.Sub(waits) > span/1000 {
-				line("wait", waits, s.start, "")
-			}
+		if !s.waiting.IsZero() && s.start.Sub(s.waiting) > span/1000 {
+			p.printf(`<line class="wait" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`+"\n", x(s.waiting), middle, x(s.start), middle)
 		}
 		class := "good"
 		switch {
@@ -236,16 +225,7 @@ func (p phase) span() time.Duration {
 }
 
 func (s section) describe(began time.Time) string {
-	text := fmt.Sprintf("env %d, %s, %s to %s", s.environment+1, s.key, milliseconds(s.start.Sub(began)), milliseconds(s.end.Sub(began)))
-	if s.fence > 0 {
-		text += fmt.Sprintf(", fence %d", s.fence)
-	}
-	if s.seat > 0 {
-		text += fmt.Sprintf(", seat %d", s.seat)
-	}
-	if s.outcome != "ok" {
-		text += ", " + s.outcome
-	}
+	text := fmt.Sprintf("env %d, %s, %s to %s, fence %d, seat %d, %s", s.environment+1, s.key, milliseconds(s.start.Sub(began)), milliseconds(s.end.Sub(began)), s.fence, s.seat, s.outcome)
 	if s.overlaps {
 		text += ", overlaps another"
 	}
@@ -255,36 +235,8 @@ func (s section) describe(began time.Time) string {
 	return text + ", request " + s.requestID
 }
 
-func (p parked) describe(began time.Time, key string) string {
-	text := "parked for " + key + ", " + milliseconds(p.from.Sub(began)) + " to " + milliseconds(p.to.Sub(began))
-	if !p.woken {
-		text += ", not woken"
-	}
-	return text
-}
-
-// tickStep is 1, 2 or 5 times a power of ten, for 5 to 12 ticks.
-func tickStep(span time.Duration) time.Duration {
-	step := time.Millisecond
-	for {
-		for _, f := range []time.Duration{1, 2, 5} {
-			if span/(step*f) <= 11 {
-				return step * f
-			}
-		}
-		step *= 10
-	}
-}
-
-func tickLabel(t, step time.Duration) string {
-	if step < 100*time.Millisecond {
-		return fmt.Sprintf("%d ms", t.Milliseconds())
-	}
-	if step < time.Second {
-		return fmt.Sprintf("%.1f s", t.Seconds())
-	}
-	return fmt.Sprintf("%.0f s", t.Seconds())
-}
+// ticks is how many times stand at the axis.
+const ticks = 8
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 

@@ -1,46 +1,17 @@
 package stores
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/url"
 	"regexp"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// IsLocalDynamoDB says that a URL names a DynamoDB on this machine, where a table
-// costs nothing and may be made without asking.
+// IsLocalDynamoDB says that a URL names a DynamoDB on this machine.
 func IsLocalDynamoDB(u *url.URL) bool {
 	endpoint, err := lockstore.ParseEndpoint(u.Query().Get("endpoint"))
 	return err == nil && u.Scheme == "dynamodb" && lockstore.IsThisMachine(endpoint.Hostname())
-}
-
-// MakeLocalTable makes the lock table on a DynamoDB Local if it is not there, and says if it
-// was made: its name may be a typing mistake. It uses the store's own defaults for the region
-// and the credentials.
-func MakeLocalTable(ctx context.Context, u *url.URL) (made bool, err error) {
-	client, err := dynamostore.Client(lockstore.Config{URL: u})
-	if err != nil {
-		return false, err
-	}
-	_, err = client.CreateTable(ctx, &dynamodb.CreateTableInput{
-		TableName:            &u.Host,
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
-	})
-	if _, exists := errors.AsType[*types.ResourceInUseException](err); err == nil || exists {
-		return err == nil, nil
-	}
-	return false, fmt.Errorf("the table %s cannot be made on %s: %w", u.Host, u.Query().Get("endpoint"), short(err))
 }
 
 // sdkTrace is what the SDK adds to an error in each of its layers.
