@@ -38,9 +38,8 @@ func main() {
 		}()
 	}
 	cmd, err := command().ExecuteContextC(ctx)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) && cmd.Name() != "run" { // run passes signals on, and knows how it ended
-		// What the command says of a call that was under way is kept: the call may have changed something.
-		err = &exit.Error{Status: exit.Ended(ctx).Status, Err: fmt.Errorf("interrupted: %w", err)}
+	if cmd.Name() != "run" { // which passes signals on, and knows how it ended
+		err = interrupted(ctx, err)
 	}
 	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 		printError(cmd, err)
@@ -49,6 +48,15 @@ func main() {
 		aside.Flush()
 	}
 	os.Exit(exit.Status(err))
+}
+
+// interrupted is the error of a command that a signal may have ended. What the command says of a call that was under way is
+// kept: the call may have changed something.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return &exit.Error{Status: exit.Ended(ctx).Status, Err: fmt.Errorf("interrupted: %w", err)}
+	}
+	return err
 }
 
 // printError prints an error on standard error. Nobody has to read it: the status stays that of the error.

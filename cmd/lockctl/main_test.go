@@ -2,17 +2,22 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
 
 func TestCommand(t *testing.T) {
@@ -96,4 +101,16 @@ func TestCommandsOfThePages(t *testing.T) {
 		}
 	}
 	assert.Greater(t, commands, 15)
+}
+
+// A signal replaces no error that says what a call has done.
+func TestInterrupted(t *testing.T) {
+	ctx, end := context.WithCancelCause(t.Context())
+	end(&exit.BySignal{Signal: syscall.SIGTERM})
+	err := interrupted(ctx, stores.Failed(fmt.Errorf("outcome unknown: %w", context.Canceled)))
+	require.EqualError(t, err, "interrupted: outcome unknown: context canceled")
+	assert.Equal(t, 143, exit.Status(err))
+	held := &exit.Error{Status: exit.No, Err: errors.New("is not held")}
+	assert.Equal(t, held, interrupted(ctx, held))
+	assert.NoError(t, interrupted(ctx, nil))
 }

@@ -196,6 +196,17 @@ func (p phase) withoutLock() string {
 	return ""
 }
 
+// remark says why a run shows nothing about a lock, if that is so.
+func (p phase) remark() string {
+	switch n := len(p.sections); {
+	case n > 1 && p.keys == n:
+		return "Each critical section had a key of its own, so no two runs could meet: look at the event and at the key.\n"
+	case p.most > 1 && !slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders == 1 }):
+		return fmt.Sprintf("Each run allowed others beside it, so up to %d at once are no overlap. A run that must be alone has to ask for 1.\n", p.most)
+	}
+	return ""
+}
+
 // mostLate is how many late sections a verdict names.
 const mostLate = 5
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -68,12 +67,7 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	}
 	out.printf("%s", table(phases))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
-	if n := len(p.sections); n > 1 && p.keys == n {
-		out.printf("Each critical section had a key of its own, so no two runs could meet: look at the event and at the key.\n")
-	}
-	if p.most > 1 && !slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders == 1 }) {
-		out.printf("Each run allowed others beside it, so up to %d at once are no overlap. A run that must be alone has to ask for 1.\n", p.most)
-	}
+	out.printf("%s", p.remark())
 	if len(phases) > 1 {
 		out.printf("%s", phases[0].withoutLock())
 	}
