@@ -57,8 +57,10 @@ func (f *faults) wait() []fault {
 func (f *faults) one(ctx context.Context, kind faultKind) {
 	for looks := 0; ctx.Err() == nil; looks++ {
 		anybody := looks >= mostLooks
-		if i := f.victim(anybody); i >= 0 && f.hit(ctx, i, kind, anybody) {
-			return
+		for _, i := range mathrand.Perm(len(f.all)) {
+			if f.all[i].take(anybody) && f.hit(ctx, i, kind, anybody) {
+				return
+			}
 		}
 		_ = pause.For(ctx, time.Millisecond)
 	}
@@ -91,17 +93,6 @@ func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) b
 	defer f.mu.Unlock()
 	f.made = append(f.made, made)
 	return true
-}
-
-// victim chooses an environment with an event under way that holds a lock, or anybody's. It
-// returns -1 if there is none.
-func (f *faults) victim(anybody bool) int {
-	for _, i := range mathrand.Perm(len(f.all)) {
-		if f.all[i].take(anybody) {
-			return i
-		}
-	}
-	return -1
 }
 
 // take marks the environment for a fault if it has an event under way, and a lock or anybody.

@@ -21,9 +21,10 @@ type function struct {
 
 // find looks at the path of a binary or of a package's folder.
 func find(argument, path string) (function, error) {
+	const want = "want a bootstrap binary for this machine, or the folder of its main package"
 	info, err := os.Stat(path)
 	if err != nil {
-		return function{}, exit.WrongUsage("%s: %w; want a bootstrap binary for this machine, or the folder of its main package", argument, err)
+		return function{}, exit.WrongUsage("%s: %w; %s", argument, err, want)
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -36,26 +37,26 @@ func find(argument, path string) (function, error) {
 			return function{}, exit.WrongUsage("%s %s is a folder, and the go command is needed to build it: %w", argument, path, err)
 		}
 	case info.Mode()&0o111 == 0:
-		return function{}, exit.WrongUsage("%s %s is no program; want a bootstrap binary for this machine, or the folder of its main package", argument, path)
+		return function{}, exit.WrongUsage("%s %s is no program; %s", argument, path, want)
 	case f.name == "bootstrap":
 		f.name = filepath.Base(filepath.Dir(absolute))
 	}
 	return f, nil
 }
 
-// binary builds the function into dir, if it is a package.
-func (f function) binary(ctx context.Context, dir string, out *printer) (string, error) {
+// built is the function as a binary, which is built in dir if it is a package.
+func (f function) built(ctx context.Context, dir string, out *printer) (function, error) {
 	if !f.build {
-		return f.path, nil
+		return f, nil
 	}
 	began := time.Now()
 	binary := filepath.Join(dir, f.name, "bootstrap")
 	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
-		return "", err
+		return f, err
 	}
 	if err := lambdatest.Build(ctx, f.path, binary); err != nil {
-		return "", errors.Join(ctx.Err(), err)
+		return f, errors.Join(ctx.Err(), err)
 	}
 	out.printf("built %s in %.1f s\n", f.name, time.Since(began).Seconds())
-	return binary, nil
+	return function{name: f.name, path: binary}, nil
 }

@@ -6,23 +6,27 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
 // run is the command. Everything that it starts has ended when it returns.
-func run(ctx context.Context, s settings, out *printer) (err error) {
+func run(ctx context.Context, s settings, out *printer) (failed error) {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	f, err := find("BINARY-or-PACKAGE-DIR", s.function)
-	if err != nil {
+	titles, functions := []string{"with the lock"}, make([]function, 1)
+	var err error
+	if functions[0], err = find("BINARY-or-PACKAGE-DIR", s.function); err != nil {
 		return err
 	}
-	var unlocked function
+	name := functions[0].name
 	if s.compare != "" {
-		if unlocked, err = find("--compare", s.compare); err != nil {
+		without, err := find("--compare", s.compare)
+		if err != nil {
 			return err
 		}
+		titles, functions = []string{"without the lock", titles[0]}, []function{without, functions[0]}
 	}
 	event, err := readEvent(s.event)
 	if err != nil {
@@ -37,36 +41,29 @@ func run(ctx context.Context, s settings, out *printer) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	defer func() { failed = errors.Join(failed, os.RemoveAll(dir)) }()
 
-	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
-	binary, err := f.binary(ctx, filepath.Join(dir, "1"), out)
-	if err != nil {
-		return err
+	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, name, s.environments, target.name)
+	for i := range functions {
+		if functions[i], err = functions[i].built(ctx, filepath.Join(dir, strconv.Itoa(i)), out); err != nil {
+			return err
+		}
 	}
 	d := driver{settings: s, target: target, event: event, out: out}
 	var phases []phase
-	if s.compare != "" {
-		unlockedBinary, err := unlocked.binary(ctx, filepath.Join(dir, "2"), out)
-		if err != nil {
-			return err
-		}
-		p, err := d.phase(ctx, "without the lock", f.name, unlockedBinary)
+	for i, f := range functions {
+		p, err := d.phase(ctx, titles[i], name, f.path)
 		if err != nil {
 			return err
 		}
 		phases = append(phases, p)
 	}
-	p, err := d.phase(ctx, "with the lock", f.name, binary)
-	if err != nil {
-		return err
-	}
-	phases = append(phases, p)
-	if err := writePicture(s.picture, timeline(f.name, phases)); err != nil {
+	if err := writePicture(s.picture, timeline(name, phases)); err != nil {
 		return err
 	}
 	out.printf("%s", table(phases))
 	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
+	p := phases[len(phases)-1]
 	out.printf("%s", p.remark())
 	if len(phases) > 1 {
 		out.printf("%s", phases[0].withoutLock())

@@ -189,7 +189,7 @@ func markOverlaps(sections []section, faults []fault) (most int) {
 		for _, f := range faults {
 			during := f.from.Before(s.end) && s.start.Before(f.to)
 			if during && f.kind == freeze && f.environment == s.environment && s.outcome == "lost" {
-				s.until, s.thawed = later(s.start, f.from), f.to
+				s.until, s.thawed = slices.MaxFunc([]time.Time{s.start, f.from}, time.Time.Compare), f.to
 				break
 			}
 		}
@@ -220,11 +220,4 @@ func markOverlaps(sections []section, faults []fault) (most int) {
 		}
 	}
 	return most
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

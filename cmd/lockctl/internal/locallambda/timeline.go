@@ -198,7 +198,7 @@ func (p *picture) panel(top int, span time.Duration, of phase) {
 		}
 		bar(s.start, s.until)
 		if !s.thawed.IsZero() {
-			bar(s.thawed, later(s.thawed, s.end))
+			bar(s.thawed, s.end) // which may be before
 		}
 	}
 	for _, f := range of.faults {

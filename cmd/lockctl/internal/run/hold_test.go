@@ -143,21 +143,6 @@ func holdOf(t *testing.T, store *lockstore.Store, stderr *bytes.Buffer) *hold {
 	return &hold{settings: &settings{key: "k", ttl: time.Minute}, guard: g, lease: lease, until: granted.sent.add(lease.TTL), stderr: stderr}
 }
 
-// The next renewal comes before the guard process sends SIGTERM, also if the store grants
-// less trust than the lease that was asked for.
-func TestUntilRenewal(t *testing.T) {
-	for name, c := range map[string]struct{ ttl, left, want time.Duration }{
-		"a third of the lease":    {time.Minute, 59 * time.Second, 20 * time.Second},
-		"the least lease":         {time.Second, 500 * time.Millisecond, 125 * time.Millisecond},
-		"after a lost reply":      {5 * time.Second, 2500 * time.Millisecond, 625 * time.Millisecond},
-		"SIGTERM was sent":        {time.Minute, 9 * time.Second, lookEvery},
-		"the end of trust passed": {time.Minute, -time.Second, lookEvery},
-	} {
-		h := &hold{settings: &settings{ttl: c.ttl}}
-		assert.Equal(t, c.want, h.untilRenewal(c.left), name)
-	}
-}
-
 // changed is memstore with other answers. The clock of the test begins with the store.
 func changed(change func(since time.Duration, r driver.Request, a *driver.Answer) error) *lockstore.Store {
 	began := time.Now()

@@ -130,7 +130,7 @@ func onlyHere(next http.Handler) http.Handler {
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name
 		}
-		if !isLoopback(strings.Trim(host, "[]")) {
+		if !lockstore.IsThisMachine(strings.Trim(host, "[]")) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)
 			text := fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host)
@@ -141,18 +141,13 @@ func onlyHere(next http.Handler) http.Handler {
 	})
 }
 
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
 // loopback reads the argument ADDRESS.
 func loopback(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		host, port = "127.0.0.1", address
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isLoopback(host) {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !lockstore.IsThisMachine(host) {
 		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
 	}
 	return net.JoinHostPort(host, port), nil

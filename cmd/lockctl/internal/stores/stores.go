@@ -111,14 +111,8 @@ func Failed(err error) error {
 	if asked, ok := errors.AsType[*guard.LockCorrupt](err); ok && asked.Err != nil {
 		err = asked.Err
 	}
-	status := exit.Status(err)
-	code := serverCode(err)
-	switch {
-	case code.refusesUser:
-		status = exit.Permission
-	case code.wrongSetUp, unproven(err):
-		status = exit.Config
-	case status == exit.No:
+	status := cmp.Or(serverStatus(err), exit.Status(err))
+	if status == exit.No {
 		status = exit.Unavailable // the outcome is unknown, and the text says so
 	}
 	if _, ok := errors.AsType[*noCredentials](err); ok {
@@ -127,49 +121,48 @@ func Failed(err error) error {
 	return &exit.Error{Status: status, Err: short(err)}
 }
 
-// unproven says that the server did not prove by TLS who it is, or does not speak TLS: another
-// request would get the same answer.
-func unproven(err error) bool {
+// serverStatus is the status of what a server says for which lockstore has no error: that
+// this user may not do it, that the table is not there or has another primary key, or that the
+// server is in cluster mode and the URL is not, or the reverse. So it is for a server that did not prove by TLS who it
+// is, or does not speak TLS. It is 0 for everything else.
+func serverStatus(err error) int {
 	_, unverified := errors.AsType[*tls.CertificateVerificationError](err)
 	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
-	return unverified || notTLS
-}
-
-type code struct{ refusesUser, wrongSetUp bool }
-
-// serverCode reads what a server says in an error, for what lockstore has no error: that
-// this user may not do it, that the table is not there or has another primary key, or that the
-// server is in cluster mode and the URL is not, or the reverse.
-func serverCode(err error) code {
+	if unverified || notTLS {
+		return exit.Config
+	}
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		switch api.ErrorCode() {
 		case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken", "InvalidClientTokenId",
 			"InvalidSignatureException", "SignatureDoesNotMatch", "MissingAuthenticationTokenException", "MissingAuthenticationToken":
-			return code{refusesUser: true}
+			return exit.Permission
 		case "ResourceNotFoundException", "ValidationException":
-			return code{wrongSetUp: true}
+			return exit.Config
 		}
 	}
 	for _, prefix := range [...]string{"NOPERM", "NOAUTH", "WRONGPASS",
 		"The user executing the script can't", "ACL failure in script"} { // the same of Redis and of Valkey inside a script
 		if redis.HasErrorPrefix(err, prefix) {
-			return code{refusesUser: true}
+			return exit.Permission
 		}
 	}
 	// A client of a cluster, too, may see MOVED, while slots move; the advice is only for one without cluster=true.
 	if moved := redis.HasErrorPrefix(err, "MOVED"); moved && strings.Contains(err.Error(), "cluster=true") || redis.HasErrorPrefix(err, "This instance has cluster support disabled") {
-		return code{wrongSetUp: true}
+		return exit.Config
 	}
 	if refused, ok := errors.AsType[*pq.Error](err); ok {
 		switch refused.Code {
 		case "28000", "28P01", "42501": // a wrong user or password, or a right that is missing
-			return code{refusesUser: true}
+			return exit.Permission
 		case "3D000", "3F000", "42P01", "42883": // there is no such database, schema, table or function
-			return code{wrongSetUp: true}
+			return exit.Config
 		}
 	}
 	// ZooKeeper's server says the same to a user without the right and to a wrong password.
-	return code{refusesUser: errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed)}
+	if errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed) {
+		return exit.Permission
+	}
+	return 0
 }
 
 // Try uses the store once, so that a wrong address or password is told before anything begins.
