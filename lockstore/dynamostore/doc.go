@@ -45,7 +45,8 @@
 // lockstore.ErrCorrupt; docs/stores.md changes the name without an outage.
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same lock. One with strong
-// consistency is, but has no time to live and no transactions: rows stay for ever, and StillHeld and CompleteItem do not work.
+// consistency is safe, but has no time to live and no transactions: rows stay for ever, and StillHeld and CompleteItem do not
+// work. What reads the whole table, such as a stream, sees the results.
 //
 // # Cost
 //
@@ -54,12 +55,12 @@
 //	1 read, 1 write  the same by another process, or after the local clock was set; Leave, an abandon (Release with
 //	                 fence 0), Resolve, Revoke; each request for a key that several may hold
 //	2 writes         Acquire of a key whose lease or result is over, or of a place behind work that has started;
-//	                 a Release, if this process does not know that somebody waits; each after a lost reply
+//	                 a Release, if this process does not know that somebody waits; any of these after a lost reply
 //	1 read           Acquire of an owner that found the queue full
 //
 // If others change the row meanwhile, Renew, Release, Leave and an abandon write up to 16 times, others up to 4 times.
 //
-// A run in the queue reads at least once a second, and far from its turn at half the price. With 16 runs in a
+// A run in the queue reads at least once a second. With 16 runs in a
 // queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work, and 3.0 writes and 22 reads with 1 s.
 //
 // Each write costs a unit for each KB of the row, each read one for each 4 KB. A row has at most 1 KB if its key has at
@@ -72,15 +73,15 @@
 // A queue has 64 places, of which 32 may be parked. One partition has 1,000 write units a second: that is enough for
 // 1,000 runs that come together for one key.
 //
-// Never delete a lock row by hand: a request that is still on its way could make it again, with a smaller fence. Time
+// Never delete a lock row by hand: a request on its way could make it again, with a smaller fence. Time
 // to live deletes a row at least a day after its last use, and a completed one two days after the key opens, so it
-// never frees a lock. Until somebody says how started work has ended (idempotency.AtMostOnce), the row stays for
+// never frees a lock. Until somebody says how started work has ended, the row stays for
 // lockstore.StartedFor (30 days). The next fence after a deleted row is larger unless the local clock is wrong by more than a day.
 //
 // # Clocks
 //
 // DynamoDB has no clock that a condition could use. So the process that acquires or renews a lease writes its end by
-// its local clock. But only the Date header of DynamoDB's replies, in whole seconds, decides whether it is over:
+// its local clock. But only the Date header of DynamoDB's replies decides whether it is over:
 //
 //	expires = local time before the request + TTL + skew
 //	an acquire may take the key over if  Date >= expires + 1 s
@@ -92,11 +93,11 @@
 //
 // The trust counts from before the request, and Date is of its reply. So it ends before a takeover can begin, whatever the
 // local clock says. Each reply corrects the local time. So a wrong expires comes only from the first request of a
-// process, or from the first one after its clock was set. Then Acquire writes the end again, with a warning in the
-// log; the other requests read first. If a clock is set back while its process is frozen, nothing shows that, and only
-// the fence protects the resource.
+// process, or the first one after its clock was set. Then Acquire writes the end again, with a warning in the
+// log; the other requests read first. If a clock is set back while its process is frozen, nothing shows that: only
+// the fence protects the resource then.
 //
-// Others wait at most and longer by the error of a clock that was ahead:
+// Others wait at most for this, and longer by the error of a clock that was ahead:
 //
 //	the holder died   TTL + 2 skew + 2 s after its last request
 //	Complete for d    d + 2 skew + 2 s
