@@ -49,7 +49,7 @@ var parts = []part{
 	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestProof", atLeast: map[string]int64{lemmas: 100}},
 	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "(TestModel|TestModelFindsMistakes)", seeded: true, gate: true, atLeast: map[string]int64{steps: 1_000_000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 8000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 6000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestManyHoldersOfAHotPartition|TestWritersAmongManyReaders|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake|TestPairs)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},

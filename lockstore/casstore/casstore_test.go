@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/sim"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -61,7 +61,7 @@ func TestStore(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	sim.RuleBook(t, "random requests over a KV and to the rule book", 100, 7150, kvs)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 7150, kvs)
 }
 
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lambdalock/lambdalock/internal/sim"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -38,7 +38,7 @@ func TestStoreOnTheFake(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	sim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 10_000,
+	leasesim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 10_000,
 		map[string]func(*testing.T) storetest.Harness{"the fake": onTheFake})
 }
 

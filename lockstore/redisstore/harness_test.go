@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/sim"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
@@ -37,7 +37,7 @@ func TestConformanceVirtualTime(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	sim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 10_000,
+	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 10_000,
 		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
 }
 
@@ -54,7 +54,7 @@ func TestRuleBookOnServers(t *testing.T) {
 			return harness(t, openClient(t, url), openClient(t, url))
 		}
 	}
-	sim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+	leasesim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"Redis": on(testservers.Redis), "Valkey": on(testservers.Valkey),
 		"Redis, where no script may write in place": on(testservers.Redis, "-setrange"),
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/sim"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
@@ -43,7 +43,7 @@ func TestLanes(t *testing.T) {
 					return
 				}
 				add(name)
-				sim.Pass(time.Second)
+				leasesim.Pass(time.Second)
 				l.leave()
 			}()
 		}
@@ -58,9 +58,9 @@ func TestLanes(t *testing.T) {
 		enter(t.Context(), "renew", driver.Request{Kind: driver.Renew})
 		enter(t.Context(), "extend", driver.Request{Kind: driver.Acquire, Fence: 1})
 		enter(t.Context(), "release", driver.Request{Kind: driver.Release})
-		sim.Pass(time.Second)
+		leasesim.Pass(time.Second)
 		l.leave()
-		sim.Pass(time.Minute)
+		leasesim.Pass(time.Minute)
 		synctest.Wait() // all have ended
 		mu.Lock()
 		defer mu.Unlock()
@@ -160,9 +160,9 @@ func TestRequestsOfIdleWaiters(t *testing.T) {
 				_ = g.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }) // it is busy
 			})
 		}
-		sim.Pass(2 * time.Second)
+		leasesim.Pass(2 * time.Second)
 		sent := counted(client)
-		sim.Pass(time.Second)
+		leasesim.Pass(time.Second)
 		t.Logf("%d requests in a second", sent.Load())
 		assert.Less(t, sent.Load(), int32(700))
 		all.Wait()
