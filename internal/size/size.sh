@@ -30,7 +30,7 @@ measure <<'EOF'
 6000000 internal/size/probe/bare
 8950000 internal/size/probe/redis
 8450000 internal/size/probe/dynamodb
-6650000 internal/size/probe/zookeeper
+6700000 internal/size/probe/zookeeper
 11300000 internal/size/probe/both
 7700000 examples/otherstores/cosmosdb
 7300000 examples/otherstores/datastore
