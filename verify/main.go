@@ -56,7 +56,7 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 600}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "(TestRuleBook|TestPairs)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestPairs|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 50_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestPairs|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 35_000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestPairs|TestConformanceVirtualTime)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
 	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 300}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
