@@ -128,6 +128,16 @@ func atOnce(n int, f func(i int)) {
 	wg.Wait()
 }
 
+// spread calls f with each number below n, and so many calls at once at the most.
+func spread(n, most int, f func(i int)) {
+	var next atomic.Int64
+	atOnce(min(n, most), func(int) {
+		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+			f(int(i - 1))
+		}
+	})
+}
+
 // method is a call of one of the store's methods.
 type method struct {
 	name string

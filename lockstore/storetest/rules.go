@@ -10,7 +10,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,12 +76,12 @@ const mostAtOnce = 200
 func SequencesAtOnce(t *testing.T, h Harness, first uint64, count int) (requests int64) {
 	t.Helper()
 	c := newCheck(t, t, h, false)
-	var next atomic.Uint64
-	atOnce(min(mostAtOnce, count), func(int) {
-		for n := next.Add(1); n <= uint64(count) && !t.Failed(); n = next.Add(1) {
-			if d := c.difference(first + n - 1); d != "" {
-				t.Error(d)
-			}
+	spread(count, mostAtOnce, func(i int) {
+		if t.Failed() {
+			return
+		}
+		if d := c.difference(first + uint64(i)); d != "" {
+			t.Error(d)
 		}
 	})
 	c.pairs()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,12 +59,7 @@ func (c *check) pairs() {
 	if !c.virtual {
 		workers = mostAtOnce
 	}
-	var next atomic.Int64
-	atOnce(workers, func(int) {
-		for n := next.Add(1); n <= int64(len(tries)); n = next.Add(1) {
-			tries[n-1]()
-		}
-	})
+	spread(len(tries), workers, func(i int) { tries[i]() })
 }
 
 // newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer.
