@@ -1,7 +1,8 @@
 // Package checker judges a history: what clients asked of a store, what they were told, and when.
 //
 // Sweep looks at what no store may do, whatever the order of the requests was: who may trust a key at the same time, seats, fences,
-// what a resource accepted, grants of a key that is shut, results, and refusals that nothing explains. Whether each answer is the
+// what a resource accepted, ends of a lease that come too late or too early, grants of a key that is shut, doubt, results, and
+// refusals that nothing explains. Whether each answer is the
 // one of the rule book is not its question: the comparison of each store with the rule book asks that.
 //
 // A store that loses data is not excused. What it lost, and when, is part of the history (Forget, CutOff, Promote).
@@ -147,7 +148,9 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 		k.fences()
 		k.refusals()
 		k.writes()
+		k.overtaken()
 		k.shut()
+		k.doubt()
 		k.results()
 		violations = append(violations, k.violations...)
 	}
@@ -234,6 +237,11 @@ func (k *key) follow() {
 			own.told, own.end = op, op.Call+op.Trust
 		}
 		switch op.Kind { // a holder that ends its lease has stopped
+		case Resolve:
+			l := k.leases[op.Fence]
+			if _, gone := revoked[op.Fence]; l != nil && op.Outcome == OK && op.Return < l.end-k.limits.Early && !gone && !k.lost(l.told, op) {
+				k.violation("resolved before the end of the trust in the lease", l.grant, op)
+			}
 		case Release, Complete:
 			if own != nil {
 				own.end = min(own.end, op.Call)
@@ -345,6 +353,47 @@ func (k *key) writes() {
 			latest[op.Seat] = own
 		case own.grant.Return < last.asked:
 			k.violation("a stale write was accepted", own.grant, last.grant, op)
+		}
+	}
+}
+
+// overtaken are ends that were confirmed to an owner that had lost its lease: another had been granted its seat, or the whole
+// key, before the owner asked for the end. A repeat may be confirmed as the first request was.
+func (k *key) overtaken() {
+	asked := map[string]bool{}
+	for _, op := range k.ops {
+		if op.Kind != Release && op.Kind != Complete && op.Kind != Abandon {
+			continue
+		}
+		own, again := k.leases[op.Fence], asked[op.Owner]
+		asked[op.Owner] = true
+		if own == nil || own.grant.Owner != op.Owner || op.Outcome != OK || again {
+			continue
+		}
+		for _, l := range k.granted {
+			same := min(l.grant.most(), own.grant.most()) == 1 || l.grant.Seat == own.grant.Seat
+			if same && l.grant.Fence > op.Fence && l.grant.Return < op.Call && !k.lost(own.told, l.grant) && !k.lost(l.grant, op) {
+				k.violation("an end was confirmed after another had been granted the key", own.grant, l.grant, op)
+				break
+			}
+		}
+	}
+}
+
+// doubt needs work that has started, and whose end nobody was told.
+func (k *key) doubt() {
+	for _, op := range k.ops {
+		if op.Outcome != InDoubt {
+			continue
+		}
+		started := slices.ContainsFunc(k.ops, func(s Op) bool {
+			return s.Kind == MarkStarted && s.Outcome != NotApplied && s.Call <= op.Return && !slices.ContainsFunc(k.ops, func(end Op) bool {
+				ends := end.Fence == s.Fence && slices.Contains([]Kind{Release, Complete, Resolve}, end.Kind) || end.Owner == s.Owner && end.Kind == Abandon
+				return ends && end.Outcome == OK && end.Return < op.Call && !k.lost(end, op)
+			})
+		})
+		if !started {
+			k.violation("in doubt, and no work is under way", op)
 		}
 	}
 }

@@ -201,6 +201,42 @@ acquire a 5 ok 0 10 100
 mark_started a 5 ok 20 30 0
 release a 5 unknown 32 35 0
 acquire b 6 ok 40 50 100`, ""},
+		{"in doubt, and nobody had started", `
+acquire a 5 ok 0 10 100
+acquire b 0 in_doubt 105 108 100`, "in doubt, and no work is under way"},
+		{"in doubt after the end of the work", `
+acquire a 5 ok 0 10 100
+mark_started a 5 ok 20 30 0
+complete a 5 ok 40 50 0
+acquire b 0 in_doubt 105 108 100`, "in doubt, and no work is under way"},
+		{"in doubt, and the end got no answer", `
+acquire a 5 ok 0 10 100
+mark_started a 5 unknown 20 30 0
+complete a 5 unknown 40 50 0
+acquire b 0 in_doubt 105 108 100`, ""},
+		{"resolved while its owner is at work", `
+acquire a 5 ok 0 10 100
+mark_started a 5 ok 20 30 0
+resolve - 5 ok 40 50 0`, "resolved before the end of the trust"},
+		{"revoked, and resolved", `
+acquire a 5 ok 0 10 100
+mark_started a 5 ok 20 30 0
+revoke - 5 ok 32 35 0
+resolve - 5 ok 40 50 0`, ""},
+
+		{"released after another has had the key", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+release a 5 ok 120 130 0`, "an end was confirmed after another"},
+		{"completed after another has had the key", `
+acquire a 5 ok 0 10 100
+acquire b 6 ok 105 115 100
+complete a 5 ok 120 130 0`, "an end was confirmed after another"},
+		{"released again", `
+acquire a 5 ok 0 10 100
+release a 5 unknown 20 30 0
+acquire b 6 ok 105 115 100
+release a 5 ok 120 130 0`, ""},
 
 		{"two at once, and a seat that comes back", `
 acquire a 5 ok 0 2 100 0/2
