@@ -259,7 +259,7 @@ func TestInduction(t *testing.T) {
 
 // Random states are larger, and their times are of any length.
 func TestInductionBeyond(t *testing.T) {
-	seed, blocks := verifyrecord.Seed(t, 24, 700)
+	seed, blocks := verifyrecord.Seed(t, 24, 430)
 	result := verifyrecord.Result{Kind: verifyrecord.Induction, Name: "steps from random states of a key", Seed: seed}
 	record(t, result, func() induction {
 		return inParallel(func(p, processors int) induction {
