@@ -52,12 +52,16 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 2000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestManyHoldersOfAHotPartition|TestWritersAmongManyReaders|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake|TestPairs)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 600}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "(TestRuleBook|TestPairs)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestPairs|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 35_000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestPairs|TestConformanceVirtualTime)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 50_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 10_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
 	{kind: verifyrecord.Comparison, dir: "../lockstore/datastore", pkg: ".", run: "(TestRuleBook|TestOnFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 300}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestRuleBookOnDynamoDBLocal", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
@@ -79,6 +83,7 @@ const (
 	seeds      = "seeds"
 	sequences  = verifyrecord.Sequences
 	requests   = verifyrecord.Requests
+	pairs      = verifyrecord.Pairs
 	histories  = "histories"
 	operations = "operations"
 	kills      = "SIGKILL"

@@ -25,7 +25,7 @@ var kinds = []struct{ kind, what string }{
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{states, steps, lemmas, seeds, sequences, requests, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{states, steps, lemmas, seeds, sequences, pairs, requests, histories, operations, kills, stops, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{

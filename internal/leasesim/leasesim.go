@@ -149,6 +149,18 @@ func RuleBook(t *testing.T, record string, few, full int, stores map[string]func
 	})
 }
 
+// Pairs compares the store with the rule book by pairs of requests, see storetest.Within. Then it writes the record.
+func Pairs(t *testing.T, record string, open func(t *testing.T) storetest.Harness) {
+	t.Helper()
+	began := time.Now()
+	first, _ := verifyrecord.Seed(t, 0, 0)
+	tried := storetest.Within(t, open)
+	t.Logf("%d pairs of requests, %v", tried, time.Since(began))
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Comparison, Name: record, Seed: first, Counts: map[string]int64{verifyrecord.Pairs: int64(tried)}, Took: time.Since(began),
+	})
+}
+
 // RuleBookOnServers compares stores on real servers with the rule book, in make verify: by so many
 // sequences on each, see storetest.SequencesAtOnce. Elsewhere the suite compares a few.
 func RuleBookOnServers(t *testing.T, record string, full int, stores map[string]func(t *testing.T) storetest.Harness) {

@@ -27,6 +27,7 @@ const (
 const (
 	Sequences = "sequences"
 	Requests  = "requests"
+	Pairs     = "pairs of requests"
 )
 
 // Result is what one part of the verification did.

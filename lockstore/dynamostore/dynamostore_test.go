@@ -45,7 +45,7 @@ func TestRuleBook(t *testing.T) {
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	storetest.Within(t, onTheFake)
+	leasesim.Pairs(t, "pairs of requests over DynamoDB's fake and to the rule book", onTheFake)
 }
 
 func onTheFake(t *testing.T) storetest.Harness {

@@ -63,7 +63,7 @@ func TestRuleBook(t *testing.T) {
 
 // Each request with another one, from many states of a key.
 func TestPairs(t *testing.T) {
-	storetest.Within(t, func(*testing.T) storetest.Harness { return harness() })
+	leasesim.Pairs(t, "pairs of requests to memstore and to the rule book", func(*testing.T) storetest.Harness { return harness() })
 }
 
 func harness() storetest.Harness {

@@ -42,7 +42,9 @@ func TestRuleBook(t *testing.T) {
 }
 
 // Each request with another one, from many states of a key.
-func TestPairs(t *testing.T) { storetest.Within(t, openMini) }
+func TestPairs(t *testing.T) {
+	leasesim.Pairs(t, "pairs of requests over miniredis and to the rule book", openMini)
+}
 
 func TestRuleBookOnServers(t *testing.T) {
 	on := func(start func(testing.TB, ...string) string, rights ...any) func(*testing.T) storetest.Harness {
