@@ -52,7 +52,7 @@ func TestProof(t *testing.T) {
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": lemmas}, Took: time.Since(began),
-		Limits: []string{"The proof is about a model of the rules, by clocks that are right, and for owners that ask with one number always. What a guess has to rest on, the status of a key and the waits are not part of it. That the model is the rule book rests on the comparison of random steps."},
+		Limits: []string{"The proof is about a model of the rules, by clocks that are right, and for owners that ask with one number always. What a guess has to rest on, the status of a key and the waits are not part of it, and that an owner is refused, or told that it has lost, without a reason is the induction's question. That the model is the rule book rests on the comparison of random steps."},
 	})
 }
 
