@@ -269,13 +269,13 @@ func parkedIn(before row) []driver.Owner {
 // conclude returns an answer that needs no write, or none after one whose reply was lost.
 func (t *table) conclude(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
 	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
-		a.Wake = q.answer.Wake // the attempt whose reply was lost may have handed the key over
+		a.Wake = q.wakes(seen)
 	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
 	case a.Outcome == driver.Granted:
 		a, err := t.answerRepeat(ctx, q.key, q.Request, seen.Holders[seen.holder(q.Owner)], r)
-		a.Wake = q.answer.Wake
+		a.Wake = q.wakes(seen)
 		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:
 		a.Note = placeNote(a.Position, t.clock.local(), seen)
@@ -298,6 +298,14 @@ func (t *table) conclude(ctx context.Context, q request, seen row, r reply, a dr
 		return driver.Answer{}, replyLost(q.key)
 	}
 	return a, nil
+}
+
+// wakes are the parked owners of an attempt whose reply was lost. If it was applied, they have been handed the key, or it has closed the key.
+func (q *request) wakes(seen row) []driver.Owner {
+	if q.Kind == driver.Complete || q.Kind == driver.Resolve && q.Effect {
+		return q.answer.Wake
+	}
+	return slices.DeleteFunc(slices.Clone(q.answer.Wake), func(o driver.Owner) bool { return seen.holder(o) < 0 })
 }
 
 // revokedBefore is the answer to a Revoke whose earlier attempt may have been applied. first is the
