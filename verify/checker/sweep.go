@@ -358,14 +358,19 @@ func (k *key) writes() {
 }
 
 // overtaken are ends that were confirmed to an owner that had lost its lease: another had been granted its seat, or the whole
-// key, before the owner asked for the end. A repeat may be confirmed as the first request was.
+// key, before the owner asked for the end. A repeat may be confirmed as the first request was, and so may the release of a lease that
+// an operator has resolved.
 func (k *key) overtaken() {
 	asked := map[string]bool{}
 	for _, op := range k.ops {
+		own := k.leases[op.Fence]
+		if op.Kind == Resolve && own != nil {
+			asked[own.grant.Owner] = true
+		}
 		if op.Kind != Release && op.Kind != Complete && op.Kind != Abandon {
 			continue
 		}
-		own, again := k.leases[op.Fence], asked[op.Owner]
+		again := asked[op.Owner]
 		asked[op.Owner] = true
 		if own == nil || own.grant.Owner != op.Owner || op.Outcome != OK || again {
 			continue

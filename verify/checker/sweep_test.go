@@ -232,6 +232,12 @@ release a 5 ok 120 130 0`, "an end was confirmed after another"},
 acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
 complete a 5 ok 120 130 0`, "an end was confirmed after another"},
+		{"resolved, and released after another has had the key", `
+acquire a 5 ok 0 10 100
+mark_started a 5 ok 20 30 0
+resolve - 5 ok 105 106 0
+acquire b 6 ok 110 115 100
+release a 5 ok 120 130 0`, ""},
 		{"released again", `
 acquire a 5 ok 0 10 100
 release a 5 unknown 20 30 0

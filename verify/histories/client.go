@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -332,27 +333,33 @@ func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n in
 	return n, violations
 }
 
-// lockAgain locks every key once more when the history is over. It returns the keys that do not become free in time.
-func (r *run) lockAgain(store opened, bound time.Duration) (stuck []string) {
-	c := r.client(clients, store, rand.New(rand.NewPCG(r.seed, 0)), context.Background())
-	g, err := guard.New(c.store, guard.Options{TTL: ttl})
-	if err != nil {
-		return []string{err.Error()}
-	}
-	end := r.Now() + bound
-	for _, k := range r.keys {
-		for {
-			err := g.Do(c.done, k.name, func(context.Context, guard.Lock) error { return nil })
-			if err == nil {
-				break
+// lockAgain locks every key once more when the history is over, all at once. It returns the keys that do not become free within bound.
+func (r *run) lockAgain(store opened, bound time.Duration) []string {
+	var all sync.WaitGroup
+	stuck := make([]string, len(r.keys))
+	for i, k := range r.keys {
+		c := r.client(clients+i, store, rand.New(rand.NewPCG(r.seed, uint64(i))), context.Background())
+		all.Go(func() {
+			g, err := guard.New(c.store, guard.Options{TTL: ttl})
+			if err != nil {
+				stuck[i] = err.Error()
+				return
 			}
-			if r.Now() > end {
-				stuck = append(stuck, fmt.Sprintf("%s is not free %v after the end: %v", k.name, bound, err))
-				break
+			end := r.Now() + bound
+			for {
+				err := g.Do(c.done, k.name, func(context.Context, guard.Lock) error { return nil })
+				if err == nil {
+					return
+				}
+				if r.Now() > end {
+					stuck[i] = fmt.Sprintf("%s is not free %v after the end: %v", k.name, bound, err)
+					return
+				}
+				c.resolve(k.name) // if it is in doubt
+				_ = pause.For(c.done, 250*time.Millisecond)
 			}
-			c.resolve(k.name) // if it is in doubt
-			_ = pause.For(c.done, 250*time.Millisecond)
-		}
+		})
 	}
-	return stuck
+	all.Wait()
+	return slices.DeleteFunc(stuck, func(text string) bool { return text == "" })
 }
