@@ -1,17 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,35 +26,8 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-// binary is lockctl as it is built for users.
-var binary string
-
-func TestMain(m *testing.M) {
-	// Most tests wait for a store and for the time of a lease, not for a processor.
-	if err := flag.Set("test.parallel", "8"); err != nil {
-		panic(err)
-	}
-	testservers.HeedSignals()
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "lockctl")
-		if err != nil {
-			panic(err)
-		}
-		defer os.RemoveAll(dir)
-		binary = filepath.Join(dir, "lockctl")
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the functions, whose compiled packages it shares
-		if out, err := build.CombinedOutput(); err != nil {
-			panic(err.Error() + string(out))
-		}
-		watchdog.Start()
-		return m.Run()
-	}())
-}
 
 // site is a store that lockctl and the test use.
 type site struct {
@@ -99,26 +69,10 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 	}
 }
 
-// result is how a lockctl has ended.
-type result struct {
-	status   int
-	out, err string
-}
-
-func (p site) command(args ...string) (*exec.Cmd, *bytes.Buffer, *bytes.Buffer) {
-	cmd := exec.Command(binary, args...)
-	cmd.Env = append(os.Environ(), "LOCK_URL="+p.url, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_PROFILE=")
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	return cmd, &out, &err
-}
-
+// lockctl runs a command to its end.
 func (p site) lockctl(args ...string) result {
 	p.t.Helper()
-	cmd, out, err := p.command(args...)
-	_ = cmd.Run() // the test looks at the status
-	require.NotNil(p.t, cmd.ProcessState, "%v", cmd.Err)
-	return result{cmd.ProcessState.ExitCode(), out.String(), err.String()}
+	return lockctl(p.url, args...).start(p.t).result(p.t)
 }
 
 // refuses is lockctl for what ends with a status and an error.
@@ -129,13 +83,43 @@ func (p site) refuses(t *testing.T, status int, says string, args ...string) {
 	assert.Contains(t, r.err, says)
 }
 
-// take acquires a key for a holder with a name.
-func (p site) take(key, name string) lockstore.Lease {
+// acquire takes a key for a holder with a name.
+func (p site) acquire(name string, r lockstore.Request) lockstore.Lease {
 	p.t.Helper()
-	lease, err := p.store.Acquire(p.t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute,
-		HolderInfo: lockstore.HolderInfo{Name: name, ID: "4f1c", Since: time.Now()}})
+	r.Owner, r.HolderInfo = lockstore.NewOwner(), lockstore.HolderInfo{Name: name, ID: "4f1c", Since: time.Now()}
+	lease, err := p.store.Acquire(p.t.Context(), r)
 	require.NoError(p.t, err)
 	return lease
+}
+
+func (p site) take(key, name string) lockstore.Lease {
+	p.t.Helper()
+	return p.acquire(name, lockstore.Request{Key: key, TTL: time.Minute})
+}
+
+// starts takes a key for a second, and starts its work.
+func (p site) starts(key string) lockstore.Lease {
+	p.t.Helper()
+	lease := p.acquire("pay", lockstore.Request{Key: key, TTL: time.Second})
+	require.NoError(p.t, p.store.MarkStarted(p.t.Context(), lease))
+	return lease
+}
+
+// awaitDoubt waits until the key is in doubt.
+func (p site) awaitDoubt(key string) {
+	p.t.Helper()
+	r := p.lockctl("watch", "--until", "in doubt", key)
+	require.Equal(p.t, 0, r.status, r.err)
+}
+
+// park waits for a key that another holds in a parked place.
+func (p site) park(key string, parked time.Duration) {
+	p.t.Helper()
+	_, err := p.store.Acquire(p.t.Context(), lockstore.Request{
+		Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: parked, Address: lockstore.TaskToken("token-of-" + key),
+	})
+	refusal, ok := errors.AsType[*lockstore.Refused](err)
+	require.True(p.t, ok && refusal.QueuePosition == 1, "%v", err)
 }
 
 func (p site) renew(lease lockstore.Lease) error {
@@ -152,7 +136,6 @@ type shown struct {
 	Holders             []shown
 	Seat                int
 	End                 bool
-	Requests            int
 }
 
 func read(t *testing.T, text string) (all []shown) {
@@ -219,7 +202,6 @@ func (p site) testList(t *testing.T) {
 		require.Equal(t, 0, r.status, r.err)
 		for _, s := range read(t, r.out) {
 			if s.End {
-				assert.Positive(t, s.Requests)
 				return keys, true
 			}
 			keys = append(keys, s.Key)
@@ -281,10 +263,7 @@ func (p site) testRevoke(t *testing.T) {
 // Each of the holders of a key is seen, and one of them is revoked.
 func (p site) testSeveral(t *testing.T) {
 	take := func(name string) lockstore.Lease {
-		lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "several/k", Owner: lockstore.NewOwner(), TTL: time.Minute, MaxHolders: 3,
-			HolderInfo: lockstore.HolderInfo{Name: name, ID: "4f1c", Since: time.Now()}})
-		require.NoError(t, err)
-		return lease
+		return p.acquire(name, lockstore.Request{Key: "several/k", TTL: time.Minute, MaxHolders: 3})
 	}
 	a, b := take("first"), take("second")
 	assert.Regexp(t, `(?s)^KEY      several/k\nSTATE    held\nHOLDER   2 of 3\nWAITING  0\n\nSEAT     0\n.*HOLDER   first \(4f1c\)\n.*FENCE    `+fence(a)+`\n\nSEAT     1\n.*HOLDER   second \(4f1c\)\n.*FENCE    `+fence(b)+`\n$`, p.lockctl("show", "several/k").out)
@@ -306,23 +285,6 @@ func (p site) testSeveral(t *testing.T) {
 	assert.Zero(t, take("third").Seat, "the seat is free")
 }
 
-// starts takes a key for a second, and starts its work.
-func (p site) starts(t *testing.T, key string) lockstore.Lease {
-	t.Helper()
-	lease, err := p.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Second,
-		HolderInfo: lockstore.HolderInfo{Name: "pay", ID: "7a", Since: time.Now()}})
-	require.NoError(t, err)
-	require.NoError(t, p.store.MarkStarted(t.Context(), lease))
-	return lease
-}
-
-// awaitDoubt waits until the key is in doubt.
-func (p site) awaitDoubt(t *testing.T, key string) {
-	t.Helper()
-	r := p.lockctl("watch", "--until", "in doubt", key)
-	require.Equal(t, 0, r.status, r.err)
-}
-
 func (p site) testResolve(t *testing.T) {
 	completed := p.take("resolve/completed", "pay")
 	require.NoError(t, p.store.Complete(t.Context(), completed, []byte("a secret result"), time.Minute))
@@ -336,15 +298,15 @@ func (p site) testResolve(t *testing.T) {
 	require.NoError(t, p.store.MarkStarted(t.Context(), live))
 	p.refuses(t, exit.Busy, "is held by pay (4f1c)", "resolve", "--fence", fence(live), "resolve/live", "no-effect")
 
-	effect, noEffect := p.starts(t, "resolve/effect"), p.starts(t, "resolve/no-effect")
-	p.awaitDoubt(t, "resolve/effect")
-	p.awaitDoubt(t, "resolve/no-effect")
+	effect, noEffect := p.starts("resolve/effect"), p.starts("resolve/no-effect")
+	p.awaitDoubt("resolve/effect")
+	p.awaitDoubt("resolve/no-effect")
 	r = p.lockctl("show", "resolve/effect")
-	assert.Regexp(t, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(7a\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, r.out)
+	assert.Regexp(t, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, r.out)
 	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
 	assert.Len(t, read(t, r.out), 3, "two keys and the end: %s", r.out)
 	p.refuses(t, exit.No, "is in doubt", "revoke", "--fence", fence(effect), "resolve/effect")
-	p.refuses(t, exit.InDoubt, "lockctl: in doubt: nobody knows how the work of pay (7a)", "run", "-E", "0", "resolve/effect", "--", "true")
+	p.refuses(t, exit.InDoubt, "lockctl: in doubt: nobody knows how the work of pay (4f1c)", "run", "-E", "0", "resolve/effect", "--", "true")
 	p.refuses(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve", "--fence", "7", "resolve/effect", "effect")
 	for _, text := range []string{ // a second time is no error
 		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
@@ -390,10 +352,10 @@ func (p site) testResolveRepeats(t *testing.T) {
 	charge := p.charges(t, "")
 	var fences []string
 	for _, order := range []string{"result", "other", "old"} {
-		fences = append(fences, fence(p.starts(t, "charge/"+order)))
+		fences = append(fences, fence(p.starts("charge/"+order)))
 	}
-	p.awaitDoubt(t, "charge/result")
-	p.awaitDoubt(t, "charge/old")
+	p.awaitDoubt("charge/result")
+	p.awaitDoubt("charge/old")
 
 	for what, bad := range map[string]struct {
 		status int
@@ -412,13 +374,10 @@ func (p site) testResolveRepeats(t *testing.T) {
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
 	require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 
-	cmd, out, stderr := p.command("watch", "--json", "--until", "completed", "charge/result")
-	require.NoError(t, cmd.Start())
 	const found = `{"order": "found by the operator", "cents": 12345678901234567}`
 	r := resolve(found+"\n", fences[0], "result")
 	assert.Equal(t, 0, r.status, r.err)
 	printed := r.out
-	require.NoError(t, cmd.Wait(), stderr.String())
 	for range 2 {
 		got, err := charge(t.Context(), "result")
 		require.NoError(t, err)
@@ -427,12 +386,11 @@ func (p site) testResolveRepeats(t *testing.T) {
 		assert.Equal(t, 0, r.status, r.err)
 		assert.Contains(t, r.out, "stay as they are")
 	}
-	for _, args := range [][]string{{"show", "charge/result"}, {"list", "--state", "completed", "charge/"}, {"watch", "--until", "completed", "charge/result"}} {
+	for _, args := range [][]string{{"show", "charge/result"}, {"show", "--json", "charge/result"}, {"list", "--json", "--state", "completed", "charge/"}, {"list", "--state", "completed", "charge/"}, {"watch", "--until", "completed", "charge/result"}} {
 		r = p.lockctl(args...)
-		assert.Regexp(t, `(?s)completed.*pay \(7a\)`, r.out, args)
-		printed += r.out + r.err + p.lockctl(append(args, "--json")...).out
+		assert.Regexp(t, `(?s)completed.*pay.*4f1c`, r.out, args)
+		printed += r.out + r.err
 	}
-	printed += out.String()
 	assert.NotContains(t, printed, "found by")
 	assert.NotContains(t, printed, "12345678901234567")
 
@@ -451,17 +409,15 @@ func TestSignalEndsLocal(t *testing.T) {
 		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 		event := filepath.Join(t.TempDir(), "event.json")
 		require.NoError(t, os.WriteFile(event, []byte("{}"), 0o600))
-		cmd, _, stderr := p.command("local", "--event", event, "--before", "exec 3> "+fifo+"; sleep 60", binary)
-		require.NoError(t, cmd.Start())
+		local := lockctl(p.url, "local", "--event", event, "--before", "exec 3> "+fifo+"; sleep 60", binary).start(t)
 		f, err := os.Open(fifo) // when --before has begun
 		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Signal(sig))
+		require.NoError(t, local.Process.Signal(sig))
 		_, err = io.ReadAll(f) // ends when no process of --before is left
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
-		_ = cmd.Wait() // the test looks at the status
-		assert.Equal(t, exit.Signal+int(sig), cmd.ProcessState.ExitCode(), stderr.String())
-		assert.Contains(t, stderr.String(), "lockctl: interrupted: ")
+		assert.Equal(t, exit.Signal+int(sig), local.status(t))
+		assert.Contains(t, local.err.String(), "lockctl: interrupted: ")
 	}
 }
 
@@ -472,63 +428,41 @@ func TestErrorsOfTheStore(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = client.Close() })
 	require.NoError(t, client.Set(t.Context(), "lambdalock:foreign", "x", 0).Err())
-	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "looker", "on", ">pw", "~*", "+ping", "+hello", "+client").Err())
-	user := "redis://looker:pw@" + addr
-	for _, c := range []struct {
-		status int
-		text   string
-		args   []string
-	}{
-		{exit.Damaged, "not a lock", []string{"show", "foreign"}},
-		{exit.Damaged, "not a lock", []string{"revoke", "--fence", "1", "foreign"}},
-		{exit.Permission, "", []string{"show", "--store", user, "k"}},
-		{exit.Permission, "", []string{"check", "--store", user}},
-		{exit.Unavailable, "connection refused", []string{"show", "--store", "redis://127.0.0.1:1", "k"}},
-		{exit.Config, `no store for the scheme "datastore"`, []string{"revoke", "--fence", "1", "--store", "datastore://project", "k"}},
-		{exit.Config, "", []string{"show", "--store", "dynamodb://locks?region=x", "--profile", "no-such-profile", "k"}},
-		{exit.Usage, "--region", []string{"show", "--region", "us-east-1", "--store", "dynamodb://locks?region=eu-west-1", "k"}},
-	} {
-		r := p.lockctl(c.args...)
-		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
-		assert.Contains(t, r.err, c.text)
-		assert.NotContains(t, r.err, "pw@")
-	}
-	r := p.lockctl("list")
-	assert.Equal(t, 0, r.status)
-	assert.Contains(t, r.err, `1 entries are damaged or another program's, and not listed, such as ["lambdalock:foreign"]`)
-	cmd, _, stderr := p.command("show", "k")
-	cmd.Env = append(cmd.Env, "LOCK_URL=")
-	_ = cmd.Run()
-	assert.Equal(t, exit.Config, cmd.ProcessState.ExitCode())
-	assert.Contains(t, stderr.String(), "there is no store: want --store or LOCK_URL")
-}
-
-// A user of PostgreSQL without the rights is told so, and whoever has no table.
-func TestRightsOnPostgreSQL(t *testing.T) {
-	t.Parallel()
-	p := sites(t)["PostgreSQL"](t)
-	looker := strings.Replace(p.url, "postgres@", "looker:hunter2@", 1)
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client").Err())
+	looker := strings.Replace(p.url, "//", "//looker:hunter2@", 1)
+	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
 	for _, c := range []struct {
 		store  string
 		status int
 		text   string
 		args   []string
 	}{
-		{looker, exit.Permission, "the role needs: GRANT", []string{"show", "k"}},
-		{looker, exit.Permission, "", []string{"list"}},
-		{looker, exit.Permission, "the role needs: GRANT", []string{"run", "k", "--", "true"}},
-		{looker + "&table=other", exit.Config, "parameter table twice", []string{"show", "k"}},
-		{strings.Replace(looker, "ops.locks", "other", 1), exit.Config, "lockctl schema", []string{"show", "k"}},
-		{strings.Replace(looker, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, []string{"show", "k"}},
-		{strings.Replace(looker, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", []string{"show", "k"}},
-		{looker, exit.Usage, "Table is", []string{"schema", "--table", "no table"}},
+		{p.url, exit.Damaged, "not a lock", []string{"show", "foreign"}},
+		{p.url, exit.Damaged, "not a lock", []string{"revoke", "--fence", "1", "foreign"}},
+		{looker, exit.Permission, "", []string{"show", "k"}},
+		{looker, exit.Permission, "", []string{"check"}},
+		{"", exit.Config, "there is no store: want --store or LOCK_URL", []string{"show", "k"}},
+		{"redis://127.0.0.1:1", exit.Unavailable, "connection refused", []string{"show", "k"}},
+		{"datastore://project", exit.Config, `no store for the scheme "datastore"`, []string{"revoke", "--fence", "1", "k"}},
+		{"dynamodb://locks?region=x", exit.Config, "", []string{"show", "--profile", "no-such-profile", "k"}},
+		{"dynamodb://locks?region=eu-west-1", exit.Usage, "--region", []string{"show", "--region", "us-east-1", "k"}},
+		{sql, exit.Permission, "the role needs: GRANT", []string{"show", "k"}},
+		{sql, exit.Permission, "", []string{"list"}},
+		{sql, exit.Permission, "the role needs: GRANT", []string{"run", "k", "--", "true"}},
+		{sql + "&table=other", exit.Config, "parameter table twice", []string{"show", "k"}},
+		{strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", []string{"show", "k"}},
+		{strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, []string{"show", "k"}},
+		{strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", []string{"show", "k"}},
+		{sql, exit.Usage, "Table is", []string{"schema", "--table", "no table"}},
 	} {
-		p.url = c.store
-		r := p.lockctl(c.args...)
+		r := lockctl(c.store, c.args...).start(t).result(t)
 		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
 		assert.Contains(t, r.err, c.text)
 		assert.NotContains(t, r.err, "hunter")
 	}
+	r := p.lockctl("list")
+	assert.Equal(t, 0, r.status)
+	assert.Contains(t, r.err, `1 entries are damaged or another program's, and not listed, such as ["lambdalock:foreign"]`)
 }
 
 // A user of ZooKeeper without the rights is told so by each command.
@@ -571,29 +505,16 @@ func TestCheck(t *testing.T) {
 
 // Who releases without waking the parked run that is next is found.
 func TestCheckOfAKey(t *testing.T) {
-	for name, open := range sites(t) {
-		if name == "ZooKeeper" {
-			continue // it has no parked places
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := open(t)
-			lease := p.take("k", "withdraw")
-			const token = "the-task-token"
-			_, err := p.store.Acquire(t.Context(), lockstore.Request{
-				Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: 15 * time.Second, Address: lockstore.TaskToken(token),
-			})
-			refusal, ok := errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok && refusal.QueuePosition == 1, "%v", err)
-			before := p.lockctl("check", "k")
-			require.NoError(t, p.store.Release(t.Context(), lease))
-			after := p.lockctl("check", "k")
-			assert.NotContains(t, before.out, "parked")
-			assert.Equal(t, exit.No, after.status, after.err)
-			assert.Contains(t, after.out, `"k" was handed over to a parked run, fence `)
-			assert.NotContains(t, after.out, token)
-		})
-	}
+	t.Parallel()
+	p := at(t, "redis://"+testservers.Redis(t))
+	lease := p.take("k", "withdraw")
+	p.park("k", 15*time.Second)
+	assert.NotContains(t, p.lockctl("check", "k").out, "parked")
+	require.NoError(t, p.store.Release(t.Context(), lease))
+	after := p.lockctl("check", "k")
+	assert.Equal(t, exit.No, after.status, after.err)
+	assert.Contains(t, after.out, `"k" was handed over to a parked run, fence `)
+	assert.NotContains(t, after.out, "token-of")
 }
 
 // Each command that hands a key over to a parked run wakes it. If it cannot, it does its work, and says so.
@@ -614,36 +535,28 @@ func TestWakesParkedRuns(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL_SFN", server.URL)
 	t.Setenv("AWS_REGION", "eu-central-1")
 	p := at(t, "redis://"+testservers.Redis(t))
-	park := func(key string) {
-		_, err := p.store.Acquire(t.Context(), lockstore.Request{
-			Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParked, Address: lockstore.TaskToken("token-of-" + key),
-		})
-		refusal, ok := errors.AsType[*lockstore.Refused](err)
-		require.True(t, ok && refusal.QueuePosition == 1, "%v", err)
-	}
 	revoke := func(key string) result {
 		lease := p.take(key, "hangs")
-		park(key)
+		p.park(key, lockstore.MaxParked)
 		return p.lockctl("revoke", "--open-at-once", "--fence", fence(lease), key)
 	}
 	for key, command := range map[string]func(key string) result{
 		"revoke": revoke,
 		"resolve": func(key string) result {
-			lease := p.starts(t, key)
-			park(key)
-			p.awaitDoubt(t, key)
+			lease := p.starts(key)
+			p.park(key, lockstore.MaxParked)
+			p.awaitDoubt(key)
 			return p.lockctl("resolve", "--fence", fence(lease), key, "no-effect")
 		},
 		"run": func(key string) result {
-			cmd, out, stderr := p.command("run", key, "--", "cat")
-			in, err := cmd.StdinPipe()
+			run := lockctl(p.url, "run", key, "--", "cat")
+			in, err := run.StdinPipe()
 			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
+			run.start(t)
 			require.Equal(t, 0, p.lockctl("watch", "--until", "held", key).status)
-			park(key)
+			p.park(key, lockstore.MaxParked)
 			require.NoError(t, in.Close())
-			_ = cmd.Wait() // the test looks at the status
-			return result{cmd.ProcessState.ExitCode(), out.String(), stderr.String()}
+			return run.result(t)
 		},
 	} {
 		r := command(key)
@@ -671,8 +584,8 @@ func TestOutputNotWritable(t *testing.T) {
 	t.Cleanup(func() { _ = full.Close() })
 	p := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
 	lease := p.take("k", "hangs")
-	p.starts(t, "resolve")
-	p.awaitDoubt(t, "resolve")
+	p.starts("resolve")
+	p.awaitDoubt("resolve")
 	n := p.state("resolve").Fence
 	for _, c := range []struct {
 		before string
@@ -686,11 +599,11 @@ func TestOutputNotWritable(t *testing.T) {
 		{"", []string{"revoke", "--wait", "--fence", fence(lease), "k"}},
 		{`"resolve" is resolved; `, []string{"resolve", "--fence", n, "resolve", "no-effect"}},
 	} {
-		cmd, _, stderr := p.command(c.args...)
+		cmd := lockctl(p.url, c.args...)
 		cmd.Stdout = full
-		_ = cmd.Run() // the test looks at the status
-		assert.Equal(t, exit.Output, cmd.ProcessState.ExitCode(), c.args)
-		assert.Equal(t, "lockctl: "+c.before+"the answer cannot be written: write /dev/stdout: no space left on device\n", stderr.String())
+		r := cmd.start(t).result(t)
+		assert.Equal(t, exit.Output, r.status, c.args)
+		assert.Equal(t, "lockctl: "+c.before+"the answer cannot be written: write /dev/stdout: no space left on device\n", r.err)
 	}
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
 }
@@ -708,7 +621,7 @@ func TestProfile(t *testing.T) {
 		return file
 	}
 	env := []string{
-		"LOCK_URL=dynamodb://" + name + "?endpoint=" + endpoint, "AWS_EC2_METADATA_DISABLED=true", "AWS_PROFILE=elsewhere", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
+		"AWS_EC2_METADATA_DISABLED=true", "AWS_PROFILE=elsewhere", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
 		"AWS_CONFIG_FILE=" + write("config", "[profile right]\nregion = us-east-1\n[profile elsewhere]\nregion = eu-west-1\n"),
 		"AWS_SHARED_CREDENTIALS_FILE=" + write("credentials", "[right]\naws_access_key_id = local\naws_secret_access_key = local\n[elsewhere]\naws_access_key_id = local\naws_secret_access_key = local\n"),
 	}
@@ -722,9 +635,9 @@ func TestProfile(t *testing.T) {
 		{0, []string{"--profile", "elsewhere", "--region", "us-east-1"}},
 		{exit.Config, []string{"--profile", "nobody"}},
 	} {
-		cmd := exec.Command(binary, append([]string{"show", "k"}, c.args...)...)
-		cmd.Env = append(os.Environ(), env...)
-		out, _ := cmd.CombinedOutput() // the test looks at the status
-		assert.Equal(t, c.status, cmd.ProcessState.ExitCode(), "%q: %s", c.args, out)
+		cmd := lockctl("dynamodb://"+name+"?endpoint="+endpoint, append([]string{"show", "k"}, c.args...)...)
+		cmd.Env = append(cmd.Env, env...)
+		r := cmd.start(t).result(t)
+		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
 	}
 }

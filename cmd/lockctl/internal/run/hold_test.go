@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,10 +22,25 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
+
+// The tests' own program is the guard process, too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == guardCommand {
+		cmd := GuardCommand()
+		cmd.SetArgs(os.Args[2:])
+		if cmd.Execute() != nil {
+			os.Exit(exit.Bug)
+		}
+		return
+	}
+	watchdog.Start()
+	m.Run()
+}
 
 // guardAlone is a guard process without lockctl.
 type guardAlone struct {
@@ -39,7 +55,7 @@ func startGuardAlone(t *testing.T, until moment, killAfter time.Duration, comman
 	require.NoError(t, err)
 	reports, itsReports, err := os.Pipe()
 	require.NoError(t, err)
-	cmd := exec.Command(lockctl, append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
+	cmd := exec.Command(os.Args[0], append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
 	require.NoError(t, cmd.Start())
 	require.NoError(t, itsOrders.Close())
@@ -64,6 +80,16 @@ func (g guardAlone) says() (r report) {
 	g.t.Helper()
 	require.NoError(g.t, g.reports.Decode(&r))
 	return r
+}
+
+// awaitText waits until a file has a text.
+func awaitText(file string) string {
+	for {
+		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
+			return string(text)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 }
 
 // A guard process that begins after the end of trust starts nothing.
@@ -91,9 +117,9 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 			g := startGuardAlone(t, now().add(time.Hour), time.Minute, "sh", "-c", `trap : TERM
 				sh -c 'trap "echo TERM > $2; exit" TERM; echo begun > "$1"; while :; do sleep 0.01; done' sh "$1" "$2" &
 				while [ ! -s "$2" ]; do sleep 0.01; done; exit 0`, "sh", begun, told)
-			lines(t, begun, 1)
+			awaitText(begun)
 			g.gets(c.order)
-			assert.Equal(t, []string{"TERM"}, lines(t, told, 1))
+			assert.Equal(t, "TERM\n", awaitText(told))
 			assert.Equal(t, wordStarted, g.says().Word)
 			assert.Equal(t, report{Word: wordEnded, Trusted: c.trusted, Gone: true}, g.says())
 		})
@@ -143,6 +169,20 @@ func holdOf(t *testing.T, store *lockstore.Store, stderr *bytes.Buffer) *hold {
 	return &hold{settings: &settings{key: "k", ttl: time.Minute}, guard: g, lease: lease, until: granted.sent.add(lease.TTL), stderr: stderr}
 }
 
+// deaf is a guard process that does nothing. Its orders can be read.
+func deaf(t *testing.T) (g *guarded, orders *os.File) {
+	t.Helper()
+	orders, itsOrders, err := os.Pipe()
+	require.NoError(t, err)
+	this, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = itsOrders.Close() // the test may have closed it
+		_ = orders.Close()
+	})
+	return &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}, orders
+}
+
 // changed is memstore with other answers. The clock of the test begins with the store.
 func changed(change func(since time.Duration, r driver.Request, a *driver.Answer) error) *lockstore.Store {
 	began := time.Now()
@@ -188,12 +228,7 @@ func TestRenewsWithinTheTrust(t *testing.T) {
 // The first renewal that fails is told, with the time until the command is ended, and the
 // first one that succeeds after that. A loss is told by the status.
 func TestRenewalWarns(t *testing.T) {
-	orders, itsOrders, err := os.Pipe()
-	require.NoError(t, err)
-	defer orders.Close()
-	defer itsOrders.Close()
-	this, err := os.FindProcess(os.Getpid())
-	require.NoError(t, err)
+	command, _ := deaf(t)
 	synctest.Test(t, func(t *testing.T) {
 		var stderr bytes.Buffer
 		h := holdOf(t, changed(func(since time.Duration, r driver.Request, _ *driver.Answer) error {
@@ -203,7 +238,7 @@ func TestRenewalWarns(t *testing.T) {
 			}
 			return nil
 		}), &stderr)
-		h.command = &guarded{process: this, orders: itsOrders, started: true}
+		h.command, command.started = command, true
 		renewals := make(chan renewal)
 		go func() {
 			h.renew(t.Context(), renewals)
@@ -220,4 +255,80 @@ func TestRenewalWarns(t *testing.T) {
 		assert.Regexp(t, "^"+warned+again+warned+again+"$", stderr.String())
 		require.ErrorIs(t, h.lost, lockstore.ErrLost)
 	})
+}
+
+func TestMoments(t *testing.T) {
+	a := moment{100, 50}
+	assert.Equal(t, time.Duration(7), a.until(a.add(7)))
+	assert.Equal(t, time.Duration(-3), a.until(moment{107, 47}), "the steady clock is past the end")
+	assert.Equal(t, time.Duration(-3), a.until(moment{97, 57}), "the wall clock is past the end")
+	first := now()
+	assert.Positive(t, first.Wall)
+	assert.LessOrEqual(t, first.until(now()), time.Minute)
+}
+
+// A signal that has come before the command was started prevents its start.
+func TestSignalBeforeTheStart(t *testing.T) {
+	for name, tell := range map[string]func(h *hold, signals chan os.Signal){
+		"before the guard process is ready": func(_ *hold, signals chan os.Signal) { signals <- syscall.SIGTERM },
+		"when it is ready": func(h *hold, signals chan os.Signal) {
+			signals <- syscall.SIGTERM
+			h.begin()
+		},
+		"also to the guard process": func(h *hold, _ chan os.Signal) {
+			h.command.reports <- report{Number: int(syscall.SIGTERM)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command, orders := deaf(t)
+			signals := make(chan os.Signal, 8)
+			h := holdOf(t, memstore.New(time.Now), nil)
+			h.signals, h.command = signals, command
+			tell(h, signals)
+			go func() {
+				_, _ = io.Copy(io.Discard, orders) // as the guard process does: it ends at the end of its orders
+				h.command.reports <- report{Word: wordReady}
+				close(h.command.reports)
+			}()
+			err := h.ended(t.Context(), h.supervise(nil))
+			assert.Equal(t, exit.Signal+int(syscall.SIGTERM), exit.Status(err), err)
+			assert.False(t, h.command.started)
+			status, err := h.guard.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			assert.False(t, status.State.Taken(), "the lock is released")
+		})
+	}
+}
+
+// Who waits is told who has the key: at once, and then more and more seldom. A store that fails ends no wait.
+func TestTellsWhoHasTheKey(t *testing.T) {
+	const who = `: held by report \(7\) since 2000-01-01T00:00:00Z, `
+	for wait, want := range map[time.Duration]string{
+		0: "",
+		4 * time.Minute: `lockctl: waiting for "k"` + who + `1h0m0s left
+lockctl: waiting for "k" for 30s` + who + `59m30s left; 1 wait
+lockctl: warning: the store does not answer; lockctl goes on waiting: WRONGPASS.*
+lockctl: waiting for "k" for 3m3\ds` + who + `56m2\ds left; 1 wait
+`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := changed(func(since time.Duration, r driver.Request, _ *driver.Answer) error {
+				if r.Kind == driver.Inspect && since > time.Minute && since < 2*time.Minute {
+					return errors.New("WRONGPASS")
+				}
+				return nil
+			})
+			_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour,
+				HolderInfo: lockstore.HolderInfo{Name: "report", ID: "7", Since: time.Now()}})
+			require.NoError(t, err)
+			g, err := guard.New(store, guard.Options{})
+			require.NoError(t, err)
+			var said bytes.Buffer
+			s := &settings{key: "k", ttl: time.Minute, wait: wait, busyStatus: exit.Busy}
+			_, err = s.acquire(t.Context(), g, &said)
+			assert.Equal(t, exit.Busy, exit.Status(err))
+			synctest.Wait()
+			assert.Regexp(t, "^"+want+"$", said.String())
+		})
+	}
 }

@@ -1,4 +1,4 @@
-package run
+package main
 
 import (
 	"syscall"
@@ -15,7 +15,7 @@ import (
 // In a container the first process may be one that takes no notice of the processes that
 // it becomes the parent of. Here it is this test.
 func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
-	adopt()
+	require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
 	addr := testservers.Redis(t)
 	p, file := begun(t, addr, `trap '' TERM; sleep 60 & echo $$ > "$1"; wait`, "k")

@@ -1,14 +1,14 @@
-package run
+package main
 
 import (
 	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +23,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 // A stop reaches the command once, whoever sends it and to whom.
@@ -61,7 +60,7 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 				echo begun > "$1"; while [ ! -e "`+goOn+`" ]; do sleep 0.01; done; exit 5`, "once-"+strconv.FormatInt(time.Now().UnixNano(), 36))
 			if strings.Contains(name, "long before") {
 				send(t, c.sends[0], tree(t, p.Process.Pid)[1:2])
-				<-time.After(3 * together)
+				<-time.After(time.Second)
 			}
 			for i, sig := range c.sends {
 				if i > 0 {
@@ -77,7 +76,7 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 				send(t, sig, c.choose(all))
 			}
 			lines(t, file, 1+len(strings.Fields(c.gets)))
-			<-time.After(2 * together) // one more would have come by then
+			<-time.After(time.Second / 2) // one more would have come by then
 			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
 			assert.Equal(t, 5, p.status(t), p.err.String())
 			got := lines(t, file, 1)[1:]
@@ -90,54 +89,14 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 // Who ends all processes with the name of lockctl means lockctl, which passes the signal on.
 func TestNameOfTheGuardProcess(t *testing.T) {
 	t.Parallel()
-	if !rename("run.test") {
+	if runtime.GOOS != "linux" {
 		t.Skip("no process can change its name here")
 	}
 	p, _ := begun(t, testservers.Redis(t), `echo begun > "$1"; exec sleep 60`, "name")
-	for file, name := range map[string]string{"comm": guardName + "\n", "cmdline": guardName + "\x00"} {
+	for file, name := range map[string]string{"comm": "command-guard\n", "cmdline": "command-guard\x00"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", guardOf(t, p), file))
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(string(text), name), "%q", text)
-	}
-}
-
-// A signal that has come before the command was started prevents its start.
-func TestSignalBeforeTheStart(t *testing.T) {
-	for name, tell := range map[string]func(h *hold, signals chan os.Signal){
-		"before the guard process is ready": func(_ *hold, signals chan os.Signal) { signals <- syscall.SIGTERM },
-		"when it is ready": func(h *hold, signals chan os.Signal) {
-			signals <- syscall.SIGTERM
-			h.begin()
-		},
-		"also to the guard process": func(h *hold, _ chan os.Signal) {
-			h.command.reports <- report{Number: int(syscall.SIGTERM)}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			orders, itsOrders, err := os.Pipe()
-			require.NoError(t, err)
-			defer orders.Close()
-			this, err := os.FindProcess(os.Getpid())
-			require.NoError(t, err)
-			signals := make(chan os.Signal, 8)
-			h := holdOf(t, memstore.New(time.Now), nil)
-			h.signals, h.command = signals, &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}
-			tell(h, signals)
-			go func() {
-				_, _ = io.Copy(io.Discard, orders) // as the guard process does: it ends at the end of its orders
-				h.command.reports <- report{Word: wordReady}
-				close(h.command.reports)
-			}()
-			if name == "also to the guard process" {
-				defer itsOrders.Close()
-			}
-			err = h.ended(t.Context(), h.supervise(nil))
-			assert.Equal(t, exit.Signal+int(syscall.SIGTERM), exit.Status(err), err)
-			assert.False(t, h.command.started)
-			status, err := h.guard.Inspect(t.Context(), "k")
-			require.NoError(t, err)
-			assert.False(t, status.State.Taken(), "the lock is released")
-		})
 	}
 }
 
@@ -190,19 +149,9 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 			begun, goOn := filepath.Join(dir, "begun"), filepath.Join(dir, "go-on")
 			proxy := testservers.Proxy(t, addr)
 			run := func(args ...string) *process {
-				p := &process{Cmd: exec.Command(lockctl, append([]string{"run"}, args...)...), done: make(chan struct{})}
-				p.Env = append(os.Environ(), "LOCK_URL=redis://"+proxy.Addr)
+				p := lockctl("redis://"+proxy.Addr, append([]string{"run"}, args...)...)
 				p.Stderr = stderr
-				require.NoError(t, p.Start())
-				go func() {
-					_ = p.Wait() // the test reads the status
-					close(p.done)
-				}()
-				t.Cleanup(func() {
-					_ = p.Process.Kill()
-					<-p.done
-				})
-				return p
+				return p.start(t)
 			}
 			p := run("--ttl", "6", name, "--", "sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; exit 5`, "sh", begun, goOn)
 			lines(t, begun, 1)
@@ -224,7 +173,7 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 // tostop stops neither COMMAND nor lockctl.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	cmd := exec.Command("sh", "-c", `stty tostop; exec "$0" run terminal -- sh -c 'trap "echo caught; exit 9" INT; read a || echo ready; while :; do sleep 0.05; done'`, lockctl)
+	cmd := exec.Command("sh", "-c", `stty tostop; exec "$0" run terminal -- sh -c 'trap "echo caught; exit 9" INT; read a || echo ready; while :; do sleep 0.05; done'`, binary)
 	cmd.Env = append(os.Environ(), "LOCK_URL=redis://"+testservers.Redis(t))
 	terminal, err := pty.Start(cmd)
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-package run
+package main
 
 import (
 	"bytes"
@@ -23,8 +23,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// lockctl is the built program. The tests run it as a user does.
-var lockctl string
+// binary is lockctl as it is built for users. The tests run it as a user does.
+var binary string
 
 func TestMain(m *testing.M) {
 	// Most tests wait for other processes and for the time of a lease, not for a processor.
@@ -33,13 +33,13 @@ func TestMain(m *testing.M) {
 	}
 	testservers.HeedSignals()
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "lockctl-run")
+		dir, err := os.MkdirTemp("", "lockctl")
 		if err != nil {
 			panic(err)
 		}
 		defer os.RemoveAll(dir)
-		lockctl = filepath.Join(dir, "lockctl")
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", lockctl, "../..")
+		binary = filepath.Join(dir, "lockctl")
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", binary, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the functions, whose compiled packages it shares
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("%v: %s", err, out))
@@ -50,22 +50,33 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a step may take that takes no time on an idle machine.
-const patience = 30 * time.Second
+const patience = time.Minute
 
-// process is a lockctl that runs.
+// process is a lockctl.
 type process struct {
 	*exec.Cmd
 	out, err bytes.Buffer
 	done     chan struct{}
 }
 
+// program is one that is or becomes lockctl, with a store.
+func program(storeURL, name string, args ...string) *process {
+	p := &process{Cmd: exec.Command(name, args...), done: make(chan struct{})}
+	p.Env = append(os.Environ(), "LOCK_URL="+storeURL, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_PROFILE=")
+	p.Stdout, p.Stderr = &p.out, &p.err
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return p
+}
+
+func lockctl(storeURL string, args ...string) *process { return program(storeURL, binary, args...) }
+
 // start starts lockctl with a store at a Redis address.
 func start(t *testing.T, addr string, args ...string) *process {
 	t.Helper()
-	return begin(t, addr, lockctl, args...)
+	return lockctl("redis://"+addr, args...).start(t)
 }
 
-// begun starts lockctl with a script, and waits until the script has written a line to the file, its $1.
+// begun starts lockctl run with a script, and waits until the script has written a line to the file, its $1.
 func begun(t *testing.T, addr, script string, args ...string) (p *process, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "file")
@@ -74,13 +85,8 @@ func begun(t *testing.T, addr, script string, args ...string) (p *process, file 
 	return p, file
 }
 
-// begin starts a program that becomes lockctl.
-func begin(t *testing.T, addr, program string, args ...string) *process {
+func (p *process) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(program, args...), done: make(chan struct{})}
-	p.Env = append(os.Environ(), "LOCK_URL=redis://"+addr, "ZOOKEEPER_AUTH=user:password")
-	p.Stdout, p.Stderr = &p.out, &p.err
-	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	require.NoError(t, p.Start())
 	go func() {
 		_ = p.Wait() // the test reads the status
@@ -107,6 +113,18 @@ func (p *process) status(t *testing.T) int {
 		return 128 + int(state.Signal())
 	}
 	return state.ExitStatus()
+}
+
+// result is how a lockctl has ended.
+type result struct {
+	status   int
+	out, err string
+}
+
+func (p *process) result(t *testing.T) result {
+	t.Helper()
+	status := p.status(t)
+	return result{status, p.out.String(), p.err.String()}
 }
 
 // lines waits until a file has n lines, and returns them.
@@ -187,4 +205,19 @@ func guardOf(t *testing.T, p *process) int {
 	all := tree(t, p.Process.Pid)
 	require.Greater(t, len(all), 1, "lockctl has no guard process")
 	return all[1]
+}
+
+func held(t *testing.T, addr, key string) func() error {
+	return func() error { return wants(inspect(t, addr, key).State == lockstore.Held, "the key is held") }
+}
+
+type wanted string
+
+func (w wanted) Error() string { return "want: " + string(w) }
+
+func wants(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return wanted(what)
 }

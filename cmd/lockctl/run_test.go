@@ -1,4 +1,4 @@
-package run
+package main
 
 import (
 	"fmt"
@@ -9,14 +9,12 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 func TestExitStatus(t *testing.T) {
@@ -59,7 +57,9 @@ func TestExitStatus(t *testing.T) {
 			if name == "another's entry" {
 				require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "SET", "lambdalock:foreign", "x").Run())
 			}
-			p := start(t, addr, append([]string{"run"}, c.args...)...)
+			p := lockctl("redis://"+addr, append([]string{"run"}, c.args...)...)
+			p.Env = append(p.Env, "ZOOKEEPER_AUTH=user:password")
+			p.start(t)
 			assert.Equal(t, c.status, p.status(t), p.err.String())
 			if c.stderr == "" {
 				assert.Empty(t, p.err.String())
@@ -171,8 +171,8 @@ func TestSignals(t *testing.T) {
 	t.Run("ignored, as nohup makes it", func(t *testing.T) {
 		dir := t.TempDir()
 		file, goOn := filepath.Join(dir, "file"), filepath.Join(dir, "go-on")
-		p := begin(t, addr, "sh", "-c", `trap '' HUP INT; exec "$@"`, "sh", lockctl, "run", "ignored", "--",
-			"sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; kill -HUP $$; kill -INT $$; exit 5`, "sh", file, goOn)
+		p := program("redis://"+addr, "sh", "-c", `trap '' HUP INT; exec "$@"`, "sh", binary, "run", "ignored", "--",
+			"sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; kill -HUP $$; kill -INT $$; exit 5`, "sh", file, goOn).start(t)
 		lines(t, file, 1)
 		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
 			require.NoError(t, p.Process.Signal(sig))
@@ -265,29 +265,4 @@ func TestLost(t *testing.T) {
 			assert.Contains(t, p.err.String(), "may stand beside")
 		})
 	}
-}
-
-func held(t *testing.T, addr, key string) func() error {
-	return func() error { return wants(inspect(t, addr, key).State == lockstore.Held, "the key is held") }
-}
-
-type wanted string
-
-func (w wanted) Error() string { return "want: " + string(w) }
-
-func wants(ok bool, what string) error {
-	if ok {
-		return nil
-	}
-	return wanted(what)
-}
-
-func TestMoments(t *testing.T) {
-	a := moment{100, 50}
-	assert.Equal(t, time.Duration(7), a.until(a.add(7)))
-	assert.Equal(t, time.Duration(-3), a.until(moment{107, 47}), "the steady clock is past the end")
-	assert.Equal(t, time.Duration(-3), a.until(moment{97, 57}), "the wall clock is past the end")
-	first := now()
-	assert.Positive(t, first.Wall)
-	assert.LessOrEqual(t, first.until(now()), time.Minute)
 }

@@ -1,23 +1,17 @@
-package run
+package main
 
 import (
-	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Two hosts begin the same nightly job, one of them when the other has ended already. It runs once.
@@ -82,37 +76,4 @@ func TestAtLeastFor(t *testing.T) {
 		assert.Equal(t, 0, p.status(t))
 		assert.Contains(t, p.err.String(), `lockctl: warning: the lock of "gone" could not be closed for --at-least-for, and its lease ends within 1m0s: `)
 	})
-}
-
-// Who waits is told who has the key: at once, and then more and more seldom. A store that fails ends no wait.
-func TestTellsWhoHasTheKey(t *testing.T) {
-	const who = `: held by report \(7\) since 2000-01-01T00:00:00Z, `
-	for wait, want := range map[time.Duration]string{
-		0: "",
-		4 * time.Minute: `lockctl: waiting for "k"` + who + `1h0m0s left
-lockctl: waiting for "k" for 30s` + who + `59m30s left; 1 wait
-lockctl: warning: the store does not answer; lockctl goes on waiting: WRONGPASS.*
-lockctl: waiting for "k" for 3m3\ds` + who + `56m2\ds left; 1 wait
-`,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := changed(func(since time.Duration, r driver.Request, _ *driver.Answer) error {
-				if r.Kind == driver.Inspect && since > time.Minute && since < 2*time.Minute {
-					return errors.New("WRONGPASS")
-				}
-				return nil
-			})
-			_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Hour,
-				HolderInfo: lockstore.HolderInfo{Name: "report", ID: "7", Since: time.Now()}})
-			require.NoError(t, err)
-			g, err := guard.New(store, guard.Options{})
-			require.NoError(t, err)
-			var said bytes.Buffer
-			s := &settings{key: "k", ttl: time.Minute, wait: wait, busyStatus: exit.Busy}
-			_, err = s.acquire(t.Context(), g, &said)
-			assert.Equal(t, exit.Busy, exit.Status(err))
-			synctest.Wait()
-			assert.Regexp(t, "^"+want+"$", said.String())
-		})
-	}
 }
