@@ -54,7 +54,7 @@ func main() {
 // kept: the call may have changed something.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return &exit.Error{Status: exit.Ended(ctx).Status, Err: fmt.Errorf("interrupted: %w", err)}
+		return exit.Errorf(exit.Ended(ctx).Status, "interrupted: %w", err)
 	}
 	return err
 }

@@ -114,7 +114,7 @@ type Writer struct{ To io.Writer }
 
 func (w Writer) Write(b []byte) (int, error) {
 	if _, err := io.WriteString(w.To, Visible(string(b))); err != nil {
-		return 0, NotWritten(err)
+		return 0, Errorf(Output, "the answer cannot be written: %w", err)
 	}
 	return len(b), nil
 }
@@ -198,14 +198,14 @@ func (a *Aside) Flush() {
 	}
 }
 
-// NotWritten is the error of an answer that cannot be written.
-func NotWritten(err error) error {
-	return &Error{Output, fmt.Errorf("the answer cannot be written: %w", err)}
+// Errorf is an error with a status.
+func Errorf(status int, format string, args ...any) error {
+	return &Error{status, fmt.Errorf(format, args...)}
 }
 
 // WrongUsage is an error in arguments or flags.
 func WrongUsage(format string, args ...any) error {
-	return &Error{Usage, fmt.Errorf(format, args...)}
+	return Errorf(Usage, format, args...)
 }
 
 // Bounds is an error if a flag's value is not within them.

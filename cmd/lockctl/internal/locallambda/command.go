@@ -25,7 +25,7 @@ type settings struct {
 	event                string
 	store                string
 	env                  []string
-	timeout, wait, think time.Duration
+	timeout, think       time.Duration
 	freeze, kill         int
 	compare              string
 	before, after        string
@@ -86,7 +86,7 @@ or was answered with success without its lock, or a command failed; those of loc
 		Args: exit.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.function = args[0]
-			return run(cmd.Context(), s, &printer{out: cmd.OutOrStdout()})
+			return run(cmd.Context(), s, exit.Writer{To: cmd.OutOrStdout()})
 		},
 	}
 	f := cmd.Flags()
@@ -95,10 +95,9 @@ or was answered with success without its lock, or a command failed; those of loc
 	f.IntVarP(&s.events, "events", "n", 200, "how many events are sent")
 	f.StringVar(&s.event, "event", "", "`FILE` with the event as JSON, or with one in each line, which come in turn")
 	f.StringVar(&s.store, "store", "", stores.Flag+", or an embedded Redis;\nit may be a store that only the function has")
-	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{store}} becomes the store's URL,\nand {{redis}} that of an embedded Redis; repeatable")
-	s.timeout, s.wait, s.think = 15*time.Second, time.Second, 100*time.Millisecond
+	f.StringArrayVar(&s.env, "env", nil, "a variable of the function, `NAME=VALUE`; {{redis}} becomes the URL of an embedded\nRedis; LOCK_WAIT is 1s without it; repeatable")
+	s.timeout, s.think = 15*time.Second, 100*time.Millisecond
 	timeflag.Var(f, &s.timeout, "timeout", "", "the function's timeout, in seconds or as 1m30s")
-	timeflag.Var(f, &s.wait, "wait", "", "how long the function waits for a lock (LOCK_WAIT)")
 	timeflag.Var(f, &s.think, "think", "", "pause of a client between two events, at random up to twice as long")
 	f.IntVar(&s.freeze, "freeze", 0, "how often an environment with an event under way is stopped (SIGSTOP)\nfor longer than its lease lasts, and continued")
 	f.BoolVar(&s.fenced, "fenced", false, "the function's data compares fences: a run that --freeze stopped may return\nsuccess after its lease")
@@ -109,11 +108,8 @@ or was answered with success without its lock, or a command failed; those of loc
 	return cmd
 }
 
-// Placeholders in --env.
-const (
-	storeMark = "{{store}}"
-	redisMark = "{{redis}}"
-)
+// redisMark stands in --env for the URL of the embedded Redis.
+const redisMark = "{{redis}}"
 
 // validate checks what can be checked without a store.
 func (s *settings) validate() error {
@@ -123,7 +119,6 @@ func (s *settings) validate() error {
 		exit.Bounds("--freeze", s.freeze, 0, s.events),
 		exit.Bounds("--kill", s.kill, 0, s.events),
 		exit.Bounds("--timeout", s.timeout, time.Second, mostTime),
-		exit.Bounds("--wait", s.wait, 0, mostTime),
 		exit.Bounds("--think", s.think, 0, time.Minute),
 	); err != nil {
 		return err
@@ -135,8 +130,6 @@ func (s *settings) validate() error {
 			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
 		case name == "LOCK_URL":
 			return exit.WrongUsage("--env has LOCK_URL; use --store, which sets it")
-		case name == "LOCK_WAIT":
-			return exit.WrongUsage("--env has LOCK_WAIT; use --wait, which sets it")
 		}
 	}
 	return s.setTTL()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	mathrand "math/rand/v2"
 	"strings"
 	"sync"
@@ -27,13 +28,13 @@ type driver struct {
 	settings
 	target target
 	event  eventTemplate
-	out    *printer
+	out    io.Writer
 }
 
 // phase sends all events to one build of the function.
 func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
 	run := rand.Text()[:8]
-	if err := d.beforePhase(ctx, run); err != nil {
+	if _, err := d.hook(ctx, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
 		return phase{}, err
 	}
 	all, err := d.start(ctx, name, binary)
@@ -54,8 +55,9 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 		p.reported = p.reported || e.reports.found
 	}
 	p.finish()
-	d.out.printf("%s: %d events in %.1f s\n", title, d.events, p.took.Seconds())
-	p.rows, p.afterErr = d.afterPhase(ctx, run, p.succeeded)
+	fmt.Fprintf(d.out, "%s: %d events in %.1f s\n", title, d.events, p.took.Seconds())
+	text, err := d.hook(ctx, "--after", d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", p.succeeded))
+	p.rows, p.afterErr = rowsOf(text), err // which is one of the phase
 	return p, ctx.Err()
 }
 
@@ -134,7 +136,7 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 				}
 				attempts[i] = a
 				if a.failed != "" { // the end of the run may be far away
-					first.Do(func() { d.out.printf("%s: event %d failed for good with %s\n", title, i+1, a.failure()) })
+					first.Do(func() { fmt.Fprintf(d.out, "%s: event %d failed for good with %s\n", title, i+1, a.failure()) })
 				}
 				faults.make(ctx, int(done.Add(1)))
 				if err := pause.For(ctx, d.think+random(d.think)); err != nil {

@@ -3,6 +3,8 @@ package locallambda
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,19 +46,19 @@ func find(argument, path string) (function, error) {
 	return f, nil
 }
 
-// built is the function as a binary, which is built in dir if it is a package.
-func (f function) built(ctx context.Context, dir string, out *printer) (function, error) {
+// built is the path of the function's binary, which is built in dir if it is a package.
+func (f function) built(ctx context.Context, dir string, out io.Writer) (string, error) {
 	if !f.build {
-		return f, nil
+		return f.path, nil
 	}
 	began := time.Now()
 	binary := filepath.Join(dir, f.name, "bootstrap")
 	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
-		return f, err
+		return "", err
 	}
 	if err := lambdatest.Build(ctx, f.path, binary); err != nil {
-		return f, errors.Join(ctx.Err(), err)
+		return "", errors.Join(ctx.Err(), err)
 	}
-	out.printf("built %s in %.1f s\n", f.name, time.Since(began).Seconds())
-	return function{name: f.name, path: binary}, nil
+	fmt.Fprintf(out, "built %s in %.1f s\n", f.name, time.Since(began).Seconds())
+	return binary, nil
 }

@@ -6,13 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,9 +91,8 @@ func sample(t *testing.T) settings {
 		environments: 6,
 		events:       36,
 		event:        eventFile(t, changed),
-		env:          []string{"ACCOUNTS_URL={{store}}"},
+		env:          []string{"ACCOUNTS_URL={{redis}}"},
 		timeout:      15 * time.Second,
-		wait:         time.Second,
 		think:        100 * time.Millisecond,
 		before:       tool + " open demo-$LOCKCTL_RUN 36000",
 		after:        tool + " report demo-$LOCKCTL_RUN 36000 500",
@@ -124,7 +120,7 @@ func TestRun(t *testing.T) {
 	var b bytes.Buffer
 	s := sample(t)
 	s.compare = filepath.Join(repository, "functions", "withdraw", "without")
-	require.NoError(t, run(testContext(t), s, &printer{out: &b}))
+	require.NoError(t, run(testContext(t), s, &b))
 	text := b.String()
 	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis at\nredis://127.0.0.1:")
 	assert.Contains(t, text, "built without in ")
@@ -142,71 +138,6 @@ func TestRun(t *testing.T) {
 	assert.Contains(t, string(svg), "lost updates: 0")
 }
 
-// TestFrozenHolderIsTold: it is frozen in its work for longer than its lease lasts, and its event is sent again.
-func TestFrozenHolderIsTold(t *testing.T) {
-	t.Parallel()
-	ctx := testContext(t)
-	var calls atomic.Int64
-	working := make(chan struct{})
-	resource := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if calls.Add(1) == 1 {
-			close(working)
-			<-r.Context().Done()
-		}
-	}))
-	defer resource.Close()
-	s := echo(t, `{}`)
-	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
-	s.env = []string{"PROVIDER_URL=" + resource.URL}
-	s.environments, s.events, s.freeze, s.timeout = 1, 1, 1, 30*time.Second
-	d := driverOf(t, ctx, s)
-	all, err := d.start(ctx, "slow", s.function)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, all.close()) }()
-	var a attempt
-	var sent sync.WaitGroup
-	sent.Go(func() { a, err = d.one(ctx, all[0], 1, "run") })
-	select {
-	case <-working:
-	case <-ctx.Done():
-		require.Fail(t, "the work did not begin")
-	}
-	newFaults(&d, all).one(ctx, freeze)
-	sent.Wait()
-	require.NoError(t, err)
-	require.NoError(t, all.close()) // then everything that was written is read
-	assert.Empty(t, a.failed, a.detail)
-	assert.Equal(t, 1, a.sentAgain)
-	var outcomes []string
-	for _, section := range all[0].reports.sections {
-		outcomes = append(outcomes, section.outcome)
-	}
-	assert.Equal(t, []string{"lost", "ok"}, outcomes)
-}
-
-// TestMaxHolders: eight environments call a provider, three at a time, also when holders are frozen and
-// killed.
-func TestMaxHolders(t *testing.T) {
-	t.Parallel()
-	resource := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		<-time.After(100 * time.Millisecond) // real processes call
-	}))
-	defer resource.Close()
-	s := echo(t, `{}`)
-	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
-	s.env = []string{"PROVIDER_URL=" + resource.URL, "LOCK_MAX_HOLDERS=3"}
-	s.environments, s.events, s.wait, s.timeout = 8, 48, 10*time.Second, 30*time.Second
-	s.freeze, s.kill = 1, 1
-	p := phaseOf(t, s)
-	require.NoError(t, p.verdict())
-	assert.Equal(t, s.events, p.succeeded)
-	assert.Equal(t, 3, p.most)
-	assert.Zero(t, p.overlapping)
-	assert.Positive(t, p.sentAgain)
-	assert.Equal(t, []int{1, 1}, []int{p.done(freeze), p.done(kill)})
-	assert.Contains(t, table([]phase{p}), "most at once, of one key                     3\n    allowed at once                            3\n  overlapping sections                         0\n")
-}
-
 // TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
@@ -215,28 +146,26 @@ func TestPrograms(t *testing.T) {
 		freeze int
 		change func(*settings)
 		says   []string // the verdict; none: there is nothing to say
+		most   int      // at once; 0 is not looked at
 	}{
-		"a right one":                               {},
-		"a right one, frozen":                       {freeze: 1},
-		"it ignores its context":                    {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after the grant of event "}},
-		"it has fences":                             {mode: "ignores its context", freeze: 1, change: func(s *settings) { s.fenced = true }},
-		"it answers success":                        {mode: "answers success", freeze: 1, says: []string{`was answered with success, but the last run for the key "counter" has the outcome lost`}},
-		"an event without a lock":                   {mode: "guards every other event", says: []string{"4 of 8 events were answered with success without a line of the guard in the log, the first is event 2"}},
-		"a read-write lock":                         {mode: "writers among readers"},
-		"writers and readers have different stores": {mode: "writers elsewhere", says: []string{" critical sections ran beside more of the same key than their lock allows"}},
+		"a right one":              {most: 1},
+		"a right one, frozen":      {freeze: 1},
+		"three at a time":          {mode: "waits", freeze: 1, change: threeAtATime, most: 3},
+		"it ignores its context":   {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after the grant of event "}},
+		"it has fences":            {mode: "ignores its context", freeze: 1, change: func(s *settings) { s.fenced = true }},
+		"it answers success":       {mode: "answers success", freeze: 1, says: []string{`was answered with success, but the last run for the key "counter" has the outcome lost`}},
+		"an event without a lock":  {mode: "guards every other event", says: []string{"4 of 8 events were answered with success without a line of the guard in the log, the first is event 2"}},
+		"a read-write lock":        {mode: "writers among readers"},
+		"writers in another store": {mode: "writers elsewhere", says: []string{" critical sections ran beside more of the same key than their lock allows"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "counter")
-			require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
-			s := echo(t, `{"n": {{n}}}`)
-			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/counter")
-			s.env = []string{"MODE=" + c.mode, "COUNTER=" + file}
-			s.environments, s.events, s.freeze, s.wait, s.timeout = 3, 8, c.freeze, 10*time.Second, 30*time.Second
+			s := counter(t, c.mode)
+			s.environments, s.events, s.freeze, s.timeout = 3, 8, c.freeze, 30*time.Second
 			if c.change != nil {
 				c.change(&s)
 			}
 			p := phaseOf(t, s)
-			assert.Equal(t, c.freeze, p.done(freeze))
+			assert.Equal(t, []int{s.freeze, s.kill}, []int{p.done(freeze), p.done(kill)})
 			assert.Equal(t, s.events, p.succeeded)
 			err := p.verdict()
 			if len(c.says) == 0 {
@@ -244,6 +173,12 @@ func TestPrograms(t *testing.T) {
 			}
 			for _, says := range c.says {
 				assert.ErrorContains(t, err, says)
+			}
+			if name == "a right one, frozen" || s.kill > 0 {
+				assert.Positive(t, p.sentAgain, "its event comes again")
+			}
+			if c.most > 0 {
+				assert.Equal(t, c.most, p.most)
 			}
 			if strings.HasPrefix(c.mode, "writers") {
 				assert.Equal(t, "1, 32", p.allowed())
@@ -253,23 +188,34 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// driverOf sends the events of s to its store's functions.
-func driverOf(t *testing.T, ctx context.Context, s settings) driver {
+// threeAtATime: eight environments, three at a time, also when holders are frozen and killed.
+func threeAtATime(s *settings) {
+	s.environments, s.events, s.kill = 8, 32, 1
+	s.env = append(s.env, "LOCK_MAX_HOLDERS=3")
+}
+
+// counter are the settings of a function with a lock, whose mode is what is wrong with it.
+func counter(t *testing.T, mode string) settings {
 	t.Helper()
-	require.NoError(t, s.validate())
-	event, err := readEvent(s.event)
-	require.NoError(t, err)
-	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
-	require.NoError(t, err)
-	t.Cleanup(target.close)
-	return driver{settings: s, target: target, event: event, out: &printer{out: t.Output()}}
+	file := filepath.Join(t.TempDir(), "counter")
+	require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
+	s := echo(t, `{"n": {{n}}}`)
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/counter")
+	s.env = []string{"MODE=" + mode, "COUNTER=" + file, "LOCK_WAIT=10s"}
+	return s
 }
 
 // phaseOf runs the phase with the lock.
 func phaseOf(t *testing.T, s settings) phase {
 	t.Helper()
 	ctx := testContext(t)
-	d := driverOf(t, ctx, s)
+	require.NoError(t, s.validate())
+	event, err := readEvent(s.event)
+	require.NoError(t, err)
+	target, err := openTarget(ctx, s.storeURL(), s.needsRedis(), s.getenv)
+	require.NoError(t, err)
+	t.Cleanup(target.close)
+	d := driver{settings: s, target: target, event: event, out: t.Output()}
 	p, err := d.phase(ctx, "with the lock", "withdraw", s.function)
 	require.NoError(t, err)
 	return p
@@ -280,34 +226,22 @@ func TestStoreThatNobodyHas(t *testing.T) {
 	t.Parallel()
 	s := sample(t)
 	s.store, s.before, s.after = "etcd://host", "", ""
-	err := run(testContext(t), s, &printer{out: io.Discard})
+	err := run(testContext(t), s, io.Discard)
 	require.ErrorContains(t, err, `withdraw does not start: LOCK_URL: lockstore: no store for the scheme "etcd"; linked here: dynamodb, `)
 }
 
-// TestEveryStore: functions get what they need for stores of each kind. That the test would see a
+// TestDynamoDB: functions get what they need for a store with variables of its own. That the test would see a
 // lock that does nothing, TestRun shows.
-func TestEveryStore(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) (store, accounts string){
-		"DynamoDB Local": func(t *testing.T) (string, string) {
-			endpoint := testservers.DynamoDB(t)
-			return testservers.Table(t, endpoint, "locks", "key"), "dynamodb://locks-accounts?endpoint=" + endpoint
-		},
-		"zookeeper": func(t *testing.T) (string, string) {
-			return "zookeeper://" + testservers.ZooKeeper(t).Addr, "{{redis}}"
-		},
-	} {
-		t.Run(name, func(t *testing.T) { // one server at a time: the first requests of a new one may take seconds
-			store, accounts := open(t)
-			s := sample(t)
-			s.store, s.env = store, []string{"ACCOUNTS_URL=" + accounts}
-			p := phaseOf(t, s)
-			assert.NoError(t, p.verdict())
-			assert.Equal(t, s.events, p.succeeded)
-			assert.Equal(t, row{"lost updates", "0"}, p.rows[2])
-			for i := 1; i < len(p.sections); i++ {
-				assert.Greater(t, p.sections[i].fence, p.sections[i-1].fence, "fences grow from grant to grant")
-			}
-		})
+func TestDynamoDB(t *testing.T) {
+	endpoint := testservers.DynamoDB(t)
+	s := sample(t)
+	s.store, s.env = testservers.Table(t, endpoint, "locks", "key"), []string{"ACCOUNTS_URL=dynamodb://locks-accounts?endpoint=" + endpoint}
+	p := phaseOf(t, s)
+	assert.NoError(t, p.verdict())
+	assert.Equal(t, s.events, p.succeeded)
+	assert.Equal(t, row{"lost updates", "0"}, p.rows[2])
+	for i := 1; i < len(p.sections); i++ {
+		assert.Greater(t, p.sections[i].fence, p.sections[i-1].fence, "fences grow from grant to grant")
 	}
 }
 
@@ -317,53 +251,37 @@ func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*settings){
 		"while events are sent": func(s *settings) { s.events = mostEvents },
-		"while one is frozen": func(s *settings) { // after 10 answers
-			s.environments, s.events, s.freeze, s.timeout = 1, 20, 1, mostTime
+		"while one is frozen": func(s *settings) { // after 2 answers
+			s.environments, s.events, s.freeze, s.timeout = 1, 4, 1, mostTime
 			s.env = append(s.env, "LOCK_TTL=10m")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(testContext(t))
-			var calls atomic.Int64
-			resource := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				if calls.Add(1) == 11 {
-					time.AfterFunc(time.Second, cancel)
-				}
-			}))
-			defer resource.Close()
-			s := echo(t, `{}`)
-			s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/slow")
-			s.env = []string{"PROVIDER_URL=" + resource.URL}
+			s := counter(t, "")
 			change(&s)
-			require.ErrorIs(t, run(ctx, s, &printer{out: t.Output()}), context.Canceled)
-			_, err := os.Stat(s.picture)
-			require.ErrorIs(t, err, os.ErrNotExist)
+			go func() {
+				defer cancel()
+				_, file, _ := strings.Cut(s.env[1], "=")
+				for ctx.Err() == nil {
+					if n, err := os.ReadFile(file); err == nil && string(n) == "2" {
+						break
+					}
+					_ = pause.For(ctx, time.Millisecond)
+				}
+				_ = pause.For(ctx, time.Second) // most often one is frozen by then
+			}()
+			require.ErrorIs(t, run(ctx, s, t.Output()), context.Canceled)
+			assert.NoFileExists(t, s.picture)
 		})
 	}
-	t.Run("in --before", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(testContext(t))
-		s := sample(t)
-		started := filepath.Join(t.TempDir(), "started")
-		s.before = "sleep 60 & touch " + started + "; wait"
-		go func() {
-			for ctx.Err() == nil {
-				if _, err := os.Stat(started); err == nil {
-					cancel()
-				}
-				_ = pause.For(ctx, time.Millisecond)
-			}
-		}()
-		began := time.Now()
-		require.ErrorIs(t, run(ctx, s, &printer{out: t.Output()}), context.Canceled)
-		assert.Less(t, time.Since(began), 30*time.Second)
-	})
 }
 
 // batches are the settings of a function that a queue feeds, with the bodies of a batch.
 func batches(t *testing.T, bodies ...string) settings {
 	s := sample(t)
 	s.function = build(t, "functions/settle")
-	s.events, s.wait, s.after = 12, 10*time.Millisecond, ""
+	s.events, s.after, s.env = 12, "", append(s.env, "LOCK_WAIT=10ms")
 	var records []string
 	for i, body := range bodies {
 		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
@@ -386,7 +304,7 @@ func TestBatches(t *testing.T) {
 		t.Parallel()
 		var b bytes.Buffer
 		s := batches(t, `{"account": "demo-{{run}}", "id": "p-{{n}}", "amount": -5}`)
-		err := run(testContext(t), s, &printer{out: &b})
+		err := run(testContext(t), s, &b)
 		require.ErrorContains(t, err, "with the lock, 12 of 12 events failed for good, the first with BatchItemFailure: item \"1-0\": the key function failed: ")
 		require.ErrorContains(t, err, `amount: is "-5"`)
 		require.ErrorContains(t, err, "change --event or the function")
@@ -440,7 +358,7 @@ func TestFunctionThatFails(t *testing.T) {
 				c.change(&s)
 			}
 			var text bytes.Buffer
-			err := run(testContext(t), s, &printer{out: &text})
+			err := run(testContext(t), s, &text)
 			require.Error(t, err)
 			for _, says := range c.says {
 				require.ErrorContains(t, err, says)
@@ -457,8 +375,7 @@ func TestFunctionThatFails(t *testing.T) {
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	s := echo(t, `{"do": "echo"}`)
-	s.env = []string{"PLACE={{store}}/x"}
-	s.wait = 1500 * time.Millisecond
+	s.env = []string{"PLACE={{redis}}/x", "LOCK_WAIT=1500ms"}
 	s.after = `echo "run: $LOCKCTL_RUN"; echo no row; echo "env: $LOCK_URL $PLACE $LOCK_WAIT"; echo "good: $LOCKCTL_SUCCEEDED"`
 	dir := t.TempDir()
 	s.before = `printf %s "$LOCKCTL_RUN" > ` + dir + "/run"
@@ -467,7 +384,7 @@ func TestHooks(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, p.rows, 3)
 	assert.Equal(t, row{"run", string(text)}, p.rows[0])
-	assert.Regexp(t, `^redis://127\.0\.0\.1:\d+ redis://127\.0\.0\.1:\d+/x 1\.5s$`, p.rows[1].value)
+	assert.Regexp(t, `^redis://127\.0\.0\.1:\d+ redis://127\.0\.0\.1:\d+/x 1500ms$`, p.rows[1].value)
 	assert.Equal(t, row{"good", "4"}, p.rows[2])
 
 	for name, c := range map[string]struct {
@@ -480,7 +397,7 @@ func TestHooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := echo(t, `{"do": "echo"}`)
 			c.change(&s)
-			err := run(testContext(t), s, &printer{out: io.Discard})
+			err := run(testContext(t), s, io.Discard)
 			require.ErrorContains(t, err, c.want)
 			assert.Equal(t, exit.No, exit.Status(err))
 		})

@@ -37,11 +37,10 @@ type counts struct {
 	unasked                    int            // events that succeeded without a line of the guard
 	event                      map[string]int // index of the attempt, by request id
 	keys                       int
-	most                       int             // sections of one key at once
-	overlapping                int             // sections that overlap another
-	lost                       int             // sections whose lease was lost
-	late                       []section       // of these, those that returned no error after the next had begun
-	waits, holds               []time.Duration // sorted
+	most                       int       // sections of one key at once
+	overlapping                int       // sections that overlap another
+	lost                       int       // sections whose lease was lost
+	late                       []section // of these, those that returned no error after the next had begun
 }
 
 // attempt is one event as its client saw it.
@@ -81,11 +80,12 @@ type fault struct {
 	from, to    time.Time
 }
 
-type faultKind int
+// faultKind is what has become of the environment.
+type faultKind string
 
 const (
-	freeze faultKind = iota
-	kill
+	freeze faultKind = "frozen"
+	kill   faultKind = "killed"
 )
 
 // finish counts.
@@ -125,21 +125,17 @@ func (p *phase) finish() {
 		if s.late() {
 			p.late = append(p.late, *s)
 		}
-		p.holds = append(p.holds, s.end.Sub(s.start))
 		// Without a lock nobody waits for it, and a later section of an event has
 		// not waited since the event was sent.
 		n, known := p.event[s.requestID]
 		if known && s.fence > 0 && !seen[n] {
 			s.waiting = p.attempts[n].sent
-			p.waits = append(p.waits, max(0, s.start.Sub(s.waiting)))
 		}
 		if known {
 			seen[n] = true
 		}
 	}
 	p.keys = len(keys)
-	slices.Sort(p.waits)
-	slices.Sort(p.holds)
 }
 
 // several says that some sections allow others of the same key at the same time.
@@ -166,14 +162,6 @@ func (p phase) done(kind faultKind) int {
 		}
 	}
 	return n
-}
-
-// percentile is the nearest-rank percentile of sorted durations.
-func percentile(sorted []time.Duration, p int) time.Duration {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }
 
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
@@ -222,32 +210,33 @@ func (p phase) named(s section) string {
 // verdict is nil if the phase is as it should be under a lock.
 func (p phase) verdict() error {
 	var wrong []error
-	if p.failed() > 0 {
-		wrong = append(wrong, fmt.Errorf("%s, %d of %d events failed for good, the first with %s", p.title, p.failed(), len(p.attempts), p.failure))
+	says := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Errorf("%s, "+format, append([]any{p.title}, args...)...))
 	}
-	if n := p.overlapping; n > 0 {
-		text := "overlapped another of the same key"
-		if p.several() {
-			text = "ran beside more of the same key than their lock allows (max_holders in their log lines)"
-		}
-		wrong = append(wrong, fmt.Errorf("%s, %d critical sections %s", p.title, n, text))
+	if p.failed() > 0 {
+		says("%d of %d events failed for good, the first with %s", p.failed(), len(p.attempts), p.failure)
+	}
+	if p.overlapping > 0 && p.several() {
+		says("%d critical sections ran beside more of the same key than their lock allows (max_holders in their log lines)", p.overlapping)
+	} else if p.overlapping > 0 {
+		says("%d critical sections overlapped another of the same key", p.overlapping)
 	}
 	if n := len(p.late); n > 0 && !p.fenced {
-		text := fmt.Sprintf("%s, %d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced", p.title, n)
+		var late strings.Builder
 		for _, s := range p.late[:min(n, mostLate)] {
-			text += fmt.Sprintf("\n  %s returned %s after the grant of %s", p.named(s), milliseconds(s.end.Sub(s.next.start)), p.named(*s.next))
+			fmt.Fprintf(&late, "\n  %s returned %s after the grant of %s", p.named(s), milliseconds(s.end.Sub(s.next.start)), p.named(*s.next))
 		}
-		wrong = append(wrong, errors.New(text))
+		says("%d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced%s", n, &late)
 	}
 	if i := slices.IndexFunc(p.attempts, func(a attempt) bool { return len(a.lost) > 0 }); i >= 0 {
 		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]
-		wrong = append(wrong, fmt.Errorf("%s, event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", p.title, i+1, key, p.attempts[i].lost[key]))
+		says("event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", i+1, key, p.attempts[i].lost[key])
 	}
 	if p.afterErr != nil {
-		wrong = append(wrong, fmt.Errorf("%s, %w", p.title, p.afterErr))
+		says("%w", p.afterErr)
 	}
 	if len(p.faults) < p.planned {
-		wrong = append(wrong, fmt.Errorf("%s, only %d of %d faults found an event under way; send more events (-n)", p.title, len(p.faults), p.planned))
+		says("only %d of %d faults found an event under way; send more events (-n)", len(p.faults), p.planned)
 	}
 	switch {
 	case p.succeeded == 0:
@@ -255,9 +244,9 @@ func (p phase) verdict() error {
 		wrong = append(wrong, errors.New(noReports))
 	case p.unasked > 0:
 		first := slices.IndexFunc(p.attempts, func(a attempt) bool { return a.unasked })
-		wrong = append(wrong, fmt.Errorf("%s, %d of %d events were answered with success without a line of the guard in the log, the first is event %d: it asked for no lock, or its line is not logged", p.title, p.unasked, len(p.attempts), first+1))
+		says("%d of %d events were answered with success without a line of the guard in the log, the first is event %d: it asked for no lock, or its line is not logged", p.unasked, len(p.attempts), first+1)
 	case len(p.sections) == 0:
-		wrong = append(wrong, fmt.Errorf("%s, no run got a lock, so nothing is known of overlaps", p.title))
+		says("no run got a lock, so nothing is known of overlaps")
 	}
 	return errors.Join(wrong...)
 }

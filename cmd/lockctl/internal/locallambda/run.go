@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,22 +12,21 @@ import (
 )
 
 // run is the command. Everything that it starts has ended when it returns.
-func run(ctx context.Context, s settings, out *printer) (failed error) {
+func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	titles, functions := []string{"with the lock"}, make([]function, 1)
-	var err error
-	if functions[0], err = find("BINARY-or-PACKAGE-DIR", s.function); err != nil {
+	f, err := find("BINARY-or-PACKAGE-DIR", s.function)
+	if err != nil {
 		return err
 	}
-	name := functions[0].name
+	titles, functions := []string{"with the lock"}, []function{f}
 	if s.compare != "" {
 		without, err := find("--compare", s.compare)
 		if err != nil {
 			return err
 		}
-		titles, functions = []string{"without the lock", titles[0]}, []function{without, functions[0]}
+		titles, functions = []string{"without the lock", titles[0]}, []function{without, f}
 	}
 	event, err := readEvent(s.event)
 	if err != nil {
@@ -43,50 +43,41 @@ func run(ctx context.Context, s settings, out *printer) (failed error) {
 	}
 	defer func() { failed = errors.Join(failed, os.RemoveAll(dir)) }()
 
-	out.printf("%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, name, s.environments, target.name)
+	fmt.Fprintf(out, "%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
 	for i := range functions {
-		if functions[i], err = functions[i].built(ctx, filepath.Join(dir, strconv.Itoa(i)), out); err != nil {
+		if functions[i].path, err = functions[i].built(ctx, filepath.Join(dir, strconv.Itoa(i)), out); err != nil {
 			return err
 		}
 	}
 	d := driver{settings: s, target: target, event: event, out: out}
 	var phases []phase
-	for i, f := range functions {
-		p, err := d.phase(ctx, titles[i], name, f.path)
+	for i := range functions {
+		p, err := d.phase(ctx, titles[i], f.name, functions[i].path)
 		if err != nil {
 			return err
 		}
 		phases = append(phases, p)
 	}
-	if err := writePicture(s.picture, timeline(name, phases)); err != nil {
-		return err
+	err = os.MkdirAll(filepath.Dir(s.picture), 0o755)
+	if err == nil {
+		err = os.WriteFile(s.picture, []byte(timeline(f.name, phases)), 0o644)
 	}
-	out.printf("%s", table(phases))
-	out.printf("Every critical section is in %s (open it in a browser).\n", s.picture)
+	if err != nil {
+		return fmt.Errorf("the picture: %w", err)
+	}
 	p := phases[len(phases)-1]
-	out.printf("%s", p.remark())
+	fmt.Fprintf(out, "%sEvery critical section is in %s (open it in a browser).\n%s", table(phases), s.picture, p.remark())
 	if len(phases) > 1 {
-		out.printf("%s", phases[0].withoutLock())
+		fmt.Fprint(out, phases[0].withoutLock())
 	}
 	return p.verdict()
 }
 
 // variables are those that the functions and the commands get.
 func (d *driver) variables() []string {
-	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=" + d.wait.String()}, d.target.env...)
+	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=1s"}, d.target.env...)
 	for _, v := range d.env {
-		all = append(all, strings.NewReplacer(storeMark, d.target.url, redisMark, d.target.redis).Replace(v))
+		all = append(all, strings.ReplaceAll(v, redisMark, d.target.redis))
 	}
 	return all
-}
-
-func writePicture(path, svg string) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
-	if err == nil {
-		err = os.WriteFile(path, []byte(svg), 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("the picture: %w", err)
-	}
-	return nil
 }

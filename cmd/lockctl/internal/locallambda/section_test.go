@@ -64,28 +64,6 @@ func TestMarkOverlaps(t *testing.T) {
 	}
 }
 
-// The next one after a freeze is who got the seat, or who has to be alone.
-func TestMarkOverlapsOfSeats(t *testing.T) {
-	thawed := []fault{{kind: freeze, from: at(10), to: at(90)}}
-	for name, c := range map[string]struct {
-		seat, maxHolders int // of the other
-		next             bool
-	}{
-		"the other has a seat of its own": {1, 2, false},
-		"it has the same seat":            {0, 2, true},
-		"it has to be alone":              {1, 1, true},
-	} {
-		first, other := made("a", 0, 100), made("a", 50, 60)
-		first.outcome, first.maxHolders, first.workOK = "lost", 2, true
-		other.seat, other.maxHolders = c.seat, c.maxHolders
-		all := []section{first, other}
-		markOverlaps(all, thawed)
-		assert.Equal(t, c.next, all[0].late(), name)
-		all[0].workOK = false
-		assert.False(t, all[0].late(), "its work returned an error")
-	}
-}
-
 // Only the loss of a lease in a freeze is excused, and only what comes after the
 // begin of the freeze.
 func TestMarkOverlapsWithFreezes(t *testing.T) {
@@ -119,6 +97,16 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 			assert.Equal(t, []bool{c.overlaps, c.overlaps}, []bool{all[0].overlaps, all[1].overlaps})
 			assert.Equal(t, []bool{c.late, false}, []bool{all[0].late(), all[1].late()})
 		})
+	}
+	for seat, late := range map[[2]int]bool{{1, 2}: false, {0, 2}: true, {1, 1}: true} { // of the next one: its seat, and how many it allows
+		first, next := made("a", 0, 100), made("a", 50, 60)
+		first.outcome, first.maxHolders, first.workOK = "lost", 2, true
+		next.seat, next.maxHolders = seat[0], seat[1]
+		all := []section{first, next}
+		markOverlaps(all, []fault{frozen(0, 10, 90)})
+		assert.Equal(t, late, all[0].late(), seat)
+		all[0].workOK = false
+		assert.False(t, all[0].late(), "its work returned an error")
 	}
 }
 
@@ -189,76 +177,57 @@ func TestPhaseCounts(t *testing.T) {
 	assert.Equal(t, 3, p.busy)
 	assert.Equal(t, 2, p.overlapping)
 	assert.Equal(t, 1, p.keys)
-	assert.Equal(t, []time.Duration{10 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond}, p.waits, "the wait counts from the first try")
-	assert.Equal(t, 20*time.Millisecond, percentile(p.holds, 50))
+	assert.Equal(t, at(10), p.sections[0].waiting, "the wait counts from the first try")
 	assert.Equal(t, 1090*time.Millisecond, p.took, "until the last answer")
-	assert.Empty(t, madeUp("without the lock", [2]int{20, 40}).waits, "without a lock nobody waits for it")
+	assert.Zero(t, madeUp("without the lock", [2]int{20, 40}).sections[0].waiting, "without a lock nobody waits for it")
 
 	p = madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60})
-	p.sections[1].requestID = "r-0"
+	p.sections[1].requestID, p.sections[1].waiting = "r-0", time.Time{}
 	p.finish()
-	assert.Len(t, p.waits, 1, "the second section of an event has not waited since the event was sent")
-}
-
-func TestPercentile(t *testing.T) {
-	assert.Zero(t, percentile(nil, 99))
-	var all []time.Duration
-	for i := range 200 {
-		all = append(all, time.Duration(i+1))
-	}
-	assert.EqualValues(t, 100, percentile(all, 50))
-	assert.EqualValues(t, 198, percentile(all, 99))
-	assert.EqualValues(t, 1, percentile(all[:1], 50))
+	assert.Zero(t, p.sections[1].waiting, "the second section of an event has not waited since the event was sent")
 }
 
 func TestVerdict(t *testing.T) {
-	good := madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60})
-	require.NoError(t, good.verdict())
-
-	require.EqualError(t, madeUp("with the lock", [2]int{20, 40}, [2]int{39, 60}).verdict(), "with the lock, 2 critical sections overlapped another of the same key")
-
-	several := madeUp("with the lock", [2]int{20, 40}, [2]int{25, 60}, [2]int{30, 50})
-	several.allow(3)
-	require.NoError(t, several.verdict())
-	several.allow(2)
-	require.EqualError(t, several.verdict(), "with the lock, 3 critical sections ran beside more of the same key than their lock allows (max_holders in their log lines)")
-
-	late := madeUp("with the lock", [2]int{20, 2520}, [2]int{2030, 2040})
-	late.sections[0].outcome, late.sections[0].workOK = "lost", true
-	late.faults = []fault{{kind: freeze, from: at(25), to: at(2500)}}
-	late.finish()
-	require.ErrorContains(t, late.verdict(), `, 1 late: a run returned success though its lease was over and the next run of its key had begun`)
-	require.ErrorContains(t, late.verdict(), `
-  event 1, request r-0 (key "account/7", fence 1) returned 490 ms after the grant of event 2, request r-1 (key "account/7", fence 2)`)
-	late.fenced = true
-	require.NoError(t, late.verdict(), "the data refuses what comes too late")
-
-	swallowed := madeUp("with the lock", [2]int{20, 40})
-	swallowed.attempts[0].lost = map[string]string{"account/7": "unavailable"}
-	require.EqualError(t, swallowed.verdict(), `with the lock, event 1 was answered with success, but the last run for the key "account/7" has the outcome unavailable in its log line: the answer has to be an error`)
-
-	unlocked := madeUp("with the lock", [2]int{20, 40})
-	unlocked.sections = nil
-	unlocked.finish()
-	require.EqualError(t, unlocked.verdict(), "with the lock, no run got a lock, so nothing is known of overlaps")
-
-	failed := good
-	failed.attempts = append(failed.attempts, attempt{failed: "HTTP 500", detail: "no"}, attempt{failed: "LockLost", detail: "gone"})
-	failed.finish()
-	require.EqualError(t, failed.verdict(), "with the lock, 2 of 4 events failed for good, the first with HTTP 500: no")
-
-	refused := good
-	refused.afterErr = errors.New("--after: exit status 1: 3 updates were lost")
-	require.EqualError(t, refused.verdict(), "with the lock, --after: exit status 1: 3 updates were lost")
-
-	few := good
-	few.planned, few.faults = 3, []fault{{}}
-	require.EqualError(t, few.verdict(), "with the lock, only 1 of 3 faults found an event under way; send more events (-n)")
-
-	silent := good
-	silent.reported = false
-	require.ErrorContains(t, silent.verdict(), "no report line was found in what the function wrote")
-	silent.attempts = []attempt{{failed: "HTTP 500"}}
+	three := [][2]int{{20, 40}, {25, 60}, {30, 50}}
+	late := func(p *phase) {
+		p.sections[0].outcome, p.sections[0].workOK = "lost", true
+		p.faults = []fault{{kind: freeze, from: at(25), to: at(2500)}}
+	}
+	for _, c := range []struct {
+		spans  [][2]int // two without an overlap, if there are none here
+		change func(p *phase)
+		says   string // "" is nothing
+	}{
+		{nil, func(*phase) {}, ""},
+		{[][2]int{{20, 40}, {39, 60}}, func(*phase) {}, "with the lock, 2 critical sections overlapped another of the same key"},
+		{three, func(p *phase) { p.allow(3) }, ""},
+		{three, func(p *phase) { p.allow(2) }, "with the lock, 3 critical sections ran beside more of the same key than their lock allows (max_holders in their log lines)"},
+		{[][2]int{{20, 2520}, {2030, 2040}}, late, `
+  event 1, request r-0 (key "account/7", fence 1) returned 490 ms after the grant of event 2, request r-1 (key "account/7", fence 2)`},
+		{[][2]int{{20, 2520}, {2030, 2040}}, func(p *phase) { late(p); p.fenced = true }, ""}, // the data refuses what comes too late
+		{nil, func(p *phase) { p.attempts[0].lost = map[string]string{"account/7": "unavailable"} },
+			`with the lock, event 1 was answered with success, but the last run for the key "account/7" has the outcome unavailable in its log line: the answer has to be an error`},
+		{nil, func(p *phase) { p.sections = nil }, "with the lock, no run got a lock, so nothing is known of overlaps"},
+		{nil, func(p *phase) {
+			p.attempts = append(p.attempts, attempt{failed: "HTTP 500", detail: "no"}, attempt{failed: "LockLost", detail: "gone"})
+		}, "with the lock, 2 of 4 events failed for good, the first with HTTP 500: no"},
+		{nil, func(p *phase) { p.afterErr = errors.New("--after: exit status 1: 3 updates were lost") }, "with the lock, --after: exit status 1: 3 updates were lost"},
+		{nil, func(p *phase) { p.planned, p.faults = 3, []fault{{}} }, "with the lock, only 1 of 3 faults found an event under way; send more events (-n)"},
+		{nil, func(p *phase) { p.reported = false }, "no report line was found in what the function wrote"},
+	} {
+		if c.spans == nil {
+			c.spans = [][2]int{{20, 40}, {40, 60}}
+		}
+		p := madeUp("with the lock", c.spans...)
+		c.change(&p)
+		p.finish()
+		if err := p.verdict(); c.says == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.says)
+		}
+	}
+	silent := phase{attempts: []attempt{{failed: "HTTP 500"}}}
 	silent.finish()
 	require.NotContains(t, silent.verdict().Error(), "no report line", "a function that does not work is told first")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,126 +18,98 @@ const (
 
 // table puts the phases side by side, at most 80 columns wide.
 func table(phases []phase) string {
-	t := &printedTable{phases: phases}
-	t.b.WriteByte('\n')
-	t.row("", func(p phase) string { return p.title })
-	t.row("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
-	t.row("busy, tried again", func(p phase) string { return fmt.Sprint(p.busy) })
-	if t.any(func(p phase) bool { return p.unavailable > 0 }) {
-		t.row("no store, tried again", func(p phase) string { return fmt.Sprint(p.unavailable) })
+	var b strings.Builder
+	line := func(name string, value func(phase) string) {
+		fmt.Fprintf(&b, "  %s", pad(name, nameWidth, false))
+		for _, p := range phases {
+			b.WriteString(pad(value(p), valueWidth, true))
+		}
+		b.WriteByte('\n')
 	}
-	for _, failed := range t.failures() {
-		t.row("failed: "+failed, func(p phase) string { return fmt.Sprint(p.failures[failed]) })
+	count := func(name string, n func(phase) int) {
+		line(name, func(p phase) string { return strconv.Itoa(n(p)) })
 	}
-	if t.any(func(p phase) bool { return p.planned > 0 }) {
-		t.row("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
-		t.row("sent again after that", func(p phase) string { return fmt.Sprint(p.sentAgain) })
+	ifAny := func(name string, n func(phase) int) {
+		if slices.ContainsFunc(phases, func(p phase) bool { return n(p) > 0 }) {
+			count(name, n)
+		}
 	}
-	t.row("critical sections", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.sections))) })
-	t.row("keys", func(p phase) string { return p.ifReported(fmt.Sprint(p.keys)) })
-	t.row("most at once, of one key", func(p phase) string { return p.ifReported(fmt.Sprint(p.most)) })
-	if t.any(phase.several) {
-		t.row("  allowed at once", func(p phase) string { return p.ifReported(p.allowed()) })
+	// seen is "-" where no critical section can be known.
+	seen := func(name string, value func(phase) any) {
+		line(name, func(p phase) string {
+			if !p.reported {
+				return "-"
+			}
+			return fmt.Sprint(value(p))
+		})
 	}
-	t.row("overlapping sections", func(p phase) string { return p.ifReported(fmt.Sprint(p.overlapping)) })
-	if t.any(func(p phase) bool { return p.lost > 0 }) {
-		t.row("leases lost", func(p phase) string { return p.ifReported(fmt.Sprint(p.lost)) })
-		t.row("  returned success late", func(p phase) string { return p.ifReported(fmt.Sprint(len(p.late))) })
+	b.WriteByte('\n')
+	line("", func(p phase) string { return p.title })
+	line("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
+	count("busy, tried again", func(p phase) int { return p.busy })
+	ifAny("no store, tried again", func(p phase) int { return p.unavailable })
+	for _, failed := range inAny(phases, func(p phase) []string { return slices.Sorted(maps.Keys(p.failures)) }) {
+		count("failed: "+failed, func(p phase) int { return p.failures[failed] })
 	}
-	for _, name := range t.afterNames() {
-		t.row(name, func(p phase) string {
+	if slices.ContainsFunc(phases, func(p phase) bool { return p.planned > 0 }) {
+		line("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
+		count("sent again after that", func(p phase) int { return p.sentAgain })
+	}
+	seen("critical sections", func(p phase) any { return len(p.sections) })
+	seen("keys", func(p phase) any { return p.keys })
+	seen("most at once, of one key", func(p phase) any { return p.most })
+	if slices.ContainsFunc(phases, phase.several) {
+		seen("  allowed at once", func(p phase) any { return p.allowed() })
+	}
+	seen("overlapping sections", func(p phase) any { return p.overlapping })
+	if slices.ContainsFunc(phases, func(p phase) bool { return p.lost > 0 }) {
+		seen("leases lost", func(p phase) any { return p.lost })
+		seen("  returned success late", func(p phase) any { return len(p.late) })
+	}
+	for _, name := range inAny(phases, func(p phase) (names []string) {
+		for _, r := range p.rows {
+			names = append(names, r.name)
+		}
+		return names
+	}) {
+		line(name, func(p phase) string {
 			if i := slices.IndexFunc(p.rows, func(r row) bool { return r.name == name }); i >= 0 {
 				return p.rows[i].value
 			}
 			return "-"
 		})
 	}
-	for _, p := range []int{50, 99} {
-		t.row(fmt.Sprintf("wait p%d", p), func(of phase) string { return shown(of.waits, p) })
-	}
-	for _, p := range []int{50, 99} {
-		t.row(fmt.Sprintf("hold p%d", p), func(of phase) string { return shown(of.holds, p) })
-	}
-	t.row("took", func(p phase) string { return seconds(p.took) })
-	return t.b.String()
+	line("took", func(p phase) string { return seconds(p.took) })
+	return b.String()
 }
 
-type printedTable struct {
-	b      strings.Builder
-	phases []phase
-}
-
-func (t *printedTable) any(is func(phase) bool) bool { return slices.ContainsFunc(t.phases, is) }
-
-func (t *printedTable) row(name string, value func(phase) string) {
-	fmt.Fprintf(&t.b, "  %s", pad(name, nameWidth, false))
-	for _, p := range t.phases {
-		t.b.WriteString(pad(value(p), valueWidth, true))
-	}
-	t.b.WriteByte('\n')
-}
-
-// pad makes a text exactly that wide, and Visible.
-func pad(text string, width int, right bool) string {
-	runes := []rune(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)))
-	if len(runes) > width {
-		return string(runes[:width-1]) + cutMark
-	}
-	text = string(runes)
-	space := strings.Repeat(" ", width-len(runes))
-	if right {
-		return space + text
-	}
-	return text + space
-}
-
-const cutMark = "…"
-
-// cut keeps a text short.
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + cutMark
-	}
-	return text
-}
-
-// failures are the types of failures in any phase.
-func (t *printedTable) failures() []string {
-	all := map[string]bool{}
-	for _, p := range t.phases {
-		for failed := range p.failures {
-			all[failed] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(all))
-}
-
-// afterNames are the names of all rows of --after, in their order.
-func (t *printedTable) afterNames() (names []string) {
-	for _, p := range t.phases {
-		for _, r := range p.rows {
-			if !slices.Contains(names, r.name) {
-				names = append(names, r.name)
+// inAny are the names of all phases, each once.
+func inAny(phases []phase, of func(phase) []string) (names []string) {
+	for _, p := range phases {
+		for _, name := range of(p) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
 			}
 		}
 	}
 	return names
 }
 
-// ifReported is "-" where no critical section can be known.
-func (p phase) ifReported(text string) string {
-	if !p.reported {
-		return "-"
+// pad makes a text exactly that wide, and Visible.
+func pad(text string, width int, right bool) string {
+	text = cut(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)), width)
+	if right {
+		return fmt.Sprintf("%*s", width, text)
 	}
-	return text
+	return fmt.Sprintf("%-*s", width, text)
 }
 
-// shown is a percentile, "-" where there is nothing to choose from.
-func shown(sorted []time.Duration, p int) string {
-	if len(sorted) == 0 {
-		return "-"
+// cut keeps a text short.
+func cut(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
 	}
-	return milliseconds(percentile(sorted, p))
+	return text
 }
 
 func milliseconds(d time.Duration) string {

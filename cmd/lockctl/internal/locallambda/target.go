@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 
@@ -50,20 +49,20 @@ func forFunctions(u *url.URL, getenv func(string) string) map[string]string {
 
 // openTarget opens the store that lockURL names. It starts an embedded Redis if lockURL is
 // "", or if something else needs one.
-func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv func(string) string) (t target, err error) {
-	stopRedis, redisURL := func() {}, ""
+func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv func(string) string) (target, error) {
+	t := target{url: lockURL, close: func() {}}
 	if lockURL == "" || needsRedis {
 		embedded := miniredis.NewMiniRedis()
 		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
-			return target{}, fmt.Errorf("the embedded Redis cannot start: %w", err)
+			return t, fmt.Errorf("the embedded Redis cannot start: %w", err)
 		}
-		stopRedis, redisURL = embedded.Close, "redis://"+embedded.Addr()
+		t.redis, t.close = "redis://"+embedded.Addr(), embedded.Close
 	}
 	if lockURL == "" {
-		return target{name: "an embedded Redis at\n" + redisURL, url: redisURL, redis: redisURL, close: stopRedis}, nil
+		t.name, t.url = "an embedded Redis at\n"+t.redis, t.redis
+		return t, nil
 	}
-	t, err = reach(ctx, lockURL, getenv)
-	t.redis, t.close = redisURL, stopRedis
+	err := t.reach(ctx, getenv)
 	if err != nil {
 		t.close()
 	}
@@ -72,25 +71,24 @@ func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv fun
 
 // reach opens a store and uses it once. A store that lockctl does not have may be in the
 // function. A store in memory may not: each environment would have its own.
-func reach(ctx context.Context, lockURL string, getenv func(string) string) (target, error) {
-	u, err := lockstore.ParseURL(lockURL)
+func (t *target) reach(ctx context.Context, getenv func(string) string) error {
+	u, err := lockstore.ParseURL(t.url)
 	if err != nil {
-		return target{}, &exit.Error{Status: exit.Config, Err: fmt.Errorf("--store, %s: %w", stores.Variable, err)}
+		return exit.Errorf(exit.Config, "--store, %s: %w", stores.Variable, err)
 	}
+	t.name = u.Scheme + "://" + u.Host
 	if !stores.Has(u.Scheme) && !slices.Contains(memstore.Opener.Schemes, u.Scheme) {
-		return target{name: u.Scheme + "://" + u.Host, url: lockURL}, nil
+		return nil
 	}
 	env := forFunctions(u, getenv)
-	store, err := stores.Open(ctx, lockURL, func(name string) string { return env[name] })
-	if err != nil {
-		return target{}, err
-	}
-	defer store.Close()
-	t := target{name: u.Scheme + "://" + u.Host, url: lockURL}
-	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if env[name] != "" {
-			t.env = append(t.env, name+"="+env[name])
+	for name, value := range env {
+		if value != "" {
+			t.env = append(t.env, name+"="+value)
 		}
 	}
-	return t, stores.Try(ctx, store)
+	store, err := stores.Reach(ctx, t.url, func(name string) string { return env[name] })
+	if err != nil {
+		return err
+	}
+	return store.Close()
 }

@@ -1,4 +1,3 @@
-// Package operate has the commands for operators: they look at locks and end leases.
 package operate
 
 import (
@@ -6,23 +5,12 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-// states are the words for the state of a key.
-var states = []string{
-	lockstore.Free.String(), lockstore.Reserved.String(), lockstore.Held.String(), lockstore.Revoked.String(),
-	lockstore.Completed.String(), lockstore.Cooldown.String(), lockstore.InDoubt.String(),
-}
 
 // answer is a key's state as JSON. The fence is a text: it is above 2^50, and many readers
 // of JSON round numbers.
 type answer struct {
-	Time       string                `json:"time,omitempty"` // of watch: when lockctl saw it
 	Key        string                `json:"key"`
 	State      lockstore.State       `json:"state"`
 	Holder     *lockstore.HolderInfo `json:"holder,omitempty"` // if the key may have one
@@ -66,17 +54,6 @@ func fenceText(f lockstore.Fence) string {
 	}
 	return strconv.FormatInt(int64(f), 10)
 }
-
-// addJSON adds the flag that asks for JSON.
-func addJSON(f *pflag.FlagSet, json *bool) {
-	f.BoolVar(json, "json", false, "print JSON, a line for each answer")
-}
-
-// warnings is where a command prints what is no answer.
-func warnings(cmd *cobra.Command) io.Writer { return exit.Writer{To: cmd.ErrOrStderr()} }
-
-// output is where a command prints its answer.
-func output(cmd *cobra.Command) io.Writer { return exit.Writer{To: cmd.OutOrStdout()} }
 
 // printJSON prints one line.
 func printJSON(w io.Writer, v any) error {

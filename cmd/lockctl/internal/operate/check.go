@@ -16,7 +16,7 @@ import (
 
 // Check is lockctl check.
 func Check() *cobra.Command {
-	var s stores.Settings
+	var o operator
 	cmd := &cobra.Command{
 		Use:   "check [flags] [KEY]",
 		Short: "Find what endangers locks: settings of the server or table, and wake-ups that do not come",
@@ -32,33 +32,23 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 		Example: `  lockctl check
   lockctl check account/7`,
 		Args: exit.Args(0, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := s.Open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			var findings []lockstore.Finding
-			err = stores.Call(cmd.Context(), func(ctx context.Context) (err error) {
-				findings, err = store.Check(ctx)
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			if len(args) > 0 {
-				l := &looker{store: store, key: args[0], err: warnings(cmd)}
-				missed, err := notWoken(cmd.Context(), l)
-				if err != nil {
-					return err
-				}
-				findings = append(findings, missed...)
-			}
-			return printFindings(output(cmd), findings)
-		},
 	}
-	cmd.Flags().SortFlags = false
-	s.AddTo(cmd.Flags())
-	return cmd
+	return o.command(cmd, func(ctx context.Context) error {
+		var findings []lockstore.Finding
+		err := stores.Call(ctx, func(ctx context.Context) (err error) {
+			findings, err = o.store.Check(ctx)
+			return err
+		})
+		if err == nil && cmd.Flags().NArg() > 0 {
+			var missed []lockstore.Finding
+			missed, err = notWoken(ctx, &looker{operator: &o})
+			findings = append(findings, missed...)
+		}
+		if err != nil {
+			return err
+		}
+		return printFindings(o.out, findings)
+	})
 }
 
 // printFindings prints what check has found. Its error has the exit status.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,14 +23,12 @@ const (
 )
 
 type lister struct {
-	stores.Settings
-	states []string
-	limit  int
-	yes    bool
-	json   bool
-	longer time.Duration // only keys that somebody has for longer
-
-	out, err io.Writer
+	operator // its key is the prefix
+	states   []string
+	limit    int
+	yes      bool
+	json     bool
+	longer   time.Duration // only keys that somebody has for longer
 }
 
 // List is lockctl list.
@@ -53,32 +49,23 @@ time.
 ` + aboutState + `
 
 With --json each key is a line, as it comes. The last line is
-{"end":true,"scanned":N,"requests":N}; without it the listing is not complete.
+{"end":true}; without it the listing is not complete.
 
 Exit status with --longer-than: 0 if no key is listed, 1 if one is.`,
 		Example: `  lockctl list account/
   0 * * * * lockctl list --yes --limit 0 --longer-than 1h  # cron sends a mail if it finds one
   lockctl list --json --limit 0 | jq -r 'select(.state == "held") | .key'`,
-		Args: exit.Args(0, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l.out, l.err = output(cmd), warnings(cmd)
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
-			return l.run(cmd.Context(), prefix)
-		},
+		Args:    exit.Args(0, 1),
+		PreRunE: l.validate,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.StringSliceVar(&l.states, "state", []string{lockstore.Held.String(), lockstore.Revoked.String(), lockstore.InDoubt.String()}, "list keys in these `STATES`")
 	f.Lookup("state").DefValue = "held,revoked,in doubt"
 	timeflag.Var(f, &l.longer, "longer-than", "", "list only keys that somebody has for longer than `TIME`")
 	f.IntVar(&l.limit, "limit", 1000, "end after `N` keys; 0 is no limit")
 	f.BoolVar(&l.yes, "yes", false, "read also more than 1 GB")
-	addJSON(f, &l.json)
-	l.AddTo(f)
-	return cmd
+	f.BoolVar(&l.json, "json", false, "print JSON, a line for each key")
+	return l.command(cmd, l.list)
 }
 
 // namesShown is how many damaged entries list names.
@@ -86,53 +73,46 @@ const namesShown = 10
 
 var errEnough = errors.New("that is enough")
 
-func (l *lister) run(ctx context.Context, prefix string) error {
+func (l *lister) validate(_ *cobra.Command, args []string) error {
 	if len(l.states) == 0 {
-		return exit.WrongUsage("--state is empty; want some of %s", strings.Join(states, ", "))
+		l.states = []string{""}
 	}
-	for _, s := range l.states {
-		if !slices.Contains(states, s) {
-			return exit.WrongUsage("--state is %.40q; want some of %s", s, strings.Join(states, ", "))
-		}
+	if err := wantStates("--state", l.states...); err != nil {
+		return err
 	}
 	switch {
 	case l.longer < 0:
 		return exit.WrongUsage("--longer-than is %v; want 0s or more", l.longer)
 	case l.limit < 0:
 		return exit.WrongUsage("--limit is %d; want 0 or more", l.limit)
+	case len(args) > 0 && args[0] != "":
+		return lockstore.ValidateKey(args[0])
 	}
-	if prefix != "" {
-		if err := lockstore.ValidateKey(prefix); err != nil {
-			return err
-		}
-	}
-	store, err := l.Open(ctx)
-	if err != nil {
-		return err
-	}
-	return l.list(ctx, store, prefix)
+	return nil
 }
 
 // list lists the keys of a store.
-func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string) error {
-	if err := l.refuseMuch(ctx, store); err != nil {
+func (l *lister) list(ctx context.Context) error {
+	if err := l.refuseMuch(ctx); err != nil {
 		return err
 	}
-	listed, scanned, requests, damaged := 0, 0, 0, 0
+	listed, damaged := 0, 0
 	var names []string // of damaged entries, some
-	rows := table{out: l.out, json: l.json}
+	rows := table{out: l.out}
 	// There is no time for each call: one call is the whole listing. Its parts have times
 	// of the store's own client.
-	err := store.List(ctx, prefix, func(p lockstore.Page) error {
-		scanned, requests, damaged = scanned+p.Read, requests+p.Requests, damaged+p.Damaged
+	err := l.store.List(ctx, l.key, func(p lockstore.Page) error {
+		damaged += p.Damaged
 		names = append(names, p.DamagedNames[:min(len(p.DamagedNames), namesShown-len(names))]...)
 		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !l.wants(s) })
 		more := l.limit > 0 && listed+len(found) > l.limit
 		if more {
 			found = found[:l.limit-listed]
 		}
-		if err := rows.print(found...); err != nil {
-			return err
+		for _, s := range found {
+			if err := l.print(&rows, s); err != nil {
+				return err
+			}
 		}
 		if listed += len(found); more {
 			return errEnough
@@ -152,12 +132,7 @@ func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string
 	if enough {
 		fmt.Fprintf(l.err, "lockctl: there are more; this is --limit %d\n", l.limit)
 	} else if l.json {
-		err := printJSON(l.out, struct {
-			End      bool `json:"end"`
-			Scanned  int  `json:"scanned"`
-			Requests int  `json:"requests"`
-		}{true, scanned, requests})
-		if err != nil {
+		if err := printJSON(l.out, map[string]bool{"end": true}); err != nil {
 			return err
 		}
 	}
@@ -165,6 +140,13 @@ func (l *lister) list(ctx context.Context, store *lockstore.Store, prefix string
 		return &exit.Silent{Status: exit.No}
 	}
 	return nil
+}
+
+func (l *lister) print(rows *table, s lockstore.Status) error {
+	if l.json {
+		return printJSON(l.out, answerOf(s))
+	}
+	return rows.print(s)
 }
 
 // wants says if a key is to be listed.
@@ -180,12 +162,12 @@ func (l *lister) wants(s lockstore.Status) bool {
 }
 
 // refuseMuch is an error if a listing reads much, and nobody has said that it may.
-func (l *lister) refuseMuch(ctx context.Context, store *lockstore.Store) error {
+func (l *lister) refuseMuch(ctx context.Context) error {
 	if l.yes {
 		return nil
 	}
 	return stores.Call(ctx, func(ctx context.Context) error {
-		e, err := store.Extent(ctx)
+		e, err := l.store.Extent(ctx)
 		if err == nil && e.Bytes > refuseAbove {
 			return exit.WrongUsage("a listing reads all of the store, about %d entries, %.1f GB; want --yes", e.Entries, float64(e.Bytes)/1e9)
 		}

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
@@ -17,9 +16,7 @@ const lookEvery = time.Second
 // looker looks at a key again and again. A store that has answered once and does not answer
 // later ends nothing: the next look may succeed.
 type looker struct {
-	store    *lockstore.Store
-	key      string
-	err      io.Writer
+	*operator
 	answered bool // at least once: its address is right
 	told     bool // that it does not answer
 }
@@ -27,7 +24,7 @@ type looker struct {
 // look reads the key. While the store does not answer it says so, once, and tries again.
 func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 	for {
-		status, err := inspect(ctx, l.store, l.key)
+		status, err := l.inspect(ctx)
 		switch {
 		case ctx.Err() != nil: // then the error may be any
 			return lockstore.Status{}, exit.Ended(ctx)

@@ -66,13 +66,13 @@ type ended struct {
 }
 
 // waitsIn runs a wait in virtual time. Ctrl-C comes after interrupt.
-func waitsIn(t *testing.T, interrupt time.Duration, answers []scriptedAnswer, wait func(ctx context.Context, store *lockstore.Store, out, err *bytes.Buffer) error) (e ended) {
+func waitsIn(t *testing.T, interrupt time.Duration, answers []scriptedAnswer, wait func(context.Context, operator) error) (e ended) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), interrupt)
 		defer cancel()
 		var out, said bytes.Buffer
 		script := &scripted{answers: answers}
-		err := wait(ctx, lockstore.New("scripted", script), &out, &said)
+		err := wait(ctx, operator{store: lockstore.New("scripted", script), key: "k", out: &out, err: &said})
 		e = ended{status: exit.Status(err), said: said.String(), printed: out.String(), looks: script.looks}
 		if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
 			e.err = err.Error()
@@ -88,50 +88,39 @@ const (
 
 func refused() string { return warned + fails.err.Error() + "\n" }
 
-func TestRevokeWaits(t *testing.T) {
-	for name, c := range map[string]struct {
-		interrupt time.Duration
-		answers   []scriptedAnswer
-		want      ended
-	}{
-		"until it is open":             {time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}},
-		"until it is reserved":         {time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}},
-		"until another has it":         {time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}},
-		"until it is in doubt":         {time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}},
-		"until it is resolved":         {time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}},
-		"for a store that fails":       {time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}},
-		"for a slow store":             {time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}},
-		"until Ctrl-C":                 {1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, looks: 2}},
-		"until Ctrl-C without a store": {1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), looks: 2}},
-		"until the entry is damaged":   {time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, c.want, waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, store *lockstore.Store, out, err *bytes.Buffer) error {
-				r := revoker{store: store, key: "k", wait: true, out: out, err: err}
-				return r.await(ctx, revokedLease)
-			}))
-		})
+// A wait ends when its end has come, and goes on while the store fails.
+func TestWaits(t *testing.T) {
+	revokes := func(ctx context.Context, o operator) error {
+		r := revoker{operator: o, wait: true}
+		return r.await(ctx, revokedLease)
 	}
-}
-
-func TestWatchGoesOn(t *testing.T) {
+	watches := func(ctx context.Context, o operator) error { return o.watch(ctx, "free") }
 	for name, c := range map[string]struct {
+		wait      func(context.Context, operator) error
 		interrupt time.Duration
 		answers   []scriptedAnswer
 		want      ended
-		lines     int
+		lines     int // printed
 	}{
-		"after a failure":            {time.Hour, []scriptedAnswer{next, fails, slow, next, revoked, open7}, ended{said: refused() + answers, looks: 6}, 4},
-		"until Ctrl-C":               {2500 * time.Millisecond, []scriptedAnswer{next}, ended{status: exit.Interrupted, looks: 3}, 2},
-		"until the entry is damaged": {time.Hour, []scriptedAnswer{next, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 2},
-		"not without a first answer": {time.Hour, []scriptedAnswer{fails}, ended{status: exit.Unavailable, err: fails.err.Error(), looks: 1}, 0},
-		"not for Ctrl-C before it":   {time.Second, []scriptedAnswer{slow}, ended{status: exit.Interrupted, looks: 1}, 0},
+		"revoke until it is open":             {revokes, time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}, 0},
+		"revoke until it is reserved":         {revokes, time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}, 0},
+		"revoke until another has it":         {revokes, time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}, 0},
+		"revoke until it is in doubt":         {revokes, time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}, 0},
+		"revoke until it is resolved":         {revokes, time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}, 0},
+		"revoke for a store that fails":       {revokes, time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}, 0},
+		"revoke for a slow store":             {revokes, time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}, 0},
+		"revoke until Ctrl-C":                 {revokes, 1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, looks: 2}, 0},
+		"revoke until Ctrl-C without a store": {revokes, 1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), looks: 2}, 0},
+		"revoke until the entry is damaged":   {revokes, time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 0},
+		"watch after a failure":               {watches, time.Hour, []scriptedAnswer{next, fails, slow, next, revoked, open7}, ended{said: refused() + answers, looks: 6}, 4},
+		"watch until Ctrl-C":                  {watches, 2500 * time.Millisecond, []scriptedAnswer{next}, ended{status: exit.Interrupted, looks: 3}, 2},
+		"watch until the entry is damaged":    {watches, time.Hour, []scriptedAnswer{next, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 2},
+		"watch not without a first answer":    {watches, time.Hour, []scriptedAnswer{fails}, ended{status: exit.Unavailable, err: fails.err.Error(), looks: 1}, 0},
+		"watch not for Ctrl-C before it":      {watches, time.Second, []scriptedAnswer{slow}, ended{status: exit.Interrupted, looks: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, store *lockstore.Store, out, err *bytes.Buffer) error {
-				return watch(ctx, &looker{store: store, key: "k", err: err}, "free", table{out: out, watch: true})
-			})
-			assert.Equal(t, c.lines, bytes.Count([]byte(got.printed), []byte("\n")), got.printed)
+			got := waitsIn(t, c.interrupt, c.answers, c.wait)
+			assert.Equal(t, c.lines, strings.Count(got.printed, "\n"), got.printed)
 			got.printed = ""
 			assert.Equal(t, c.want, got)
 		})
@@ -167,8 +156,8 @@ func TestCheckWaitsForParkedRuns(t *testing.T) {
 		"Ctrl-C":                      {1500 * time.Millisecond, []scriptedAnswer{at(handed(7, early))}, nil, ended{status: exit.Interrupted, looks: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, store *lockstore.Store, _, err *bytes.Buffer) error {
-				found, failed := notWoken(ctx, &looker{store: store, key: "k", err: err})
+			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, o operator) error {
+				found, failed := notWoken(ctx, &looker{operator: &o})
 				var fences []driver.Fence
 				for _, f := range found {
 					var fence driver.Fence
@@ -196,9 +185,7 @@ func TestWatchSeveral(t *testing.T) {
 	}
 	got := waitsIn(t, time.Hour, []scriptedAnswer{
 		holds(7, one), holds(8, one, two), holds(8, renewed, two), holds(8, two), holds(9, two, handed), {status: driver.Status{Fence: 9}},
-	}, func(ctx context.Context, store *lockstore.Store, out, err *bytes.Buffer) error {
-		return watch(ctx, &looker{store: store, key: "k", err: err}, "free", table{out: out, watch: true})
-	})
+	}, func(ctx context.Context, o operator) error { return o.watch(ctx, "free") })
 	assert.Equal(t, 6, got.looks)
 	var lines []string
 	for line := range strings.Lines(got.printed) {
@@ -221,8 +208,8 @@ func TestRevokeWaitsForAnother(t *testing.T) {
 		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\n", looks: 2},
 		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
 	} {
-		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, store *lockstore.Store, out, said *bytes.Buffer) error {
-			r := revoker{store: store, key: "k", wait: wait, out: out, err: said}
+		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, o operator) error {
+			r := revoker{operator: o, wait: wait}
 			return r.already(ctx, revokedLease)
 		}))
 	}

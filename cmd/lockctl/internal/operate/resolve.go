@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -18,14 +17,13 @@ import (
 )
 
 type resolver struct {
-	stores.Settings
-	key, how string
-	fence    int64
-	file     string // with the result; "" is none
-	version  string // of the result
-	time     time.Duration
-
-	out, err io.Writer
+	operator
+	how     string
+	fence   lockstore.Fence
+	file    string // with the result; "" is none
+	result  []byte // which never reaches an error; nil is none
+	version string // of the result
+	time    time.Duration
 }
 
 // What resolve says about the work.
@@ -57,100 +55,77 @@ Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in 
 this fence; 75 while a lease of it lasts.`,
 		Example: `  lockctl resolve --fence 1795295118105467 charge/7 no-effect
   lockctl resolve --fence 1795295118105467 --result result.json charge/7 effect`,
-		Args: exit.Args(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out, r.err = output(cmd), warnings(cmd)
-			r.key, r.how = args[0], args[1]
-			set := cmd.Flags().Changed
-			switch {
-			case r.how == howNoEffect && (set("result") || set("result-version") || set("result-time")):
-				return exit.WrongUsage("--result, --result-version and --result-time are for %s", howEffect)
-			case set("result-version") && !set("result"):
-				return exit.WrongUsage("--result-version wants --result")
-			}
-			return r.run(cmd.Context())
-		},
+		Args:    exit.Args(2, 2),
+		PreRunE: r.validate,
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
-	f.Int64Var(&r.fence, "fence", 0, "the fence `N` of the work, as lockctl show prints it; needed")
+	f.Int64Var((*int64)(&r.fence), "fence", 0, "the fence `N` of the work, as lockctl show prints it; needed")
 	f.StringVar(&r.file, "result", "", "store the JSON in this `FILE` as the result of the work")
 	f.StringVar(&r.version, "result-version", "", "Options.Version of the function, a `TEXT` of at most 64 bytes")
 	r.time = 24 * time.Hour
 	timeflag.Var(f, &r.time, "result-time", "", "nobody runs the work again for this `TIME`, 1s to 744h")
-	r.AddTo(f)
-	return cmd
+	return r.command(cmd, r.run)
 }
 
-func (r *resolver) run(ctx context.Context) error {
+func (r *resolver) validate(cmd *cobra.Command, args []string) (err error) {
+	r.how = args[1]
+	set := cmd.Flags().Changed
 	switch {
 	case r.how != howEffect && r.how != howNoEffect:
 		return exit.WrongUsage("the last argument is %.40q; want %s or %s", r.how, howEffect, howNoEffect)
+	case r.how == howNoEffect && (set("result") || set("result-version") || set("result-time")):
+		return exit.WrongUsage("--result, --result-version and --result-time are for %s", howEffect)
+	case set("result-version") && !set("result"):
+		return exit.WrongUsage("--result-version wants --result")
 	case r.fence <= 0:
 		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
 	}
-	if err := exit.Bounds("--result-time", r.time, lockstore.MinTTL, lockstore.MaxResultTime); err != nil {
-		return err
+	if r.file != "" {
+		if r.result, err = os.ReadFile(r.file); err != nil {
+			return exit.WrongUsage("--result: %w", err)
+		}
 	}
-	result, err := r.result()
+	return exit.Bounds("--result-time", r.time, lockstore.MinTTL, lockstore.MaxResultTime)
+}
+
+func (r *resolver) run(ctx context.Context) error {
+	r.wakes()
+	before, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
-	store, err := r.Open(ctx)
-	if err != nil {
-		return err
-	}
-	store = wakes(&r.Settings, store, r.err)
-	before, err := inspect(ctx, store, r.key)
-	if err != nil {
-		return err
-	}
-	fence := lockstore.Fence(r.fence)
 	err = stores.Call(ctx, func(ctx context.Context) error {
 		if r.how == howNoEffect {
-			return store.ResolveNoEffect(ctx, r.key, fence)
+			return r.store.ResolveNoEffect(ctx, r.key, r.fence)
 		}
-		return idempotency.ResolveEffect(ctx, store, r.key, fence, result,
+		return idempotency.ResolveEffect(ctx, r.store, r.key, r.fence, r.result,
 			idempotency.Options{ResultTime: r.time, MaxResultBytes: idempotency.MaxResultBytes, Version: r.version})
 	})
 	if lasts, ok := errors.AsType[*lockstore.Refused](err); ok {
-		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q is %v by %v, for at most %v more; resolve it when this is over, if it is in doubt then", r.key, lasts.State, lasts.Holder, lasts.Remaining.Round(time.Second))}
+		return exit.Errorf(exit.Busy, "%q is %v by %v, for at most %v more; resolve it when this is over, if it is in doubt then", r.key, lasts.State, lasts.Holder, lasts.Remaining.Round(time.Second))
 	}
 	if errors.Is(err, lockstore.ErrLost) {
-		return r.notInDoubt(ctx, store)
+		return r.notInDoubt(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	if err := r.print(before.State.Done() && before.Fence == fence); err != nil {
+	if err := r.print(before.State.Done() && before.Fence == r.fence); err != nil {
 		return fmt.Errorf("%q is resolved; %w", r.key, err)
 	}
 	return nil
 }
 
-// result reads the file; nil is no result. Its content never reaches an error.
-func (r *resolver) result() ([]byte, error) {
-	if r.file == "" {
-		return nil, nil
-	}
-	result, err := os.ReadFile(r.file)
-	if err != nil {
-		return nil, exit.WrongUsage("--result: %w", err)
-	}
-	return result, nil
-}
-
 // notInDoubt says what the state of the key is.
-func (r *resolver) notInDoubt(ctx context.Context, store *lockstore.Store) error {
-	seen, err := inspect(ctx, store, r.key)
-	if err != nil {
+func (r *resolver) notInDoubt(ctx context.Context) error {
+	seen, err := r.inspect(ctx)
+	switch {
+	case err != nil:
 		return err
+	case seen.State == lockstore.InDoubt:
+		return exit.Errorf(exit.No, "%q is in doubt with the fence %d, and not with %d; nothing was done", r.key, seen.Fence, r.fence)
 	}
-	text := fmt.Errorf("%q is not in doubt, it has the state %v; nothing was done", r.key, seen.State)
-	if seen.State == lockstore.InDoubt {
-		text = fmt.Errorf("%q is in doubt with the fence %d, and not with %d; nothing was done", r.key, seen.Fence, r.fence)
-	}
-	return &exit.Error{Status: exit.No, Err: text}
+	return exit.Errorf(exit.No, "%q is not in doubt, it has the state %v; nothing was done", r.key, seen.State)
 }
 
 // print says that the key is resolved. completedBefore: it was completed already, so that

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -19,20 +18,16 @@ import (
 )
 
 type revoker struct {
-	stores.Settings
-	key        string
+	operator
 	fence      lockstore.Fence
 	openAtOnce bool
 	wait       bool
-	operator   string // who runs lockctl
-
-	store    *lockstore.Store
-	out, err io.Writer
+	who        func() string // runs lockctl
 }
 
-// Revoke is lockctl revoke. operator says who runs lockctl.
-func Revoke(operator func() string) *cobra.Command {
-	var r revoker
+// Revoke is lockctl revoke. who says who runs lockctl.
+func Revoke(who func() string) *cobra.Command {
+	r := revoker{who: who}
 	cmd := &cobra.Command{
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
@@ -57,31 +52,23 @@ and there is no --wait, or if --open-at-once is refused; 75 if it changed hands 
   lockctl revoke --wait --fence 1795295118105467 account/7
   lockctl revoke --open-at-once --fence 1795295118105467 account/7`,
 		Args: exit.Args(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r.out, r.err = output(cmd), warnings(cmd)
-			r.key, r.operator = args[0], operator()
-			return r.run(cmd.Context())
+		PreRunE: func(*cobra.Command, []string) error {
+			if r.fence <= 0 {
+				return exit.WrongUsage("want --fence: the fence of the lease, as lockctl show prints it")
+			}
+			return nil
 		},
 	}
 	f := cmd.Flags()
-	f.SortFlags = false
 	f.Int64Var((*int64)(&r.fence), "fence", 0, "revoke the lease with fence `N`, as lockctl show prints it; needed")
 	f.BoolVar(&r.openAtOnce, "open-at-once", false, "open the key at once: two may be at work")
 	f.BoolVar(&r.wait, "wait", false, "wait until the key is open, also if its lease is revoked already")
-	r.AddTo(f)
-	return cmd
+	return r.command(cmd, r.run)
 }
 
 func (r *revoker) run(ctx context.Context) error {
-	if r.fence <= 0 {
-		return exit.WrongUsage("want --fence: the fence of the lease, as lockctl show prints it")
-	}
-	store, err := r.Open(ctx)
-	if err != nil {
-		return err
-	}
-	r.store = wakes(&r.Settings, store, r.err)
-	seen, err := inspect(ctx, r.store, r.key)
+	r.wakes()
+	seen, err := r.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,7 +81,7 @@ func (r *revoker) run(ctx context.Context) error {
 	}
 	by := lease.HolderInfo // of a revoked lease: who revoked it
 	if lease.State != lockstore.Revoked {
-		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.operator, named(lease.HolderInfo)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
+		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), named(lease.HolderInfo)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
 	var after lockstore.Status
 	err = stores.Call(ctx, func(ctx context.Context) (err error) {
@@ -102,10 +89,10 @@ func (r *revoker) run(ctx context.Context) error {
 		return err
 	})
 	if started, ok := errors.AsType[*lockstore.Refused](err); ok {
-		return &exit.Error{Status: exit.No, Err: fmt.Errorf("%q cannot be opened at once: its work has started. Revoke its lease without --open-at-once; when the lease is over, within %v, lockctl resolve opens the key", r.key, started.Remaining.Round(time.Second))}
+		return exit.Errorf(exit.No, "%q cannot be opened at once: its work has started. Revoke its lease without --open-at-once; when the lease is over, within %v, lockctl resolve opens the key", r.key, started.Remaining.Round(time.Second))
 	}
 	if errors.Is(err, lockstore.ErrLost) {
-		if seen, err = inspect(ctx, r.store, r.key); err == nil {
+		if seen, err = r.inspect(ctx); err == nil {
 			err = r.notThere(seen)
 		}
 	}
@@ -128,7 +115,7 @@ func (r *revoker) run(ctx context.Context) error {
 
 // done says what the revoke of a holder's lease did.
 func (r *revoker) done(who string, l heldLease) string {
-	left, until := l.Remaining.Round(time.Second), at(l).Format(time.RFC3339)
+	left, until := l.Remaining.Round(time.Second), time.Now().Add(l.Remaining).UTC().Format(time.RFC3339)
 	if r.openAtOnce {
 		return fmt.Sprintf("%q is open. The run with the fence %d may be at work for %v more, until %s: let writes with a fence below the next one be refused.", r.key, l.Fence, left, until)
 	}
@@ -159,13 +146,13 @@ func withFence(s lockstore.Status, fence lockstore.Fence) (heldLease, bool) {
 func (r *revoker) notThere(status lockstore.Status) error {
 	switch {
 	case status.State.Done():
-		return &exit.Error{Status: exit.No, Err: fmt.Errorf("%q has the state %v, has no lease to revoke, and opens within %v", r.key, status.State, status.Remaining.Round(time.Second))}
+		return exit.Errorf(exit.No, "%q has the state %v, has no lease to revoke, and opens within %v", r.key, status.State, status.Remaining.Round(time.Second))
 	case status.State == lockstore.InDoubt:
-		return &exit.Error{Status: exit.No, Err: fmt.Errorf("%q is in doubt: nobody holds it, and nobody gets it before lockctl resolve", r.key)}
+		return exit.Errorf(exit.No, "%q is in doubt: nobody holds it, and nobody gets it before lockctl resolve", r.key)
 	case hasLease(status):
-		return &exit.Error{Status: exit.Busy, Err: fmt.Errorf("%q changed hands: nobody holds it with the fence %d; nothing was done", r.key, r.fence)}
+		return exit.Errorf(exit.Busy, "%q changed hands: nobody holds it with the fence %d; nothing was done", r.key, r.fence)
 	}
-	return &exit.Error{Status: exit.No, Err: fmt.Errorf("%q is not held", r.key)}
+	return exit.Errorf(exit.No, "%q is not held", r.key)
 }
 
 // already is for a lease that another operator has revoked. --wait waits for its end, too.
@@ -191,12 +178,9 @@ func (l heldLease) opens() string {
 	return "the key opens"
 }
 
-// at is the time at which a revoked lease is over, by the clock of this machine.
-func at(revoked heldLease) time.Time { return time.Now().Add(revoked.Remaining).UTC() }
-
 // await waits until the lease is over. The key may be in doubt then, or another may have it.
 func (r *revoker) await(ctx context.Context, revoked heldLease) error {
-	l := &looker{store: r.store, key: r.key, err: r.err, answered: true}
+	l := &looker{operator: &r.operator, answered: true}
 	for {
 		status, err := l.look(ctx)
 		if err != nil {

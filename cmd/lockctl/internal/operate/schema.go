@@ -1,6 +1,8 @@
 package operate
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
@@ -23,7 +25,7 @@ another version come: it changes no lock. It sends nothing to a store.`,
 			if err != nil {
 				return err
 			}
-			_, err = output(cmd).Write([]byte(text))
+			_, err = io.WriteString(exit.Writer{To: cmd.OutOrStdout()}, text)
 			return err
 		},
 	}

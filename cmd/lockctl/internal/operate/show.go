@@ -3,14 +3,10 @@ package operate
 import (
 	"context"
 	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 const aboutState = `STATE is one of these:
@@ -33,7 +29,7 @@ was handed the key a moment ago.`
 
 // Show is lockctl show.
 func Show() *cobra.Command {
-	var s stores.Settings
+	var o operator
 	var json bool
 	cmd := &cobra.Command{
 		Use:   "show [flags] KEY",
@@ -47,39 +43,23 @@ is dead renews no more: look again, and LEFT has only become less.`,
 		Example: `  lockctl show account/7
   lockctl show --json account/7 | jq -r .state`,
 		Args: exit.Args(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			store, err := s.Open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			status, err := inspect(cmd.Context(), store, args[0])
-			if err != nil {
-				return err
-			}
-			if json {
-				return printJSON(output(cmd), answerOf(status))
-			}
-			return card(output(cmd), status)
-		},
 	}
-	cmd.Flags().SortFlags = false
-	addJSON(cmd.Flags(), &json)
-	s.AddTo(cmd.Flags())
-	return cmd
-}
-
-func inspect(ctx context.Context, store *lockstore.Store, key string) (status lockstore.Status, err error) {
-	err = stores.Call(ctx, func(ctx context.Context) (err error) {
-		status, err = store.Inspect(ctx, key)
-		return err
+	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
+	return o.command(cmd, func(ctx context.Context) error {
+		status, err := o.inspect(ctx)
+		switch {
+		case err != nil:
+			return err
+		case json:
+			return printJSON(o.out, answerOf(status))
+		}
+		return card(o.out, status)
 	})
-	return status, err
 }
 
 // Watch is lockctl watch.
 func Watch() *cobra.Command {
-	var s stores.Settings
-	var json bool
+	var o operator
 	var until string
 	cmd := &cobra.Command{
 		Use:   "watch [flags] KEY",
@@ -93,27 +73,20 @@ answering it says so, and looks again.
 		Example: `  lockctl watch account/7
   lockctl watch --until free account/7 && echo "now it is free"`,
 		Args: exit.Args(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if until != "" && !slices.Contains(states, until) {
-				return exit.WrongUsage("--until is %.40q; want one of %s", until, strings.Join(states, ", "))
+		PreRunE: func(*cobra.Command, []string) error {
+			if until == "" {
+				return nil
 			}
-			store, err := s.Open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			l := &looker{store: store, key: args[0], err: warnings(cmd)}
-			return watch(cmd.Context(), l, until, table{out: output(cmd), json: json, watch: true})
+			return wantStates("--until", until)
 		},
 	}
-	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&until, "until", "", "end at this `STATE`")
-	addJSON(cmd.Flags(), &json)
-	s.AddTo(cmd.Flags())
-	return cmd
+	return o.command(cmd, func(ctx context.Context) error { return o.watch(ctx, until) })
 }
 
 // watch prints a line for each change, until the key is in the state until or ctx ends.
-func watch(ctx context.Context, l *looker, until string, rows table) error {
+func (o *operator) watch(ctx context.Context, until string) error {
+	l, rows := looker{operator: o}, table{out: o.out, watch: true}
 	var last answer
 	for first := true; ; first = false {
 		status, err := l.look(ctx)
@@ -121,17 +94,16 @@ func watch(ctx context.Context, l *looker, until string, rows table) error {
 			return err
 		}
 		now := answerOf(status)
-		seen := now
-		seen.LeftMs, seen.Holder, seen.Holders = 0, nil, slices.Clone(now.Holders)
-		for i := range seen.Holders {
-			seen.Holders[i].LeftMs, seen.Holders[i].Holder = 0, nil
+		now.LeftMs, now.Holder = 0, nil
+		for i := range now.Holders {
+			now.Holders[i].LeftMs, now.Holders[i].Holder = 0, nil
 		}
-		if first || !reflect.DeepEqual(seen, last) {
+		if first || !reflect.DeepEqual(now, last) {
 			if err := rows.print(status); err != nil {
 				return err
 			}
 		}
-		if last = seen; now.State.String() == until {
+		if last = now; now.State.String() == until {
 			return nil
 		}
 		if err := untilNextLook(ctx, lookEvery); err != nil {

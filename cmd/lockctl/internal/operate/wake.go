@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
@@ -16,10 +15,10 @@ import (
 // wakeTime is for all parked owners that one request has to wake.
 const wakeTime = 3 * time.Second
 
-// wakes returns the store with wake-ups of the parked owners to whom a request hands the key over, as the guard has
+// wakes gives the store wake-ups of the parked owners to whom a request hands the key over, as the guard has
 // them. One that fails is a warning: what was asked for is done.
-func wakes(s *stores.Settings, store *lockstore.Store, out io.Writer) *lockstore.Store {
-	wake := s.Waker()
+func (o *operator) wakes() {
+	wake, store := o.Waker(), o.store
 	one := func(ctx context.Context, key string, owner lockstore.Owner) error {
 		address, err := store.TakeAddress(ctx, key, owner)
 		if err == nil && address == "" {
@@ -30,7 +29,7 @@ func wakes(s *stores.Settings, store *lockstore.Store, out io.Writer) *lockstore
 		}
 		return wake(ctx, address)
 	}
-	return stores.Around(store, func(do stores.Do) stores.Do {
+	o.store = stores.Around(store, func(do stores.Do) stores.Do {
 		return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 			a, err := do(ctx, key, r)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
@@ -43,7 +42,7 @@ func wakes(s *stores.Settings, store *lockstore.Store, out io.Writer) *lockstore
 			all.Wait()
 			for _, err := range failed {
 				if err != nil {
-					fmt.Fprintln(out, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+					fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
 				}
 			}
 			return a, err

@@ -132,7 +132,7 @@ func (h *hold) run(ctx context.Context) error {
 	env := []string{"LOCK_KEY=" + h.key, fmt.Sprintf("LOCK_FENCE=%d", h.lease.Fence), fmt.Sprintf("LOCK_SEAT=%d", h.lease.Seat), "LOCK_HELD=true"}
 	command, err := startGuarded(h.settings.command, env, h.killAfter())
 	if err != nil {
-		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: fmt.Errorf("the guard process cannot be started: %w", err)})
+		return h.release(ctx, exit.Errorf(exit.Bug, "the guard process cannot be started: %w", err))
 	}
 	h.command = command
 	renewing, stop := context.WithCancel(ctx)
@@ -265,7 +265,6 @@ func (h *hold) pass(sig syscall.Signal) {
 
 // ended releases the lease after the command has ended, and says how it went.
 func (h *hold) ended(ctx context.Context, last report) error {
-	lost := h.lost != nil || !last.Trusted // if the guard process has told the end
 	switch {
 	case last.Word == wordFailed:
 		return h.release(ctx, &exit.Error{Status: last.Number, Err: errors.New(last.Text)})
@@ -281,10 +280,13 @@ func (h *hold) ended(ctx context.Context, last report) error {
 				return h.lostError(errors.New("the guard process was killed, and the command could not be"))
 			}
 		}
-		return h.release(ctx, &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was killed, too")})
+		return h.release(ctx, exit.Errorf(exit.Bug, "the guard process was killed; the command was killed, too"))
 	}
-	status := commandStatus(last.Number)
-	if lost {
+	var status error
+	if last.Number != 0 {
+		status = &exit.Silent{Status: last.Number}
+	}
+	if h.lost != nil || !last.Trusted {
 		status = h.lostError(h.whyLost())
 	}
 	if !last.Gone {
@@ -292,14 +294,6 @@ func (h *hold) ended(ctx context.Context, last report) error {
 		return status
 	}
 	return h.release(ctx, status)
-}
-
-// commandStatus is the error of a command that has ended so.
-func commandStatus(n int) error {
-	if n == 0 {
-		return nil
-	}
-	return &exit.Silent{Status: n}
 }
 
 // notStarted says why the guard process has ended before it was told to start the command.
@@ -310,11 +304,11 @@ func (h *hold) notStarted(last report) error {
 	case h.lost != nil:
 		return h.lostBefore()
 	}
-	return &exit.Error{Status: exit.Bug, Err: errors.New("the guard process was killed; the command was not started")}
+	return exit.Errorf(exit.Bug, "the guard process was killed; the command was not started")
 }
 
 func (h *hold) lostBefore() error {
-	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost before the command began; the command was not started", h.key)}
+	return exit.Errorf(exit.Lost, "the lock of %q was lost before the command began; the command was not started", h.key)
 }
 
 // whyLost is the cause of a loss. A renewal that succeeds after SIGTERM saves nothing, and
@@ -331,7 +325,7 @@ func (h *hold) lostError(cause error) error {
 	if cause != nil {
 		why = ": " + stores.Failed(cause).Error()
 	}
-	return &exit.Error{Status: exit.Lost, Err: fmt.Errorf("the lock of %q was lost, and the command was ended or had ended; what it wrote may stand beside what another wrote%s", h.key, why)}
+	return exit.Errorf(exit.Lost, "the lock of %q was lost, and the command was ended or had ended; what it wrote may stand beside what another wrote%s", h.key, why)
 }
 
 // release releases the lease and returns err. After success the key stays closed for --at-least-for. A lease that

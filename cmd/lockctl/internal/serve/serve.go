@@ -83,10 +83,7 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 		return err
 	}
 	defer listener.Close()
-	store, err := stores.Open(ctx, lockURL, getenv, memstore.Opener)
-	if err == nil {
-		err = stores.Try(ctx, store)
-	}
+	store, err := stores.Reach(ctx, lockURL, getenv, memstore.Opener)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -39,32 +38,29 @@ func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
 // the shared files, single sign-on included. An emulator on this machine needs neither, and
 // has its own defaults: there AWS_PROFILE, which is for AWS, does not count, and --profile does.
 func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.Opener, err error) {
-	getenv = func(name string) string {
-		if name == "AWS_REGION" {
-			return cmp.Or(s.Region, os.Getenv(name))
-		}
-		return os.Getenv(name)
-	}
+	region := cmp.Or(s.Region, os.Getenv("AWS_REGION"))
 	openers = []lockstore.Opener{dynamostore.Opener, elasticache.Opener}
-	u, err := lockstore.ParseURL(url)
-	if err != nil || u.Scheme != "dynamodb" && u.Scheme != "elasticache" {
-		return getenv, openers, nil // the openers say what is wrong
+	u, err := lockstore.ParseURL(url) // the openers say what is wrong with it
+	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !IsLocalDynamoDB(u)) {
+		if s.Region != "" && u.Scheme == "dynamodb" && u.Query().Has("region") {
+			return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
+		}
+		cfg, err := s.awsConfig(ctx, s.Region)
+		if err != nil {
+			return nil, nil, err
+		}
+		region, openers = cfg.Region, signedBy(signer{cfg.Credentials})
 	}
-	if IsLocalDynamoDB(u) && s.Profile == "" {
-		return getenv, openers, nil
-	}
-	cfg, err := s.awsConfig(ctx, s.Region)
-	if err != nil {
-		return nil, nil, err
-	}
-	credentials := signer{cfg.Credentials}
-	withRegion := func(name string) string {
+	return func(name string) string {
 		if name == "AWS_REGION" {
-			return cfg.Region
+			return region
 		}
 		return os.Getenv(name)
-	}
-	openers = []lockstore.Opener{
+	}, openers, nil
+}
+
+func signedBy(credentials signer) []lockstore.Opener {
+	return []lockstore.Opener{
 		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 			s, err := dynamostore.OpenWith(c, credentials)
 			if err != nil {
@@ -76,16 +72,12 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 			return elasticache.OpenWith(c, credentials)
 		}},
 	}
-	if s.Region != "" && u.Scheme == "dynamodb" && strings.Contains(u.RawQuery, "region=") {
-		return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
-	}
-	return withRegion, openers, nil
 }
 
 func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, error) {
 	cfg, err := config.LoadDefaultConfig(ctx, config.WithSharedConfigProfile(s.Profile), config.WithRegion(region))
 	if err != nil {
-		return cfg, &exit.Error{Status: exit.Config, Err: fmt.Errorf("the AWS configuration cannot be read: %w", err)}
+		return cfg, exit.Errorf(exit.Config, "the AWS configuration cannot be read: %w", err)
 	}
 	return cfg, nil
 }

@@ -18,18 +18,13 @@ func IsLocalDynamoDB(u *url.URL) bool {
 var sdkTrace = regexp.MustCompile(`operation error DynamoDB: \w+, (exceeded maximum number of attempts, \d+, )?` +
 	`(https response error StatusCode: \d+, RequestID: [^,]*, )?(request send failed, \w+ "[^"]*": )?`)
 
-// shortError is an error whose text is without sdkTrace.
-type shortError struct{ error }
+// short is an error whose text is without what the AWS SDK adds in each of its layers, and without the class of a
+// store's error, which the exit status tells, behind what is wrong.
+type short struct{ error }
 
-func short(err error) error { return shortError{err} }
-
-func (e shortError) Error() string { return Short(e.error.Error()) }
-
-func (e shortError) Unwrap() error { return e.error }
-
-// Short takes out of an error's text what the AWS SDK adds in each of its layers, and the
-// class of a store's error, which the exit status tells, behind what is wrong.
-func Short(text string) string {
+func (e short) Error() string {
 	return strings.NewReplacer(": "+lockstore.ErrUnavailable.Error()+": ", ": ", ": "+lockstore.ErrCorrupt.Error()+": ", ": ").
-		Replace(sdkTrace.ReplaceAllString(text, ""))
+		Replace(sdkTrace.ReplaceAllString(e.error.Error(), ""))
 }
+
+func (e short) Unwrap() error { return e.error }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -67,7 +66,7 @@ func (s *Settings) AddTo(f *pflag.FlagSet) {
 func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	url := s.url()
 	if url == "" {
-		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)}
+		return nil, exit.Errorf(exit.Config, "there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)
 	}
 	getenv, aws, err := s.aws(ctx, url)
 	if err != nil {
@@ -94,7 +93,7 @@ func Open(ctx context.Context, url string, getenv func(string) string, more ...l
 func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.Opener) (*lockstore.Store, error) {
 	store, err := lockstore.Open(ctx, url, getenv, openers...)
 	if err != nil {
-		return nil, &exit.Error{Status: exit.Config, Err: fmt.Errorf("--store, %s: %w", Variable, err)}
+		return nil, exit.Errorf(exit.Config, "--store, %s: %w", Variable, err)
 	}
 	return store, nil
 }
@@ -116,9 +115,9 @@ func Failed(err error) error {
 		status = exit.Unavailable // the outcome is unknown, and the text says so
 	}
 	if _, ok := errors.AsType[*noCredentials](err); ok {
-		return &exit.Error{Status: exit.Config, Err: fmt.Errorf("there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", short(err))}
+		return exit.Errorf(exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", short{err})
 	}
-	return &exit.Error{Status: status, Err: short(err)}
+	return &exit.Error{Status: status, Err: short{err}}
 }
 
 // serverStatus is the status of what a server says for which lockstore has no error: that
@@ -165,9 +164,13 @@ func serverStatus(err error) int {
 	return 0
 }
 
-// Try uses the store once, so that a wrong address or password is told before anything begins.
-func Try(ctx context.Context, store *lockstore.Store) error {
-	return Call(ctx, func(ctx context.Context) error {
+// Reach opens the store of a URL and uses it once, so that a wrong address or password is told before anything begins.
+func Reach(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (*lockstore.Store, error) {
+	store, err := Open(ctx, url, getenv, more...)
+	if err != nil {
+		return nil, err
+	}
+	return store, Call(ctx, func(ctx context.Context) error {
 		_, err := store.Inspect(ctx, "lockctl")
 		return err
 	})

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,11 +22,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// What another try would not mend is not told as a store that does not answer.
-func TestFailuresOfTheSetUp(t *testing.T) {
+// A store that cannot be used is told in one line, without a password, with what is wrong: not as one that does not answer, if
+// another try would not mend it.
+func TestStoresThatCannotBeUsed(t *testing.T) {
 	for name, variable := range map[string]string{
-		"AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": "", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "",
-		"AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
+		"AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": "", "AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI": "", "AWS_CONFIG_FILE": "/nowhere", "AWS_SHARED_CREDENTIALS_FILE": "/nowhere",
 	} {
 		t.Setenv(name, variable)
 	}
@@ -37,28 +39,48 @@ func TestFailuresOfTheSetUp(t *testing.T) {
 	defer secret.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
+	guarded := miniredis.RunT(t)
+	guarded.RequireAuth("the password")
 	addr := func(s *httptest.Server) string { return s.Listener.Addr().String() }
-	for storeURL, want := range map[string]string{
-		"dynamodb://locks?region=eu-central-1":                               "^there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: ",
-		"elasticache://me@127.0.0.1:1?cache=c":                               "^there are no AWS credentials to ask with: ",
-		"rediss://" + addr(secret):                                           "certificate signed by unknown authority",
-		"rediss://" + addr(plain):                                            "first record does not look like a TLS handshake",
-		"dynamodb://locks?region=us-east-1&endpoint=https://" + addr(secret): "certificate signed by unknown authority",
+	for storeURL, want := range map[string]struct {
+		text   string
+		status int
+	}{
+		"nonsense":                                     {"^--store, LOCK_URL: lockstore: the URL has no scheme", exit.Config},
+		"redis://:hunter2@[::1":                        {"^--store, LOCK_URL: lockstore: the URL cannot be read", exit.Config},
+		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, postgres, postgresql, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
+		"zookeeper://127.0.0.1:1":                      {"connection refused", exit.Unavailable},
+		"redis://:hunter2@127.0.0.1:1":                 {"connection refused", exit.Unavailable},
+		"redis://:hunter2@" + guarded.Addr():           {"WRONGPASS", exit.Permission},
+		"redis://" + guarded.Addr():                    {"NOAUTH", exit.Permission},
+		"redis://:hunter2@cache.example.com":           {"rediss://", exit.Config},
+		"redis://127.0.0.1?x=y":                        {"the redis URL has the unknown parameter number 1", exit.Config},
+		"rediss://" + addr(secret):                     {"certificate signed by unknown authority", exit.Config},
+		"rediss://" + addr(plain):                      {"first record does not look like a TLS handshake", exit.Config},
+		"dynamodb://x?region=eu-central-1":             {"dynamostore: the table name", exit.Config},
+		"dynamodb://locks":                             {"the region is missing", exit.Config},
+		"dynamodb://locks?region=eu-central-1":         {"^there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: ", exit.Config},
+		"dynamodb://locks?endpoint=http://127.0.0.1:1": {"there is no connection to DynamoDB", exit.Unavailable},
+		"dynamodb://locks?region=us-east-1&endpoint=https://" + addr(secret): {"certificate signed by unknown authority", exit.Config},
+		"elasticache://me@127.0.0.1:1?cache=c":                               {"^there are no AWS credentials to ask with: ", exit.Config},
 	} {
 		s := Settings{URL: storeURL}
 		if strings.HasPrefix(storeURL, "elasticache") {
 			s.Region = "eu-central-1"
 		}
 		store, err := s.Open(t.Context())
-		require.NoError(t, err, storeURL)
-		err = Call(t.Context(), func(ctx context.Context) error {
-			_, err := store.Inspect(ctx, "k")
-			return err
-		})
-		assert.Equal(t, exit.Config, exit.Status(err), "%s: %v", storeURL, err)
-		require.Error(t, err)
-		assert.Regexp(t, want, err.Error())
-		assert.NotContains(t, err.Error(), "lock store is unavailable", "the status says it")
+		if err == nil {
+			err = Call(t.Context(), func(ctx context.Context) error {
+				_, err := store.Inspect(ctx, "k")
+				return err
+			})
+		}
+		require.Error(t, err, storeURL)
+		assert.Equal(t, want.status, exit.Status(err), "%s: %v", storeURL, err)
+		assert.Regexp(t, want.text, err.Error())
+		for _, never := range []string{"hunter2", "lock store is unavailable", "\n"} {
+			assert.NotContains(t, err.Error(), never)
+		}
 	}
 }
 
@@ -95,7 +117,7 @@ func TestShort(t *testing.T) {
 		"operation error DynamoDB: GetItem, get identity: no credentials":                                                                                                                                                   "get identity: no credentials",
 	} {
 		long := errors.New(text)
-		assert.EqualError(t, short(long), want)
-		require.ErrorIs(t, short(long), long)
+		assert.EqualError(t, short{long}, want)
+		require.ErrorIs(t, short{long}, long)
 	}
 }

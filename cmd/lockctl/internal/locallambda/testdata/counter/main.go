@@ -28,6 +28,8 @@ func main() {
 	handle := func(ctx context.Context, e event) error { return do(ctx, writers, count) }
 	switch mode := os.Getenv("MODE"); mode {
 	case "":
+	case "waits":
+		handle = func(ctx context.Context, _ event) error { return do(ctx, writers, wait) }
 	case "ignores its context":
 		handle = func(ctx context.Context, _ event) error {
 			return do(ctx, writers, func(ctx context.Context) error { return count(context.WithoutCancel(ctx)) })
@@ -64,10 +66,9 @@ func main() {
 func wait(ctx context.Context) error {
 	select {
 	case <-time.After(300 * time.Millisecond):
-		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
+	return context.Cause(ctx) // after a freeze both have happened
 }
 
 func count(ctx context.Context) error {
@@ -78,9 +79,6 @@ func count(ctx context.Context) error {
 	}
 	if err == nil {
 		err = wait(ctx)
-	}
-	if err == nil {
-		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return err
