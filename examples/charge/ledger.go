@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -35,7 +36,7 @@ func openLedger(charges, locks *url.URL, getenv func(string) string) (*ledger, e
 
 // charge writes the charge and the result in one transaction: both or none. If the reply is
 // lost, the next run of the same order finds out: it gets the result, or it charges.
-func (l *ledger) charge(ctx context.Context, o Order) (Receipt, error) {
+func (l *ledger) charge(ctx context.Context, _ guard.Lock, o Order) (Receipt, error) {
 	receipt := Receipt{o.ID, o.Cents}
 	result, err := idempotency.Prepare(ctx, receipt)
 	if err != nil {
