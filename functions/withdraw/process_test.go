@@ -95,7 +95,6 @@ type bench struct {
 // What has many processes that die at random is in verify/processes.
 func TestProcesses(t *testing.T) {
 	for name, run := range map[string]func(*bench){
-		"F01 killed right after acquire":                                        (*bench).killedAfterAcquire,
 		"F07 F12 stopped for longer than the lease: the fence refuses the work": (*bench).frozen,
 		"F13 F70 eight owners in one process":                                   (*bench).eightOwners,
 		"F63 F68 timeout while holding":                                         (*bench).timesOut,
@@ -217,18 +216,6 @@ func (b *bench) takesOver(dead *lambdatest.Environment) {
 	require.NotEmpty(b, before)
 	require.Len(b, after, 1)
 	assert.Greater(b, after[0], before[len(before)-1])
-}
-
-func (b *bench) killedAfterAcquire() {
-	e, other := b.start(lambdatest.Config{}), b.start(lambdatest.Config{})
-	first := b.sending(e, "hang-1")
-	b.at(e, "granted")
-	require.NoError(b, e.Kill())
-	assert.Equal(b, lambdatest.ErrorExit, first().ErrorType)
-
-	assert.Equal(b, 409, b.send(other, "plain-0", "").status, "until its lease ends, others see it held")
-	b.takesOver(e)
-	assert.EqualValues(b, 500, b.withdrawn())
 }
 
 // frozen stops the process for longer than its lease, and lets it go on when another has withdrawn. Its work does not
