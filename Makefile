@@ -131,6 +131,6 @@ mutants: install-servers ## plant every bug (5 min)
 fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
 	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzzall -run TestFuzz -v -count=1 -timeout 1h
 
-bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 writes docs/benchmarks.md and its chart
+bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 writes docs/benchmarks.md
 	@mkdir -p build
 	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../build/bench.json && go run ./report ../build/bench.json)

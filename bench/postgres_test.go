@@ -97,13 +97,5 @@ func testWaitingPostgres(t *testing.T) {
 	})
 	us := &entrant{store: "PostgreSQL", name: "pgstore, in its queue", work: lasting(time.Millisecond), clients: ours}
 	them := &entrant{store: "PostgreSQL", name: "pg_advisory_lock", work: us.work, clients: advisory}
-	var last [][]time.Duration
-	judge(t, func() [][]time.Duration {
-		last = race(t, times, us, them)
-		return last
-	},
-		figure{"16 clients, a hand-over : pg_advisory_lock's", 2, "x", compare(0, 1)},
-		us.fair(1.4),
-	)
-	report(last, us, them)
+	judgeRace(t, times, 1.4, us, []*entrant{them}, figure{"16 clients, a hand-over : pg_advisory_lock's", 2, "x", compare(0, 1)})
 }

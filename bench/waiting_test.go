@@ -120,19 +120,29 @@ func (e *entrant) fair(limit float64) figure {
 	}}
 }
 
-// report prints and keeps what the last race showed of the crowds.
-func report(handOvers [][]time.Duration, entrants ...*entrant) {
-	for i, e := range entrants {
-		w := Wait{Store: e.store, Locker: e.name, HandOver: median(handOvers[i]), P50: e.wait(0.5), P99: e.wait(0.99), Longest: e.wait(1)}
-		kept.Waits = append(kept.Waits, w)
-		line("  "+w.Locker, "", "", "", w.String())
+// judgeRace judges ours by the others and by how fair it is, and prints and keeps what the last race showed of the crowds
+// that have a store.
+func judgeRace(t *testing.T, times int, fair float64, ours *entrant, others []*entrant, figures ...figure) {
+	t.Helper()
+	all := append([]*entrant{ours}, others...)
+	var last [][]time.Duration
+	judge(t, func() [][]time.Duration {
+		last = race(t, times, all...)
+		return last
+	}, append(figures, ours.fair(fair))...)
+	for i, e := range all {
+		if e.store != "" {
+			w := Wait{Store: e.store, Locker: e.name, HandOver: median(last[i]), P50: e.wait(0.5), P99: e.wait(0.99), Longest: e.wait(1)}
+			kept.Waits = append(kept.Waits, w)
+			line("  "+w.Locker, "", "", "", w.String())
+		}
 	}
 }
 
 // slower is ours, with a tenth of a hand-over more after the work. It is the control of a race: it has to show.
 func slower(ours *entrant, tenth time.Duration) *entrant {
 	e := *ours
-	e.name += ", a tenth slower"
+	e.store = "" // it is not reported
 	e.work = func() time.Duration {
 		late := ours.work()
 		for end := time.Now().Add(tenth); time.Now().Before(end); { // a timer would be later
@@ -224,18 +234,11 @@ func testWaitingRedis(t *testing.T) {
 		{store: "Redis", name: "go-redsync/redsync, polls every 5ms", work: work, clients: other},
 	}
 	handOver, _ := crowd(t, times, work, ours...)
-	control := slower(us, handOver/10)
-	var last [][]time.Duration
-	judge(t, func() [][]time.Duration {
-		last = race(t, times, us, them[0], them[1], control)
-		return last
-	},
+	judgeRace(t, times, 1.3, us, append(them, slower(us, handOver/10)),
 		figure{"16 clients, a hand-over : bsm/redislock's", 1.05, "x", compare(0, 1)},
 		figure{"  : go-redsync/redsync's", 0, "x", compare(0, 2)},
 		figure{"  control: a tenth slower", 0.96, "x", compare(0, 3)},
-		us.fair(1.3),
 	)
-	report(last, us, them[0], them[1])
 	_, perRun, _ := requests(times, time.Millisecond)
 	budget(t, "  requests a run", perRun, 3.1, "", "") // a hand-over that comes before the waiter waits is one more
 
@@ -295,15 +298,7 @@ func testWaitingDynamoDB(t *testing.T) {
 	work := lasting(20 * time.Millisecond)
 	us := &entrant{store: "DynamoDB Local", name: "dynamostore, in its queue", work: work, clients: ours}
 	them := &entrant{store: "DynamoDB Local", name: "cirello.io/dynamolock, polls every 5ms", work: work, clients: peers}
-	var last [][]time.Duration
-	judge(t, func() [][]time.Duration {
-		last = race(t, times, us, them)
-		return last
-	},
-		figure{"16 clients, a hand-over : dynamolock's", 1.1, "x", compare(0, 1)},
-		us.fair(1.3),
-	)
-	report(last, us, them)
+	judgeRace(t, times, 1.3, us, []*entrant{them}, figure{"16 clients, a hand-over : dynamolock's", 1.1, "x", compare(0, 1)})
 	costs := func(what string, times int, work time.Duration, writes, reads float64) {
 		meters.sum() // from zero
 		_, waits := crowd(t, times, lasting(work), ours...)

@@ -59,13 +59,5 @@ func testWaitingZooKeeper(t *testing.T) {
 	})
 	us := &entrant{store: "ZooKeeper", name: "zkstore, in its queue", work: lasting(time.Millisecond), clients: ours}
 	them := &entrant{store: "ZooKeeper", name: "go-zookeeper's lock, a node for each waiter", work: us.work, clients: theirs}
-	var last [][]time.Duration
-	judge(t, func() [][]time.Duration {
-		last = race(t, times, us, them)
-		return last
-	},
-		figure{"16 clients, a hand-over : go-zookeeper's lock", 1.5, "x", compare(0, 1)},
-		us.fair(2.5),
-	)
-	report(last, us, them)
+	judgeRace(t, times, 2.5, us, []*entrant{them}, figure{"16 clients, a hand-over : go-zookeeper's lock", 1.5, "x", compare(0, 1)})
 }
