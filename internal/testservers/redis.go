@@ -2,6 +2,7 @@ package testservers
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -37,8 +38,13 @@ func Valkey(t testing.TB, args ...string) (addr string) {
 // pauses it. Without "--appendonly", "yes" a killed server forgets everything.
 func Start(t testing.TB, program string, args ...string) *Server {
 	t.Helper()
+	return start(t, redisSpec(t, program, args...))
+}
+
+func redisSpec(t testing.TB, program string, args ...string) spec {
+	t.Helper()
 	path := find(t, program, installRedis)
-	return start(t, spec{
+	return spec{
 		name:  program,
 		ready: pong,
 		command: func(port int, dir string) *exec.Cmd {
@@ -47,7 +53,7 @@ func Start(t testing.TB, program string, args ...string) *Server {
 				"--save", "", "--appendfsync", "always", "--daemonize", "no",
 			}, args...)...)
 		},
-	})
+	}
 }
 
 // Versions are the servers' names and versions, for a record of what was tested.
@@ -92,24 +98,10 @@ func Cluster(t testing.TB, program string, args ...string) (addrs []string) {
 // StartCluster is Cluster for a test that kills, restarts or pauses a node.
 func StartCluster(t testing.TB, program string, args ...string) []*Server {
 	t.Helper()
-	path := find(t, program, installRedis)
-	bus := func(port int) int { return port + 10000 }
-	var nodes []*Server
-	for range 3 {
-		nodes = append(nodes, start(t, spec{
-			name:  program,
-			ready: pong,
-			ports: func(port int) []int { return []int{bus(port)} },
-			command: func(port int, dir string) *exec.Cmd {
-				return exec.Command(path, append([]string{
-					"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir,
-					"--save", "", "--appendfsync", "always", "--daemonize", "no", "--cluster-enabled", "yes",
-					"--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "5000",
-					"--cluster-announce-ip", "127.0.0.1",
-				}, args...)...)
-			},
-		}))
-	}
+	node := redisSpec(t, program, append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-node-timeout", "5000", "--cluster-announce-ip", "127.0.0.1"}, args...)...)
+	node.ports = func(port int) []int { return []int{port + 10000} } // the cluster's bus
+	nodes := []*Server{start(t, node), start(t, node), start(t, node)}
 	const slots = 16384
 	for i, node := range nodes {
 		mustOK(t, node.Addr, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/3, (i+1)*slots/3-1))
@@ -118,35 +110,24 @@ func StartCluster(t testing.TB, program string, args ...string) []*Server {
 		}
 	}
 	for _, node := range nodes {
-		waitClusterOK(t, node.Addr)
+		err := within(func() error {
+			info, err := ask(node.Addr, "CLUSTER INFO")
+			if err == nil && !(strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:3")) {
+				err = errors.New(info)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatalf("the cluster node %s is not ready after %v: %v", node.Addr, startTime, err)
+		}
 	}
 	return nodes
 }
 
 func mustOK(t testing.TB, addr, command string) {
 	t.Helper()
-	answer, err := ask(addr, command)
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
-	}
-	if answer != "+OK" {
-		t.Fatalf("%s: %s", command, answer)
-	}
-}
-
-func waitClusterOK(t testing.TB, addr string) {
-	t.Helper()
-	late := time.After(startTime)
-	for {
-		info, err := ask(addr, "CLUSTER INFO")
-		if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_size:3") {
-			return
-		}
-		select {
-		case <-late:
-			t.Fatalf("the cluster node %s is not ready after %v: %s %v", addr, startTime, info, err)
-		case <-time.After(20 * time.Millisecond):
-		}
+	if answer, err := ask(addr, command); err != nil || answer != "+OK" {
+		t.Fatalf("%s: %s, %v", command, answer, err)
 	}
 }
 

@@ -179,6 +179,16 @@ func (s *Server) run() error {
 	}
 }
 
+// within asks again and again until the error is nil, for startTime at most.
+func within(ask func() error) (err error) {
+	for late := time.Now().Add(startTime); time.Now().Before(late); <-time.After(10 * time.Millisecond) {
+		if err = ask(); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
 // Kill ends the server at once (SIGKILL, PostgreSQL SIGQUIT) and waits for its end. Restart
 // starts the server again.
 func (s *Server) Kill() {

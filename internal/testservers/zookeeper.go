@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -144,18 +145,14 @@ func (e *Ensemble) kill() {
 
 // await waits until these servers serve.
 func (e *Ensemble) await(servers []*Server) error {
-	for late := time.Now().Add(startTime); ; {
-		var err error
+	return within(func() error {
 		for _, server := range servers {
-			if err == nil {
-				err = serves(server.Addr)
+			if err := serves(server.Addr); err != nil {
+				return err
 			}
 		}
-		if err == nil || time.Now().After(late) {
-			return err
-		}
-		<-time.After(10 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // AwaitQuorum waits until all servers serve, but one that is killed or paused; nil is none.
@@ -177,17 +174,20 @@ func (e *Ensemble) Addrs() string {
 }
 
 // Leader returns the server that leads.
-func (e *Ensemble) Leader() *Server {
+func (e *Ensemble) Leader() (leader *Server) {
 	e.t.Helper()
-	for late := time.Now().Add(startTime); time.Now().Before(late); {
-		for _, server := range e.Servers {
-			if answers(server.Addr, "srvr", "Mode: leader") == nil {
-				return server
-			}
+	err := within(func() error {
+		i := slices.IndexFunc(e.Servers, func(s *Server) bool { return answers(s.Addr, "srvr", "Mode: leader") == nil })
+		if i < 0 {
+			return errors.New("the ensemble has no leader")
 		}
+		leader = e.Servers[i]
+		return nil
+	})
+	if err != nil {
+		e.t.Fatal(err)
 	}
-	e.t.Fatal("the ensemble has no leader")
-	return nil
+	return leader
 }
 
 // zooKeeper is the command of a server. A tick of half a second allows sessions of one
