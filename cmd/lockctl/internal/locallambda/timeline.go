@@ -3,7 +3,6 @@ package locallambda
 import (
 	"encoding/xml"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -42,7 +41,7 @@ func timeline(function string, phases []phase) string {
 	p.rect("page", 0, 0, pictureWidth, height, "")
 	p.text(leftMargin, 42, "h1", title)
 	p.text(leftMargin, 66, "sub", "Each lane is one environment, a process of its own. Each bar is one critical section: from the start (with the lock: its grant) to the end of the work.")
-	p.legend(phases)
+	p.legend()
 	top := headHeight
 	for _, of := range phases {
 		p.panel(top, of)
@@ -89,60 +88,32 @@ func (p *picture) rect(class string, x float64, y int, width float64, height int
 }
 
 // legend explains what is in the picture.
-func (p *picture) legend(phases []phase) {
-	has := func(is func(phase) bool) bool { return slices.ContainsFunc(phases, is) }
-	good, bad := "alone", "overlaps another of the same key"
-	if has(phase.several) {
-		good, bad = "no more of the same key than its lock allows", "beside more"
-	}
+func (p *picture) legend() {
 	x, y := leftMargin, 92
-	for _, l := range []struct {
-		class, text string
-		shown       bool
-	}{
-		{"good", good, true},
-		{"bad", bad, true},
-		{"wait", "waiting for the lock", true},
-		{"lost", "its lease was lost", has(func(p phase) bool { return p.lost > 0 })},
-		{string(freeze), string(freeze), has(func(p phase) bool { return p.done(freeze) > 0 })},
-		{string(kill), string(kill), has(func(p phase) bool { return p.done(kill) > 0 })},
+	for _, l := range [...]struct{ class, text string }{
+		{"good", "alone, or as its lock allows"}, {"bad", "overlaps others of the same key"}, {"wait", "waiting for the lock"},
+		{"lost", "its lease was lost"}, {string(freeze), string(freeze)}, {string(kill), string(kill)},
 	} {
-		if l.shown {
-			p.rect(l.class, float64(x), y-11, 24, 12, "")
-			p.text(x+32, y, "sub", l.text)
-			x += 32 + 7*len(l.text) + 24
-		}
+		p.rect(l.class, float64(x), y-11, 24, 12, "")
+		p.text(x+32, y, "sub", l.text)
+		x += 32 + 7*len(l.text) + 24
 	}
 }
 
 func (p phase) panelHeight() int { return panelHead + p.environments*laneHeight + panelFoot }
 
-// summary is what became of a phase.
+// summary is what a phase shows.
 func (p phase) summary() string {
-	text := "nothing is known of critical sections"
-	if p.reported {
-		which := "overlap"
-		if p.several() {
-			which = "beside more than their lock allows"
-		}
-		text = fmt.Sprintf("%d of %d critical sections %s", p.overlapping, len(p.sections), which)
+	if !p.reported {
+		return "nothing is known of critical sections"
 	}
-	if n := p.failed(); n > 0 {
-		text += fmt.Sprintf(", %d events failed", n)
-	}
-	if n := len(p.late); n > 0 && !p.fenced {
-		text += fmt.Sprintf(", %d returned success late", n)
-	}
-	return text
+	return fmt.Sprintf("%d of %d critical sections overlap", p.overlapping, len(p.sections))
 }
 
 func (p *picture) panel(top int, of phase) {
-	class, rowsClass := "verdict-good", "sub"
-	if of.overlapping > 0 || of.failed() > 0 || len(of.late) > 0 && !of.fenced {
+	class := "verdict-good"
+	if of.verdict() != nil {
 		class = "verdict-bad"
-	}
-	if of.afterErr != nil {
-		rowsClass = "verdict-bad"
 	}
 	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
 		leftMargin, top+28, escape(upperFirst(of.title)), class, escape(of.summary()), seconds(of.took))
@@ -150,7 +121,7 @@ func (p *picture) panel(top int, of phase) {
 	for _, r := range of.rows {
 		rows = append(rows, r.name+": "+r.value)
 	}
-	p.text(leftMargin, top+50, rowsClass, cut(strings.Join(rows, ", "), 200))
+	p.text(leftMargin, top+50, "sub", cut(strings.Join(rows, ", "), 200))
 
 	x := func(t time.Time) float64 {
 		return leftMargin + plotWidth*float64(t.Sub(of.began))/float64(p.span)
