@@ -39,3 +39,18 @@ apt_install() {
 	apt_packages "$@" || impossible "$apt_said
 $needs"
 }
+
+# npm_install FOLDER NEEDS PACKAGE... installs from npm into a folder of the user's cache, unless it is there. The rename is the last
+# step, so an interrupted download is not an installation.
+npm_install() {
+	npm_folder=$1 npm_needs=$2
+	shift 2
+	[ ! -d "$npm_folder" ] || return 0
+	command -v npm >/dev/null || apt_install "$npm_needs needs npm: install Node.js, then run this again. Its tests are skipped until then." npm
+	echo "Installing from npm into $npm_folder: $*"
+	mkdir -p "$(dirname "$npm_folder")"
+	work=$(mktemp -d "$npm_folder.XXXXXX")
+	trap 'rm -rf "$work"' EXIT INT TERM
+	npm install --prefix "$work/new" --silent --no-audit --no-fund --ignore-scripts "$@"
+	[ -d "$npm_folder" ] || mv "$work/new" "$npm_folder"
+}

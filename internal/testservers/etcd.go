@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const installEtcd = "run internal/testservers/install-etcd.sh"
+const installEtcd = "run internal/testservers/install-packages.sh etcd"
 
 // Etcd starts an empty etcd of one member for the test. A killed server keeps its keys.
 func Etcd(t testing.TB) *Server {

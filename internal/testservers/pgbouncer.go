@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const installPgBouncer = "run internal/testservers/install-pgbouncer.sh"
+const installPgBouncer = "run internal/testservers/install-packages.sh pgbouncer"
 
 // PgBouncer starts a PgBouncer in front of a PostgreSQL, and returns the URL of its database behind it. mode is the
 // pool_mode: session, transaction or statement. In the last two all clients share two connections.

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-const installPostgres = "run internal/testservers/install-postgres.sh"
+const installPostgres = "run internal/testservers/install-packages.sh postgres"
 
 // PostgreSQL starts a PostgreSQL for the test and returns the URL of an empty
 // database. The server trusts every user who connects from this machine.

@@ -15,7 +15,7 @@ fail() {
 . "$here/port.sh"
 check_port "$port" "make postgres PORT=5434"
 
-sh "$here/install-postgres.sh"
+sh "$here/install-packages.sh" postgres
 for program in /usr/lib/postgresql/*/bin/initdb; do # Debian keeps the server's programs out of the PATH
 	[ ! -x "$program" ] || PATH=$(dirname "$program"):$PATH
 done

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	installZooKeeper = "run internal/testservers/install-zookeeper.sh"
+	installZooKeeper = "run internal/testservers/install-packages.sh zookeeper"
 	javaFolder       = "/usr/share/java/" // Debian's
 )
 

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Installs etcd, PgBouncer, PostgreSQL and ZooKeeper for the tests, on Debian and Ubuntu. The distribution may start servers
+# on their usual ports. The tests start their own servers and do not need these. Usage: install-packages.sh [SERVER...]
+set -eu
+. "$(dirname "$0")/apt.sh"
+
+install_etcd() {
+	command -v etcd >/dev/null || apt_install "The example examples/etcdstore needs etcd: install it (etcd on the PATH). Its test is skipped until then." etcd-server
+}
+
+install_pgbouncer() {
+	command -v pgbouncer >/dev/null || apt_install "The tests of pgstore behind a pooler need PgBouncer: install it (pgbouncer on the PATH). They are skipped until then." pgbouncer
+}
+
+install_postgres() {
+	for program in /usr/lib/postgresql/*/bin/initdb; do # Debian keeps the server's programs out of the PATH
+		[ ! -x "$program" ] || return 0
+	done
+	command -v initdb >/dev/null || apt_install "Tests with PostgreSQL need it: install it (initdb on the PATH). They are skipped until then." postgresql
+}
+
+install_zookeeper() {
+	packages=
+	command -v java >/dev/null || packages="default-jre-headless"
+	[ -f /usr/share/java/zookeeper.jar ] || packages="$packages zookeeper"
+	[ -f /usr/share/java/slf4j-simple.jar ] || packages="$packages libslf4j-java"
+	# shellcheck disable=SC2086 # a list of packages
+	[ -z "$packages" ] || apt_install "The tests of lockstore/zkstore need Debian's package zookeeper and Java. They are skipped until then." $packages
+}
+
+for server in ${*:-etcd pgbouncer postgres zookeeper}; do
+	("install_$server") # what cannot be installed ends nothing else
+done
