@@ -350,19 +350,14 @@ func eraseNode(t *testing.T, admin *zk.Conn, path string) {
 func startPostgres(t *testing.T, f *fault, _ uint64) *system {
 	server := testservers.StartPostgreSQL(t)
 	s := &system{t: t, servers: []*testservers.Server{server}}
-	s.sql(t, server.Addr, s.connect(t, f, server.Addr))
-	return s
-}
-
-// sql opens the stores of clients that connect to addr.
-func (s *system) sql(t *testing.T, admin, addr string) {
+	addr := s.connect(t, f, server.Addr)
 	open := func(addr string) *sql.DB {
 		db, err := sql.Open("postgres", testservers.PostgreSQLURL(addr)+"&connect_timeout=2")
 		require.NoError(t, err)
 		t.Cleanup(func() { db.Close() }) // its error is that of a connection that has ended before
 		return db
 	}
-	db := open(admin)
+	db := open(server.Addr)
 	db.SetMaxIdleConns(0) // a connection may have ended since it was used
 	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
 	require.NoError(t, err)
@@ -383,34 +378,28 @@ func (s *system) sql(t *testing.T, admin, addr string) {
 		do("ALTER SYSTEM SET default_transaction_read_only = " + strconv.FormatBool(on))
 		do("SELECT pg_reload_conf()")
 	}
+	return s
 }
 
 func runOf(lease lockstore.Lease) string { return fmt.Sprint(lease.Key, " ", int64(lease.Fence)) }
 
-// redis opens the stores of clients that connect where route says.
+// redis opens the stores of clients, whose client is that of redisstore.Open, but connects where route says.
 func (s *system) redis(t *testing.T, rawURL string, route route) {
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
 	s.open = func(uint64) opened {
-		client := redisClient(t, rawURL, route)
+		client, err := redisstore.Client(lockstore.Config{URL: u})
+		require.NoError(t, err)
 		t.Cleanup(func() { client.Close() })
+		if cluster, ok := client.(*redis.ClusterClient); ok {
+			cluster.OnNewNode(func(node *redis.Client) { node.AddHook(route) })
+		} else {
+			client.AddHook(route)
+		}
 		store, err := redisstore.New(client, redisstore.Options{})
 		require.NoError(t, err)
 		return opened{Store: store}
 	}
-}
-
-// redisClient is the client that redisstore.Open uses, but it connects where route
-// says.
-func redisClient(t *testing.T, rawURL string, route route) redis.UniversalClient {
-	u, err := url.Parse(rawURL)
-	require.NoError(t, err)
-	client, err := redisstore.Client(lockstore.Config{URL: u})
-	require.NoError(t, err)
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(route) })
-	} else {
-		client.AddHook(route)
-	}
-	return client
 }
 
 // route says where a client connects that wants to connect to an address.
