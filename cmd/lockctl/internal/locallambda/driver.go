@@ -81,7 +81,7 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 	var all sync.WaitGroup
 	for i := range d.environments {
 		all.Go(func() {
-			e := &environment{reports: &reports{environment: i}}
+			e := &environment{reports: newReports(i)}
 			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
 				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
 			})

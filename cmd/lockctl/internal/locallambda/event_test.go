@@ -86,7 +86,7 @@ func TestReadBatch(t *testing.T) {
 		"a stream's busy record":      {`"4950"`, []string{`{"level":"INFO","message":"record failed","sequenceNumber":"4950","error":"busy"}`}, busy(`item "4950": busy`), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &reports{}
+			r := newReports(0)
 			_, err := r.Write([]byte(line("WARN", "message failed", "a", "of the event before") + "\n"))
 			require.NoError(t, err)
 			r.begin()

@@ -143,15 +143,6 @@ func (p phase) several() bool {
 	return slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders > 1 })
 }
 
-// allowed are the numbers of sections that a key may have at once.
-func (p phase) allowed() string {
-	of := map[int]bool{}
-	for _, s := range p.sections {
-		of[s.maxHolders] = true
-	}
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(slices.Sorted(maps.Keys(of))), " ", ", "), "[]")
-}
-
 func (p phase) failed() int { return len(p.attempts) - p.succeeded }
 
 func (p phase) done(kind faultKind) int {

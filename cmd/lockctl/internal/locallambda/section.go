@@ -1,7 +1,6 @@
 package locallambda
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"log/slog"
@@ -67,11 +66,17 @@ type item struct {
 	cause string
 }
 
+func newReports(environment int) *reports {
+	r := &reports{environment: environment}
+	r.begin()
+	return r
+}
+
 // begin forgets what was said before the next event.
 func (r *reports) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log, r.granted = said{}, nil
+	r.log, r.granted = said{lost: map[string]string{}, items: map[string]item{}}, map[string]bool{}
 }
 
 func (r *reports) said() said {
@@ -81,9 +86,7 @@ func (r *reports) said() said {
 }
 
 func (r *reports) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte(`"lock"`)) || bytes.Contains(line, []byte(`"lock granted"`)) || bytes.Contains(line, []byte(` failed"`)) {
-		r.read(line)
-	}
+	r.read(line)
 	return len(line), nil
 }
 
@@ -113,16 +116,10 @@ func (r *reports) read(line []byte) {
 	defer r.mu.Unlock()
 	switch cmp.Or(report.Message, report.Msg) {
 	case "message failed", "record failed":
-		if r.log.items == nil {
-			r.log.items = map[string]item{}
-		}
 		// The adapters log a busy lock as Info, because nothing is wrong then.
 		r.log.items[cmp.Or(report.MessageID, report.SequenceNumber)] = item{report.Level == slog.LevelInfo.String(), report.Error}
 		return
 	case "lock granted":
-		if r.granted == nil {
-			r.granted = map[string]bool{}
-		}
 		r.granted[report.Key] = true
 		return
 	case "lock":
@@ -144,9 +141,6 @@ func (r *reports) read(line []byte) {
 	default:
 		r.log.cause = cmp.Or(r.log.cause, report.Error)
 		if slices.Contains(noLock, report.Outcome) {
-			if r.log.lost == nil {
-				r.log.lost = map[string]string{}
-			}
 			r.log.lost[report.Key] = report.Outcome
 		}
 	}

@@ -111,7 +111,7 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 }
 
 func TestReports(t *testing.T) {
-	r := &reports{environment: 3}
+	r := newReports(3)
 	write := func(line string) {
 		n, err := r.Write([]byte(line + "\n"))
 		require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestRemark(t *testing.T) {
 
 // The line that a build without a lock should log is one that is read.
 func TestNoSections(t *testing.T) {
-	r := &reports{}
+	r := newReports(0)
 	for line := range strings.Lines(phase{}.withoutLock()) {
 		_, err := r.Write([]byte(line))
 		require.NoError(t, err)

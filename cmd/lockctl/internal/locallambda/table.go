@@ -35,12 +35,12 @@ func table(phases []phase) string {
 		}
 	}
 	// seen is "-" where no critical section can be known.
-	seen := func(name string, value func(phase) any) {
+	seen := func(name string, n func(phase) int) {
 		line(name, func(p phase) string {
 			if !p.reported {
 				return "-"
 			}
-			return fmt.Sprint(value(p))
+			return strconv.Itoa(n(p))
 		})
 	}
 	b.WriteByte('\n')
@@ -55,16 +55,13 @@ func table(phases []phase) string {
 		line("frozen / killed", func(p phase) string { return fmt.Sprintf("%d / %d", p.done(freeze), p.done(kill)) })
 		count("sent again after that", func(p phase) int { return p.sentAgain })
 	}
-	seen("critical sections", func(p phase) any { return len(p.sections) })
-	seen("keys", func(p phase) any { return p.keys })
-	seen("most at once, of one key", func(p phase) any { return p.most })
-	if slices.ContainsFunc(phases, phase.several) {
-		seen("  allowed at once", func(p phase) any { return p.allowed() })
-	}
-	seen("overlapping sections", func(p phase) any { return p.overlapping })
+	seen("critical sections", func(p phase) int { return len(p.sections) })
+	seen("keys", func(p phase) int { return p.keys })
+	seen("most at once, of one key", func(p phase) int { return p.most })
+	seen("overlapping sections", func(p phase) int { return p.overlapping })
 	if slices.ContainsFunc(phases, func(p phase) bool { return p.lost > 0 }) {
-		seen("leases lost", func(p phase) any { return p.lost })
-		seen("  returned success late", func(p phase) any { return len(p.late) })
+		seen("leases lost", func(p phase) int { return p.lost })
+		seen("  returned success late", func(p phase) int { return len(p.late) })
 	}
 	for _, name := range inAny(phases, func(p phase) (names []string) {
 		for _, r := range p.rows {

@@ -135,19 +135,6 @@ func TestTimeline(t *testing.T) {
 	assert.NotContains(t, svg, "NaN")
 }
 
-// TestSeveral counts the most at once, and what was beyond the number.
-func TestSeveral(t *testing.T) {
-	phases := twoPhases()
-	for i := range phases {
-		phases[i].allow(2)
-	}
-	assert.Contains(t, table(phases), `
-  most at once, of one key                     3                   1
-    allowed at once                            2                   2
-  overlapping sections                         3                   0
-`)
-}
-
 func TestTimelineShowsFaults(t *testing.T) {
 	p := madeUp("with the lock", [2]int{0, 100}, [2]int{50, 60}, [2]int{110, 120})
 	p.sections[0].outcome = "lost"
