@@ -11,6 +11,7 @@ package template
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -169,11 +170,8 @@ func (t *Template) Exports() (map[string]string, error) {
 			continue
 		}
 		name, err := t.value(&o.Export.Name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
-		}
-		value, err := t.value(&o.Value)
-		if err != nil {
+		value, err2 := t.value(&o.Value)
+		if err := errors.Join(err, err2); err != nil {
 			return nil, fmt.Errorf("%s: %w", id, err)
 		}
 		all[fmt.Sprint("import ", name)] = fmt.Sprint(value)
@@ -205,16 +203,15 @@ func (t *Template) value(n *yaml.Node) (any, error) {
 		parts = append(parts, part)
 	}
 	switch n.Tag {
-	case "!Ref":
-		if n.Value == "AWS::NoValue" {
+	case "!Ref", "!GetAtt":
+		name := n.Value
+		if len(parts) == 2 {
+			name = fmt.Sprintf("%s.%s", parts...)
+		}
+		if name == "AWS::NoValue" {
 			return noValue{}, nil
 		}
-		return t.text("${"+n.Value+"}", nil), nil
-	case "!GetAtt":
-		if len(parts) == 2 {
-			return t.text(fmt.Sprintf("${%s.%s}", parts...), nil), nil
-		}
-		return t.text("${"+n.Value+"}", nil), nil
+		return t.text("${"+name+"}", nil), nil
 	case "!Sub":
 		if len(parts) == 2 {
 			return t.text(fmt.Sprint(parts[0]), parts[1].(map[string]any)), nil
