@@ -105,7 +105,7 @@ func TestNameOfTheGuardProcess(t *testing.T) {
 func TestSignalAtTheStart(t *testing.T) {
 	addr, file := testservers.Redis(t), filepath.Join(t.TempDir(), "file")
 	for n := range 200 {
-		p := start(t, addr, "run", "-n", "start", "--", "sh", "-c", `sleep 0.3; echo ran >> "$1"`, "sh", file)
+		p := start(t, addr, "run", "-n", "start", "--", "sh", "-c", `sleep 10; echo ran >> "$1"`, "sh", file)
 		<-time.After(time.Duration(n%100) * 100 * time.Microsecond)
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 		require.Equal(t, exit.Signal+int(syscall.SIGTERM), p.status(t), "%d: %s", n, p.err.String())

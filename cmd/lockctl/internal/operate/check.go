@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -47,22 +46,17 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 		if err != nil {
 			return err
 		}
-		return printFindings(o.out, findings)
-	})
-}
-
-// printFindings prints what check has found. Its error has the exit status.
-func printFindings(out io.Writer, findings []lockstore.Finding) error {
-	for _, f := range findings {
-		if _, err := fmt.Fprintf(out, "%s\n    to do: %s\n", f.Problem, f.Fix); err != nil {
-			return err
+		for _, f := range findings {
+			if _, err := fmt.Fprintf(o.out, "%s\n    to do: %s\n", f.Problem, f.Fix); err != nil {
+				return err
+			}
 		}
-	}
-	if len(findings) > 0 {
-		return &exit.Silent{Status: exit.No}
-	}
-	_, err := fmt.Fprintln(out, "nothing that endangers locks was found")
-	return err
+		if len(findings) > 0 {
+			return &exit.Silent{Status: exit.No}
+		}
+		_, err = fmt.Fprintln(o.out, "nothing that endangers locks was found")
+		return err
+	})
 }
 
 // almostOver is what is left of a parked turn when its run should have come. It is longer than an
@@ -74,11 +68,6 @@ const almostOver = 5 * time.Second
 func notWoken(ctx context.Context, l *looker) (found []lockstore.Finding, err error) {
 	var parked []lockstore.Fence
 	for first := true; first || len(parked) > 0; first = false {
-		if !first {
-			if err := untilNextLook(ctx, lookEvery); err != nil {
-				return nil, err
-			}
-		}
 		status, err := l.look(ctx)
 		if err != nil {
 			return nil, err

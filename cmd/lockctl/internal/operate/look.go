@@ -17,13 +17,19 @@ const lookEvery = time.Second
 // later ends nothing: the next look may succeed.
 type looker struct {
 	*operator
-	answered bool // at least once: its address is right
-	told     bool // that it does not answer
+	pause    time.Duration // before the next look
+	answered bool          // at least once: its address is right
+	told     bool          // that it does not answer
 }
 
-// look reads the key. While the store does not answer it says so, once, and tries again.
+// look reads the key, but for the first time not before the pause. While the store does not answer it says so, once, and
+// tries again.
 func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 	for {
+		if l.pause > 0 && pause.For(ctx, l.pause) != nil {
+			return lockstore.Status{}, exit.Ended(ctx)
+		}
+		l.pause = lookEvery
 		status, err := l.inspect(ctx)
 		switch {
 		case ctx.Err() != nil: // then the error may be any
@@ -40,16 +46,5 @@ func (l *looker) look(ctx context.Context) (lockstore.Status, error) {
 			fmt.Fprintf(l.err, "lockctl: warning: the store does not answer; lockctl goes on waiting: %v\n", err)
 			l.told = true
 		}
-		if err := untilNextLook(ctx, lookEvery); err != nil {
-			return lockstore.Status{}, err
-		}
 	}
-}
-
-// untilNextLook waits for d.
-func untilNextLook(ctx context.Context, d time.Duration) error {
-	if pause.For(ctx, d) != nil {
-		return exit.Ended(ctx)
-	}
-	return nil
 }

@@ -194,9 +194,7 @@ func (r *revoker) await(ctx context.Context, revoked heldLease) error {
 		default:
 			return nil
 		}
-		if err := untilNextLook(ctx, min(lookEvery, max(50*time.Millisecond, lease.Remaining))); err != nil {
-			return err
-		}
+		l.pause = min(lookEvery, max(50*time.Millisecond, lease.Remaining))
 	}
 }
 

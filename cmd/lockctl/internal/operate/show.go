@@ -106,8 +106,5 @@ func (o *operator) watch(ctx context.Context, until string) error {
 		if last = now; now.State.String() == until {
 			return nil
 		}
-		if err := untilNextLook(ctx, lookEvery); err != nil {
-			return err
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -46,7 +45,7 @@ func startGuarded(command []string, env []string, killAfter time.Duration) (*gua
 	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
 	// A process group of its own: what ends lockctl's group must not end the guard process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	adopt() // for killOrphans
+	adopt() // in a container the first process may be one that reaps nobody, so lockctl reaps the orphans of a guard process
 	g := &guarded{orders: orders, reports: make(chan report, 16)}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -107,21 +106,4 @@ func (g *guarded) end() {
 		return
 	}
 	g.send(order{End: true})
-}
-
-// killOrphans kills a command whose guard process has ended, and waits until nobody of its
-// process group is left. lockctl is the parent of the orphans then: in a container the
-// first process may be one that reaps nobody.
-func killOrphans(ctx context.Context, group int) error {
-	for {
-		if err := syscall.Kill(-group, syscall.SIGKILL); err == syscall.ESRCH {
-			return nil
-		}
-		reap(group)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
 }

@@ -188,7 +188,7 @@ func (g *guardProcess) run(command []string) error {
 			if end.Signaled() {
 				status = exit.Signal + int(end.Signal())
 			}
-			gone := g.clear() // takes up to goneTime, in which the trust may end
+			gone := killGroup(g.group, goneTime) // what the command has left; the trust may end meanwhile
 			// A status of 0 does not say that the command's work is done: a command may
 			// end so after SIGTERM, too.
 			trusted := now().until(g.until) > 0 && !g.losing
@@ -218,25 +218,25 @@ func (g *guardProcess) obey(o order) {
 	}
 }
 
-// pass passes a signal on. One that may have been sent to each process waits: if this process gets it, too, the
+// pass passes a signal on. It may have been sent to each process, so it waits: if this process gets it, too, the
 // command has got it.
 func (g *guardProcess) pass(sig syscall.Signal) {
-	if !slices.Contains(PassedOn, os.Signal(sig)) {
-		g.signal(sig)
-	} else if _, waits := g.due[sig]; !waits {
+	if _, waits := g.due[sig]; !waits {
 		g.due[sig] = now().add(together)
 	}
 }
 
-// sendOnce sends a signal. One that asks the command to end is sent once, and SIGKILL comes after it: many
-// programs end at the second one without cleaning up.
+// sendOnce sends a signal. One that asks the command to end is sent once, and SIGKILL comes killAfter it: many
+// programs end at the second one without cleaning up. Who asks again does not make SIGKILL later.
 func (g *guardProcess) sendOnce(sig syscall.Signal) {
 	if g.told[sig] {
 		return
 	}
 	if slices.Contains(asksToEnd, sig) {
 		g.told[sig] = true
-		g.killLater()
+		if !g.killing {
+			g.killing, g.kill = true, now().add(g.killAfter)
+		}
 	}
 	if at, ok := g.came[sig]; !ok || now().until(at.add(2*together)) <= 0 {
 		g.signal(sig)
@@ -272,14 +272,6 @@ func (g *guardProcess) end() {
 	g.signal(syscall.SIGCONT) // a stopped process handles no SIGTERM
 }
 
-// killLater sets the time for SIGKILL. Who asks again does not make it later.
-func (g *guardProcess) killLater() {
-	if g.killing {
-		return
-	}
-	g.killing, g.kill = true, now().add(g.killAfter)
-}
-
 func (g *guardProcess) signal(s syscall.Signal) {
 	if g.group > 0 {
 		_ = syscall.Kill(-g.group, s) // the command may have ended, or be another user's
@@ -301,15 +293,15 @@ func (g *guardProcess) wait(ends chan<- syscall.WaitStatus) {
 	}
 }
 
-// clear kills what the command has left in its process group, and waits until it is gone.
-func (g *guardProcess) clear() (gone bool) {
-	for end := now().add(goneTime); now().until(end) > 0; time.Sleep(time.Millisecond) {
-		if syscall.Kill(-g.group, syscall.SIGKILL) == syscall.ESRCH {
-			return true
+// killGroup kills a process group, and waits until nobody of it is left, for d at most.
+func killGroup(group int, d time.Duration) (gone bool) {
+	for end := now().add(d); syscall.Kill(-group, syscall.SIGKILL) != syscall.ESRCH; time.Sleep(time.Millisecond) {
+		if now().until(end) <= 0 {
+			return false
 		}
-		reap(g.group)
+		reap(group)
 	}
-	return false
+	return true
 }
 
 // reap takes notice of the children in a process group that have ended. Without it they

@@ -273,12 +273,8 @@ func (h *hold) ended(ctx context.Context, last report) error {
 	case last.Word == "" && !h.command.started:
 		return h.release(ctx, h.notStarted(last))
 	case last.Word != wordEnded:
-		if h.group > 0 {
-			limited, cancel := context.WithTimeout(ctx, max(0, now().until(h.until)))
-			defer cancel()
-			if killOrphans(limited, h.group) != nil {
-				return h.lostError(errors.New("the guard process was killed, and the command could not be"))
-			}
+		if h.group > 0 && !killGroup(h.group, now().until(h.until)) {
+			return h.lostError(errors.New("the guard process was killed, and the command could not be"))
 		}
 		return h.release(ctx, exit.Errorf(exit.Bug, "the guard process was killed; the command was killed, too"))
 	}
