@@ -2,6 +2,7 @@
 package exit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -154,8 +155,8 @@ func hidden(r rune) bool {
 // Aside is standard error of a command that must not wait for its reader. Write returns at once and without an error.
 // What nobody reads is lost.
 type Aside struct {
-	texts   chan []byte // nil asks for flushed
-	flushed chan struct{}
+	to   io.Writer
+	next chan func() // what one goroutine does, one after the other
 }
 
 // flushTime is how long the end of a command waits for the reader.
@@ -163,37 +164,34 @@ const flushTime = time.Second
 
 // NewAside returns the Aside of a writer.
 func NewAside(to io.Writer) *Aside {
-	a := &Aside{make(chan []byte, 100), make(chan struct{}, 1)}
+	a := &Aside{to, make(chan func(), 100)}
 	go func() {
-		for text := range a.texts {
-			if text == nil {
-				a.flushed <- struct{}{}
-				return
-			}
-			_, _ = to.Write(text)
+		for do := range a.next {
+			do()
 		}
 	}()
 	return a
 }
 
 func (a *Aside) Write(b []byte) (int, error) {
+	text := bytes.Clone(b)
 	select {
-	case a.texts <- append([]byte{}, b...):
+	case a.next <- func() { _, _ = a.to.Write(text) }:
 	default:
 	}
 	return len(b), nil
 }
 
-// Flush waits until all is written, and for flushTime at most. It is the last call.
+// Flush waits until all is written, and for flushTime at most.
 func (a *Aside) Flush() {
-	end := time.After(flushTime)
+	flushed, end := make(chan struct{}), time.After(flushTime)
 	select {
-	case a.texts <- nil:
+	case a.next <- func() { close(flushed) }:
 	case <-end:
 		return
 	}
 	select {
-	case <-a.flushed:
+	case <-flushed:
 	case <-end:
 	}
 }
