@@ -48,7 +48,6 @@ func TestOpenRefusesMistakesInTheOpeners(t *testing.T) {
 	for says, openers := range map[string][]lockstore.Opener{
 		"there is no opener":                                  nil,
 		`two openers have the scheme "valkey"`:                {redis, opener(memstore.New(nil), nil, "memory", "valkey")},
-		`two openers have the scheme "redis"`:                 {redis, redis},
 		`two openers have the scheme "memory"`:                {opener(memstore.New(nil), nil, "memory", "memory")},
 		"opener number 2 has no scheme or no func; want both": {redis, {Schemes: []string{"memory"}}},
 		"opener number 1 has no scheme or no func; want both": {opener(memstore.New(nil), nil)},
@@ -69,7 +68,6 @@ func TestOpenNeverShowsASecret(t *testing.T) {
 		"redis ://:hunter2@host",
 		"redis://:hunter2@host:port",
 		"redis://user:20#hunter2@host",
-		"redis://user:20@hunter2@host",
 		"redis://:hunter2%zz@host",
 		"redis://user:hunter2@[::1",
 		"redis\x00://:hunter2@host",
@@ -86,20 +84,12 @@ func TestOpenNeverShowsASecret(t *testing.T) {
 }
 
 func TestNothingToOpenFrom(t *testing.T) {
-	t.Run("F51 no getenv", func(t *testing.T) {
-		_, err := lockstore.Open(t.Context(), "memory://", nil, lockstore.Opener{Schemes: []string{"memory"},
-			Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) {
-				t.Error("opened")
-				return nil, nil
-			}})
-		require.ErrorIs(t, err, lockstore.ErrInvalid)
-		require.ErrorContains(t, err, "Getenv is nil")
-	})
-	t.Run("F51 no URL", func(t *testing.T) {
-		_, err := lockstore.Config{}.Params(lockstore.URLParts{Want: "a://"})
-		require.ErrorIs(t, err, lockstore.ErrInvalid)
-		require.ErrorContains(t, err, "URL is nil")
-	})
+	_, noGetenv := lockstore.Open(t.Context(), "memory://", nil, opener(memstore.New(nil), nil, "memory"))
+	_, noURL := lockstore.Config{}.Params(lockstore.URLParts{Want: "a://"})
+	for says, err := range map[string]error{"Getenv is nil": noGetenv, "URL is nil": noURL} {
+		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
+		require.ErrorContains(t, err, says)
+	}
 }
 
 func TestConfigParams(t *testing.T) {
@@ -113,10 +103,6 @@ func TestConfigParams(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"pool": "3", "name": "a b&+#@"}, params)
 
-	params, err = config("redis://host").Params(uses)
-	require.NoError(t, err)
-	assert.Empty(t, params)
-
 	others := uses
 	others.OtherParams = true
 	params, err = config("redis://host?x=hunter2&pool=3&y=").Params(others)
@@ -127,8 +113,6 @@ func TestConfigParams(t *testing.T) {
 
 	for raw, says := range map[string]string{
 		"redis://host?pol=hunter2":         "unknown parameter number 1 (write & in a value as %26); known: name, pool; want redis://HOST",
-		"redis://host?Pool=hunter2":        "unknown parameter number 1",
-		"redis://host?name=a&hunter2":      "unknown parameter number 2",
 		"redis://host?pool=hunter2&pool=3": "parameter pool twice",
 		"redis://host?name=":               "parameter name without a value",
 		"redis://host?pool=1;name=hunter2": "write + as %2B, ; as %3B",
@@ -157,6 +141,18 @@ func TestConfigShowsNoSecret(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("m", "config", config)
 	assert.NotContains(t, b.String(), "hunter2")
 	assert.Equal(t, "{no URL}", fmt.Sprint(lockstore.Config{}))
+}
+
+func TestIsThisMachine(t *testing.T) {
+	for _, host := range []string{"localhost", "LocalHost", "redis.localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "host.docker.internal"} {
+		assert.True(t, lockstore.IsThisMachine(host), host)
+	}
+	for _, host := range []string{
+		"", "cache", "cache.example.com", "10.0.0.5", "172.17.0.1", "0.0.0.0", "::", "2001:db8::1", "fe80::1", "128.0.0.1",
+		"localhost.example.com", "notlocalhost", "127.0.0.1.example.com", "2130706433", "127.1", "localhost.", "docker.internal",
+	} {
+		assert.False(t, lockstore.IsThisMachine(host), host)
+	}
 }
 
 func TestParseEndpoint(t *testing.T) {

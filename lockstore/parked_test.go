@@ -57,7 +57,6 @@ func TestAcquireOfAParkedPlace(t *testing.T) {
 		"unknown":                     {driver.Answer{}, fails, nil, fails, kept},
 		"not applied":                 {driver.Answer{}, unavailable, nil, lockstore.ErrUnavailable, kept}, // the owner may have a place
 		"no address":                  {driver.Answer{}, nil, fails, lockstore.ErrUnavailable, []string{put}},
-		"no address, not applied":     {driver.Answer{}, nil, unavailable, lockstore.ErrUnavailable, []string{put}},
 		"no address, a foreign entry": {driver.Answer{}, nil, corrupt, lockstore.ErrCorrupt, []string{put}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -11,13 +11,9 @@ import (
 )
 
 func TestRequestValidate(t *testing.T) {
-	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
+	good := lockstore.Request{Key: "k", Owner: lockstore.Owner(strings.Repeat("~", 64)), TTL: time.Minute}
 	assert.NoError(t, good.Validate())
-	good.Owner = lockstore.Owner(strings.Repeat("~", 64))
-	assert.NoError(t, good.Validate())
-	good.Owner = lockstore.NewOwner()
-	assert.NoError(t, good.Validate())
-	good.MaxHolders = 32
+	good.Owner, good.MaxHolders = lockstore.NewOwner(), 32
 	assert.NoError(t, good.Validate())
 	parked := func(change func(*lockstore.Request)) func(*lockstore.Request) {
 		return func(r *lockstore.Request) {
@@ -40,9 +36,7 @@ func TestRequestValidate(t *testing.T) {
 		"no owner":       {func(r *lockstore.Request) { r.Owner = "" }, "Owner", "has 0 bytes; want 1 to 64"},
 		"long owner":     {func(r *lockstore.Request) { r.Owner = lockstore.Owner(strings.Repeat("o", 65)) }, "Owner", "has 65 bytes"},
 		"space in owner": {func(r *lockstore.Request) { r.Owner = "a b" }, "Owner", "byte at 1 that is not printable ASCII"},
-		"DEL in owner":   {func(r *lockstore.Request) { r.Owner = "ab\x7f" }, "Owner", "byte at 2"},
 		"é in owner":     {func(r *lockstore.Request) { r.Owner = "é" }, "Owner", "byte at 0"},
-		"NUL in owner":   {func(r *lockstore.Request) { r.Owner = "\x00" }, "Owner", "byte at 0"},
 		"MaxHolders -1":  {func(r *lockstore.Request) { r.MaxHolders = -1 }, "MaxHolders", "is -1; want 1 to 32"},
 		"MaxHolders 33":  {func(r *lockstore.Request) { r.MaxHolders = 33 }, "MaxHolders", "is 33; want 1 to 32"},
 		"no TTL":         {func(r *lockstore.Request) { r.TTL = 0 }, "TTL", "is 0s"},
