@@ -91,14 +91,13 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 							server := &silentServer{greeting: greeting}
 							c := client(t, server.dial)
 							defer c.Close()
-							s, err := New(c, Options{})
-							require.NoError(t, err)
+							s := storeOn(t, c)
 							require.Equal(t, strings.HasPrefix(clientName, "the package's"), driverOf(s).ends)
 							ctx, cancel, cause := end()
 							defer cancel()
 
 							start := time.Now()
-							err = request(ctx, s)
+							err := request(ctx, s)
 							require.Less(t, time.Since(start), limit+50*time.Millisecond, "the call goes on after its context")
 							require.ErrorIs(t, err, cause)
 							if written && method != "Check" {
@@ -148,10 +147,8 @@ func TestCallsEndWhileTheyWrite(t *testing.T) {
 					}()
 					return ours, nil
 				})
-				defer c.Close()
 				require.NoError(t, c.Ping(t.Context()).Err())
-				s, err := New(c, Options{})
-				require.NoError(t, err)
+				s := storeOn(t, c)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer time.AfterFunc(200*time.Millisecond, cancel).Stop()
 				start := time.Now()

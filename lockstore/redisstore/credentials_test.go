@@ -2,13 +2,10 @@ package redisstore
 
 import (
 	"context"
-	"net"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -19,25 +16,20 @@ import (
 // The client asks for the password when it makes a connection.
 func TestClientWithCredentials(t *testing.T) {
 	addr := testservers.Redis(t)
-	admin := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = admin.Close() })
+	admin := openClient(t, "redis://"+addr)
 	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", ">token-1", "~lambdalock:*",
 		"+evalsha", "+eval", "+get", "+set", "+setrange", "+pexpire", "+time").Err())
 
-	u, err := lockstore.ParseURL("redis://ignored:ignored@" + addr)
-	require.NoError(t, err)
 	asked, password := 0, "token-1"
-	client, err := ClientWithCredentials(lockstore.Config{URL: u}, func(context.Context) (string, string, error) {
+	client, err := ClientWithCredentials(config(t, "redis://ignored:ignored@"+addr), func(context.Context) (string, string, error) {
 		asked++
 		return "locks", password, nil
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := New(client, Options{})
-	require.NoError(t, err)
-
+	store := storeOn(t, client)
 	cycle := func() error {
-		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		lease, err := store.Acquire(t.Context(), newRequest("k"))
 		if err != nil {
 			return err
 		}
@@ -59,18 +51,12 @@ func TestClientWithCredentials(t *testing.T) {
 // "An IAM authenticated connection will automatically be disconnected after 12 hours" (Amazon ElastiCache, Authenticating
 // with IAM): the client ends each one long before.
 func TestConnectionsWithCredentialsEnd(t *testing.T) {
-	for raw, lifetime := range map[string]func(redis.UniversalClient) time.Duration{
-		"rediss://host":              func(c redis.UniversalClient) time.Duration { return c.(*redis.Client).Options().ConnMaxLifetime },
-		"rediss://host?cluster=true": func(c redis.UniversalClient) time.Duration { return c.(*redis.ClusterClient).Options().ConnMaxLifetime },
-	} {
-		u, err := lockstore.ParseURL(raw)
-		require.NoError(t, err)
-		client, err := ClientWithCredentials(lockstore.Config{URL: u}, func(context.Context) (string, string, error) { return "", "", nil })
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		require.Positive(t, lifetime(client), raw)
-		require.LessOrEqual(t, lifetime(client), 6*time.Hour, raw)
-	}
+	client, err := ClientWithCredentials(config(t, "rediss://host"), func(context.Context) (string, string, error) { return "", "", nil })
+	require.NoError(t, err)
+	defer client.Close()
+	lifetime := client.(*redis.Client).Options().ConnMaxLifetime
+	require.Positive(t, lifetime)
+	require.LessOrEqual(t, lifetime, 6*time.Hour)
 }
 
 // A credentials function can limit its own time, sees its caller's deadline and values, and
@@ -93,13 +79,8 @@ func TestCredentialsHaveTheCallersContext(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.caller)
 					defer cancel()
 				}
-				m := miniredis.NewMiniRedis()
-				t.Cleanup(m.Close)
-				opt, err := options(config(t, "redis://127.0.0.1"))
-				require.NoError(t, err)
-				opt.PoolSize = 1000
-				opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-				opt.CredentialsProviderContext = func(got context.Context) (string, string, error) {
+				m := newMini(t)
+				credentials := func(got context.Context) (string, string, error) {
 					want, has := ctx.Deadline()
 					deadline, ok := got.Deadline()
 					require.Equal(t, has, ok)
@@ -113,12 +94,12 @@ func TestCredentialsHaveTheCallersContext(t *testing.T) {
 					}
 					return "", "", own.Err()
 				}
-				client := newClient(opt)
-				t.Cleanup(func() { require.NoError(t, client.Close()) })
-				s, err := New(client, Options{})
-				require.NoError(t, err)
+				s := storeOn(t, openWith(t, mini, func(opt *redis.UniversalOptions) {
+					dials(m)(opt)
+					opt.CredentialsProviderContext = credentials
+				}))
 				began := time.Now()
-				_, err = s.Acquire(ctx, newRequest("k"))
+				_, err := s.Acquire(ctx, newRequest("k"))
 				require.ErrorIs(t, err, lockstore.ErrUnavailable)
 				require.ErrorIs(t, err, c.cause)
 				require.Equal(t, c.want, time.Since(began))
@@ -130,7 +111,6 @@ func TestCredentialsHaveTheCallersContext(t *testing.T) {
 // lateHook uses the context of a command after the store's call has returned.
 type lateHook struct {
 	hook    // has the other methods
-	late    *sync.WaitGroup
 	returns chan struct{}
 	limits  chan time.Duration
 	call    *callContext
@@ -139,7 +119,7 @@ type lateHook struct {
 func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.call = ctx.Value(callKey{}).(*callContext)
-		h.late.Go(func() {
+		go func() {
 			<-h.returns
 			began := time.Now()
 			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -149,7 +129,7 @@ func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			case <-time.After(time.Minute):
 			}
 			h.limits <- time.Since(began)
-		})
+		}()
 		return next(ctx, cmd)
 	}
 }
@@ -158,12 +138,11 @@ func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestAHookThatGoesOnAfterTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openMini(t).Store
-		h := &lateHook{late: &sync.WaitGroup{}, returns: make(chan struct{}), limits: make(chan time.Duration, 1)}
+		h := &lateHook{returns: make(chan struct{}), limits: make(chan time.Duration)}
 		driverOf(s).client.AddHook(h)
 		_, err := s.Inspect(t.Context(), "k")
 		require.NoError(t, err)
 		close(h.returns)
-		h.late.Wait()
 		require.Equal(t, 5*time.Second, <-h.limits)
 		calls.Lock()
 		defer calls.Unlock()

@@ -38,14 +38,12 @@ func acquire(t *testing.T, s *lockstore.Store, key string) lockstore.Lease {
 
 func requireLost(t *testing.T, s *lockstore.Store, lease lockstore.Lease) {
 	t.Helper()
-	_, err := s.Renew(t.Context(), lease, time.Minute)
-	require.ErrorIs(t, err, lockstore.ErrLost)
+	require.ErrorIs(t, failure(s.Renew(t.Context(), lease, time.Minute)), lockstore.ErrLost)
 }
 
 func requireHeld(t *testing.T, s *lockstore.Store, key string) {
 	t.Helper()
-	_, err := s.Acquire(t.Context(), newRequest(key))
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	require.ErrorIs(t, failure(s.Acquire(t.Context(), newRequest(key))), lockstore.ErrRefused)
 }
 
 func TestServerCannotBeReached(t *testing.T) {
@@ -56,6 +54,7 @@ func TestServerCannotBeReached(t *testing.T) {
 			requireUnavailable(t, err, cause)
 			var op *net.OpError
 			require.ErrorAs(t, err, &op, "the cause is kept")
+			require.NotContains(t, err.Error(), "rediss://", "no server is there, so the scheme is not at fault")
 		}
 		require.Less(t, time.Since(start), 6*dialTimeout)
 	}
@@ -67,18 +66,11 @@ func TestServerCannotBeReached(t *testing.T) {
 		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
 		}}
-		client := openDialer(t, "redis://cache.test?plaintext=true", func(ctx context.Context, network, addr string) (net.Conn, error) {
-			d := net.Dialer{Resolver: resolver, Timeout: dialTimeout}
-			return d.DialContext(ctx, network, addr)
-		})
-		store, err := New(client, Options{})
-		require.NoError(t, err)
-		check(t, store, "lookup cache.test")
+		check(t, storeOn(t, dialerClient(t, "redis://cache.test?plaintext=true", (&net.Dialer{Resolver: resolver, Timeout: dialTimeout}).DialContext)), "lookup cache.test")
 	})
 	t.Run("F21 the connection ends in the handshake", func(t *testing.T) {
-		p := testservers.Proxy(t, closedPort)
-		_, err := openStore(t, "redis://"+p.Addr).Acquire(t.Context(), newRequest("k"))
-		requireUnavailable(t, err, "")
+		s := openStore(t, "redis://"+testservers.Proxy(t, closedPort).Addr)
+		requireUnavailable(t, failure(s.Acquire(t.Context(), newRequest("k"))), "")
 	})
 	t.Run("F21 the handshake takes longer than the context", func(t *testing.T) {
 		p := testservers.Proxy(t, testservers.Redis(t))
@@ -102,8 +94,7 @@ func TestServerIsDownForAWhile(t *testing.T) {
 	failures := func(name string, s *lockstore.Store) {
 		t.Run("F21 "+name, func(t *testing.T) {
 			for range 25 { // more than the client has connections
-				_, err := s.Acquire(t.Context(), newRequest("k"))
-				requireUnavailable(t, err, "connection refused")
+				requireUnavailable(t, failure(s.Acquire(t.Context(), newRequest("k"))), "connection refused")
 			}
 		})
 	}
@@ -133,13 +124,7 @@ func (p *printed) Printf(_ context.Context, format string, v ...any) {
 // A request that was not written was certainly not applied.
 func TestCutBeforeTheRequest(t *testing.T) {
 	t.Run("F22 no connection is free", func(t *testing.T) {
-		opt, err := options(config(t, "redis://"+testservers.Redis(t)))
-		require.NoError(t, err)
-		opt.PoolSize = 1
-		client := newClient(opt)
-		defer client.Close()
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		client := openWith(t, "redis://"+testservers.Redis(t), func(opt *redis.UniversalOptions) { opt.PoolSize = 1 })
 		done := make(chan error, 1)
 		go func() { done <- client.BLPop(context.Background(), time.Second, "nothing").Err() }()
 		require.Eventually(t, func() bool {
@@ -148,7 +133,7 @@ func TestCutBeforeTheRequest(t *testing.T) {
 		}, 5*time.Second, time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		_, err = s.Acquire(ctx, newRequest("k"))
+		_, err := storeOn(t, client).Acquire(ctx, newRequest("k"))
 		requireUnavailable(t, err, "")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorIs(t, <-done, redis.Nil)
@@ -171,30 +156,22 @@ func TestCutBeforeTheRequest(t *testing.T) {
 
 func TestRestart(t *testing.T) {
 	onBoth(t, "F33 F35 restart", func(t *testing.T, program string) {
-		t.Run("without append-only file", func(t *testing.T) {
-			server := testservers.Start(t, program)
-			s := openStore(t, "redis://"+server.Addr)
-			old := acquire(t, s, "k")
-			server.Restart()
-			requireLost(t, s, old)
-			next := acquire(t, s, "k")
-			require.Greater(t, next.Fence, old.Fence)
-			requireLost(t, s, old)
-			require.ErrorIs(t, s.Release(t.Context(), old), lockstore.ErrLost)
-		})
-		t.Run("with append-only file", func(t *testing.T) {
-			server := testservers.Start(t, program, "--appendonly", "yes")
-			s := openStore(t, "redis://"+server.Addr)
-			lease := acquire(t, s, "k")
-			server.Restart()
-			requireHeld(t, s, "k")
-			_, err := s.Renew(t.Context(), lease, time.Minute)
-			require.NoError(t, err)
-			require.NoError(t, s.Release(t.Context(), lease))
-			server.Restart()
-			next := acquire(t, s, "k")
-			require.Greater(t, next.Fence, lease.Fence)
-		})
+		server := testservers.Start(t, program)
+		s := openStore(t, "redis://"+server.Addr)
+		old := acquire(t, s, "k")
+		server.Restart()
+		requireLost(t, s, old)
+		require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
+		requireLost(t, s, old)
+
+		server = testservers.Start(t, program, "--appendonly", "yes")
+		s = openStore(t, "redis://"+server.Addr)
+		old = acquire(t, s, "k")
+		server.Restart()
+		requireHeld(t, s, "k")
+		require.NoError(t, s.Release(t.Context(), old))
+		server.Restart()
+		require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
 	})
 }
 
@@ -217,71 +194,32 @@ func TestEviction(t *testing.T) {
 	})
 }
 
-func TestOutOfMemory(t *testing.T) {
-	onBoth(t, "F37 out of memory", func(t *testing.T, program string) {
-		addr := testservers.Start(t, program).Addr
-		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		lease, cooldown, unknown := acquire(t, s, "k"), acquire(t, s, "cooldown"), acquire(t, s, "unknown")
-		crowded := acquire(t, s, "crowd")
-		queued(t, s, "crowd")
-		queued(t, s, "crowd")
-		putAddress := func() error {
-			return driverOf(s).PutAddress(t.Context(), "k", lease.Owner, driver.Secret("token"), time.Hour)
-		}
-		require.NoError(t, putAddress())
-		configure(t, admin, "maxmemory", "1")
-
-		requireUnavailable(t, putAddress(), "OOM")
-		address, err := driverOf(s).TakeAddress(t.Context(), "k", lease.Owner)
-		require.NoError(t, err)
-		require.Equal(t, "token", string(address))
-		_, err = s.Acquire(t.Context(), newRequest("new"))
-		requireUnavailable(t, err, "OOM")
-		requireHeld(t, s, "k")
-		for _, ttl := range []time.Duration{time.Minute, time.Hour} { // the entry keeps its length, and does not
-			_, err = s.Renew(t.Context(), lease, ttl)
-			require.NoError(t, err, "a lease can be renewed")
-		}
-		require.NoError(t, s.Release(t.Context(), lease), "a lease can be released")
-		require.NoError(t, s.Release(t.Context(), crowded), "and handed over")
-		require.NoError(t, s.Complete(t.Context(), cooldown, nil, time.Minute))
-		requireHeld(t, s, "cooldown")
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "unknown", Owner: unknown.Owner}), "and abandoned")
-		for _, key := range []string{"k", "unknown"} {
-			status, err := s.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, lockstore.Free, status.State)
-			_, err = s.Acquire(t.Context(), newRequest(key))
-			requireUnavailable(t, err, "OOM")
-		}
-		err = s.Release(t.Context(), lockstore.Lease{Key: "new", Owner: lockstore.NewOwner()})
-		requireUnavailable(t, err, "OOM") // it would make a new entry
-
-		for key, end := range map[string]time.Duration{"k": 0, "cooldown": time.Minute, "unknown": 0} {
-			kept, err := admin.PTTL(t.Context(), DefaultPrefix+key).Result()
-			require.NoError(t, err)
-			require.InDelta(t, end+time.Hour, kept, float64(30*time.Second), "the fence stays for an hour after the end of "+key)
-		}
-		configure(t, admin, "maxmemory", "0")
-		require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
-	})
-}
-
 // Who holds the key, or was handed it, can do everything on a server that is out of memory. Who asks for a key gets
-// a clear refusal.
-func TestHoldersOfAFullServer(t *testing.T) {
+// a clear refusal. What ended there is kept for an hour.
+func TestOutOfMemory(t *testing.T) {
 	onBoth(t, "F37 out of memory", func(t *testing.T, program string) {
 		url := "redis://" + testservers.Start(t, program).Addr
 		s, admin := openStore(t, url), openClient(t, url)
 		ctx := t.Context()
+		leaseOf := func(req lockstore.Request) lockstore.Lease {
+			return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: req.Fence}
+		}
+		abandon := func(req lockstore.Request) error {
+			return s.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
+		}
+		extend := func(req lockstore.Request) error {
+			lease, err := s.Acquire(ctx, req)
+			assert.True(t, err != nil || lease.TTL > lockstore.Turn)
+			return err
+		}
+		ended := func(key string) {
+			assert.InDelta(t, time.Hour, admin.PTTL(ctx, DefaultPrefix+key).Val(), float64(30*time.Second), key)
+		}
 		for _, most := range []int{1, 3} {
 			request := func(key string) lockstore.Request {
 				req := newRequest(key)
 				req.MaxHolders, req.JoinQueue = most, true
 				return req
-			}
-			leaseOf := func(req lockstore.Request) lockstore.Lease {
-				return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: req.Fence}
 			}
 			handOver := func(key string) lockstore.Request { // to this one; somebody waits behind it
 				var leases []lockstore.Lease
@@ -292,8 +230,7 @@ func TestHoldersOfAFullServer(t *testing.T) {
 				}
 				waiting := []lockstore.Request{request(key), request(key)}
 				for _, req := range waiting {
-					_, err := s.Acquire(ctx, req)
-					require.ErrorIs(t, err, lockstore.ErrRefused)
+					require.ErrorIs(t, failure(s.Acquire(ctx, req)), lockstore.ErrRefused)
 				}
 				configure(t, admin, "maxmemory", "1")
 				require.NoError(t, s.Release(ctx, leases[0]), "it hands the key over")
@@ -302,57 +239,77 @@ func TestHoldersOfAFullServer(t *testing.T) {
 				waiting[0].Fence = status.Fence
 				return waiting[0]
 			}
-			for name, do := range map[string]func(lockstore.Request) error{
-				"extend what was handed over": func(req lockstore.Request) error {
+			lone := func(key string) lockstore.Request { // it holds the key, and nobody waits
+				req := request(key)
+				lease, err := s.Acquire(ctx, req)
+				require.NoError(t, err)
+				require.NoError(t, driverOf(s).PutAddress(ctx, key, req.Owner, driver.Secret("token"), time.Hour))
+				req.Fence = lease.Fence
+				configure(t, admin, "maxmemory", "1")
+				return req
+			}
+			for name, c := range map[string]struct {
+				from func(key string) lockstore.Request
+				do   func(lockstore.Request) error
+			}{
+				"extend what was handed over": {handOver, func(req lockstore.Request) error {
 					req.JoinQueue = false
-					lease, err := s.Acquire(ctx, req)
-					assert.True(t, err != nil || lease.TTL > lockstore.Turn)
-					return err
-				},
-				"ask as before the hand-over": func(req lockstore.Request) error {
+					return extend(req)
+				}},
+				"ask as before the hand-over": {handOver, func(req lockstore.Request) error {
 					req.Fence = 0
-					lease, err := s.Acquire(ctx, req)
-					assert.True(t, err != nil || lease.TTL > lockstore.Turn)
-					return err
-				},
-				"renew what was handed over": func(req lockstore.Request) error {
-					_, err := s.Renew(ctx, leaseOf(req), time.Hour)
-					return err
-				},
-				"leave, being handed the key": func(req lockstore.Request) error {
+					return extend(req)
+				}},
+				"renew what was handed over": {handOver, func(req lockstore.Request) error { return failure(s.Renew(ctx, leaseOf(req), time.Hour)) }},
+				"leave, being handed the key": {handOver, func(req lockstore.Request) error {
 					require.ErrorAs(t, s.Leave(ctx, req.Key, req.Owner), new(*lockstore.Granted))
 					return nil
-				},
-				"abandon what was handed over": func(req lockstore.Request) error {
-					return s.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
-				},
-				"release what was handed over": func(req lockstore.Request) error { return s.Release(ctx, leaseOf(req)) },
-				"start and complete": func(req lockstore.Request) error {
+				}},
+				"abandon what was handed over": {handOver, abandon},
+				"release what was handed over": {handOver, func(req lockstore.Request) error { return s.Release(ctx, leaseOf(req)) }},
+				"start and complete": {handOver, func(req lockstore.Request) error {
 					if most > 1 {
 						return nil // it needs a lease with MaxHolders 1
 					}
 					require.NoError(t, s.MarkStarted(ctx, leaseOf(req)))
-					_, err := s.Renew(ctx, leaseOf(req), time.Hour)
-					require.NoError(t, err)
+					require.NoError(t, failure(s.Renew(ctx, leaseOf(req), time.Hour)))
 					return s.Complete(ctx, leaseOf(req), []byte("result"), time.Hour)
-				},
-				"revoke": func(req lockstore.Request) error {
-					_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: req.Fence, OpenAtOnce: true})
-					return err
-				},
-				"newcomers": func(req lockstore.Request) error {
+				}},
+				"revoke": {handOver, func(req lockstore.Request) error {
+					return failure(s.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: req.Fence, OpenAtOnce: true}))
+				}},
+				"newcomers": {handOver, func(req lockstore.Request) error {
 					const says = "not applied: lock store is unavailable: OOM command not allowed when used memory > 'maxmemory'"
-					_, err := s.Acquire(ctx, request(req.Key+"/new"))
-					requireUnavailable(t, err, says)
-					_, err = s.Acquire(ctx, request(req.Key))
+					requireUnavailable(t, failure(s.Acquire(ctx, request(req.Key+"/new"))), says)
+					requireUnavailable(t, abandon(request(req.Key+"/new")), says) // it would make a new entry
+					_, err := s.Acquire(ctx, request(req.Key))
 					refused, ok := errors.AsType[*lockstore.Refused](err)
 					require.True(t, ok, err)
 					require.Zero(t, refused.QueuePosition, "there is no memory for a place")
 					return nil
-				},
+				}},
+				"renew for longer, and release": {lone, func(req lockstore.Request) error {
+					for _, ttl := range []time.Duration{time.Minute, time.Hour} { // the entry keeps its length, and does not
+						require.NoError(t, failure(s.Renew(ctx, leaseOf(req), ttl)))
+					}
+					require.NoError(t, s.Release(ctx, leaseOf(req)))
+					ended(req.Key)
+					requireUnavailable(t, failure(s.Acquire(ctx, newRequest(req.Key))), "OOM")
+					return nil
+				}},
+				"abandon": {lone, func(req lockstore.Request) error {
+					defer ended(req.Key)
+					return abandon(req)
+				}},
+				"take an address, and put none": {lone, func(req lockstore.Request) error {
+					requireUnavailable(t, driverOf(s).PutAddress(ctx, req.Key, req.Owner, driver.Secret("token"), time.Hour), "OOM")
+					address, err := driverOf(s).TakeAddress(ctx, req.Key, req.Owner)
+					require.Equal(t, "token", string(address))
+					return err
+				}},
 			} {
 				configure(t, admin, "maxmemory", "0")
-				assert.NoError(t, do(handOver(fmt.Sprint(name, most))), "%s, MaxHolders %d", name, most)
+				assert.NoError(t, c.do(c.from(fmt.Sprint(name, most))), "%s, MaxHolders %d", name, most)
 			}
 		}
 	})
@@ -411,7 +368,6 @@ func TestSlotThatStaysOpen(t *testing.T) {
 				move()
 			}
 		}
-		require.False(t, driverOf(s).wakeUps.oneKey.Load(), "the slot closes again")
 		require.NoError(t, s.Release(t.Context(), lease))
 		lockUnlockKey(t, s, "hot")
 		done := acquire(t, s, "hot")
@@ -425,8 +381,7 @@ func TestScriptFlush(t *testing.T) {
 		addr := testservers.Start(t, program).Addr
 		client, admin := openClient(t, "redis://"+addr), openClient(t, "redis://"+addr)
 		count := counted(client)
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		s := storeOn(t, client)
 		loadScripts(t, s)
 		flush := func() {
 			require.NoError(t, admin.ScriptFlush(t.Context()).Err())
@@ -436,8 +391,7 @@ func TestScriptFlush(t *testing.T) {
 		lease := acquire(t, s, "k")
 		require.EqualValues(t, 2, count.Load(), "EVALSHA, then EVAL once")
 		flush()
-		_, err = s.Renew(t.Context(), lease, time.Hour)
-		require.NoError(t, err)
+		require.NoError(t, failure(s.Renew(t.Context(), lease, time.Hour)))
 		require.EqualValues(t, 2, count.Load())
 		flush()
 		require.NoError(t, s.Release(t.Context(), lease))
@@ -456,11 +410,9 @@ func TestClientPause(t *testing.T) {
 	lease, err := s.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, admin.Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
-	_, err = s.Renew(t.Context(), lease, time.Minute)
-	requireUnknown(t, err)
+	requireUnknown(t, failure(s.Renew(t.Context(), lease, time.Minute)))
 	require.Eventually(t, func() bool {
-		_, err = s.Renew(t.Context(), lease, time.Minute)
-		return errors.Is(err, lockstore.ErrLost)
+		return errors.Is(failure(s.Renew(t.Context(), lease, time.Minute)), lockstore.ErrLost)
 	}, 10*time.Second, 10*time.Millisecond, "F41 the renewals waited and came too late")
 	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
 }
@@ -474,48 +426,44 @@ type (
 
 // For a client that it cannot use, New returns an error with the reason, and never panics.
 func TestClientsThatAreRefused(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	const nowhere = "127.0.0.1:1"
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": nowhere}})
 	defer ring.Close()
-	client := func(readTimeout time.Duration) *redis.Client {
-		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", ReadTimeout: readTimeout})
+	client := func(opt redis.Options) *redis.Client {
+		opt.Addr = nowhere
+		c := redis.NewClient(&opt)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ReadTimeout: -1})
-	defer cluster.Close()
-	goodCluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
-	defer goodCluster.Close()
-	real := client(0)
+	cluster := func(opt redis.ClusterOptions) *redis.ClusterClient {
+		opt.Addrs = []string{nowhere}
+		c := redis.NewClusterClient(&opt)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	real, goodCluster := client(redis.Options{}), cluster(redis.ClusterOptions{})
 	pipeliner, err := real.AutoPipeline()
 	require.NoError(t, err)
-	for name, c := range map[string]struct {
-		client redis.UniversalClient
-		says   string
-	}{
-		"nil":                     {nil, "is nil"},
-		"nil client":              {(*redis.Client)(nil), "is nil"},
-		"nil cluster":             {(*redis.ClusterClient)(nil), "is nil"},
-		"nil ring":                {(*redis.Ring)(nil), "is nil"},
-		"nil of another type":     {(*wrapped)(nil), "is nil"},
-		"another type":            {wrapped{real}, "is a redisstore.wrapped; want a *redis.Client or *redis.ClusterClient, with hooks"},
-		"pointer to another type": {&wrapped{real}, "is a *redisstore.wrapped; want"},
-		"client in another type":  {wrappedClient{real}, "is a redisstore.wrappedClient; want"},
-		"cluster in another type": {wrappedCluster{goodCluster}, "is a redisstore.wrappedCluster; want"},
-		"ring":                    {ring, "is a Ring"},
-		"autopipeliner":           {pipeliner, "is an AutoPipeliner"},
-		"zero client":             {&redis.Client{}, "was not made by go-redis"},
-		"zero cluster":            {&redis.ClusterClient{}, "was not made by go-redis"},
-		"no timeout of writes":    {redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", WriteTimeout: -1}), "has no WriteTimeout"},
-		"no timeout":              {client(-1), "has no ReadTimeout"},
-		"no deadlines at all":     {client(-2), "has no ReadTimeout"},
-		"no timeout in a cluster": {cluster, "has no ReadTimeout"},
+	for says, all := range map[string][]redis.UniversalClient{
+		"is nil": {nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil), (*wrapped)(nil)},
+		"is a redisstore.wrapped; want a *redis.Client or *redis.ClusterClient, with hooks": {wrapped{real}},
+		"is a *redisstore.wrapped; want":       {&wrapped{real}},
+		"is a redisstore.wrappedClient; want":  {wrappedClient{real}},
+		"is a redisstore.wrappedCluster; want": {wrappedCluster{goodCluster}},
+		"is a Ring":                            {ring},
+		"is an AutoPipeliner":                  {pipeliner},
+		"was not made by go-redis":             {&redis.Client{}, &redis.ClusterClient{}},
+		"has no WriteTimeout":                  {client(redis.Options{WriteTimeout: -1})},
+		"has no ReadTimeout":                   {client(redis.Options{ReadTimeout: -1}), client(redis.Options{ReadTimeout: -2}), cluster(redis.ClusterOptions{ReadTimeout: -1})},
 	} {
-		s, err := New(c.client, Options{})
-		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 "+name)
-		require.ErrorContains(t, err, "the client "+c.says, name)
-		require.Nil(t, s, name)
+		for i, c := range all {
+			s, err := New(c, Options{})
+			require.ErrorIs(t, err, lockstore.ErrInvalid, "F51 %s %d", says, i)
+			require.ErrorContains(t, err, "the client "+says)
+			require.Nil(t, s)
+		}
 	}
-	for _, good := range []redis.UniversalClient{real, client(time.Nanosecond), goodCluster} {
+	for _, good := range []redis.UniversalClient{real, client(redis.Options{ReadTimeout: 1}), goodCluster} {
 		_, err := New(good, Options{})
 		require.NoError(t, err)
 	}
@@ -525,14 +473,12 @@ func TestClientsThatAreRefused(t *testing.T) {
 func TestClosedClient(t *testing.T) {
 	for _, params := range []string{"", "?cluster=true"} {
 		client := openClient(t, "redis://"+testservers.Redis(t)+params)
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		s := storeOn(t, client)
 		require.NoError(t, client.Close())
 		for _, err := range everyRequest(t.Context(), s) {
 			requireUnavailable(t, err, "closed")
 		}
-		_, err = s.Check(t.Context())
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorIs(t, check(t.Context(), s), lockstore.ErrUnavailable)
 	}
 }
 

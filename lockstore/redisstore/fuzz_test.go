@@ -26,9 +26,8 @@ func fuzzStore(t testing.TB) (*lockstore.Store, redis.UniversalClient, time.Time
 	m := miniredis.RunT(t)
 	now := time.UnixMicro(1_790_942_400_123_456)
 	m.SetTime(now)
-	client := openDialer(t, "redis://127.0.0.1", patient(func(string, string) (net.Conn, error) { return m.Dial() }))
-	s, err := New(client, Options{})
-	require.NoError(t, err)
+	client := dialerClient(t, mini, patient(func(string, string) (net.Conn, error) { return m.Dial() }))
+	s := storeOn(t, client)
 	loadScripts(t, s)
 	return s, client, now
 }
@@ -119,17 +118,13 @@ func waits(owners ...string) string {
 // Redis, Valkey and miniredis have different Lua interpreters. All read entries in the same
 // way.
 func TestEntriesOnRealServers(t *testing.T) {
-	for name, start := range map[string]func(testing.TB, ...string) string{"Redis": testservers.Redis, "Valkey": testservers.Valkey} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := openDialer(t, "redis://"+start(t), patient(net.Dial))
-			s, err := New(client, Options{})
-			require.NoError(t, err)
-			for _, entry := range entries(time.Now()) {
-				checkEntry(t, s, client, entry)
-			}
-		})
-	}
+	onBoth(t, "entries", func(t *testing.T, program string) {
+		client := dialerClient(t, "redis://"+testservers.Start(t, program).Addr, patient(net.Dial))
+		s := storeOn(t, client)
+		for _, entry := range entries(time.Now()) {
+			checkEntry(t, s, client, entry)
+		}
+	})
 }
 
 // entries are sound entries, damaged entries and values of other programs. No lease ends within a minute after now, but

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,15 +63,10 @@ func TestRuleBookOnServers(t *testing.T) {
 
 func TestGoldenEntries(t *testing.T) {
 	golden.Run(t, func(t *testing.T) golden.Storage {
-		m := miniredis.NewMiniRedis()
-		t.Cleanup(m.Close)
+		m := newMini(t)
 		return golden.Storage{
 			Parks: true,
-			Open: func() *lockstore.Store {
-				s, err := New(openDialer(t, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) { return m.Dial() }), Options{})
-				require.NoError(t, err)
-				return s
-			},
+			Open:  func() *lockstore.Store { return storeOn(t, openWith(t, mini, dials(m))) },
 			Read: func() string {
 				entry, err := m.Get(DefaultPrefix + golden.Key)
 				require.NoError(t, err)
@@ -83,24 +77,14 @@ func TestGoldenEntries(t *testing.T) {
 	})
 }
 
-func TestConformanceRedis(t *testing.T) {
+func TestConformanceOnServers(t *testing.T) {
 	t.Parallel()
-	conformance(t, testservers.Redis(t), "")
-}
-
-func TestConformanceValkey(t *testing.T) {
-	t.Parallel()
-	conformance(t, testservers.Valkey(t), "")
-}
-
-func TestConformanceRedisCluster(t *testing.T) {
-	t.Parallel()
-	conformance(t, testservers.Cluster(t, testservers.RedisServer)[1], "?cluster=true")
-}
-
-func TestConformanceValkeyCluster(t *testing.T) {
-	t.Parallel()
-	conformance(t, testservers.Cluster(t, testservers.ValkeyServer)[1], "?cluster=true")
+	onBoth(t, "one server", func(t *testing.T, program string) {
+		conformance(t, testservers.Start(t, program).Addr, "")
+	})
+	onBoth(t, "cluster", func(t *testing.T, program string) {
+		conformance(t, testservers.Cluster(t, program)[1], "?cluster=true")
+	})
 }
 
 // conformance runs the suite on a real server. Each case has its own client and its own
@@ -110,16 +94,13 @@ func conformance(t *testing.T, addr, params string) {
 	storetest.Run(t, func(t *testing.T) storetest.Harness {
 		var lose atomic.Bool
 		var delay storetest.Delayer
-		client := openDialer(t, "redis://"+addr+params, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		client := dialerClient(t, "redis://"+addr+params, func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
 			return &lossyConn{Conn: delay.Conn(conn, isScript), lose: &lose}, err
 		})
 		h := harness(t, client, direct)
 		h.Delay = delay.Delay
-		h.LoseReplies = func(*testing.T) func() {
-			lose.Store(true)
-			return func() { lose.Store(false) }
-		}
+		h.LoseReplies = switched(&lose)
 		h.Unreachable = func(t *testing.T) *lockstore.Store {
 			return openStore(t, "redis://"+closedPort+params)
 		}
@@ -130,9 +111,7 @@ func conformance(t *testing.T, addr, params string) {
 // harness is the common part for real servers and miniredis. The suite changes entries
 // through direct.
 func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harness {
-	store, err := New(client, Options{})
-	require.NoError(t, err)
-	count := counted(client)
+	store, count := storeOn(t, client), counted(client)
 	loadScripts(t, store)
 
 	ctx := context.Background()
@@ -156,30 +135,14 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 	number := func(places string) func(*testing.T, string) {
 		return change(func(e string) string { return e[:13] + places + e[16:] })
 	}
-	// field changes one part of soundEntry.
-	field := func(i int, value string) func(*testing.T, string) {
-		return change(func(entry string) string {
-			at := soundEntry.FindStringSubmatchIndex(entry)
-			return entry[:at[2*i]] + value + entry[at[2*i+1]:]
+	// holders is an entry of several holders, which are over, whose last fence is 9.
+	holders := func(all ...string) func(*testing.T, string) {
+		return change(func(string) string {
+			return "lambdalock3 X0000000000000000009  0\n0000000000000000 0 \n" + strings.Join(all, "") + "\n"
 		})
 	}
-	// holders is an entry of several holders: each has an owner, a fence above the last one, a seat, its MaxHolders and flags.
-	holders := func(all ...string) func(*testing.T, string) {
-		return change(func(e string) string {
-			p := soundEntry.FindStringSubmatch(e)
-			text := "lambdalock3 X000" + p[2] + "  " + p[4] + "\n" + p[5] + " " + p[6] + " \n"
-			for _, h := range all {
-				var owner, flags string
-				var above int64
-				var seat, most int
-				_, err := fmt.Sscan(h, &owner, &above, &seat, &most, &flags)
-				require.NoError(t, err)
-				fence, err := strconv.ParseInt(p[2], 10, 64)
-				require.NoError(t, err)
-				text += fmt.Sprintf("%s %016d %d %d %s %s %s \n", owner, fence+above, seat, most, p[5], p[6], strings.Trim(flags, "-"))
-			}
-			return text + "\n"
-		})
+	holder := func(owner string, fence, seat, most int, flags string) string {
+		return fmt.Sprintf("%s %016d %d %d 0000000000000001 9 %s \n", owner, fence, seat, most, flags)
 	}
 	return storetest.Harness{
 		Parks:    true,
@@ -193,20 +156,7 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 			require.NoError(t, err)
 			return func() { require.NoError(t, direct.Set(ctx, at(key), entry, time.Hour).Err()) }
 		},
-		Dump: func(t *testing.T, key string) string {
-			kind, err := direct.Type(ctx, at(key)).Result()
-			require.NoError(t, err)
-			switch kind {
-			case "string":
-				return kind + direct.Get(ctx, at(key)).String()
-			case "list":
-				return kind + direct.LRange(ctx, at(key), 0, -1).String()
-			case "none":
-				return kind
-			}
-			t.Fatalf("type %s", kind)
-			return ""
-		},
+		Dump: func(t *testing.T, key string) string { return direct.Dump(ctx, at(key)).String() },
 		// FuzzEntry and TestEntriesOnRealServers have more values.
 		Foreign: map[string]func(*testing.T, string){
 			"list":         func(t *testing.T, key string) { require.NoError(t, direct.RPush(ctx, at(key), "a").Err()) },
@@ -218,14 +168,16 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		Corrupt: map[string]func(*testing.T, string){
 			"cut in the numbers": change(func(e string) string { return e[:50] }),
 			"a later format":     change(func(e string) string { return strings.Replace(e, "lambdalock3", "lambdalock4", 1) }),
-			"unknown state":      field(1, "Y"),
-			"TTL is huge":        field(6, "315360000000000000"),
-			"says: the fences of the holders do not grow up to the last fence":                         holders("a 0 0 2 -", "b 0 1 2 -"),
-			"a fence above the last; says: the fences of the holders do not grow up to the last fence": holders("a 0 0 2 -", "b 1 1 2 -"),
-			"says: an owner has two leases":                                                            holders("a -1 0 2 -", "a 0 1 2 -"),
-			"says: two holders have one seat":                                                          holders("a -1 1 2 -", "b 0 1 2 -"),
-			"says: more hold the key than one of them allows":                                          holders("a -1 0 2 -", "b 0 1 1 -"),
-			"says: the work of a lease with others has started":                                        holders("a 0 0 2 s"),
+			"unknown state":      change(func(e string) string { return e[:12] + "Y" + e[13:] }),
+			"TTL is huge": change(func(string) string {
+				return "lambdalock3 H0000000000000000009 a 0\n0000000000000001 315360000000000000 \n"
+			}),
+			"says: the fences of the holders do not grow up to the last fence":                         holders(holder("a", 9, 0, 2, ""), holder("b", 9, 1, 2, "")),
+			"a fence above the last; says: the fences of the holders do not grow up to the last fence": holders(holder("a", 9, 0, 2, ""), holder("b", 10, 1, 2, "")),
+			"says: an owner has two leases":                                                            holders(holder("a", 8, 0, 2, ""), holder("a", 9, 1, 2, "")),
+			"says: two holders have one seat":                                                          holders(holder("a", 8, 1, 2, ""), holder("b", 9, 1, 2, "")),
+			"says: more hold the key than one of them allows":                                          holders(holder("a", 8, 0, 2, ""), holder("b", 9, 1, 1, "")),
+			"says: the work of a lease with others has started":                                        holders(holder("a", 9, 0, 2, "s")),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"cut short":    queue(func(q string) string { return q[:max(0, len(q)-1)] }),
@@ -245,18 +197,33 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 // lastLine is where the queue of an entry begins.
 func lastLine(entry string) int { return strings.LastIndexByte(entry, '\n') + 1 }
 
-// openMini opens the store on a new miniredis inside a synctest bubble.
-func openMini(t *testing.T) storetest.Harness {
+// mini is the URL of every miniredis.
+const mini = "redis://127.0.0.1"
+
+func newMini(t testing.TB) *miniredis.Miniredis {
 	m := miniredis.NewMiniRedis()
 	t.Cleanup(m.Close)
+	return m
+}
+
+// dials lets a client use a miniredis without a network.
+func dials(m *miniredis.Miniredis) func(*redis.UniversalOptions) {
+	return func(opt *redis.UniversalOptions) {
+		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
+		manyConnections(opt)
+	}
+}
+
+// openMini opens the store on a new miniredis inside a synctest bubble.
+func openMini(t *testing.T) storetest.Harness {
+	m := newMini(t)
 	var lose, hangs atomic.Bool
 	var delay storetest.Delayer
-	const mini = "redis://127.0.0.1"
-	client := openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) {
+	client := dialerClient(t, mini, func(context.Context, string, string) (net.Conn, error) {
 		conn, err := m.Dial()
 		return &lossyConn{Conn: delay.Conn(conn, isScript), lose: &lose, hangs: &hangs}, err
 	})
-	h := harness(t, client, openDialer(t, mini, func(context.Context, string, string) (net.Conn, error) { return m.Dial() }))
+	h := harness(t, client, openWith(t, mini, dials(m)))
 
 	// The clock of miniredis stands still after SetTime, so a shifted clock is set again
 	// after each sleep.
@@ -272,22 +239,21 @@ func openMini(t *testing.T) storetest.Harness {
 		m.SetTime(time.Now().Add(d))
 	}
 	h.Delay = delay.Delay
-	h.LoseReplies = func(*testing.T) func() {
-		lose.Store(true)
-		return func() { lose.Store(false) }
-	}
-	h.Hang = func(*testing.T) func() {
-		hangs.Store(true)
-		return func() { hangs.Store(false) }
-	}
+	h.LoseReplies, h.Hang = switched(&lose), switched(&hangs)
 	h.Unreachable = func(t *testing.T) *lockstore.Store {
-		store, err := New(openDialer(t, mini, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return storeOn(t, dialerClient(t, mini, func(_ context.Context, network, _ string) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Net: network, Err: fmt.Errorf("connection refused")}
-		}), Options{})
-		require.NoError(t, err)
-		return store
+		}))
 	}
 	return h
+}
+
+// switched turns a fault of the network on, until restore.
+func switched(on *atomic.Bool) func(*testing.T) (restore func()) {
+	return func(*testing.T) func() {
+		on.Store(true)
+		return func() { on.Store(false) }
+	}
 }
 
 // lossyConn loses the replies to scripts while lose is true. The server applies the script,
@@ -371,28 +337,36 @@ func openClient(t testing.TB, rawURL string) redis.UniversalClient {
 	return client
 }
 
-// openDialer is openClient with the test's own dialer.
-func openDialer(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
-	client := dialerClient(t, rawURL, dial)
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+// openWith is openClient with other settings.
+func openWith(t testing.TB, rawURL string, change func(*redis.UniversalOptions)) redis.UniversalClient {
+	opt, err := options(config(t, rawURL))
+	require.NoError(t, err)
+	change(opt)
+	client := newClient(opt)
+	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 
-// dialerClient is openDialer without closing the client.
+// dialerClient is openClient with the test's own dialer.
 func dialerClient(t testing.TB, rawURL string, dial dialFunc) redis.UniversalClient {
-	opt, err := options(config(t, rawURL))
+	return openWith(t, rawURL, func(opt *redis.UniversalOptions) {
+		opt.Dialer = dial
+		manyConnections(opt)
+	})
+}
+
+// manyConnections is for clients in synctest bubbles. All clients of the process share the timers of callers that waited for a
+// connection. A timer from outside a bubble panics inside it, so no caller may wait.
+func manyConnections(opt *redis.UniversalOptions) { opt.PoolSize = 1000 }
+
+func storeOn(t testing.TB, client redis.UniversalClient) *lockstore.Store {
+	s, err := New(client, Options{})
 	require.NoError(t, err)
-	opt.Dialer = dial
-	// All clients of the process share the timers of callers that waited for a connection. A
-	// timer from outside a synctest bubble panics inside it, so no caller may wait.
-	opt.PoolSize = 1000
-	return newClient(opt)
+	return s
 }
 
 func openStore(t testing.TB, rawURL string) *lockstore.Store {
-	store, err := New(openClient(t, rawURL), Options{})
-	require.NoError(t, err)
-	return store
+	return storeOn(t, openClient(t, rawURL))
 }
 
 func driverOf(s *lockstore.Store) *server { return s.Driver().(*server) }

@@ -2,22 +2,18 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/leasesim"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -75,19 +71,21 @@ func TestLanes(t *testing.T) {
 	})
 }
 
+// fewConnections is a client of a miniredis.
+func fewConnections(t *testing.T, n int) redis.UniversalClient {
+	m := newMini(t)
+	return openWith(t, mini, func(opt *redis.UniversalOptions) {
+		dials(m)(opt)
+		opt.PoolSize = n
+	})
+}
+
 // The turn of a request, or its answer, comes at the moment at which its context ends. However often, no connection is
 // lost: in the end as many requests are sent at once as there are connections, and half as many waits.
 func TestNoConnectionIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const connections, takes = 4, 10 * time.Millisecond
-		m := miniredis.NewMiniRedis()
-		t.Cleanup(m.Close)
-		opt, err := options(config(t, "redis://127.0.0.1"))
-		require.NoError(t, err)
-		opt.PoolSize = connections
-		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-		client := newClient(opt)
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
+		client := fewConnections(t, connections)
 		var slow atomic.Bool
 		var waits atomic.Int32
 		client.AddHook(hook(func(cmd redis.Cmder) error {
@@ -98,8 +96,7 @@ func TestNoConnectionIsLost(t *testing.T) {
 			}
 			return nil
 		}))
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		s := storeOn(t, client)
 		loadScripts(t, s)
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
@@ -141,15 +138,8 @@ func TestNoConnectionIsLost(t *testing.T) {
 // server, and 72 without a place. A run asks about once a second.
 func TestRequestsOfIdleWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		t.Cleanup(m.Close)
-		opt, err := options(config(t, "redis://127.0.0.1"))
-		require.NoError(t, err)
-		opt.Dialer = func(context.Context, string, string) (net.Conn, error) { return m.Dial() }
-		client := newClient(opt)
-		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		client := fewConnections(t, defaultConnections)
+		s := storeOn(t, client)
 		loadScripts(t, s)
 		acquire(t, s, "k")
 		g, err := guard.New(s, guard.Options{Wait: 4 * time.Second})
@@ -167,33 +157,4 @@ func TestRequestsOfIdleWaiters(t *testing.T) {
 		assert.Less(t, sent.Load(), int32(700))
 		all.Wait()
 	})
-}
-
-// More runs at once in one process than its connections can serve: a holder's requests go first, see TestLanes. The
-// wait is so long that a busy machine serves all.
-func TestLoadOnAServer(t *testing.T) {
-	for keys, runs := range map[int]int{1: 100, 200: 200} {
-		t.Run(fmt.Sprintf("F57 F58 %d runs, keys: %d", runs, keys), func(t *testing.T) {
-			store, err := Open(t.Context(), config(t, "redis://"+testservers.Redis(t)+"?connections=4"))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, driverOf(store).client.Close()) })
-			var reports atomic.Int64
-			g, err := guard.New(store, guard.Options{TTL: time.Minute, Wait: time.Minute, Observe: func(_ context.Context, r guard.Report) {
-				reports.Add(1)
-				assert.Equal(t, guard.OutcomeOK, r.Outcome, r.Err)
-			}})
-			require.NoError(t, err)
-			var all sync.WaitGroup
-			for n := range runs {
-				all.Go(func() {
-					_ = g.Do(t.Context(), fmt.Sprintf("load/%d/%d", keys, n%keys), func(ctx context.Context, _ guard.Lock) error {
-						<-time.After(10 * time.Millisecond)
-						return context.Cause(ctx)
-					})
-				})
-			}
-			all.Wait()
-			require.EqualValues(t, runs, reports.Load())
-		})
-	}
 }

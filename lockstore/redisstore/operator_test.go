@@ -20,37 +20,32 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 // What is held while a listing goes on is listed once, also when the server's table of keys
 // grows and shrinks meanwhile, so that SCAN returns keys twice. Lists of those who wait are
 // not listed: their names are made of secrets.
 func TestListWhileKeysChange(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T) *lockstore.Store{
-		"one server": func(t *testing.T) *lockstore.Store { return openStore(t, "redis://"+testservers.Redis(t)) },
-		"a cluster": func(t *testing.T) *lockstore.Store {
-			return openStore(t, "redis://"+testservers.Cluster(t, testservers.RedisServer)[0]+"?cluster=true")
-		},
+	for name, url := range map[string]string{
+		"one server": "redis://" + testservers.Redis(t),
+		"a cluster":  "redis://" + testservers.Cluster(t, testservers.RedisServer)[0] + "?cluster=true",
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t)
-			const keys = 600
-			held := map[string]bool{}
-			for i := range keys {
+			s := openStore(t, url)
+			want, found := map[string]int{}, map[string]int{}
+			for i := range 600 {
 				key := fmt.Sprintf("list/%d", i)
-				_, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Hour})
-				require.NoError(t, err)
-				held[key] = true
+				acquire(t, s, key)
+				want[key] = 1
 			}
-			waits := lockstore.NewOwner()
-			require.NoError(t, driverOf(s).client.RPush(t.Context(), driverOf(s).list("waits", waits), "1").Err())
+			client := driverOf(s).client
+			require.NoError(t, client.RPush(t.Context(), driverOf(s).list("waits", lockstore.NewOwner()), "1").Err())
 
 			ctx, stop := context.WithCancel(t.Context())
 			var changing sync.WaitGroup
 			changing.Go(func() {
 				for i := 0; ctx.Err() == nil; i = (i + 1) % 20 {
-					pipe := driverOf(s).client.Pipeline()
+					pipe := client.Pipeline()
 					for n := range 200 {
 						if i < 10 {
 							pipe.Set(ctx, fmt.Sprintf("other/%d/%d", i, n), "x", 0)
@@ -61,9 +56,7 @@ func TestListWhileKeysChange(t *testing.T) {
 					_, _ = pipe.Exec(ctx)
 				}
 			})
-			found, requests := map[string]int{}, 0
 			err := s.List(t.Context(), "", func(p lockstore.Page) error {
-				requests += p.Requests
 				for _, status := range p.Keys {
 					assert.Equal(t, lockstore.Held, status.State)
 					found[status.Key]++
@@ -73,15 +66,10 @@ func TestListWhileKeysChange(t *testing.T) {
 			stop()
 			changing.Wait()
 			require.NoError(t, err)
-			assert.Len(t, found, keys)
-			for key, n := range found {
-				assert.True(t, held[key], key)
-				assert.Equal(t, 1, n, key)
-			}
-			assert.Greater(t, requests, keys)
+			require.Equal(t, want, found)
 			extent, err := s.Extent(t.Context())
 			require.NoError(t, err)
-			assert.GreaterOrEqual(t, extent.Entries, int64(keys))
+			require.GreaterOrEqual(t, extent.Entries, int64(len(want)))
 		})
 	}
 }
@@ -91,123 +79,71 @@ func TestPageOfAList(t *testing.T) {
 	m := miniredis.RunT(t)
 	s := openStore(t, "redis://"+m.Addr())
 	lease := acquire(t, s, "a/1")
-	require.NoError(t, m.Set(driverOf(s).prefix+"a/2", "damaged"))
-	require.NoError(t, m.Set(driverOf(s).prefix+"b", "damaged"))
-	_, err := m.Lpush(driverOf(s).prefix+"a/3", "of another type")
+	require.NoError(t, m.Set(DefaultPrefix+"a/2", "damaged"))
+	require.NoError(t, m.Set(DefaultPrefix+"b", "damaged"))
+	_, err := m.Lpush(DefaultPrefix+"a/3", "of another type")
 	require.NoError(t, err)
-	var pages []lockstore.Page
-	require.NoError(t, s.List(t.Context(), "a/", func(p lockstore.Page) error {
-		pages = append(pages, p)
-		return nil
-	}))
-	require.Len(t, pages, 1)
-	require.Equal(t, []int{2, 3, 1, 1}, []int{pages[0].Read, pages[0].Requests, pages[0].Damaged, len(pages[0].Keys)})
-	require.Equal(t, []string{driverOf(s).prefix + "a/2"}, pages[0].DamagedNames)
-	require.Equal(t, lease.Fence, pages[0].Keys[0].Fence)
+	var page lockstore.Page
 	stop := errors.New("stop")
-	require.Equal(t, stop, s.List(t.Context(), "", func(lockstore.Page) error { return stop }))
+	require.Equal(t, stop, s.List(t.Context(), "a/", func(p lockstore.Page) error { page = p; return stop }))
+	require.Equal(t, []int{2, 3, 1, 1}, []int{page.Read, page.Requests, page.Damaged, len(page.Keys)})
+	require.Equal(t, []string{DefaultPrefix + "a/2"}, page.DamagedNames)
+	require.Equal(t, lease.Fence, page.Keys[0].Fence)
 	extent, err := s.Extent(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, int64(4), extent.Entries)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = s.Extent(ctx)
-	for _, err := range []error{err, s.List(ctx, "", func(lockstore.Page) error { return nil })} {
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.ErrorIs(t, err, context.Canceled)
-	}
 	m.Close()
 	_, err = s.Extent(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorIs(t, s.List(t.Context(), "", func(lockstore.Page) error { return nil }), lockstore.ErrUnavailable)
 }
 
-// Check says what to change.
+// Check says what to change. A restart of a server that keeps nothing, and has no replica, loses all leases.
 func TestCheck(t *testing.T) {
-	onBoth(t, "F50 check", func(t *testing.T, program string) {
-		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0", "--appendonly", "yes").Addr
-		findings, err := openStore(t, "redis://"+primary).Check(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, findings)
-
-		u, err := url.Parse("redis://" + primary)
-		require.NoError(t, err)
-		replica := "redis://" + testservers.Start(t, program, "--replicaof", u.Hostname()+" "+u.Port(),
-			"--maxmemory-policy", "allkeys-lfu").Addr
-		findings, err = openStore(t, replica).Check(t.Context())
-		require.NoError(t, err)
-		require.Len(t, findings, 2)
-		require.Contains(t, findings[0].Problem, "allkeys-lfu")
-		require.Contains(t, findings[0].Fix, "noeviction")
-		require.Contains(t, findings[1].Problem, "replica")
-
-		admin := openClient(t, "redis://"+primary)
-		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">pw", "~*", "+evalsha").Err())
-		_, err = openStore(t, "redis://locker:pw@"+primary).Check(t.Context())
-		require.ErrorIs(t, err, lockstore.ErrUnavailable)
-		require.ErrorContains(t, err, "NOPERM")
-	})
-}
-
-// A restart of a server that keeps nothing, and has no replica, loses all leases.
-func TestCheckOfWhatIsKept(t *testing.T) {
-	onBoth(t, "F33 F50 nothing is kept", func(t *testing.T, program string) {
+	onBoth(t, "F33 F50 check", func(t *testing.T, program string) {
+		finds := func(url string, want ...string) {
+			t.Helper()
+			findings, err := openStore(t, url).Check(t.Context())
+			require.NoError(t, err)
+			require.Len(t, findings, len(want))
+			for i, part := range want {
+				require.Contains(t, findings[i].Problem+findings[i].Fix, part)
+			}
+		}
 		primary := testservers.Start(t, program, "--repl-diskless-sync-delay", "0").Addr
-		s := openStore(t, "redis://"+primary)
-		findings, err := s.Check(t.Context())
-		require.NoError(t, err)
-		require.Len(t, findings, 1)
-		require.Contains(t, findings[0].Problem, "no append-only file and no replica")
-		require.Contains(t, findings[0].Fix, "appendonly")
+		finds("redis://"+primary, "no append-only file and no replica")
 		host, port, err := net.SplitHostPort(primary)
 		require.NoError(t, err)
-		testservers.Start(t, program, "--replicaof", host+" "+port)
+		finds("redis://"+testservers.Start(t, program, "--replicaof", host+" "+port, "--maxmemory-policy", "allkeys-lfu").Addr, "allkeys-lfu", "replica")
 		admin := openClient(t, "redis://"+primary)
 		require.Eventually(t, func() bool {
 			return strings.Contains(admin.Info(t.Context(), "replication").Val(), "connected_slaves:1")
 		}, time.Minute, 10*time.Millisecond)
-		findings, err = s.Check(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, findings)
-	})
-}
+		finds("redis://" + primary)
+		finds("redis://"+testservers.Start(t, program, "--appendonly", "yes", "--cluster-enabled", "yes").Addr, "cluster=true")
 
-func TestCheckOfTheVersion(t *testing.T) {
-	for version, old := range map[string]bool{"6.2.14": true, "5.0.0": true, "7.0.0": false, "7.2.4": false, "10.0.1": false, "": false} {
-		findings := findingsIn("redis_version:"+version+"\r\n", false)
-		require.Equal(t, old, len(findings) == 1, version)
-		if old {
-			require.Contains(t, findings[0].Problem, "Redis "+version)
-		}
+		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locker", "on", ">pw", "~*", "+evalsha").Err())
+		requireUnavailable(t, check(t.Context(), openStore(t, "redis://locker:pw@"+primary)), "NOPERM")
+	})
+	for version, old := range map[string]bool{"6.2.14": true, "7.0.0": false, "10.0.1": false, "": false} {
+		require.Equal(t, old, len(findingsIn("redis_version:"+version+"\r\n", false)) == 1, version)
 	}
 }
 
-// cluster=true is missing in the URL.
+// cluster=true is missing in the URL: the first request for a key of another node says so. The reverse mistake is told at
+// every request.
 func TestClusterIsForgotten(t *testing.T) {
-	s := openStore(t, "redis://"+testservers.Redis(t, "--cluster-enabled", "yes", "--appendonly", "yes"))
-	findings, err := s.Check(t.Context())
-	require.NoError(t, err)
-	require.Len(t, findings, 1)
-	require.Contains(t, findings[0].Fix, "cluster=true")
-}
-
-const clusterAdvice = ": the server is in cluster mode; the URL needs cluster=true"
-
-// The first request for a key of another node says it, too. The reverse mistake is told at every
-// request.
-func TestClusterIsForgottenAtFirstUse(t *testing.T) {
 	const moved = "MOVED 3999 127.0.0.1:1"
 	s := openStore(t, "redis://"+fakeServer(t, func([]string) string { return "-" + moved + "\r\n" }))
 	for _, err := range everyRequest(t.Context(), s) {
-		requireUnavailable(t, err, moved+clusterAdvice)
+		requireUnavailable(t, err, moved+": the server is in cluster mode; the URL needs cluster=true")
 	}
-	const disabled = "This instance has cluster support disabled: the server is not in cluster mode; remove cluster=true from the URL"
 	s = openStore(t, "redis://"+testservers.Redis(t)+"?cluster=true")
 	errs := everyRequest(t.Context(), s)
-	_, errs["check"] = s.Check(t.Context())
+	errs["Check"] = check(t.Context(), s)
 	for _, err := range errs {
-		requireUnavailable(t, err, disabled)
+		requireUnavailable(t, err, "This instance has cluster support disabled: the server is not in cluster mode; remove cluster=true from the URL")
 	}
 }
 
@@ -248,22 +184,14 @@ func TestUsersOfTheCache(t *testing.T) {
 				lease := acquire(t, s, key)
 				waiting := queued(t, s, key)
 				require.NoError(t, s.Release(ctx, lease))
-				require.NoError(t, storetest.AwaitTurn(ctx, s, key, waiting.Owner))
-				require.True(t, driverOf(s).wakeUps.mayBlock())
-				require.NoError(t, s.Leave(ctx, key, lockstore.NewOwner()))
+				handed(t, s, waiting) // BLPOP is allowed
 				require.NoError(t, s.Release(ctx, lockstore.Lease{Key: key, Owner: waiting.Owner}))
-				lease = acquire(t, s, key)
-				require.NoError(t, s.MarkStarted(ctx, lease))
-				_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: lease.Fence})
-				require.NoError(t, err)
-				require.ErrorIs(t, s.ResolveNoEffect(ctx, key, lease.Fence), lockstore.ErrRefused)
-				lease = acquire(t, s, key+"/completed/"+name)
-				require.NoError(t, s.Complete(ctx, lease, []byte("result"), time.Minute))
 			}
-			_, checked := s.Check(ctx)
-			listed := s.List(ctx, "", func(lockstore.Page) error { return nil })
+			for what, err := range everyRequest(ctx, s) {
+				require.NotErrorIs(t, err, lockstore.ErrUnavailable, what)
+			}
 			_, counted := s.Extent(ctx)
-			for _, err := range []error{checked, listed, counted} {
+			for _, err := range []error{check(ctx, s), s.List(ctx, "", func(lockstore.Page) error { return nil }), counted} {
 				if name == "operator" {
 					require.NoError(t, err)
 				} else {
@@ -273,9 +201,6 @@ func TestUsersOfTheCache(t *testing.T) {
 			for _, command := range [][]any{{"CLIENT", "PAUSE", "1"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "LIST"}, {"FLUSHALL"}, {"GET", "other"}} {
 				err := driverOf(s).client.(*redis.ClusterClient).Do(ctx, command...).Err()
 				require.ErrorContains(t, err, "NOPERM", command)
-			}
-			for _, key := range []string{"a", "b", "c", "d", "e"} { // for the next user
-				require.NoError(t, openClient(t, "redis://"+addrs[0]+"?cluster=true").Del(ctx, driverOf(s).prefix+key).Err())
 			}
 		}
 	})

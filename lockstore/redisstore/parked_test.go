@@ -85,9 +85,7 @@ func answering(t *testing.T, answers ...string) *lockstore.Store {
 		answers = answers[1:]
 		return answer
 	})
-	s, err := New(retryingClient(t, addr), Options{})
-	require.NoError(t, err)
-	return s
+	return storeOn(t, retryingClient(t, addr))
 }
 
 // A request that was sent twice, so that its outcome is unknown, names the parked owners all the same.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,41 +89,26 @@ func TestBrokenConnectionOfAWaiter(t *testing.T) {
 	done := awaiting(t, s, req)
 	p.Disconnect()
 	require.True(t, (<-done).Ask)
-	require.True(t, driverOf(s).wakeUps.mayBlock(), "a connection that breaks is no refusal")
 }
 
-// How long a waiter waits at the server, and how many may.
+// A wait at the server ends before its context, and before the timeout of a client of another's.
 func TestBoundsOfAWaitAtTheServer(t *testing.T) {
-	for name, c := range map[string]struct {
-		opt   redis.Options
-		block time.Duration
-		slots int
-	}{
-		"half of the connections":                     {redis.Options{PoolSize: 10, ReadTimeout: 3 * time.Second}, 800 * time.Millisecond, 5},
-		"of a client with a short timeout":            {redis.Options{PoolSize: 10, ReadTimeout: 400 * time.Millisecond}, 300 * time.Millisecond, 5},
-		"of a client that may not use its whole pool": {redis.Options{PoolSize: 10, MaxActiveConns: 4, ReadTimeout: time.Second}, 750 * time.Millisecond, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			client := redis.NewClient(&c.opt)
-			t.Cleanup(func() { require.NoError(t, client.Close()) })
-			w := newWakeUps(client)
-			require.Equal(t, c.block, w.block)
-			require.Equal(t, c.slots, cap(w.slots))
-		})
-	}
-	t.Run("it ends before the context", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := openMini(t).Store
-			acquire(t, s, "k")
-			req := queued(t, s, "k")
-			all := sentBy(driverOf(s).client)
-			ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-			defer cancel()
-			require.NoError(t, storetest.AwaitTurn(ctx, s, "k", req.Owner))
-			driverOf(s).wakeUps.block = minBlock
-			require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
-			require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
-		})
+	client := redis.NewClient(&redis.Options{PoolSize: 10, MaxActiveConns: 4, ReadTimeout: 400 * time.Millisecond})
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	w := driverOf(storeOn(t, client)).wakeUps
+	require.Equal(t, 300*time.Millisecond, w.block)
+	require.Equal(t, 2, cap(w.slots), "half of the connections that the client may use")
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store
+		acquire(t, s, "k")
+		req := queued(t, s, "k")
+		all := sentBy(driverOf(s).client)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		require.NoError(t, storetest.AwaitTurn(ctx, s, "k", req.Owner))
+		driverOf(s).wakeUps.block = minBlock
+		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
+		require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
 	})
 }
 
@@ -192,8 +175,7 @@ func TestWaitForOthers(t *testing.T) {
 func TestNodeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const healthy, hangs = "10.0.0.1:6379", "10.0.0.2:6379"
-		m, silent := miniredis.NewMiniRedis(), &silentServer{}
-		t.Cleanup(m.Close)
+		m, silent := newMini(t), &silentServer{}
 		opt, err := options(config(t, "redis://127.0.0.1?cluster=true"))
 		require.NoError(t, err)
 		opt.Dialer = endable(func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -213,8 +195,7 @@ func TestNodeThatHangs(t *testing.T) {
 		}
 		client := redis.NewClusterClient(slots)
 		t.Cleanup(func() { require.NoError(t, client.Close()) })
-		s, err := New(client, Options{})
-		require.NoError(t, err)
+		s := storeOn(t, client)
 		node := func(name string) string {
 			master, err := client.MasterForKey(t.Context(), name)
 			require.NoError(t, err)
@@ -299,29 +280,24 @@ func TestOneWakeUpForARelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := openMini(t).Store
+				client := driverOf(s).client
 				lease := acquire(t, s, "k")
 				var waiting []lockstore.Request
 				for range waiters {
 					waiting = append(waiting, queued(t, s, "k"))
 				}
-				before, _ := decode(driverOf(s).client.Get(t.Context(), DefaultPrefix+"k").Val())
-				queue := before.Queue
-				require.Len(t, queue, waiters)
-				for _, req := range waiting {
+				for i, req := range waiting {
 					require.NoError(t, s.Release(t.Context(), lease))
-					lists := driverOf(s).client.Keys(t.Context(), "*\n*").Val()
+					lists := client.Keys(t.Context(), "*\n*").Val()
 					require.Equal(t, []string{driverOf(s).list("k", req.Owner)}, lists, "one wake-up for a release")
-					require.Equal(t, int64(1), driverOf(s).client.LLen(t.Context(), lists[0]).Val())
-					require.Equal(t, 5*time.Second, driverOf(s).client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
+					require.Equal(t, int64(1), client.LLen(t.Context(), lists[0]).Val())
+					require.Equal(t, 5*time.Second, client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
 					began := time.Now()
-					news := await(t, s, req)
+					lease = await(t, s, req).Lease
 					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
-					lease = news.Lease
-					entry := driverOf(s).client.Get(t.Context(), DefaultPrefix+"k").Val()
-					after, ok := decode(entry)
-					require.True(t, ok)
-					queue = queue[1:]
-					require.True(t, slices.Equal(queue, after.Queue), entry)
+					status, err := s.Inspect(t.Context(), "k")
+					require.NoError(t, err)
+					require.Equal(t, waiters-1-i, status.Waiting)
 				}
 			})
 		})
@@ -392,55 +368,6 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 	t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
 }
 
-// A key that several may hold costs one request for each acquire and each release.
-func TestRequestsOfSeveralHolders(t *testing.T) {
-	s := openMini(t).Store
-	loadScripts(t, s)
-	all := sentBy(driverOf(s).client)
-	var leases []lockstore.Lease
-	for range 3 {
-		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, MaxHolders: 3, JoinQueue: true})
-		require.NoError(t, err)
-		leases = append(leases, lease)
-	}
-	for _, lease := range leases {
-		require.NoError(t, s.Release(t.Context(), lease))
-	}
-	require.Equal(t, slices.Repeat([]string{"evalsha 1"}, 6), all.commands)
-}
-
-// An administrator gives the permission while the process lives: a minute later waits are at
-// the server again.
-func TestARefusalOfWaitsEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store
-		var refuse atomic.Bool
-		var waits atomic.Int32
-		driverOf(s).client.AddHook(hook(func(cmd redis.Cmder) error {
-			if cmd.Name() != "blpop" {
-				return nil
-			}
-			waits.Add(1)
-			if refuse.Load() {
-				return fromServer("NOPERM User u has no permissions to run the 'blpop' command")
-			}
-			return nil
-		}))
-		owner := lockstore.NewOwner()
-		refuse.Store(true)
-		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
-		refuse.Store(false)
-		for began := time.Now(); time.Since(began) < refusedTime-time.Second; {
-			require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
-		}
-		require.EqualValues(t, 1, waits.Load(), "not asked again at once")
-		<-time.After(2 * time.Second)
-		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", owner))
-		require.EqualValues(t, 2, waits.Load())
-		require.True(t, driverOf(s).wakeUps.mayBlock())
-	})
-}
-
 // A user that may use the keys of some locks only releases them all the same.
 func TestListsThatTheUserMayNotTouch(t *testing.T) {
 	onBoth(t, "F44 no permission", func(t *testing.T, program string) {
@@ -457,6 +384,5 @@ func TestListsThatTheUserMayNotTouch(t *testing.T) {
 			lease, err = s.Acquire(t.Context(), req)
 			require.NoError(t, err)
 		}
-		require.True(t, driverOf(s).wakeUps.oneKey.Load())
 	})
 }

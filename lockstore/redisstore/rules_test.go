@@ -24,7 +24,7 @@ const (
 
 // differs says how an answer, or the entry after it, is not that of the rule book.
 func differs(before rules.State, now time.Time, r driver.Request, got driver.Answer, entry string) (next rules.State, problem string) {
-	next, _, want, _ := book.Decide(before, rules.At(now.Truncate(time.Microsecond)), r) // TIME has microseconds
+	next, _, want, _ := book.Decide(before, rules.At(now.UTC().Truncate(time.Microsecond)), r) // TIME has microseconds
 	for _, a := range []*driver.Answer{&want, &got} {
 		a.Why, a.Note = "", ""
 		if a.Outcome == driver.Lost {
@@ -53,21 +53,13 @@ func differs(before rules.State, now time.Time, r driver.Request, got driver.Ans
 	return next, ""
 }
 
-// normal is a state without what no answer depends on.
+// normal is a state without what no answer depends on, and with nil for nothing.
 func normal(s rules.State) rules.State {
-	s.Holders = append([]rules.Holder(nil), s.Holders...)
-	for i := range s.Holders {
-		s.Holders[i].Since = s.Holders[i].Since.UTC()
-	}
-	s.Queue = append([]rules.Waiter(nil), s.Queue...)
+	s.Holders, s.Queue, s.Ended = append([]rules.Holder(nil), s.Holders...), append([]rules.Waiter(nil), s.Queue...), append([]rules.Ended(nil), s.Ended...)
 	for i := range s.Queue {
-		s.Queue[i].Since = s.Queue[i].Since.UTC()
+		s.Queue[i].Since = time.Time{} // of a place that an older version has written
 	}
-	for i := range s.Queue {
-		s.Queue[i].Since = time.Time{} // an entry has no times of places
-	}
-	s.Ended = append([]rules.Ended(nil), s.Ended...)
-	if s.Closed.Since = s.Closed.Since.UTC(); s.Closed.For == 0 {
+	if s.Closed.For == 0 {
 		s.Closed = rules.Closed{}
 	}
 	return s
@@ -106,7 +98,7 @@ func decode(entry string) (s rules.State, ok bool) {
 		return s, false
 	}
 	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
-	at := func(text string) time.Time { return time.UnixMicro(number(text)) }
+	at := func(text string) time.Time { return time.UnixMicro(number(text)).UTC() }
 	span := func(text string) time.Duration { return time.Duration(number(text)) * time.Microsecond }
 	state, owner, ended, rest := p[1], p[3], p[4], p[8]
 	if strings.Contains("HOF", state) == (owner == "") || state == "K" && rest == "" {

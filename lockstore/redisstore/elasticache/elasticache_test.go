@@ -62,17 +62,6 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-func TestPrefix(t *testing.T) {
-	for raw, want := range map[string]string{
-		"elasticache://locks@host?cache=my":           "cluster=true",
-		"elasticache://locks@host?cache=my&prefix=p:": "cluster=true&prefix=p%3A",
-	} {
-		cfg, _, err := parse(config(t, raw, lambdaEnv), nil)
-		require.NoError(t, err)
-		require.Equal(t, want, cfg.URL.RawQuery)
-	}
-}
-
 func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 	cfg := config(t, "elasticache://locks@host?cache=my", lambdaEnv)
 	for says, cfg := range map[string]lockstore.Config{
@@ -85,16 +74,30 @@ func TestOpenWithoutURLOrEnvironment(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=My-Cache", lambdaEnv), nil)
+// newToken is the token of a URL.
+func newToken(t *testing.T, params string) *token {
+	cfg, tok, err := parse(config(t, "elasticache://locks@host?"+params, lambdaEnv), nil)
 	require.NoError(t, err)
-	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
-	tok.now = func() time.Time { return now }
+	require.Equal(t, !strings.Contains(params, "cluster=false"), cfg.URL.Query().Get("cluster") == "true")
+	require.Equal(t, strings.Contains(params, "prefix=p:"), cfg.URL.Query().Get("prefix") == "p:")
+	return tok
+}
+
+// text is the password of a new connection.
+func text(t *testing.T, tok *token) string {
 	user, text, err := tok.credentials(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, "locks", user)
-	require.True(t, strings.HasPrefix(text, "my-cache/?"), "no scheme, the cache's name in lower case")
-	u, err := url.Parse("http://" + text)
+	require.Equal(t, "locks", user)
+	return text
+}
+
+func TestToken(t *testing.T) {
+	tok := newToken(t, "cache=My-Cache")
+	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
+	tok.now = func() time.Time { return now }
+	signed := text(t, tok)
+	require.True(t, strings.HasPrefix(signed, "my-cache/?"), "no scheme, the cache's name in lower case")
+	u, err := url.Parse("http://" + signed)
 	require.NoError(t, err)
 	q := u.Query()
 	assert.Equal(t, "connect", q.Get("Action"))
@@ -110,31 +113,23 @@ func TestToken(t *testing.T) {
 
 	first := now
 	now = first.Add(10*time.Minute - time.Second)
-	_, again, err := tok.credentials(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, text, again, "a token is used again")
+	assert.Equal(t, signed, text(t, tok), "a token is used again")
 	now = first.Add(10 * time.Minute)
-	_, fresh, err := tok.credentials(t.Context())
-	require.NoError(t, err)
-	assert.NotEqual(t, text, fresh, "a new token before the old one is invalid")
+	fresh := text(t, tok)
+	assert.NotEqual(t, signed, fresh, "a new token before the old one is invalid")
 	now = now.Add(-time.Hour)
-	_, back, err := tok.credentials(t.Context())
-	require.NoError(t, err)
-	assert.NotEqual(t, fresh, back, "a new token after the clock stepped back")
+	assert.NotEqual(t, fresh, text(t, tok), "a new token after the clock stepped back")
 }
 
 // "The IAM authentication token is valid for 15 minutes" (Amazon ElastiCache, Authenticating with IAM): at each time
 // the token of a new connection says so, and is valid for minutes more, because the connection is made after it.
 func TestNoTokenIsTooOld(t *testing.T) {
 	const valid = 15 * time.Minute
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
-	require.NoError(t, err)
+	tok := newToken(t, "cache=my")
 	began := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 	for now := began; now.Before(began.Add(time.Hour)); now = now.Add(10 * time.Second) {
 		tok.now = func() time.Time { return now }
-		_, text, err := tok.credentials(t.Context())
-		require.NoError(t, err)
-		u, err := url.Parse("http://" + text)
+		u, err := url.Parse("http://" + text(t, tok))
 		require.NoError(t, err)
 		signed, err := time.Parse("20060102T150405Z", u.Query().Get("X-Amz-Date"))
 		require.NoError(t, err)
@@ -147,34 +142,24 @@ func TestNoTokenIsTooOld(t *testing.T) {
 // The monotonic clock may stand still while the process is frozen. The server uses the wall
 // clock, so a token's age is wall time.
 func TestAgeOfATokenIsWallTime(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
-	require.NoError(t, err)
-	_, _, err = tok.credentials(t.Context())
-	require.NoError(t, err)
+	tok := newToken(t, "cache=my&prefix=p:")
+	text(t, tok)
 	require.NotContains(t, tok.signed.String(), "m=", "F08 a reading of the monotonic clock")
 }
 
 func TestTokenOfAReplicationGroup(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my&serverless=false", lambdaEnv), nil)
-	require.NoError(t, err)
-	_, text, err := tok.credentials(t.Context())
-	require.NoError(t, err)
-	assert.NotContains(t, text, "ResourceType")
+	assert.NotContains(t, text(t, newToken(t, "cache=my&serverless=false&cluster=false")), "ResourceType")
 }
 
 func TestNewCredentialsSignANewToken(t *testing.T) {
-	_, tok, err := parse(config(t, "elasticache://locks@host?cache=my", lambdaEnv), nil)
-	require.NoError(t, err)
-	_, first, err := tok.credentials(t.Context())
-	require.NoError(t, err)
+	tok := newToken(t, "cache=my")
+	first := text(t, tok)
 	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: "AKIDOTHER", SecretAccessKey: "s"}, nil
 	})
-	_, second, err := tok.credentials(t.Context())
-	require.NoError(t, err)
-	assert.NotEqual(t, first, second)
+	assert.NotEqual(t, first, text(t, tok))
 	gone := errors.New("no credentials now")
 	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, gone })
-	_, _, err = tok.credentials(t.Context())
+	_, _, err := tok.credentials(t.Context())
 	require.ErrorIs(t, err, gone, "F71")
 }
