@@ -178,7 +178,7 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, 
 
 // most says how many may hold the key with an Acquire, + if it waits in the queue, and behind a space the fence of
 // the lease that it extends.
-func most(r driver.Request) string {
+func most(r driver.Request) any {
 	most := strconv.Itoa(r.MaxHolders)
 	switch {
 	case r.Fence != 0:
@@ -188,7 +188,7 @@ func most(r driver.Request) string {
 	case r.Join:
 		return most + "+"
 	}
-	return most
+	return r.MaxHolders
 }
 
 // secret is data of the user, or has another owner, as an argument of a command. Hooks that print
@@ -209,11 +209,14 @@ func flag(on bool) string {
 }
 
 // digits is a fence as an entry has it.
-func digits(f driver.Fence) string { return fmt.Sprintf("%016d", f) }
+func digits(f driver.Fence) string {
+	text := strconv.FormatInt(int64(f), 10)
+	return strings.Repeat("0", max(0, 16-len(text))) + text
+}
 
-// micros rounds up, so that a lease is not shorter than requested.
-func micros(d time.Duration) string { return units(d, time.Microsecond) }
+// micros and millis round up, so that a lease is not shorter than requested.
+func micros(d time.Duration) string { return strconv.FormatInt(units(d, time.Microsecond), 10) }
 
-func millis(d time.Duration) string { return units(d, time.Millisecond) }
+func millis(d time.Duration) int64 { return units(d, time.Millisecond) }
 
-func units(d, unit time.Duration) string { return strconv.FormatInt(int64((d+unit-1)/unit), 10) }
+func units(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
