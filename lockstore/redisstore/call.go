@@ -65,11 +65,6 @@ func (s *server) run(ctx context.Context, name scriptName, key string, owner loc
 	return s.send(ctx, name, key, s.prefix+key, "", owner, args...)
 }
 
-// runWith sends a script with two keys.
-func (s *server) runWith(ctx context.Context, name scriptName, key, list string, owner lockstore.Owner, args ...any) (reply, error) {
-	return s.send(ctx, name, key, s.prefix+key, list, owner, args...)
-}
-
 // send sends a script as EVALSHA, and once as EVAL if the server does not know the script.
 // A second name is optional. The error says whether the request may have been applied.
 // send returns when ctx ends.
@@ -251,11 +246,10 @@ func withContext(ctx context.Context, err error) error {
 // one for a key of another node. A client with TLS at a server without TLS, or the reverse, gets no
 // answer, or the connection ends.
 func (s *server) withAdvice(err error) error {
-	_, cluster := s.client.(*redis.ClusterClient)
 	switch what := meaning(err); {
-	case !cluster && what.kind == "MOVED":
+	case !s.cluster && what.kind == "MOVED":
 		return fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
-	case cluster && what.noCluster:
+	case s.cluster && what.noCluster:
 		return fmt.Errorf("%w: the server is not in cluster mode; remove cluster=true from the URL", err)
 	}
 	var dial *net.OpError
@@ -302,12 +296,7 @@ func serverText(err error) string {
 	if !errors.As(err, &server) {
 		return ""
 	}
-	text := server.Error()
-	// Redis 6 writes the line of the script before an error that pcall caught.
-	if i := strings.Index(text, ": -"); i >= 0 && strings.HasPrefix(text, "@user_script") {
-		text = text[i+3:]
-	}
-	return strings.TrimPrefix(text, "ERR ")
+	return strings.TrimPrefix(server.Error(), "ERR ")
 }
 
 // errForeign is the error for a value that is not an entry. cause is the server's answer

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
@@ -21,7 +19,6 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, isCluster := s.client.(*redis.ClusterClient)
 	var findings []driver.Finding
 	for _, node := range nodes {
 		var info string
@@ -32,7 +29,7 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range findingsIn(info, isCluster) {
+		for _, f := range findingsIn(info, s.cluster) {
 			if !slices.Contains(findings, f) { // all nodes of a cluster have the same problem
 				findings = append(findings, f)
 			}

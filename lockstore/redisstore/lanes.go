@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -24,11 +22,11 @@ type lanes struct {
 
 // newLanes is for the connections to one server. A cluster has none: a node that hangs must not
 // keep requests from the others.
-func newLanes(client redis.UniversalClient) *lanes {
-	if c, ok := client.(*redis.Client); ok {
-		return &lanes{room: max(1, connections(c.Options().PoolSize, c.Options().MaxActiveConns))}
+func newLanes(set settings) *lanes {
+	if set.cluster {
+		return nil
 	}
-	return nil
+	return &lanes{room: max(1, set.connections)}
 }
 
 // The lanes of requests.

@@ -6,10 +6,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,18 +27,16 @@ import (
 
 // wakeUps is how the waiters of one store wait, and how its holders wake others.
 type wakeUps struct {
-	block   time.Duration             // of one wait at the server
-	slots   chan struct{}             // for waits, each of which occupies a connection
-	refused atomic.Pointer[time.Time] // when the server did not let this user wait for an element
+	block time.Duration // of one wait at the server
+	slots chan struct{} // for waits, each of which occupies a connection
 
 	mu      sync.Mutex
-	pausing map[string]map[string]*pauser // by their key and their lists: owners that pause in this process
-
-	oneKey atomic.Bool // the server does not let this user name a list in the script of a key
+	pausing map[string]*pauser // by their lists: owners that pause in this process
 }
 
 // pauser is an owner that pauses.
 type pauser struct {
+	key     string
 	element chan string
 	covered int // by so many waits at the server
 }
@@ -59,37 +57,10 @@ const (
 // it to one and a half of it.
 const pollTime = 100 * time.Millisecond
 
-// refusedTime is how long a refusal of BLPOP counts. An administrator may mend the
-// permissions while a process lives.
-const refusedTime = time.Minute
-
-// mayBlock reports whether the server may let this user wait.
-func (w *wakeUps) mayBlock() bool {
-	at := w.refused.Load()
-	return at == nil || time.Since(*at) >= refusedTime
-}
-
 // newWakeUps leaves half of the client's connections to those who do not wait: a
 // holder must not wait for a waiter to renew its lease.
-func newWakeUps(client redis.UniversalClient) *wakeUps {
-	size, timeout := 0, time.Duration(0)
-	w := &wakeUps{pausing: map[string]map[string]*pauser{}}
-	switch c := client.(type) {
-	case *redis.Client:
-		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
-	case *redis.ClusterClient:
-		size, timeout = connections(c.Options().PoolSize, c.Options().MaxActiveConns), c.Options().ReadTimeout
-	}
-	w.block, w.slots = min(maxBlock, timeout*3/4), make(chan struct{}, size/2)
-	return w
-}
-
-// connections is how many connections a client may have at once.
-func connections(pool, most int) int {
-	if most > 0 {
-		return min(pool, most)
-	}
-	return pool
+func newWakeUps(set settings) *wakeUps {
+	return &wakeUps{block: min(maxBlock, set.read*3/4), slots: make(chan struct{}, set.connections/2), pausing: map[string]*pauser{}}
 }
 
 // Await implements driver.Driver. It waits at the server for an element, and returns after
@@ -138,7 +109,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		}
 		return s.wakeUps.block
 	}
-	if !s.wakeUps.mayBlock() || block() < minBlock {
+	if block() < minBlock {
 		return s.pause(ctx, key, owner)
 	}
 	select {
@@ -163,9 +134,6 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		return "", ctx.Err()
 	case errors.Is(err, redis.Nil):
 		return "", nil
-	case !transient(err):
-		now := time.Now()
-		s.wakeUps.refused.Store(&now)
 	}
 	return s.pause(ctx, key, owner)
 }
@@ -209,7 +177,7 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 		return "", err
 	case popped[0] == list:
 		return popped[1], nil
-	case !s.wakeUps.tell(key, popped[0], popped[1]): // its owner pauses no more, and may wait at the server itself
+	case !s.wakeUps.tell(popped[0], popped[1]): // its owner pauses no more, and may wait at the server itself
 		s.push(ctx, key, popped[0], owner, popped[1])
 	}
 	return "", errOthers
@@ -220,9 +188,11 @@ func (w *wakeUps) cover(key string) (lists []any, uncover func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []*pauser
-	for list, p := range w.pausing[key] {
-		p.covered++
-		lists, all = append(lists, list), append(all, p)
+	for list, p := range w.pausing {
+		if p.key == key {
+			p.covered++
+			lists, all = append(lists, list), append(all, p)
+		}
 	}
 	return lists, func() {
 		w.mu.Lock()
@@ -262,20 +232,14 @@ func (s *server) together(key string) bool {
 // release ends a lease, and wakes the first in the queue with the same request if the lease's note names it. What the
 // server refuses only because of that owner's list is no reason to keep the key.
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
-	next, list := lockstore.Owner(r.Note), ""
-	if next != "" && !s.wakeUps.oneKey.Load() && s.together(key) {
-		list = s.list(key, next)
+	list := ""
+	if r.Note != "" && s.together(key) {
+		list = s.list(key, lockstore.Owner(r.Note))
 	}
-	if list != "" && !s.wakeUps.pauses(key, list) {
-		got, err := s.runWith(ctx, releaseScript, key, list, r.Owner, digits(r.Fence), secret(next))
-		if !errors.Is(err, lockstore.ErrUnavailable) {
-			return got, err
-		}
-		switch meaning(err).kind {
-		case "NOPERM", "CROSSSLOT":
-			s.wakeUps.oneKey.Store(true)
-		case "TRYAGAIN": // while a slot moves, the entry and the list may be on two nodes
-		default:
+	if list != "" && !s.wakeUps.pauses(list) {
+		got, err := s.send(ctx, releaseScript, key, s.prefix+key, list, r.Owner, digits(r.Fence), secret(r.Note))
+		// While a slot moves, the entry and the list may be on two nodes: TRYAGAIN.
+		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT", "TRYAGAIN"}, meaning(err).kind) {
 			return got, err
 		}
 	}
@@ -288,7 +252,7 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, all [
 	ctx, cancel := context.WithTimeout(ctx, wakeTime)
 	defer cancel()
 	for _, n := range all {
-		if list := s.list(key, n.owner); !s.wakeUps.tell(key, list, n.element) {
+		if list := s.list(key, n.owner); !s.wakeUps.tell(list, n.element) {
 			s.push(ctx, key, list, by, n.element)
 		}
 	}
@@ -302,12 +266,9 @@ func (s *server) push(ctx context.Context, key, list string, by lockstore.Owner,
 // pause lets a random time pass, or less if the owner's element comes. While a wait at the server is for its element, too, it
 // takes as long as such a wait. It returns the element, or "".
 func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (string, error) {
-	w, list, p := s.wakeUps, s.list(key, owner), &pauser{element: make(chan string, 1)}
+	w, list, p := s.wakeUps, s.list(key, owner), &pauser{key: key, element: make(chan string, 1)}
 	w.mu.Lock()
-	if w.pausing[key] == nil {
-		w.pausing[key] = map[string]*pauser{}
-	}
-	w.pausing[key][list] = p
+	w.pausing[list] = p
 	w.mu.Unlock()
 	for end := time.Now().Add(w.block); ; {
 		over, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
@@ -326,7 +287,7 @@ func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (
 		default:
 		}
 		if p.covered == 0 || ctx.Err() != nil || !time.Now().Before(end) {
-			w.end(key, list)
+			delete(w.pausing, list)
 			w.mu.Unlock()
 			return "", ctx.Err()
 		}
@@ -335,36 +296,20 @@ func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (
 }
 
 // pauses reports whether the owner of a list pauses in this process.
-func (w *wakeUps) pauses(key, list string) bool {
+func (w *wakeUps) pauses(list string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.pausing[key][list] != nil
+	return w.pausing[list] != nil
 }
 
 // tell gives an element to the owner of a list, if it pauses in this process.
-func (w *wakeUps) tell(key, list, element string) bool {
+func (w *wakeUps) tell(list, element string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.pausing[key][list]
+	p := w.pausing[list]
 	if p != nil {
 		p.element <- element
-		w.end(key, list)
+		delete(w.pausing, list)
 	}
 	return p != nil
-}
-
-// end ends the pause of the owner of a list.
-func (w *wakeUps) end(key, list string) {
-	if delete(w.pausing[key], list); len(w.pausing[key]) == 0 {
-		delete(w.pausing, key)
-	}
-}
-
-// transient reports whether an error says nothing about the next wait at the server.
-func transient(err error) bool {
-	switch meaning(err).kind {
-	case "NOPERM", "WRONGTYPE", "unknown", "timeout", "value", "wrong":
-		return false
-	}
-	return true
 }

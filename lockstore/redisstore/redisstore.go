@@ -31,6 +31,7 @@ type Options struct {
 // server is the driver: it keeps the entries on a Redis or Valkey server.
 type server struct {
 	client  redis.UniversalClient
+	cluster bool
 	address string // in the client's settings
 	wakeUps *wakeUps
 	lanes   *lanes // nil without
@@ -66,63 +67,67 @@ var (
 //	                                   see a cluster behind it, and its listings would miss
 //	                                   keys
 func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
-	if refused := refusal(client); refused != "" {
-		return nil, lockstore.Invalidf("redisstore: the client %s", refused)
+	set, err := settingsOf(client)
+	if err != nil {
+		return nil, err
 	}
 	if opt.Prefix == "" {
 		opt.Prefix = DefaultPrefix
 	}
 	return lockstore.New("redisstore", &server{
 		client:  client,
-		address: addressOf(client),
-		wakeUps: newWakeUps(client),
-		lanes:   newLanes(client),
+		cluster: set.cluster,
+		address: set.address,
+		wakeUps: newWakeUps(set),
+		lanes:   newLanes(set),
 		ends:    isEndable(client),
 		prefix:  opt.Prefix,
 	}), nil
 }
 
-// addressOf is where a client connects, or the addresses of a cluster's first nodes.
-func addressOf(client redis.UniversalClient) string {
-	if c, ok := client.(*redis.ClusterClient); ok {
-		return strings.Join(c.Options().Addrs, ", ")
-	}
-	return client.(*redis.Client).Options().Addr
+// settings are those of a client.
+type settings struct {
+	cluster     bool
+	address     string // of a cluster: the addresses of its first nodes
+	connections int    // that it may have at once
+	read, write time.Duration
 }
 
-// refusal is the reason why a client cannot be used, or "".
-func refusal(client redis.UniversalClient) (why string) {
-	const want = "; want a *redis.Client or *redis.ClusterClient"
-	v := reflect.ValueOf(client)
-	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return "is nil" + want
-	}
-	unlimited := func(read, write time.Duration) string {
-		name := "ReadTimeout"
-		switch {
-		case read > 0 && write > 0:
-			return ""
-		case read > 0:
-			name = "WriteTimeout"
-		}
-		return "has no " + name + ", so that a command without an answer might never end; want a " + name + " of more than 0"
+// settingsOf refuses the clients that New names.
+func settingsOf(client redis.UniversalClient) (set settings, err error) {
+	const want = "want a *redis.Client or *redis.ClusterClient"
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return set, lockstore.Invalidf("redisstore: the client is nil; %s", want)
 	}
 	defer func() {
 		if recover() != nil { // it has no options
-			why = "was not made by go-redis" + want
+			err = lockstore.Invalidf("redisstore: the client was not made by go-redis; %s", want)
 		}
 	}()
+	var pool, most int
 	switch c := client.(type) {
 	case *redis.Client:
-		return unlimited(c.Options().ReadTimeout, c.Options().WriteTimeout)
+		o := c.Options()
+		set = settings{address: o.Addr, read: o.ReadTimeout, write: o.WriteTimeout}
+		pool, most = o.PoolSize, o.MaxActiveConns
 	case *redis.ClusterClient:
-		return unlimited(c.Options().ReadTimeout, c.Options().WriteTimeout)
-	case *redis.Ring:
-		return "is a Ring, which moves keys to another server when one is down" + want
-	case *redis.AutoPipeliner:
-		return "is an AutoPipeliner, whose commands outlive their context" + want
+		o := c.Options()
+		set = settings{cluster: true, address: strings.Join(o.Addrs, ", "), read: o.ReadTimeout, write: o.WriteTimeout}
+		pool, most = o.PoolSize, o.MaxActiveConns
+	default:
+		return set, lockstore.Invalidf("redisstore: the client is a %T; %s, with hooks for tracing", client, want)
 	}
-	return fmt.Sprintf("is a %T", client) + want + ", with hooks for tracing"
+	if min(set.read, set.write) <= 0 {
+		name := "WriteTimeout"
+		if set.read <= 0 {
+			name = "ReadTimeout"
+		}
+		return set, lockstore.Invalidf("redisstore: the client has no %s, so that a command without an answer might never end; want a %[1]s of more than 0", name)
+	}
+	if set.connections = pool; most > 0 {
+		set.connections = min(pool, most)
+	}
+	return set, nil
 }
 
 // Do implements driver.Driver.
