@@ -101,15 +101,14 @@ func TestClockThatIsSetBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := castest.NewMemory(time.Millisecond)
 				m.Shift(c.ahead)
-				lease, err := open(t, m).Acquire(t.Context(), request(time.Second))
-				require.NoError(t, err)
+				lease := take(t, open(t, m), time.Second)
 				if c.completed {
 					require.NoError(t, open(t, m).Complete(t.Context(), lease, nil, time.Second))
 				}
 				m.Shift(0)
 				s, req := open(t, m), request(time.Second)
 				req.JoinQueue = c.joins
-				_, err = s.Acquire(t.Context(), req)
+				_, err := s.Acquire(t.Context(), req)
 				require.ErrorIs(t, err, lockstore.ErrRefused)
 				<-time.After(1100 * time.Millisecond)
 				if !c.joins {
@@ -130,8 +129,7 @@ func TestHolderRenewsInTimeAmongJoiners(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		holder := open(t, r)
 		sent := time.Now()
-		lease, err := holder.Acquire(ctx, request(time.Second))
-		require.NoError(t, err)
+		lease := take(t, holder, time.Second)
 		end := sent.Add(lease.TTL)
 		var all sync.WaitGroup
 		joiners, renewals := 32, 60
@@ -177,6 +175,26 @@ func request(ttl time.Duration) lockstore.Request {
 	return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: ttl}
 }
 
+// take grants the key to a new owner.
+func take(t *testing.T, s *lockstore.Store, ttl time.Duration) lockstore.Lease {
+	t.Helper()
+	lease, err := s.Acquire(t.Context(), request(ttl))
+	require.NoError(t, err)
+	return lease
+}
+
+// join takes a place in the queue.
+func join(t *testing.T, s *lockstore.Store, ttl time.Duration) (lockstore.Request, *lockstore.Refused) {
+	t.Helper()
+	req := request(ttl)
+	req.JoinQueue = true
+	_, err := s.Acquire(t.Context(), req)
+	refused, ok := errors.AsType[*lockstore.Refused](err)
+	require.True(t, ok, "%v", err)
+	require.Positive(t, refused.QueuePosition)
+	return req, refused
+}
+
 func TestInvalidSettings(t *testing.T) {
 	ms := castest.NewMemory(time.Millisecond)
 	for name, c := range map[string]struct {
@@ -192,52 +210,38 @@ func TestInvalidSettings(t *testing.T) {
 		"a negative margin":     {ms, casstore.Options{Margin: -1}, "casstore: Margin is -1ns"},
 		"a margin above 0.5 s":  {ms, casstore.Options{Margin: time.Second/2 + 1}, "casstore: Margin is 500.000001ms"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := casstore.New(c.kv, c.opt)
-			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			require.ErrorContains(t, err, c.says)
-			require.Nil(t, s)
-		})
+		s, err := casstore.New(c.kv, c.opt)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, name)
+		require.ErrorContains(t, err, c.says)
+		require.Nil(t, s)
 	}
 }
 
-// checked is a KV that can check its server, and closed one that can be closed.
-type (
-	checked struct{ casstore.KV }
-	closed  struct {
-		checked
-		n *int
-	}
-)
+// able is a KV that can do all that a KV may do besides.
+type able struct {
+	casstore.KV
+	casstore.Lister
+	closed *int
+}
 
-func (checked) Check(context.Context) ([]driver.Finding, error) {
+func (able) Check(context.Context) ([]driver.Finding, error) {
 	return []driver.Finding{{Problem: "a problem"}}, nil
 }
 
-func (c closed) Close() error { *c.n++; return nil }
+func (a able) Close() error { *a.closed++; return nil }
 
 // What a KV can do besides is what its store can do.
 func TestOptionalInterfaces(t *testing.T) {
-	m, n := castest.NewMemory(time.Millisecond), 0
-	for _, c := range []struct {
-		kv           casstore.KV
-		lists, works bool
-	}{
-		{kv: struct{ casstore.KV }{m}},
-		{kv: m, lists: true},
-		{kv: struct {
-			closed
-			casstore.Lister
-		}{closed{checked{m}, &n}, m}, lists: true, works: true},
-	} {
-		s := open(t, c.kv)
+	m, closed := castest.NewMemory(time.Millisecond), 0
+	for kv, can := range map[casstore.KV]bool{struct{ casstore.KV }{m}: false, able{m, m, &closed}: true} {
+		s := open(t, kv)
 		_, err := s.Extent(t.Context())
-		require.Equal(t, !c.lists, errors.Is(err, errors.ErrUnsupported), "%v", err)
+		require.Equal(t, !can, errors.Is(err, errors.ErrUnsupported), "%v", err)
 		_, err = s.Check(t.Context())
-		require.Equal(t, !c.works, errors.Is(err, errors.ErrUnsupported), "%v", err)
-		before := n
+		require.Equal(t, !can, errors.Is(err, errors.ErrUnsupported), "%v", err)
+		before := closed
 		require.NoError(t, s.Close())
-		require.Equal(t, c.works, n == before+1)
+		require.Equal(t, can, closed == before+1)
 	}
 }
 
@@ -255,8 +259,7 @@ func (p pages) List(_ context.Context, _ string, page func(casstore.Page) error)
 func TestListCountsWhatIsDamaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := castest.NewMemory(time.Millisecond)
-		lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		lease := take(t, open(t, m), time.Minute)
 		entry, now, err := m.Read(t.Context(), "k", true)
 		require.NoError(t, err)
 		foreign := casstore.Entry{Value: []byte("hello"), Version: "v", WrittenAt: now}
@@ -283,17 +286,11 @@ func TestListCountsWhatIsDamaged(t *testing.T) {
 func TestJoinsBehindARevokedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote(10 * time.Millisecond)
-		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
+		lease := take(t, open(t, r), time.Second)
 		<-time.After(600 * time.Millisecond)
-		_, err = open(t, r).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
+		_, err := open(t, r).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
 		require.NoError(t, err)
-		req := request(time.Second)
-		req.JoinQueue = true
-		_, err = open(t, r).Acquire(t.Context(), req)
-		var refused *lockstore.Refused
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, 1, refused.QueuePosition)
+		join(t, open(t, r), time.Second)
 	})
 }
 
@@ -331,8 +328,7 @@ func TestStartThatComesTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &hooked{KV: castest.NewMemory(time.Millisecond)}
 		s := open(t, r)
-		lease, err := s.Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
+		lease := take(t, s, time.Second)
 		<-time.After(600 * time.Millisecond)
 		r.before = func() error {
 			r.before = nil
@@ -341,9 +337,7 @@ func TestStartThatComesTooLate(t *testing.T) {
 		}
 		require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
 		require.Nil(t, r.before, "MarkStarted is to write")
-		next, err := open(t, r).Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
-		require.Greater(t, next.Fence, lease.Fence)
+		require.Greater(t, take(t, open(t, r), time.Second).Fence, lease.Fence)
 	})
 }
 
@@ -370,8 +364,7 @@ func TestHandOverThatIsAppliedLate(t *testing.T) {
 		require.Equal(t, 1, refused.QueuePosition)
 		news, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: refused.Note})
 		require.NoError(t, err)
-		_, err = open(t, m).Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err, "the turn is over")
+		take(t, open(t, m), time.Minute) // the turn is over
 		require.Zero(t, news.Lease.TTL, "two owners trust their leases")
 	})
 }
@@ -388,12 +381,8 @@ func TestWhoDoesNotPause(t *testing.T) {
 			<-time.After(10 * time.Millisecond)
 			return casstore.ErrConflict
 		}})
-		lease, err := s.Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
-		waits := request(time.Minute)
-		waits.JoinQueue = true
-		_, err = s.Acquire(t.Context(), waits)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
+		lease := take(t, s, time.Minute)
+		waits, _ := join(t, s, time.Minute)
 		for _, call := range []func() error{
 			func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err },
 			func() error { return s.MarkStarted(t.Context(), lease) },
@@ -426,21 +415,19 @@ func TestFreshReadWithoutATime(t *testing.T) {
 // The service's reply to a write does not show that it has written anything.
 func TestWrongReplies(t *testing.T) {
 	m := castest.NewMemory(time.Millisecond)
-	lease, err := open(t, m).Acquire(t.Context(), request(time.Minute))
-	require.NoError(t, err)
+	lease := take(t, open(t, m), time.Minute)
 	for what, reply := range map[string]func(e, old casstore.Entry) casstore.Entry{
 		"the old version": func(e, old casstore.Entry) casstore.Entry { e.Version = old.Version; return e },
 		"no version":      func(e, _ casstore.Entry) casstore.Entry { e.Version = ""; return e },
 		"no time":         func(e, _ casstore.Entry) casstore.Entry { e.WrittenAt = time.Time{}; return e },
 	} {
-		t.Run(what, func(t *testing.T) {
-			old, _, err := m.Read(t.Context(), "k", true)
-			require.NoError(t, err)
-			_, err = open(t, &hooked{KV: m, after: func(e casstore.Entry) (casstore.Entry, error) {
-				return reply(e, old), nil
-			}}).Renew(t.Context(), lease, time.Minute)
-			isUnknown(t, err)
-		})
+		old, _, err := m.Read(t.Context(), "k", true)
+		require.NoError(t, err)
+		_, err = open(t, &hooked{KV: m, after: func(e casstore.Entry) (casstore.Entry, error) {
+			return reply(e, old), nil
+		}}).Renew(t.Context(), lease, time.Minute)
+		t.Log(what)
+		isUnknown(t, err)
 	}
 }
 
@@ -461,14 +448,11 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := castest.NewMemory(time.Millisecond)
 				others := open(t, m)
-				lease, err := others.Acquire(t.Context(), request(time.Minute))
-				require.NoError(t, err)
+				lease := take(t, others, time.Minute)
 				isUnknown(t, call(t.Context(), open(t, &hooked{KV: m, after: func(casstore.Entry) (casstore.Entry, error) {
 					<-time.After(2 * time.Second) // the end of the Complete
 					for range 17 {
-						next, err := others.Acquire(t.Context(), request(time.Minute))
-						require.NoError(t, err)
-						require.NoError(t, others.Release(t.Context(), next))
+						require.NoError(t, others.Release(t.Context(), take(t, others, time.Minute)))
 					}
 					return casstore.Entry{}, casstore.ErrConflict
 				}}), lease))
@@ -482,10 +466,9 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &hooked{KV: castest.NewMemory(time.Millisecond)}
-		lease, err := open(t, r).Acquire(t.Context(), request(time.Second))
-		require.NoError(t, err)
+		lease := take(t, open(t, r), time.Second)
 		revoke := lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence}
-		_, err = open(t, r).Revoke(t.Context(), revoke)
+		_, err := open(t, r).Revoke(t.Context(), revoke)
 		require.NoError(t, err)
 		<-time.After(2 * time.Second)
 		r.before = func() error {
@@ -504,8 +487,7 @@ func TestRevokeThatIsLostAfterAConflict(t *testing.T) {
 func TestOldReadAfterARepeatedWrite(t *testing.T) {
 	m := castest.NewMemory(time.Millisecond)
 	other := open(t, m)
-	lease, err := other.Acquire(t.Context(), request(time.Minute))
-	require.NoError(t, err)
+	lease := take(t, other, time.Minute)
 	held, _, err := m.Read(t.Context(), "k", true)
 	require.NoError(t, err)
 	require.NoError(t, other.Release(t.Context(), lease))

@@ -81,29 +81,24 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 		r.put(text)
 		s := r.open(t)
 		lease := lockstore.Lease{Key: "k", Owner: "owner-1", Fence: 7}
-		steps := []struct {
+		all := []string{"of the holder", "of a place", "of a mark"}
+		acquire := func(s *lockstore.Store, owner lockstore.Owner, join bool) error {
+			_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: owner, TTL: time.Minute, JoinQueue: join})
+			return err
+		}
+		for _, step := range []struct {
 			what string
 			do   func() error
 			has  []string
 		}{
-			{"a place", func() error {
-				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-4", TTL: time.Second, JoinQueue: true})
-				return err
-			}, []string{"of the holder", "of a place", "of a mark"}},
-			{"a renewal", func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err }, []string{"of the holder", "of a place", "of a mark"}},
-			{"a repeat", func() error {
-				_, err := r.open(t).Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-1", TTL: time.Minute})
-				return err
-			}, []string{"of the holder", "of a place", "of a mark"}},
-			{"a start", func() error { return s.MarkStarted(t.Context(), lease) }, []string{"of the holder", "of a place", "of a mark"}},
-			{"another's leave", func() error { return s.Leave(t.Context(), "k", "owner-3") }, []string{"of the holder", "of a place", "of a mark"}},
-			{"a release", func() error { return s.Release(t.Context(), lease) }, []string{"of a mark"}},
-			{"an extension", func() error {
-				_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "owner-2", TTL: time.Minute})
-				return err
-			}, []string{"of a mark"}},
-		}
-		for _, step := range steps {
+			{"a place", func() error { return acquire(s, "owner-4", true) }, all},
+			{"a renewal", func() error { _, err := s.Renew(t.Context(), lease, time.Minute); return err }, all},
+			{"a repeat", func() error { return acquire(r.open(t), "owner-1", false) }, all},
+			{"a start", func() error { return s.MarkStarted(t.Context(), lease) }, all},
+			{"another's leave", func() error { return s.Leave(t.Context(), "k", "owner-3") }, all},
+			{"a release", func() error { return s.Release(t.Context(), lease) }, all[2:]},
+			{"an extension", func() error { return acquire(s, "owner-2", false) }, all[2:]},
+		} {
 			before := r.writes
 			if err := step.do(); err != nil {
 				require.ErrorIs(t, err, lockstore.ErrRefused, step.what)
@@ -111,7 +106,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 			require.Greater(t, r.writes, before, step.what)
 			require.Contains(t, r.text(), `"new":{"deep":[1,2.50]}`, step.what)
 			require.Contains(t, r.text(), `"how":99`, step.what)
-			for _, of := range []string{"of the holder", "of a place", "of a mark"} {
+			for _, of := range all {
 				require.Equal(t, slices.Contains(step.has, of), strings.Contains(r.text(), of), "%s: %q in %s", step.what, of, r.text())
 			}
 		}

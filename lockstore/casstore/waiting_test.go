@@ -169,16 +169,11 @@ func TestLeavesBehindADeadHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 8
 		r := newRemote(10 * time.Millisecond)
-		_, err := open(t, r).Acquire(t.Context(), request(time.Minute))
-		require.NoError(t, err)
+		take(t, open(t, r), time.Minute)
 		leave := []func(context.Context) error{}
 		for range waiters {
-			s, req := open(t, r), request(time.Minute)
-			req.JoinQueue = true
-			_, err := s.Acquire(t.Context(), req)
-			var refused *lockstore.Refused
-			require.ErrorAs(t, err, &refused)
-			require.Positive(t, refused.QueuePosition)
+			s := open(t, r)
+			req, _ := join(t, s, time.Minute)
 			leave = append(leave, func(ctx context.Context) error { return s.Leave(ctx, req.Key, req.Owner) })
 		}
 		<-time.After(45 * time.Second)
@@ -222,12 +217,8 @@ func (h *hanging) Listen(ctx context.Context, key, owner string) (<-chan struct{
 // waits is the waiter of a key, and its holder.
 func waits(t *testing.T, kv casstore.KV) (holder, waiter *lockstore.Store, lease lockstore.Lease, req lockstore.Request) {
 	holder, waiter = open(t, kv), open(t, kv)
-	lease, err := holder.Acquire(t.Context(), request(time.Minute))
-	require.NoError(t, err)
-	req = request(time.Minute)
-	req.JoinQueue = true
-	_, err = waiter.Acquire(t.Context(), req)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	lease = take(t, holder, time.Minute)
+	req, _ = join(t, waiter, time.Minute)
 	return holder, waiter, lease, req
 }
 
