@@ -87,8 +87,5 @@ func TestFailoverLosesALease(t *testing.T) {
 		next := acquire(t, after, "lost")
 		require.Greater(t, next.Fence, lost.Fence, "a resource can refuse the old holder's write")
 		requireLost(t, after, lost)
-		require.ErrorIs(t, after.Release(t.Context(), lost), lockstore.ErrLost)
-		_, err = after.Renew(t.Context(), next, time.Minute)
-		require.NoError(t, err, "the old holder's requests did not change the new lease")
 	})
 }

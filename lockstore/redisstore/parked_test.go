@@ -55,7 +55,6 @@ func TestAddress(t *testing.T) {
 
 			for _, write := range []func() error{
 				func() error { return admin.Set(ctx, name, "foreign", 0).Err() },
-				func() error { return admin.Set(ctx, name, "", 0).Err() },
 				func() error { return admin.RPush(ctx, name, "foreign").Err() },
 			} {
 				require.NoError(t, admin.Del(ctx, name).Err())
