@@ -23,28 +23,41 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// A call that fails before anything left this machine has no unknown outcome.
+// A call that fails before anything left this machine has no unknown outcome. The error of a context that ends before there is a
+// connection would not say so.
 func TestNothingSent(t *testing.T) {
 	noRole := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, errors.New("no role was found")
 	})
+	refusesAfter := func(d time.Duration) func(*dynamodb.Options) {
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			pass(d)
+			return nil, errRefused
+		}
+		return func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: &http.Transport{DialContext: dial}} }
+	}
 	for name, tc := range map[string]struct {
 		change func(*dynamodb.Options)
 		says   string
 	}{
 		"F71 no credentials": {func(o *dynamodb.Options) { o.Credentials = noRole }, "no role was found"},
 		"F21 no region":      {func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil }, "Invalid Configuration: Missing Region"},
+		"F21 no answer":      {refusesAfter(time.Hour), context.DeadlineExceeded.Error()},
+		"F21 refused slowly": {refusesAfter(400 * time.Millisecond), context.DeadlineExceeded.Error()},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			service := fakedynamo.New(table)
 			s := newStoreOver(t, dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change), 0, dynamostore.Options{})
 			for method, call := range allMethods(s) {
-				err := call(t.Context())
+				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+				err := call(ctx)
+				cancel()
 				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
 				require.ErrorContains(t, err, "nothing was sent", method)
 				require.ErrorContains(t, err, tc.says, method)
 			}
 			require.Zero(t, service.Requests())
+			pass(time.Hour) // for the goroutines of a transport
 		})
 	}
 }
@@ -164,29 +177,6 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// A call whose context ends before it has a connection has sent nothing. The context's
-// error alone would not say so.
-func TestContextEndsWithoutConnection(t *testing.T) {
-	for name, takes := range map[string]time.Duration{"F21 no answer": time.Hour, "F21 refused slowly": 400 * time.Millisecond} {
-		bubble(t, name, func(t *testing.T) {
-			transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				pass(takes)
-				return nil, errRefused
-			}}
-			s := newStoreOver(t, dynamostore.ClientOver(transport, fakeEndpoint, 0), 0, dynamostore.Options{})
-			for method, call := range allMethods(s) {
-				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-				err := call(ctx)
-				cancel()
-				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
-				require.ErrorIs(t, err, context.DeadlineExceeded, method)
-				require.ErrorContains(t, err, "nothing was sent", method)
-			}
-			pass(takes) // for the goroutines of the transport
-		})
-	}
-}
-
 // brokenClient is a client whose UpdateItem panics, or returns neither an answer nor an
 // error.
 type brokenClient struct {
@@ -216,12 +206,6 @@ func TestClientThatBreaksItsPromise(t *testing.T) {
 		require.Contains(t, p, "call_test.go", "the panic says where it began")
 	}()
 	_ = release(func() { panic("on purpose") })
-}
-
-func TestZeroStore(t *testing.T) {
-	for method, call := range allMethods(&dynamostore.Store{}) {
-		require.ErrorIs(t, call(t.Context()), lockstore.ErrInvalid, method)
-	}
 }
 
 // allMethods are the methods that send a request.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,24 +32,25 @@ func TestOpenRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		url  string
 		env  map[string]string
-		says string
+		says []string
+		not  string
 	}{
-		"no table":           {url: "dynamodb://?region=r", says: "table name"},
-		"short table":        {url: "dynamodb://ab?region=r", says: "3 to 255"},
-		"no region":          {url: "dynamodb://locks", says: "AWS_REGION"},
-		"endpoint":           {url: "dynamodb://locks?region=r&endpoint=127.0.0.1", says: "endpoint"},
-		"endpoint's user":    {url: "dynamodb://locks?region=r&endpoint=http://me:secret%40host", says: "the parameter endpoint: "},
-		"endpoint's path":    {url: "dynamodb://locks?region=r&endpoint=http://host/secret", says: "has a path"},
-		"endpoint's query":   {url: "dynamodb://locks?region=r&endpoint=http://host?secret=1", says: "unknown parameter number 1"},
-		"F48 skew":           {url: "dynamodb://locks?region=r&skew=1", says: "skew"},
-		"F48 skew zero":      {url: "dynamodb://locks?region=r&skew=0s", says: "above 0"},
-		"F48 skew too large": {url: "dynamodb://locks?region=r&skew=2m", says: "up to 1m0s"},
-		"no credentials":     {url: "dynamodb://locks?region=r", env: map[string]string{}, says: "AWS_ACCESS_KEY_ID"},
-		"one of two keys":    {url: "dynamodb://locks?region=r", env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, says: "only one"},
+		"no table":           {url: "dynamodb://?region=r", says: []string{"table name"}},
+		"short table":        {url: "dynamodb://ab?region=r", says: []string{"3 to 255"}},
+		"endpoint":           {url: "dynamodb://locks?region=r&endpoint=http://me:secret%40host", says: []string{"the parameter endpoint: "}, not: "secret@"},
+		"F48 skew":           {url: "dynamodb://locks?region=r&skew=1", says: []string{"skew"}},
+		"F48 skew zero":      {url: "dynamodb://locks?region=r&skew=0s", says: []string{"above 0"}},
+		"F48 skew too large": {url: "dynamodb://locks?region=r&skew=2m", says: []string{"up to 1m0s"}},
+		"no region":          {url: "dynamodb://locks", says: []string{"AWS_REGION"}, not: "AWS_ACCESS_KEY_ID"},
+		"no credentials":     {url: "dynamodb://locks?region=r", env: map[string]string{}, says: []string{"AWS_ACCESS_KEY_ID"}, not: "AWS_REGION"},
+		"all that is missing": {
+			url: "dynamodb://locks?endpoint=http://192.0.2.1:8000", env: map[string]string{},
+			says: []string{"?region=", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS_FULL_URI"},
+		},
+		"one of two keys": {url: "dynamodb://locks?region=r", env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, says: []string{"only one"}},
 		"credentials from far away": {
-			url:  "dynamodb://locks?region=r",
-			env:  map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"},
-			says: "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+			url: "dynamodb://locks?region=r", env: map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"},
+			says: []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,28 +61,14 @@ func TestOpenRefuses(t *testing.T) {
 			s, err := dynamostore.Open(t.Context(), config(t, tc.url, env))
 			require.Nil(t, s)
 			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			require.ErrorContains(t, err, tc.says)
-			require.NotContains(t, err.Error(), "secret@")
-			t.Log(err)
+			for _, says := range tc.says {
+				require.ErrorContains(t, err, says)
+			}
+			if tc.not != "" {
+				require.NotContains(t, err.Error(), tc.not)
+			}
 		})
 	}
-}
-
-// One error names everything that is missing.
-func TestOpenNamesAllThatIsMissing(t *testing.T) {
-	none := map[string]string{}
-	_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?endpoint=http://192.0.2.1:8000", none))
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	for _, says := range []string{"?region=", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
-		require.ErrorContains(t, err, says)
-	}
-	_, err = dynamostore.Open(t.Context(), config(t, "dynamodb://locks", staticEnv()))
-	require.ErrorContains(t, err, "AWS_REGION")
-	require.NotContains(t, err.Error(), "AWS_ACCESS_KEY_ID")
-	_, err = dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=r", none))
-	require.ErrorContains(t, err, "AWS_ACCESS_KEY_ID")
-	require.NotContains(t, err.Error(), "AWS_REGION")
-
 	for _, cfg := range []lockstore.Config{{}, {Getenv: os.Getenv}, {URL: config(t, "dynamodb://locks", nil).URL}} {
 		_, err := dynamostore.Open(t.Context(), cfg)
 		require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
@@ -94,59 +80,49 @@ func TestOpenNamesAllThatIsMissing(t *testing.T) {
 // DynamoDB Local needs some region and some credentials. Settings in the environment
 // have priority over the defaults.
 func TestDefaultsOnThisMachine(t *testing.T) {
-	for _, endpoint := range []string{"http://127.0.0.1:8000", "http://127.1.2.3:8000", "http://localhost:8000", "http://[::1]:8000", "https://localhost"} {
-		for name, tc := range map[string]struct {
-			query       string
-			env         map[string]string
-			region, key string
-		}{
-			"nothing":            {region: "us-east-1", key: "local"},
-			"region in URL":      {query: "&region=eu-west-1", region: "eu-west-1", key: "local"},
-			"a region":           {env: map[string]string{"AWS_REGION": "eu-west-2"}, region: "eu-west-2", key: "local"},
-			"another region":     {env: map[string]string{"AWS_DEFAULT_REGION": "eu-west-3"}, region: "eu-west-3", key: "local"},
-			"credentials":        {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s"}, region: "us-east-1", key: "mine"},
-			"id without key":     {env: map[string]string{"AWS_ACCESS_KEY_ID": "mine"}},
-			"key without id":     {env: map[string]string{"AWS_SECRET_ACCESS_KEY": "s"}},
-			"an unsafe endpoint": {env: map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"}},
-		} {
-			t.Run(name+" "+endpoint, func(t *testing.T) {
-				client, err := dynamostore.Client(config(t, "dynamodb://locks?endpoint="+url.QueryEscape(endpoint)+tc.query, tc.env))
-				if tc.key == "" {
-					require.ErrorIs(t, err, lockstore.ErrInvalid)
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, tc.region, client.Options().Region)
-				creds, err := client.Options().Credentials.Retrieve(t.Context())
-				require.NoError(t, err)
-				require.Equal(t, tc.key, creds.AccessKeyID)
-				require.NotEmpty(t, creds.SecretAccessKey)
-			})
-		}
-	}
-	for _, elsewhere := range []string{"", "?endpoint=http://192.0.2.1:8000", "?endpoint=http://localhost.example.com", "?endpoint=http://[::2]:8000"} {
-		_, err := dynamostore.Client(config(t, "dynamodb://locks"+elsewhere, nil))
-		require.ErrorIs(t, err, lockstore.ErrInvalid, elsewhere)
+	for name, tc := range map[string]struct {
+		query       string
+		env         map[string]string
+		region, key string // "": the client is refused
+	}{
+		"nothing":            {"endpoint=http://127.0.0.1:8000", nil, "us-east-1", "local"},
+		"another address":    {"endpoint=http://127.1.2.3:8000", nil, "us-east-1", "local"},
+		"a name":             {"endpoint=https://localhost", nil, "us-east-1", "local"},
+		"IPv6":               {"endpoint=http://%5B::1%5D:8000", nil, "us-east-1", "local"},
+		"region in URL":      {"endpoint=http://localhost:8000&region=eu-west-1", nil, "eu-west-1", "local"},
+		"a region":           {"endpoint=http://localhost:8000", map[string]string{"AWS_REGION": "eu-west-2"}, "eu-west-2", "local"},
+		"another region":     {"endpoint=http://localhost:8000", map[string]string{"AWS_DEFAULT_REGION": "eu-west-3"}, "eu-west-3", "local"},
+		"credentials":        {"endpoint=http://localhost:8000", map[string]string{"AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "s"}, "us-east-1", "mine"},
+		"id without key":     {"endpoint=http://localhost:8000", map[string]string{"AWS_ACCESS_KEY_ID": "mine"}, "", ""},
+		"key without id":     {"endpoint=http://localhost:8000", map[string]string{"AWS_SECRET_ACCESS_KEY": "s"}, "", ""},
+		"an unsafe endpoint": {"endpoint=http://localhost:8000", map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds"}, "", ""},
+		"elsewhere":          {"endpoint=http://192.0.2.1:8000", nil, "", ""},
+		"a longer name":      {"endpoint=http://localhost.example.com", nil, "", ""},
+		"another IPv6":       {"endpoint=http://%5B::2%5D:8000", nil, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := dynamostore.Client(config(t, "dynamodb://locks?"+tc.query, tc.env))
+			if tc.key == "" {
+				require.ErrorIs(t, err, lockstore.ErrInvalid)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.region, client.Options().Region)
+			creds, err := client.Options().Credentials.Retrieve(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.key, creds.AccessKeyID)
+			require.NotEmpty(t, creds.SecretAccessKey)
+		})
 	}
 }
 
-func TestOpenSendsNothing(t *testing.T) {
-	requests := 0
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests++ }))
-	defer server.Close()
-	env := map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": server.URL, "AWS_REGION": "eu-west-1"}
-	s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://my_locks.v-2?endpoint="+server.URL+"&skew=1m", env))
-	require.NoError(t, err)
-	require.NotNil(t, s)
-	require.Zero(t, requests)
-}
-
-// Managed instances and SnapStart provide credentials at an endpoint.
+// Managed instances and SnapStart provide credentials at an endpoint, which Open does not ask.
 func TestCredentialsEndpoint(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("from-a-file\n"), 0o600))
-	fails := false
+	fails, requests := false, 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests++
 		switch {
 		case r.URL.Path != "/creds":
 			require.Contains(t, r.Header.Get("Authorization"), "Credential=FROMENDPOINT/")
@@ -161,21 +137,20 @@ func TestCredentialsEndpoint(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	env := map[string]string{
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI":     server.URL + "/creds",
-		"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token,
-	}
-	open := func() *dynamostore.Store {
-		s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://locks?region=eu-west-1&endpoint="+server.URL, env))
+	env := map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": server.URL + "/creds", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": token, "AWS_REGION": "eu-west-1"}
+	acquire := func() error {
+		s, err := dynamostore.Open(t.Context(), config(t, "dynamodb://my_locks.v-2?skew=1m&endpoint="+server.URL, env))
 		require.NoError(t, err)
-		return s
+		require.Zero(t, requests)
+		_, err = s.Acquire(t.Context(), request(time.Minute))
+		return err
 	}
-	_, err := open().Acquire(t.Context(), request(time.Minute))
+	err := acquire()
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "throttled", "the credentials were accepted")
 
-	fails = true
-	_, err = open().Acquire(t.Context(), request(time.Minute))
+	fails, requests = true, 0
+	err = acquire()
 	require.ErrorIs(t, err, lockstore.ErrUnavailable, "F71: nothing was sent to DynamoDB")
 	require.ErrorContains(t, err, "credentials endpoint")
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
 // SetRandom gives the store another source of random pauses.
@@ -45,8 +44,4 @@ const (
 	Margin      = margin
 	ClosedOwner = closedOwner
 	SharedOwner = sharedOwner
-	DialTimeout = httpclient.DialTimeout
 )
-
-// HTTPClient is the client's own, with its timeouts.
-var HTTPClient = httpClient
