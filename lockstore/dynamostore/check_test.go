@@ -31,63 +31,70 @@ func (d describingClient) DescribeTimeToLive(context.Context, *dynamodb.Describe
 	return &dynamodb.DescribeTimeToLiveOutput{TimeToLiveDescription: d.ttl}, nil
 }
 
+// keys are a primary key; sort is "" for one without a sort key.
+func keys(hash, sort string) []types.KeySchemaElement {
+	all := []types.KeySchemaElement{{AttributeName: &hash, KeyType: types.KeyTypeHash}}
+	if sort != "" {
+		all = append(all, types.KeySchemaElement{AttributeName: &sort, KeyType: types.KeyTypeRange})
+	}
+	return all
+}
+
 func TestCheck(t *testing.T) {
 	good := func() describingClient {
 		return describingClient{
 			API: dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0),
 			table: types.TableDescription{
 				TableStatus:          types.TableStatusActive,
-				KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
+				KeySchema:            keys("key", ""),
 				AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
 				BillingModeSummary:   &types.BillingModeSummary{BillingMode: types.BillingModePayPerRequest},
 			},
 			ttl: &types.TimeToLiveDescription{AttributeName: aws.String("ttl"), TimeToLiveStatus: types.TimeToLiveStatusEnabled},
 		}
 	}
+	indexed := func(name, hash, sort string) func(*describingClient) {
+		return func(d *describingClient) {
+			d.table.GlobalSecondaryIndexes = []types.GlobalSecondaryIndexDescription{{IndexName: &name, KeySchema: keys(hash, sort)}}
+		}
+	}
+	ttlOn := func(name string) func(*describingClient) {
+		return func(d *describingClient) { d.ttl.AttributeName = &name }
+	}
+	ttlIs := func(status types.TimeToLiveStatus) func(*describingClient) {
+		return func(d *describingClient) { d.ttl.TimeToLiveStatus = status }
+	}
 	for name, tc := range map[string]struct {
 		change func(*describingClient)
 		says   string
 	}{
-		"good":           {change: func(*describingClient) {}},
-		"key of numbers": {change: func(d *describingClient) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, says: "key N HASH"},
-		"another key": {change: func(d *describingClient) {
-			d.table.KeySchema[0].AttributeName = aws.String("id")
-			d.table.AttributeDefinitions[0].AttributeName = aws.String("id")
-		}, says: "id S HASH"},
-		"sort key": {change: func(d *describingClient) {
-			d.table.KeySchema = append(d.table.KeySchema, types.KeySchemaElement{AttributeName: aws.String("at"), KeyType: types.KeyTypeRange})
-		}, says: "at ? RANGE"},
-		"KMS off":     {change: func(d *describingClient) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, says: "INACCESSIBLE"},
-		"provisioned": {change: func(d *describingClient) { d.table.BillingModeSummary = nil }, says: "provisioned"},
-		"two Regions": {change: func(d *describingClient) { d.table.Replicas = make([]types.ReplicaDescription, 1) }, says: "two Regions can hold"},
-		"two Regions, strong": {change: func(d *describingClient) {
+		"good":           {func(*describingClient) {}, ""},
+		"key of numbers": {func(d *describingClient) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, "key N HASH"},
+		"another key": {func(d *describingClient) {
+			d.table.KeySchema, d.table.AttributeDefinitions[0].AttributeName = keys("id", ""), aws.String("id")
+		}, "id S HASH"},
+		"sort key":               {func(d *describingClient) { d.table.KeySchema = keys("key", "at") }, "at ? RANGE"},
+		"KMS off":                {func(d *describingClient) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, "INACCESSIBLE"},
+		"table is being changed": {func(d *describingClient) { d.table.TableStatus = types.TableStatusUpdating }, ""},
+		"provisioned":            {func(d *describingClient) { d.table.BillingModeSummary = nil }, "provisioned"},
+		"two Regions":            {func(d *describingClient) { d.table.Replicas = make([]types.ReplicaDescription, 1) }, "two Regions can hold"},
+		"two Regions, strong": {func(d *describingClient) {
 			d.table.Replicas = make([]types.ReplicaDescription, 1)
 			d.table.MultiRegionConsistency = types.MultiRegionConsistencyStrong
 			d.ttl = nil // it cannot be on
-		}, says: "stays for ever, and no transactions, so StillHeld does not work"},
-		"index": {change: func(d *describingClient) {
-			d.table.GlobalSecondaryIndexes = make([]types.GlobalSecondaryIndexDescription, 1)
-		}, says: "may be paid more than once"},
-		"a local index on a list": {change: func(d *describingClient) {
-			d.table.LocalSecondaryIndexes = []types.LocalSecondaryIndexDescription{{IndexName: aws.String("by-queue"), KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("queue"), KeyType: types.KeyTypeRange},
-			}}}
-		}, says: `the index "by-queue" has the key "queue", which is an attribute of a lock's row: DynamoDB refuses each write`},
-		"an index of an application": {change: func(d *describingClient) {
-			d.table.GlobalSecondaryIndexes = []types.GlobalSecondaryIndexDescription{{KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("tenant"), KeyType: types.KeyTypeHash}}}}
-		}},
-		"an index of an application, with a lock's attribute": {change: func(d *describingClient) {
-			d.table.GlobalSecondaryIndexes = []types.GlobalSecondaryIndexDescription{{IndexName: aws.String("by-day"), KeySchema: []types.KeySchemaElement{
-				{AttributeName: aws.String("tenant"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("ttl"), KeyType: types.KeyTypeRange},
-			}}}
-		}, says: `the index "by-day" has the key "ttl"`},
-		"TTL off":                {change: func(d *describingClient) { d.ttl = nil }, says: "time to live is off"},
-		"TTL is being enabled":   {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusEnabling }},
-		"TTL is being disabled":  {change: func(d *describingClient) { d.ttl.TimeToLiveStatus = types.TimeToLiveStatusDisabling }, says: "time to live is off"},
-		"TTL of no attribute":    {change: func(d *describingClient) { d.ttl.AttributeName = nil }, says: `on the attribute "", and this store writes "ttl" (ttl in the URL)`},
-		"table is being changed": {change: func(d *describingClient) { d.table.TableStatus = types.TableStatusUpdating }},
-		"TTL expires":            {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("expires") }, says: "milliseconds"},
-		"TTL other":              {change: func(d *describingClient) { d.ttl.AttributeName = aws.String("x") }, says: `on the attribute "x", and this store writes "ttl" (ttl in the URL)`},
+		}, "stays for ever, and no transactions, so StillHeld does not work"},
+		"index": {indexed("theirs", "key", ""), "may be paid more than once"},
+		"a local index on a list": {func(d *describingClient) {
+			d.table.LocalSecondaryIndexes = []types.LocalSecondaryIndexDescription{{IndexName: aws.String("by-queue"), KeySchema: keys("key", "queue")}}
+		}, `the index "by-queue" has the key "queue", which is an attribute of a lock's row: DynamoDB refuses each write`},
+		"an index of an application":                          {indexed("theirs", "tenant", ""), ""},
+		"an index of an application, with a lock's attribute": {indexed("by-day", "tenant", "ttl"), `the index "by-day" has the key "ttl"`},
+		"TTL off":               {func(d *describingClient) { d.ttl = nil }, "time to live is off"},
+		"TTL is being enabled":  {ttlIs(types.TimeToLiveStatusEnabling), ""},
+		"TTL is being disabled": {ttlIs(types.TimeToLiveStatusDisabling), "time to live is off"},
+		"TTL of no attribute":   {func(d *describingClient) { d.ttl.AttributeName = nil }, `on the attribute "", and this store writes "ttl" (ttl in the URL)`},
+		"TTL expires":           {ttlOn("expires"), "milliseconds"},
+		"TTL other":             {ttlOn("x"), `on the attribute "x", and this store writes "ttl" (ttl in the URL)`},
 	} {
 		t.Run("F50 "+name, func(t *testing.T) {
 			d := good()
@@ -149,10 +156,7 @@ func testCheck(t *testing.T, client *dynamodb.Client) {
 			{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS},
 			{AttributeName: aws.String("at"), AttributeType: types.ScalarAttributeTypeN},
 		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String("at"), KeyType: types.KeyTypeRange},
-		},
+		KeySchema:             keys("key", "at"),
 		ProvisionedThroughput: &types.ProvisionedThroughput{ReadCapacityUnits: aws.Int64(1), WriteCapacityUnits: aws.Int64(1)},
 	})
 	require.NoError(t, err)
@@ -190,11 +194,8 @@ func testIndexes(t *testing.T, client *dynamodb.Client) {
 		AttributeDefinitions: []types.AttributeDefinition{
 			{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}, {AttributeName: aws.String("queue"), AttributeType: types.ScalarAttributeTypeS},
 		},
-		KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{
-			IndexName: aws.String("theirs"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll},
-			KeySchema: []types.KeySchemaElement{{AttributeName: aws.String("queue"), KeyType: types.KeyTypeHash}},
-		}},
+		KeySchema:              keys("key", ""),
+		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{IndexName: aws.String("theirs"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll}, KeySchema: keys("queue", "")}},
 	})
 	s, err := dynamostore.New(client, name, dynamostore.Options{})
 	require.NoError(t, err)

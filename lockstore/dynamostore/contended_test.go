@@ -19,19 +19,15 @@ func TestThrottledOwnerOfATurn(t *testing.T) {
 	for _, holders := range []int{1, 3} {
 		bubble(t, fmt.Sprintf("F57 of a key for %d", holders), func(t *testing.T) {
 			service, s := newFake(t)
-			lease := held(t, s) // alone
-			req := request(time.Minute)
-			req.MaxHolders, req.JoinQueue = holders, true
-			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
+			lease, req := held(t, s), queued(holders)
+			isRefused(t, s, req)
 			require.NoError(t, s.Release(t.Context(), lease))
 			service.Fault = from(service.Requests()+2, throttled)
-			_, err = s.Acquire(t.Context(), req)
+			_, err := s.Acquire(t.Context(), req)
 			require.ErrorIs(t, err, lockstore.ErrUnavailable)
 			require.ErrorIs(t, err, lockstore.ErrContended)
 			service.Fault = nil
-			_, err = s.Acquire(t.Context(), req)
-			require.NoError(t, err)
+			acquired(t, s, req)
 		})
 	}
 }
@@ -40,26 +36,18 @@ func TestThrottledOwnerOfATurn(t *testing.T) {
 func TestContextEndsAfterAConflict(t *testing.T) {
 	bubble(t, "F57 release", func(t *testing.T) {
 		service, s := newFake(t)
-		req := request(time.Minute)
-		req.MaxHolders = 2
-		lease := acquired(t, s, req)
-		req.Owner = lockstore.NewOwner()
-		other := acquired(t, s, req)
+		leases := sharing(t, s, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		last := service.Requests() + 2 // a read and a write
-		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-			if r.N == last {
-				service.Fault = nil
-				_, err := s.Renew(t.Context(), other, time.Hour)
-				require.NoError(t, err)
-				go func() {
-					synctest.Wait() // it pauses
-					cancel()
-				}()
-			}
+		beforeWrite(service, 1, func() (f fakedynamo.Fault) {
+			_, err := s.Renew(t.Context(), leases[1], time.Hour)
+			require.NoError(t, err)
+			go func() {
+				synctest.Wait() // it pauses
+				cancel()
+			}()
 			return f
-		}
-		err := s.Release(ctx, lease)
+		})
+		err := s.Release(ctx, leases[0])
 		for _, want := range []error{context.Canceled, lockstore.ErrContended, lockstore.ErrUnavailable} {
 			require.ErrorIs(t, err, want)
 		}

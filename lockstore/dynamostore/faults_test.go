@@ -93,22 +93,15 @@ func TestEndWhoseReplyIsLost(t *testing.T) {
 				require.NoError(t, s.MarkStarted(t.Context(), lease))
 				pass(2 * time.Minute)
 			}
-			writes := 0
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.Action != "UpdateItem" {
-					return f
-				}
-				switch writes++; writes {
-				case 1:
-					f.LoseReply = errReset
-				case 2:
-					service.Fault = nil
+			beforeWrite(service, 1, func() fakedynamo.Fault {
+				beforeWrite(service, 1, func() (f fakedynamo.Fault) {
 					pass(time.Minute) // a result is over
 					other := newStore(t, service, 0, dynamostore.Options{})
 					require.NoError(t, other.Release(t.Context(), held(t, other)))
-				}
-				return f
-			}
+					return f
+				})
+				return fakedynamo.Fault{LoseReply: errReset}
+			})
 			err := methods(s, lease)[method](t.Context())
 			require.True(t, isUnknown(err), "%v", err)
 			require.Nil(t, service.Fault)
@@ -120,63 +113,48 @@ func TestEndWhoseReplyIsLost(t *testing.T) {
 // The first attempt revokes one of several leases, and its reply is lost. Before the second attempt arrives,
 // the lease ends, and perhaps another one, which the row remembers in its place.
 func TestRevokeWhoseReplyIsLost(t *testing.T) {
-	const applied, lost, unknown = "applied", "lost", "unknown"
+	applied := func(err error) bool { return err == nil }
+	lost := func(err error) bool { return errors.Is(err, lockstore.ErrLost) }
 	for name, c := range map[string]struct {
-		atOnce, arrives bool   // the first attempt
-		meanwhile       string // what the owners do
-		want            string
+		atOnce, arrives bool // the first attempt
+		lapse           time.Duration
+		releases        int // of the owners
+		want            func(error) bool
 	}{
-		"nothing happens":                          {false, true, "", applied},
-		"at once, nothing happens":                 {true, true, "", applied},
-		"it expires":                               {false, true, "expire", applied},
-		"its owner releases":                       {false, true, "release", applied},
-		"its owner abandons":                       {false, true, "abandon", unknown},
-		"both owners release":                      {false, true, "release both", unknown},
-		"at once, both owners release":             {true, true, "release both", unknown},
-		"not applied, both owners release":         {false, false, "release both", unknown},
-		"at once, not applied, its owner releases": {true, false, "release", lost},
+		"nothing happens":                          {false, true, 0, 0, applied},
+		"at once, nothing happens":                 {true, true, 0, 0, applied},
+		"it expires":                               {false, true, 2 * time.Minute, 0, applied},
+		"its owner releases":                       {false, true, 0, 1, applied},
+		"its owner abandons":                       {false, true, 0, 0, isUnknown},
+		"both owners release":                      {false, true, 0, 2, isUnknown},
+		"at once, both owners release":             {true, true, 0, 2, isUnknown},
+		"not applied, both owners release":         {false, false, 0, 2, isUnknown},
+		"at once, not applied, its owner releases": {true, false, 0, 1, lost},
 	} {
 		bubble(t, "F23 "+name, func(t *testing.T) {
 			service, s := newFake(t)
 			leases := sharing(t, s, 2)
-			before := service.Requests()
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				switch r.N {
-				case before + 2:
-					f.LoseReply = io.ErrUnexpectedEOF
-					if !c.arrives {
-						f.Refuse = throttled.Refuse
+			beforeWrite(service, 1, func() fakedynamo.Fault {
+				beforeWrite(service, 1, func() (f fakedynamo.Fault) {
+					pass(c.lapse)
+					for _, lease := range leases[:c.releases] {
+						_ = s.Release(t.Context(), lease)
 					}
-				case before + 3:
-					service.Fault = nil
-					switch c.meanwhile {
-					case "":
-					case "expire":
-						pass(2 * time.Minute)
-					case "abandon":
-						_ = s.Release(t.Context(), lockstore.Lease{Key: key, Owner: leases[0].Owner})
-					case "release":
-						_ = s.Release(t.Context(), leases[0])
-					case "release both":
-						_ = s.Release(t.Context(), leases[0])
-						_ = s.Release(t.Context(), leases[1])
-					default:
-						t.Error(c.meanwhile)
+					if strings.HasSuffix(name, "abandons") {
+						_ = s.Release(t.Context(), abandon(leases[0].Owner))
 					}
+					return f
+				})
+				f := fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}
+				if !c.arrives {
+					f.Refuse = throttled.Refuse
 				}
 				return f
-			}
+			})
 			status, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[0].Fence, OpenAtOnce: c.atOnce, By: lockstore.HolderInfo{Name: "operator"}})
-			switch c.want {
-			case applied:
-				require.NoError(t, err)
+			require.True(t, c.want(err), "%v", err)
+			if err == nil {
 				require.Equal(t, "operator", status.Holder.Name)
-			case lost:
-				require.ErrorIs(t, err, lockstore.ErrLost)
-			case unknown:
-				require.True(t, isUnknown(err), "%v", err)
-			default:
-				t.Fatal(c.want)
 			}
 		})
 	}
@@ -204,12 +182,10 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 				other.Key, other.Owner = "account/8", lockstore.NewOwner()
 				acquired(t, s, other)
 				for _, owner := range []lockstore.Owner{req.Owner, lockstore.NewOwner()} { // the row remembers the last one
-					require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: owner}))
+					require.NoError(t, s.Release(t.Context(), abandon(owner)))
 				}
 				service.Wait()
-				status, err := s.Inspect(t.Context(), key)
-				require.NoError(t, err)
-				require.Equal(t, lockstore.Free, status.State, dump(fakeRows{service}.get(t, key)))
+				require.Equal(t, lockstore.Free, inspected(t, s).State, dump(fakeRows{service}.get(t, key)))
 			})
 		}
 	}
@@ -222,17 +198,14 @@ func TestRenewalStopsATakeover(t *testing.T) {
 		service, s := newFake(t)
 		lease := acquired(t, s, request(time.Second))
 		pass(5 * time.Second)
-		last := service.Requests() + 2 // the first write is refused
-		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-			if r.N == last {
-				row := fakeRows{service}.get(t, key)
-				row["expires"] = n(strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
-				fakeRows{service}.put(t, key, row)
-			}
+		beforeWrite(service, 2, func() (f fakedynamo.Fault) { // the first write is refused
+			row := fakeRows{service}.get(t, key)
+			row["expires"] = n(strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
+			fakeRows{service}.put(t, key, row)
 			return f
-		}
+		})
 		isRefused(t, s, request(time.Minute))
-		require.Equal(t, last, service.Requests())
+		require.Nil(t, service.Fault)
 		require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"))
 	})
 }
@@ -250,7 +223,7 @@ func TestNoDate(t *testing.T) {
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorContains(t, err, "no Date header")
 		require.True(t, isUnknown(err))
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
+		require.NoError(t, s.Release(t.Context(), abandon(req.Owner)))
 	})
 }
 
@@ -418,7 +391,7 @@ func TestSweepTime(t *testing.T) {
 		check("Renew after MarkStarted", time.Now().Add(lockstore.StartedFor))
 		require.NoError(t, s.Complete(t.Context(), lease, nil, 3*time.Hour))
 		check("Complete", time.Now().Add(27*time.Hour))
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner()}))
+		require.NoError(t, s.Release(t.Context(), abandon(lockstore.NewOwner())))
 		pass(4 * time.Hour)
 		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
 		row := service.Row(table, "account/8")
@@ -476,32 +449,23 @@ func rowSize(row fakedynamo.Item) (size int) {
 // The bounds themselves are allowed.
 func TestNewRefuses(t *testing.T) {
 	client := dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0)
-	for name, c := range map[string]struct {
-		client dynamostore.API
-		table  string
-		skew   time.Duration
-		good   bool
-	}{
-		"the shortest table":              {client, "abc", dynamostore.MaxSkew, true},
-		"the longest table":               {client, strings.Repeat("a", 255), 0, true},
-		"F51 nil client":                  {nil, table, 0, false},
-		"F51 nil pointer":                 {(*dynamodb.Client)(nil), table, 0, false},
-		"F51 nil pointer of another type": {(*ownSender)(nil), table, 0, false},
-		"F48 short table":                 {client, "ab", 0, false},
-		"F48 long table":                  {client, strings.Repeat("a", 256), 0, false},
-		"F48 strange table":               {client, "locks/x", 0, false},
-		"F48 negative skew":               {client, table, -1, false},
-		"F48 skew of an hour":             {client, table, time.Hour, false},
+	errorOf := func(client dynamostore.API, table string, skew time.Duration) error {
+		_, err := dynamostore.New(client, table, dynamostore.Options{Skew: skew})
+		return err
+	}
+	require.NoError(t, errorOf(client, "abc", dynamostore.MaxSkew))
+	require.NoError(t, errorOf(client, strings.Repeat("a", 255), 0))
+	for what, err := range map[string]error{
+		"F51 nil client":                  errorOf(nil, table, 0),
+		"F51 nil pointer":                 errorOf((*dynamodb.Client)(nil), table, 0),
+		"F51 nil pointer of another type": errorOf((*ownSender)(nil), table, 0),
+		"F48 short table":                 errorOf(client, "ab", 0),
+		"F48 long table":                  errorOf(client, strings.Repeat("a", 256), 0),
+		"F48 strange table":               errorOf(client, "locks/x", 0),
+		"F48 negative skew":               errorOf(client, table, -1),
+		"F48 skew of an hour":             errorOf(client, table, time.Hour),
 	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := dynamostore.New(c.client, c.table, dynamostore.Options{Skew: c.skew})
-			if c.good {
-				require.NoError(t, err)
-				return
-			}
-			require.Nil(t, s)
-			require.ErrorIs(t, err, lockstore.ErrInvalid)
-		})
+		require.ErrorIs(t, err, lockstore.ErrInvalid, what)
 	}
 }
 

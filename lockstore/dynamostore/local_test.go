@@ -85,7 +85,7 @@ func makeTable(t testing.TB, client *dynamodb.Client, name string) {
 	create(t, client, "ttl", &dynamodb.CreateTableInput{
 		TableName:            &name,
 		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("key"), KeyType: types.KeyTypeHash}},
+		KeySchema:            keys("key", ""),
 	})
 }
 

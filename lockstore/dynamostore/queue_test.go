@@ -2,13 +2,11 @@ package dynamostore_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -22,110 +20,34 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// Somebody takes the last place of the queue between the read and the write of another: this one gets no place, and is told so.
+// Somebody takes the last place of the queue between the read and the write of another: this one gets no place, and is told so. From
+// then on one request is enough for a refusal.
 func TestLastPlaceInsideAJoin(t *testing.T) {
-	for _, shared := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("F57 shared %t", shared), func(t *testing.T) {
+	for _, holders := range []int{1, 2} {
+		bubble(t, fmt.Sprint("F57 of a key for ", holders), func(t *testing.T) {
 			service, s := newFake(t)
-			joins := func(most int) int {
-				req := request(time.Minute)
-				req.JoinQueue, req.MaxHolders = true, most
-				_, err := s.Acquire(t.Context(), req)
-				refused, ok := errors.AsType[*lockstore.Refused](err)
-				require.True(t, ok, "%v", err)
-				return refused.QueuePosition
-			}
-			if shared {
-				for range 2 {
-					first := request(time.Minute)
-					first.MaxHolders = 2
-					acquired(t, s, first)
-				}
-			} else {
-				acquired(t, s, request(time.Minute))
-			}
+			sharing(t, s, holders)
+			joins := func() int { return refusal(t, s, queued(2)).QueuePosition }
 			for n := range 63 {
-				require.Equal(t, n+1, joins(2))
+				require.Equal(t, n+1, joins())
 			}
-			writes, last := 0, 0
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.Action == "UpdateItem" {
-					if writes++; writes == 1 {
-						last = joins(2)
-					}
-				}
-				return f
-			}
-			require.Zero(t, joins(2))
+			last := 0
+			beforeWrite(service, 1, func() (f fakedynamo.Fault) { last = joins(); return f })
+			require.Zero(t, joins())
 			require.Equal(t, 64, last)
-			status, err := s.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, 64, status.Waiting)
+			require.Equal(t, 64, inspected(t, s).Waiting)
+			before := service.Requests()
+			require.Zero(t, joins())
+			require.Equal(t, 1, service.Requests()-before)
 		})
 	}
 }
 
-func TestPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		held(t, s)
-		place := func() int {
-			req := request(time.Minute)
-			req.JoinQueue = true
-			_, err := s.Acquire(t.Context(), req)
-			refused, ok := errors.AsType[*lockstore.Refused](err)
-			require.True(t, ok, "%v", err)
-			return refused.QueuePosition
-		}
-		for n := range 64 {
-			require.Equal(t, n+1, place())
-		}
-		before := service.Requests()
-		require.Zero(t, place(), "a queue has 64 places")
-		require.Equal(t, 1, service.Requests()-before, "nobody asks for a place in a full queue")
-	})
-}
-
-// A waiter is handed the key by its own read. One request extends the lease, and one hands it over.
-func TestRequestsAfterAwaitTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		holder := held(t, s)
-		first := join(t, s)
-		join(t, s)
-		before := service.Actions()
-		require.NoError(t, s.Release(t.Context(), holder))
-		require.Equal(t, 2, service.Actions()["UpdateItem"]-before["UpdateItem"], "the holder did not know that somebody waits")
-		began := time.Now()
-		lease := awaitTurn(t, s, &first)
-		trusted := lease.TTL - time.Since(began)
-		require.Equal(t, number(t, fakeRows{service}.get(t, key), "fence"), int64(lease.Fence))
-		require.Greater(t, lease.Fence, holder.Fence)
-		require.Greater(t, trusted, lockstore.Turn-dateSteps)
-		require.LessOrEqual(t, trusted, lockstore.Turn-dynamostore.Margin)
-
-		before = service.Actions()
-		first.Fence = lease.Fence
-		lease = acquired(t, s, first)
-		require.Greater(t, lease.TTL, 50*time.Second)
-		require.NoError(t, s.Release(t.Context(), lease))
-		require.Equal(t, 2, service.Actions()["UpdateItem"]-before["UpdateItem"], "the extension and the hand-over")
-		require.Equal(t, before["GetItem"], service.Actions()["GetItem"])
-	})
-}
-
-// dateSteps is by how much a Date, and a clock that it has corrected, may be off.
-const dateSteps = 2 * time.Second
-
 // join takes a place.
 func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
 	t.Helper()
-	req := request(time.Minute)
-	req.JoinQueue = true
-	_, err := s.Acquire(t.Context(), req)
-	refused, ok := errors.AsType[*lockstore.Refused](err)
-	require.True(t, ok, "%v", err)
-	req.Note = refused.Note
+	req := queued(1)
+	req.Note = refusal(t, s, req).Note
 	return req
 }
 
@@ -166,19 +88,17 @@ func TestPlaceByAWriteOfItsOwn(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
 			require.NoError(t, s.MarkStarted(t.Context(), held(t, s)))
-			req := request(time.Minute)
-			req.JoinQueue = true
 			service.Fault = from(service.Requests()+2, fault)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := s.Acquire(ctx, req)
-			service.Wait()
-			if answer, ok := errors.AsType[*lockstore.Refused](err); fault.Refuse != nil {
-				require.True(t, ok, "%v", err)
+			if fault.Refuse != nil {
+				answer := refusal(t, s, queued(1))
 				require.Equal(t, lockstore.Held, answer.State)
 				require.Zero(t, answer.QueuePosition)
 				return
 			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Acquire(ctx, queued(1))
+			service.Wait()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.True(t, isUnknown(err), "%v", err)
 		})
@@ -192,27 +112,22 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 		for _, released := range []bool{false, true} {
 			bubble(t, fmt.Sprintf("F26 MaxHolders %d, the turn of its place has come %v", most, released), func(t *testing.T) {
 				service, s := newFake(t)
-				lease := held(t, s)
-				req := request(time.Minute)
-				req.MaxHolders, req.JoinQueue = most, true
+				lease, req := held(t, s), queued(most)
 				if released {
 					isRefused(t, s, req)
 				}
-				service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-					if strings.Contains(r.Update, "#abandoned") {
-						service.Fault = nil
-						other := newStore(t, service, 0, dynamostore.Options{})
-						if released {
-							require.NoError(t, other.Release(t.Context(), lease))
-						}
-						_, err := other.Acquire(t.Context(), req)
-						require.Equal(t, released, err == nil, "%v", err)
+				beforeWrite(service, 1, func() (f fakedynamo.Fault) {
+					other := newStore(t, service, 0, dynamostore.Options{})
+					if released {
+						require.NoError(t, other.Release(t.Context(), lease))
 					}
-					return fakedynamo.Fault{}
-				}
-				require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: key, Owner: req.Owner}))
-				status, err := s.Inspect(t.Context(), key)
-				require.NoError(t, err)
+					_, err := other.Acquire(t.Context(), req)
+					require.Equal(t, released, err == nil, "%v", err)
+					return f
+				})
+				require.NoError(t, s.Release(t.Context(), abandon(req.Owner)))
+				require.Nil(t, service.Fault)
+				status := inspected(t, s)
 				require.Equal(t, released, status.State == lockstore.Free, status.State)
 				require.Zero(t, status.Waiting)
 			})
@@ -316,8 +231,7 @@ func TestManyParkAtOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
+		status := inspected(t, s)
 		require.Equal(t, []int{32, 32}, []int{status.Waiting, status.Parked})
 	})
 }

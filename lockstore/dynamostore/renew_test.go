@@ -84,8 +84,7 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 				before = acquired(t, s, req)
 			}
 			pass(time.Second)
-			abandon := lockstore.Lease{Key: key, Owner: req.Owner}
-			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon))
+			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon(req.Owner)))
 			pass(2 * time.Second)
 			sent := service.Requests()
 			_, err := s.Acquire(t.Context(), req)
@@ -118,19 +117,14 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 				}
 				pass(time.Until(over) - time.Millisecond)
 				other := newStore(t, service, 0, dynamostore.Options{})
-				_, err := other.Acquire(t.Context(), request(ttl))
-				require.ErrorIs(t, err, lockstore.ErrRefused, "taken over before its time")
-				status, err := other.Inspect(t.Context(), key)
-				require.NoError(t, err)
-				require.Equal(t, lockstore.Held, status.State)
+				isRefused(t, other, request(ttl))
+				require.Equal(t, lockstore.Held, inspected(t, other).State)
 				pass(time.Millisecond)
 				for _, offset := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 					s := newStore(t, service, offset, dynamostore.Options{})
-					_, err = s.Renew(t.Context(), lease, ttl)
+					_, err := s.Renew(t.Context(), lease, ttl)
 					require.ErrorIs(t, err, lockstore.ErrLost)
-					status, err := s.Inspect(t.Context(), key)
-					require.NoError(t, err)
-					require.Equal(t, lockstore.Free, status.State)
+					require.Equal(t, lockstore.Free, inspected(t, s).State)
 				}
 				acquired(t, other, request(ttl))
 			})

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -17,61 +16,29 @@ import (
 // A mark that DynamoDB writes 20 s after the end of its lease puts no key in doubt, also if the SDK sends it twice, or if somebody
 // asks before it is removed.
 func TestStartThatComesTooLate(t *testing.T) {
-	for name, fault := range map[string]func(meanwhile func(), n int) fakedynamo.Fault{
-		"slow": func(_ func(), n int) (f fakedynamo.Fault) {
-			if n == 1 {
-				f.In = 22 * time.Second
-			}
-			return f
-		},
-		"its reply is lost": func(_ func(), n int) (f fakedynamo.Fault) {
-			if n == 1 {
-				f.In, f.LoseReply = 22*time.Second, errReset
-			}
-			return f
-		},
-		"the reply to its removal is lost": func(_ func(), n int) (f fakedynamo.Fault) {
-			switch n {
-			case 1:
-				f.In = 22 * time.Second
-			case 2:
-				f.LoseReply = errReset
-			}
-			return f
-		},
-		"others ask meanwhile": func(meanwhile func(), n int) (f fakedynamo.Fault) {
-			switch n {
-			case 1:
-				f.In = 22 * time.Second
-			case 2:
-				meanwhile()
-			}
-			return f
-		},
+	const slow = 22 * time.Second
+	for name, faults := range map[string][2]fakedynamo.Fault{ // of the mark and of its removal
+		"slow":                             {{In: slow}, {}},
+		"its reply is lost":                {{In: slow, LoseReply: errReset}, {}},
+		"the reply to its removal is lost": {{In: slow}, {LoseReply: errReset}},
+		"others ask meanwhile":             {{In: slow}, {}},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
 			other := newStore(t, service, 0, dynamostore.Options{})
 			lease := acquired(t, s, request(2*time.Second))
-			n := 0
-			service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-				n++
-				return fault(func() {
-					own := service.Fault
-					service.Fault = nil
-					req := request(time.Minute)
-					req.JoinQueue = true
-					_, err := other.Acquire(t.Context(), req)
-					assert.ErrorIs(t, err, lockstore.ErrRefused)
-					assert.NoError(t, other.Leave(t.Context(), key, req.Owner))
-					service.Fault = own
-				}, n)
-			}
-			require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost, name)
-			service.Fault = nil
-			status, err := other.Inspect(t.Context(), key)
-			require.NoError(t, err)
-			require.Equal(t, lockstore.Free, status.State, name)
+			beforeWrite(service, 1, func() fakedynamo.Fault {
+				beforeWrite(service, 1, func() fakedynamo.Fault {
+					if req := queued(1); name == "others ask meanwhile" {
+						isRefused(t, other, req)
+						require.NoError(t, other.Leave(t.Context(), key, req.Owner))
+					}
+					return faults[1]
+				})
+				return faults[0]
+			})
+			require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
+			require.Equal(t, lockstore.Free, inspected(t, other).State)
 			held(t, other)
 		})
 	}
@@ -98,9 +65,7 @@ func TestStartAndItsRepeat(t *testing.T) {
 		pass(time.Second)
 		require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).MarkStarted(t.Context(), lease), "the repeat")
 		require.ErrorIs(t, <-first, lockstore.ErrLost)
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.InDoubt, status.State)
+		require.Equal(t, lockstore.InDoubt, inspected(t, s).State)
 	})
 }
 
@@ -122,9 +87,7 @@ func TestStartedWorkOfMonths(t *testing.T) {
 		}
 		require.LessOrEqual(t, service.Requests()-before, 40*(24+3))
 		pass(3 * time.Hour)
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.InDoubt, status.State)
+		require.Equal(t, lockstore.InDoubt, inspected(t, s).State)
 	})
 }
 
@@ -142,8 +105,7 @@ func TestAddressThatComesTwice(t *testing.T) {
 		}
 		for _, token := range []string{"first", "second", "third"} {
 			req.Address = lockstore.TaskToken(token)
-			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrRefused)
+			isRefused(t, s, req)
 			pass(5 * time.Second)
 		}
 		service.Fault = nil

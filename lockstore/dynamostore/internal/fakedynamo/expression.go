@@ -20,7 +20,7 @@ import (
 //	and     = not { "AND" not }
 //	not     = [ "NOT" ] first
 //	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
-//	compare = "=" | "<>" | "<" | "<=" | ">" | ">="
+//	compare = "=" | "<>" | "<" | "<=" | ">"
 //	operand = value | name [ "[" index "]" ]
 //	update  = { "SET" name "=" new { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } }
 //	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
@@ -40,7 +40,7 @@ type env struct {
 // ones.
 var scanned sync.Map // expression -> []string
 
-var tokenForm = regexp.MustCompile(`\s*(<>|<=|>=|[=<>(),]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
+var tokenForm = regexp.MustCompile(`\s*(<>|<=|[=<>(),]|[#:]?[A-Za-z0-9_]+(?:\[\d+\])?)`)
 
 func (e *env) scan(expression string) {
 	if known, ok := scanned.Load(expression); ok {
@@ -241,46 +241,36 @@ func (e *env) name(t string) string {
 }
 
 // compare answers as DynamoDB does. A missing attribute, or a value of another type, is
-// different, and neither smaller nor larger.
+// different, and neither smaller nor larger. Only numbers have an order here.
 func (e *env) compare(left Value, op string, right Value) bool {
-	order, comparable := orderOf(left, right)
-	equal := comparable && order == 0 || !comparable && left != nil && reflect.DeepEqual(left, right)
+	order, numbers := orderOf(left, right)
+	equal := numbers && order == 0 || !numbers && left != nil && reflect.DeepEqual(left, right)
 	switch op {
 	case "=":
 		return equal
 	case "<>":
 		return !equal
 	case "<":
-		return comparable && order < 0
+		return numbers && order < 0
 	case "<=":
-		return comparable && order <= 0
+		return numbers && order <= 0
 	case ">":
-		return comparable && order > 0
-	case ">=":
-		return comparable && order >= 0
+		return numbers && order > 0
 	}
 	e.fail("%q is no comparison", op)
 	return false
 }
 
-func orderOf(left, right Value) (int, bool) {
-	if a, b, ok := numbers(left, right); ok {
-		return a.Cmp(b), true
-	}
-	a, aOK := left["S"].(string)
-	b, bOK := right["S"].(string)
-	return strings.Compare(a, b), aOK && bOK
-}
-
-func numbers(left, right Value) (a, b *big.Rat, ok bool) {
-	aText, aOK := left["N"].(string)
-	bText, bOK := right["N"].(string)
+// orderOf is the order of two numbers.
+func orderOf(left, right Value) (order int, numbers bool) {
+	aText, _ := left["N"].(string)
+	bText, _ := right["N"].(string)
+	a, aOK := new(big.Rat).SetString(aText)
+	b, bOK := new(big.Rat).SetString(bText)
 	if !aOK || !bOK {
-		return nil, nil, false
+		return 0, false
 	}
-	a, aOK = new(big.Rat).SetString(aText)
-	b, bOK = new(big.Rat).SetString(bText)
-	return a, b, aOK && bOK
+	return a.Cmp(b), true
 }
 
 func (e *env) update(expression string) (Item, error) {

@@ -59,7 +59,6 @@ type Request struct {
 	N       int // 1 for the first request
 	Action  string
 	Weak    bool            // a read that is not consistent
-	Update  string          // the update expression
 	Context context.Context // of the request
 }
 
@@ -155,14 +154,11 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	request := Request{N: s.requests, Action: c.action, Context: r.Context()}
 	s.mu.Unlock()
 	if s.Fault != nil {
-		var in struct {
-			UpdateExpression string
-			ConsistentRead   bool
-		}
+		var in struct{ ConsistentRead bool }
 		if err := json.Unmarshal(body, &in); err != nil {
 			return nil, err
 		}
-		request.Update, request.Weak = in.UpdateExpression, c.action == "GetItem" && !in.ConsistentRead
+		request.Weak = c.action == "GetItem" && !in.ConsistentRead
 		fault = s.Fault(request)
 	}
 	if fault.Unsent != nil {
