@@ -124,43 +124,33 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 	} {
 		bubble(t, fmt.Sprintf("F57 %s, before its write %d %s, of a key for %d", c.asks, c.write, c.meanwhile, c.holders), func(t *testing.T) {
 			service, s := newFake(t)
-			other := newStore(t, service, 0, dynamostore.Options{})
-			reader := request(time.Minute)
-			reader.MaxHolders, reader.JoinQueue = c.holders, true
-			lease := acquired(t, s, reader)
-			writer := join(t, s)
+			other, reader := newStore(t, service, 0, dynamostore.Options{}), queued(c.holders)
+			lease, writer := acquired(t, s, reader), join(t, s)
 			reader.Owner = lockstore.NewOwner()
 			var got lockstore.Lease // the reader's
-			ask := map[string]func(*dynamostore.Store) error{
-				"release": func(s *dynamostore.Store) error { return s.Release(t.Context(), lease) },
-				"leave":   func(s *dynamostore.Store) error { return s.Leave(t.Context(), key, writer.Owner) },
-				"abandon": func(s *dynamostore.Store) error {
-					return s.Release(t.Context(), lockstore.Lease{Key: key, Owner: writer.Owner})
-				},
-				"join": func(s *dynamostore.Store) (err error) {
+			ask := func(s *dynamostore.Store, what string) {
+				var err error
+				switch what {
+				case "release":
+					err = s.Release(t.Context(), lease)
+				case "leave":
+					err = s.Leave(t.Context(), key, writer.Owner)
+				case "abandon":
+					err = s.Release(t.Context(), abandon(writer.Owner))
+				case "join":
 					got, err = s.Acquire(t.Context(), reader)
 					if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
-						reader.Note = refused.Note
-						return nil
+						reader.Note, err = refused.Note, nil
 					}
-					return err
-				},
+				}
+				require.NoError(t, err)
 			}
 			if c.asks == "release" {
 				reader.MaxHolders = 1
-				require.NoError(t, ask["join"](other))
+				ask(other, "join")
 			}
-			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
-				if r.Action != "UpdateItem" {
-					return f
-				}
-				if c.write--; c.write == 0 {
-					service.Fault = nil
-					require.NoError(t, ask[c.meanwhile](other))
-				}
-				return f
-			}
-			require.NoError(t, ask[c.asks](s))
+			beforeWrite(service, c.write, func() (f fakedynamo.Fault) { ask(other, c.meanwhile); return f })
+			ask(s, c.asks)
 			require.Nil(t, service.Fault, "the other request came")
 			if got.Fence == 0 {
 				got = awaitTurn(t, other, &reader)

@@ -37,7 +37,8 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && place > 0
 	switch {
 	case !leases && item[attrHolders] != nil && len(seen.Queue) > 0 && (comes || goes) && !holds:
-		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile, unless it is a holder itself.
+		// Who comes or goes behind others depends on them, and not on who shares the key meanwhile, unless it is a holder itself. If
+		// nobody waits any more, there may be room, and nobody would hand the key over.
 		w.values[":asks"] = text(sharedBy(q.Owner))
 		w.was(seen, attrOwner)
 		w.require("attribute_exists(#queue[0])", attrQueue)
@@ -137,15 +138,6 @@ func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 // last place that it removes. Whoever makes room hands the key over until the first that stays finds none: so
 // the write requires this one, too. It is the holder now, or there is no room for it.
 func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue []place) {
-	newcomer := func(most int) bool { // would find room if nobody waited
-		next := next
-		next.Queue = []rules.Waiter{{MaxHolders: most}}
-		return book.Wait(next, t.clockOf(r), "") <= 0
-	}
-	joins := len(next.Queue) > len(seen.Queue)
-	if first := len(seen.queue) - len(seen.Queue); len(seen.Queue) > 0 && joins && newcomer(next.Queue[len(next.Queue)-1].MaxHolders) {
-		w.require("attribute_exists("+element(first)+")", attrQueue) // there is room, so it joins because somebody waits
-	}
 	if next.Closed.For > 0 { // the places of those who join meanwhile end, too
 		w.names, w.remove = append(w.names, attrQueue), append(w.remove, "#queue")
 		return
@@ -181,8 +173,10 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 		}
 		w.requirePlace(seen, removed[len(removed)-1])
 	}
-	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged && newcomer(math.MaxInt) {
-		w.require("attribute_not_exists("+element(len(seen.queue))+")", attrQueue) // who has joined since would have been handed the key
+	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged {
+		if next.Queue = []rules.Waiter{{MaxHolders: math.MaxInt}}; book.Wait(next, t.clockOf(r), "") <= 0 {
+			w.require("attribute_not_exists("+element(len(seen.queue))+")", attrQueue) // who has joined since would have been handed the key
+		}
 	}
 }
 
