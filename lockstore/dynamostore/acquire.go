@@ -62,13 +62,14 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 		if g.before = -1; err == nil && r.sentOnce {
 			g.before = seen.LastFence
 		}
-		t.memory.remember(key, t.afterArrival(key, w, r.item), q.Owner)
+		t.memory.remember(key, t.afterArrival(key, g, r.item), q.Owner)
 		return t.answerArrival(ctx, key, q, g, r)
 	case err == nil && !r.applied && r.ambiguous && g.made(seen.alone(), q.Owner): // the SDK sent this write twice, and the first one was applied
 		g.before = -1
 		return t.answerArrival(ctx, key, q, g, r)
 	case err == nil && r.applied && !seen.damaged: // a place in a damaged queue is none
-		seen, err = t.names.decode(key, cloneWith(seen.item, attrQueue, list(append(seen.queue, g.place)...)))
+		r.item[attrQueue] = list(append(seen.queue, g.place)...)
+		seen, err = t.names.decode(key, r.item)
 	}
 	if err != nil {
 		return driver.Answer{}, outcome(err, r.applied || r.ambiguous)
@@ -97,31 +98,27 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 	now := t.clock.read()
 	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL), place: placeOf(rules.Waiter{Owner: q.Owner, Since: now})}
 	t.sent.note(q.Owner, g.fence)
-	w := write{
-		names:     []string{attrOwner, attrFence, attrLastFence, attrExpires, attrText, attrQueue, attrEnded, attrAbandoned},
-		set:       []string{"#owner = :me", "#fence = :fence", "#expires = :expires", "#text = :text", "#queue = :mine"},
-		remove:    []string{"#lastFence"},
-		ttl:       ":ttl",
-		condition: ifFree + " AND " + notEnded,
-		makesRow:  true,
-		returns:   types.ReturnValueAllOld,
-		values: values{
-			":me":      ownerText(q.Owner),
-			":mine":    list(g.place),
-			":fence":   fenceNumber(g.fence),
-			":expires": millis(g.expires),
-			":text":    text(q.Holder),
-			":ttl":     sweepTime(g.expires, g.fence),
-		},
+	g.lease = values{
+		attrOwner: ownerText(q.Owner), attrFence: fenceNumber(g.fence), attrExpires: millis(g.expires), attrText: text(q.Holder),
+		attrQueue: list(g.place),
 	}
+	w := write{
+		becomes:    maps.Clone(g.lease),
+		makesRow:   true,
+		conditions: []string{ifFree, notEnded},
+		names:      []string{attrEnded, attrAbandoned},
+		values:     values{":me": ownerText(q.Owner)},
+		returns:    types.ReturnValueAllOld,
+	}
+	w.becomes[attrLastFence], w.becomes[attrTTL] = nil, sweepTime(g.expires, g.fence)
 	if q.Join {
-		w.names = append(w.names, attrStarted)
-		w.set = []string{
-			"#owner = if_not_exists(#owner, :me)", "#fence = if_not_exists(#fence, :fence)", "#expires = if_not_exists(#expires, :expires)",
-			"#text = if_not_exists(#text, :text)", "#queue = list_append(if_not_exists(#queue, :empty), :mine)",
+		for _, name := range []string{attrOwner, attrFence, attrExpires, attrText} {
+			w.assign(name, "if_not_exists(#"+name+", :"+name+")", g.lease[name])
 		}
+		w.assign(attrQueue, "list_append(if_not_exists(#queue, :empty), :queue)", g.lease[attrQueue])
 		// A queue of another type is damaged: DynamoDB refuses to add a place to it.
-		w.condition = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :typeList)) OR " + ifJoins + ") AND " + notEnded
+		w.conditions[0] = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :typeList)) OR " + ifJoins + ")"
+		w.names = append(w.names, attrStarted)
 		maps.Copy(w.values, values{
 			":empty": list(), ":typeList": text("L"), ":typeText": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":highest": integer(maxMilli * 1000),
 			":closed": text(closedOwner), ":shared": text(sharedOwner),
@@ -134,7 +131,7 @@ func (t *table) arriving(q driver.Request) (write, *grant) {
 // what failed, and is enough to wait without a place.
 func (t *table) waitWithoutPlace(ctx context.Context, key string, q driver.Request, failed error) (driver.Answer, error) {
 	if q.Join && throttled(failed) && errors.Is(failed, lockstore.ErrUnavailable) {
-		if seen, r, err := t.readAs(ctx, key, false); err == nil {
+		if seen, r, err := t.read(ctx, key, false); err == nil {
 			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused && seen.place(q.Owner) < 0 {
 				return withoutPlace(a, seen), nil
 			}
@@ -149,7 +146,7 @@ func (t *table) waitWithoutPlace(ctx context.Context, key string, q driver.Reque
 // which is consistent.
 func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
 	for _, consistent := range []bool{false, true} {
-		seen, r, err := t.readAs(ctx, key, consistent)
+		seen, r, err := t.read(ctx, key, consistent)
 		if err != nil {
 			return driver.Answer{}, false, err
 		}

@@ -95,7 +95,7 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 	seen, r, ok := t.remembered(key, q)
 	if !ok {
 		var err error
-		if seen, r, err = t.read(ctx, key); err != nil {
+		if seen, r, err = t.read(ctx, key, true); err != nil {
 			return driver.Answer{}, err
 		}
 	}
@@ -206,7 +206,7 @@ func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (
 	wait := t.afterConflict(n, q.Request, seen)
 	switch end, ok := ctx.Deadline(); {
 	case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
-		return t.read(ctx, q.key)
+		return t.read(ctx, q.key, true)
 	case q.mayGiveWay(seen) && ctx.Err() == nil:
 		return seen, refusal, errGiveWay
 	}

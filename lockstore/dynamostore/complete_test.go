@@ -117,7 +117,7 @@ func TestCompleteWithAWrongClock(t *testing.T) {
 func TestEndInATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		update := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{}).CompleteItem(key, 7, nil, time.Hour).Update
-		require.Equal(t, time.Now().Add(time.Hour+dynamostore.DefaultSkew).UnixMilli(), number(t, update.ExpressionAttributeValues, ":opens"))
+		require.Equal(t, time.Now().Add(time.Hour+dynamostore.DefaultSkew).UnixMilli(), number(t, update.ExpressionAttributeValues, ":expires"))
 	})
 }
 

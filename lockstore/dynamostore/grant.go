@@ -20,6 +20,7 @@ type grant struct {
 	expires time.Time
 	before  driver.Fence // the fence in the old row, 0 without one; -1 when it is not known
 	place   place        // in the queue
+	lease   values       // the attributes of an arrival
 }
 
 // made says that the only lease of a row is this grant: the SDK may send a write twice.
@@ -93,19 +94,12 @@ func (t *table) mustCorrect(g *grant, ttl time.Duration, date time.Time) bool {
 // moveEnd writes another end, and another fence, of a lease that has not changed since.
 func (t *table) moveEnd(ctx context.Context, key string, fence, right driver.Fence, ended, expires time.Time) (reply, error) {
 	return t.update(ctx, key, write{
-		names:     []string{attrOwner, attrFence, attrExpires, attrStarted},
-		set:       []string{"#fence = :right", "#expires = :expires"},
-		ttl:       ":ttl",
-		condition: "#fence = :fence AND #expires = :ended AND #owner <> :shared AND attribute_not_exists(#started)",
-		returns:   types.ReturnValueAllNew,
-		values: values{
-			":fence":   fenceNumber(fence),
-			":right":   fenceNumber(right),
-			":ended":   millis(ended),
-			":expires": millis(expires),
-			":ttl":     sweepTime(expires, right),
-			":shared":  text(sharedOwner),
-		},
+		becomes:    values{attrFence: fenceNumber(right), attrExpires: millis(expires), attrTTL: sweepTime(expires, right)},
+		expects:    values{attrFence: fenceNumber(fence), attrExpires: millis(ended), attrStarted: nil},
+		conditions: []string{"#owner <> :shared"},
+		names:      []string{attrOwner},
+		values:     values{":shared": text(sharedOwner)},
+		returns:    types.ReturnValueAllNew,
 	})
 }
 
@@ -143,16 +137,9 @@ func (t *table) answerRepeat(ctx context.Context, key string, q driver.Request, 
 // way. That request is refused when it finds another end.
 func (t *table) confirm(ctx context.Context, key string, h rules.Holder) error {
 	r, err := t.update(ctx, key, write{
-		names:     []string{attrOwner, attrFence, attrExpires},
-		set:       []string{"#expires = :expires"},
-		condition: "#owner = :me AND #fence = :fence AND #expires = :ended",
-		returns:   types.ReturnValueAllNew,
-		values: values{
-			":me":      ownerText(h.Owner),
-			":fence":   fenceNumber(h.Fence),
-			":ended":   millis(h.End()),
-			":expires": millis(h.End().Add(time.Millisecond)),
-		},
+		becomes: values{attrExpires: millis(h.End().Add(time.Millisecond))},
+		expects: values{attrOwner: ownerText(h.Owner), attrFence: fenceNumber(h.Fence), attrExpires: millis(h.End())},
+		returns: types.ReturnValueAllNew,
 	})
 	if err != nil {
 		return err

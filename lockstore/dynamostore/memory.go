@@ -61,16 +61,13 @@ func (t *table) remembered(key string, q driver.Request) (row, reply, bool) {
 }
 
 // afterArrival is the row that an arrival has made of the row before.
-func (t *table) afterArrival(key string, w write, before values) row {
-	item := maps.Clone(before)
-	if item == nil {
-		item = values{}
-	}
+func (t *table) afterArrival(key string, g *grant, before values) row {
+	item := values{}
+	maps.Copy(item, before)
+	maps.Copy(item, g.lease)
 	delete(item, attrLastFence)
 	delete(item, t.names.otherTTL)
-	for name, v := range map[string]string{attrOwner: ":me", attrFence: ":fence", attrExpires: ":expires", attrText: ":text", attrQueue: ":mine", t.names.ttl: ":ttl"} {
-		item[name] = w.values[v]
-	}
+	item[t.names.ttl] = sweepTime(g.expires, g.fence)
 	after, _ := t.names.decode(key, item) // one that cannot be decoded is not remembered
 	return after
 }

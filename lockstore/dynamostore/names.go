@@ -24,11 +24,6 @@ type names struct {
 	otherTTL  string // "" when the name of ttl does not change
 }
 
-const (
-	hasTTL      = "attribute_exists(#ttl)"
-	hasOtherTTL = "attribute_exists(#otherTTL)"
-)
-
 // SortValue is the value of the sort key in each row of a lock, see Options.Sort.
 const SortValue = "lambdalock"
 
@@ -96,42 +91,6 @@ func (n names) timeToLive(item values) types.AttributeValue {
 		return v
 	}
 	return item[n.otherTTL]
-}
-
-// guarded is the condition of a write under which its row may change. If the row has no
-// time to live of this name, another program writes it under another name, and would not
-// move this one: DynamoDB could then delete the row under a live lease.
-func (n names) guarded(condition string) string {
-	if n.otherTTL == "" {
-		return condition + " AND " + hasTTL
-	}
-	return condition + " AND (" + hasTTL + " OR " + hasOtherTTL + ")"
-}
-
-// expressions are the update and the condition of a write as they are sent, and the names in them. A write that
-// sets the time to live removes the one of the other name, so each row has one.
-func (n names) expressions(w write) (update, condition string, aliases map[string]string) {
-	set, remove, used := slices.Clip(w.set), slices.Clip(w.remove), append(slices.Clip(w.names), attrTTL)
-	if w.ttl != "" {
-		set = append(set, "#ttl = "+w.ttl)
-	}
-	if n.otherTTL != "" {
-		used = append(used, nameOtherTTL)
-		if w.ttl != "" {
-			remove = append(remove, "#otherTTL")
-		}
-	}
-	if len(set) > 0 {
-		update = "SET " + strings.Join(set, ", ")
-	}
-	if len(remove) > 0 {
-		update = strings.TrimPrefix(update+" REMOVE "+strings.Join(remove, ", "), " ")
-	}
-	condition = n.guarded(w.condition)
-	if w.makesRow {
-		condition, used = "attribute_not_exists(#key) OR ("+condition+")", append(used, attrKey)
-	}
-	return update, condition, n.aliases(used)
 }
 
 // decode reads the row of a lock in this table, see the function decode.

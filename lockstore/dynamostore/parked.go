@@ -42,17 +42,13 @@ func isAddressRow(name string) bool {
 // that it replaces, or none: so a copy that arrives late changes nothing.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
 	w := write{
-		row:       t.names.addressRow(key, owner),
-		names:     []string{attrResult, attrSize},
-		set:       []string{"#result = :address", "#size = :size"},
-		ttl:       ":ttl",
-		condition: ifAddress + " AND attribute_not_exists(#result)",
-		makesRow:  true,
-		values: values{
-			":address": &types.AttributeValueMemberB{Value: address},
-			":size":    integer(int64(len(address))),
-			":ttl":     integer(t.clock.read().Add(d).Unix() + 1),
+		row: t.names.addressRow(key, owner),
+		becomes: values{
+			attrResult: &types.AttributeValueMemberB{Value: address}, attrSize: integer(int64(len(address))), attrTTL: integer(t.clock.read().Add(d).Unix() + 1),
 		},
+		expects:    values{attrResult: nil},
+		conditions: []string{ifAddress},
+		makesRow:   true,
 	}
 	for range changeWrites {
 		r, err := t.update(ctx, key, w)
@@ -66,7 +62,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 			if r.item[attrSize] == nil || t.names.timeToLive(r.item) == nil {
 				return t.noAddress(key, r.item)
 			}
-			w.makesRow, w.condition, w.values[":was"] = false, ifAddress+" AND #result = :was", kept
+			w.makesRow, w.expects[attrResult] = false, kept
 		}
 	}
 	return fmt.Errorf("dynamostore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
@@ -75,12 +71,12 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 // TakeAddress implements driver.Parker by one write. If its reply is lost, so is the address.
 func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
 	r, err := t.update(ctx, key, write{
-		row:       t.names.addressRow(key, owner),
-		names:     []string{attrResult, attrSize},
-		remove:    []string{"#result"},
-		condition: "attribute_type(#result, :binary) AND " + ifAddress,
-		values:    values{":binary": text("B")},
-		returns:   types.ReturnValueAllOld,
+		row:        t.names.addressRow(key, owner),
+		becomes:    values{attrResult: nil},
+		conditions: []string{ifAddress, "attribute_type(#result, :binary)"},
+		names:      []string{attrSize},
+		values:     values{":binary": text("B")},
+		returns:    types.ReturnValueAllOld,
 	})
 	if err != nil {
 		return nil, err

@@ -124,7 +124,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	// The monotonic clock does not see a freeze, and the wall clock may be set: the smaller one is
 	// passed for certain.
 	passed := max(0, min(time.Since(began), t.clock.local().Sub(local)))
-	seen, r, err := t.readAs(ctx, key, consistent)
+	seen, r, err := t.read(ctx, key, consistent)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return driver.Answer{}, err

@@ -28,19 +28,14 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 
 // releasing is the write that frees a key for which nobody waits. The row and its fence stay.
 func (t *table) releasing(q driver.Request) write {
+	owner, fence := ownerText(q.Owner), fenceNumber(q.Fence) // never sharedOwner
 	return write{
-		names:  []string{attrOwner, attrFence, attrLastFence, attrExpires, attrHandedOver, attrRevoked, attrStarted, attrText, attrEnded, attrEndedFence, attrHow, attrQueue},
-		set:    []string{"#ended = :me", "#endedFence = :fence", "#lastFence = :fence", "#queue = :none"},
-		remove: []string{"#owner", "#fence", "#expires", "#handedOver", "#started", "#text", "#how"},
-		ttl:    ":ttl",
-		condition: "#owner = :me AND #fence = :fence AND " + sound + " AND attribute_not_exists(#revoked)" +
-			" AND #queue[0] = :me AND attribute_not_exists(#queue[2])",
-		values: values{
-			":me":    ownerText(q.Owner), // never sharedOwner
-			":fence": fenceNumber(q.Fence),
-			":last":  integer(maxMilli),
-			":none":  list(),
-			":ttl":   sweepTime(t.clock.read(), q.Fence),
+		becomes: values{
+			attrEnded: owner, attrEndedFence: fence, attrHow: nil, attrLastFence: fence, attrQueue: list(), attrTTL: sweepTime(t.clock.read(), q.Fence),
+			attrOwner: nil, attrFence: nil, attrExpires: nil, attrHandedOver: nil, attrStarted: nil, attrText: nil,
 		},
+		expects:    values{attrOwner: owner, attrFence: fence, attrRevoked: nil},
+		conditions: []string{sound, "#queue[0] = :me", "attribute_not_exists(#queue[2])"},
+		values:     values{":me": owner, ":last": integer(maxMilli)},
 	}
 }

@@ -112,9 +112,6 @@ func (r row) alone() *rules.Holder {
 	return nil
 }
 
-// free reports whether the key has neither an owner nor an end.
-func (r row) free() bool { return len(r.Holders) == 0 && r.Closed.For == 0 }
-
 // holder is the index of the owner's lease, live or not; -1 without one.
 func (r row) holder(o driver.Owner) int {
 	return slices.IndexFunc(r.Holders, func(h rules.Holder) bool { return h.Owner == o })

@@ -44,7 +44,7 @@ type marking struct {
 func (m *marking) note(seen row, w write, ambiguous bool) {
 	there := markOf(seen.item)
 	m.other = m.other || there != 0 && !(ambiguous && there == m.mark)
-	m.mark = markOf(values{attrStarted: w.values[":"+attrStarted]})
+	m.mark = markOf(w.becomes)
 }
 
 // unmark answers a MarkStarted that has written its mark after the end of the lease. No work begins, so the mark is removed, and
@@ -54,11 +54,8 @@ func (t *table) unmark(ctx context.Context, key string, q driver.Request, m mark
 		return a, nil
 	}
 	_, err := t.update(ctx, key, write{
-		names:     []string{attrOwner, attrFence, attrStarted},
-		remove:    []string{"#started"},
-		ttl:       ":ttl",
-		condition: "#owner = :me AND #fence = :fence AND #started = :mark",
-		values:    values{":me": ownerText(q.Owner), ":fence": fenceNumber(q.Fence), ":mark": integer(m.mark), ":ttl": sweepTime(t.clock.read(), q.Fence)},
+		becomes: values{attrStarted: nil, attrTTL: sweepTime(t.clock.read(), q.Fence)},
+		expects: values{attrOwner: ownerText(q.Owner), attrFence: fenceNumber(q.Fence), attrStarted: integer(m.mark)},
 	})
 	return a, outcome(err, true)
 }

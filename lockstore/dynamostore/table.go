@@ -65,19 +65,6 @@ type (
 	values = map[string]value
 )
 
-// write is one conditional update of a key's row.
-type write struct {
-	row         string   // its name if it is not the key
-	names       []string // the attributes in its expressions, besides those of names.expressions
-	set, remove []string // assignments and attributes of the update, besides the time to live
-	ttl         string   // what the time to live becomes, "" if it stays
-	condition   string   // on a row that exists, see names.expressions
-	makesRow    bool     // also if there is no row
-	values      values
-	yields      bool              // to the requests of holders: it is not sent again if it is throttled
-	returns     types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
-}
-
 // reply is DynamoDB's answer to a write or a read.
 type reply struct {
 	applied   bool
@@ -90,14 +77,14 @@ type reply struct {
 
 // update sends a write. A refused condition is a reply, not an error.
 func (t *table) update(ctx context.Context, key string, w write) (reply, error) {
-	update, condition, aliases := t.names.expressions(w)
+	e := t.names.expressions(w)
 	in := &dynamodb.UpdateItemInput{
 		TableName:                           &t.name,
 		Key:                                 t.names.row(cmp.Or(w.row, key)),
-		UpdateExpression:                    &update,
-		ConditionExpression:                 &condition,
-		ExpressionAttributeNames:            aliases,
-		ExpressionAttributeValues:           w.values,
+		UpdateExpression:                    &e.update,
+		ConditionExpression:                 &e.condition,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnValues:                        w.returns,
 	}
@@ -123,14 +110,9 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 	return r, nil
 }
 
-// read returns the row of a key by a consistent read.
-func (t *table) read(ctx context.Context, key string) (row, reply, error) {
-	return t.readAs(ctx, key, true)
-}
-
-// readAs reads the row of a key. A read that is not consistent costs half as much, and may bring
+// read reads the row of a key. A read that is not consistent costs half as much, and may bring
 // an older row.
-func (t *table) readAs(ctx context.Context, key string, consistent bool) (row, reply, error) {
+func (t *table) read(ctx context.Context, key string, consistent bool) (row, reply, error) {
 	r := reply{sent: t.clock.local()}
 	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{
 		TableName:      &t.name,

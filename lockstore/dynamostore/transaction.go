@@ -28,21 +28,17 @@ const (
 // multi-Region strong consistency has no transactions; use Fenced there.
 func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWriteItem {
 	t := s.table
-	_, condition, aliases := t.names.expressions(write{
-		names:     []string{attrOwner, attrFence, attrRevoked, attrHolders},
-		condition: "(" + ifHolds + " OR " + ifShares + ")",
+	e := t.names.expressions(write{
+		conditions: []string{"(" + ifHolds + " OR " + ifShares + ")"},
+		names:      []string{attrOwner, attrFence, attrRevoked, attrHolders},
+		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":lease": text(fmt.Sprintf(`{"fence":%d,`, fence))},
 	})
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-		TableName:                &t.name,
-		Key:                      t.names.row(key),
-		ConditionExpression:      &condition,
-		ExpressionAttributeNames: aliases,
-		ExpressionAttributeValues: values{
-			":fence":  fenceNumber(fence),
-			":closed": text(closedOwner),
-			":shared": text(sharedOwner),
-			":lease":  text(fmt.Sprintf(`{"fence":%d,`, fence)),
-		},
+		TableName:                           &t.name,
+		Key:                                 t.names.row(key),
+		ConditionExpression:                 &e.condition,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
 }
@@ -64,37 +60,30 @@ func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d
 	t := s.table
 	opens := t.expiresAt(t.clock.read(), d)
 	w := write{
-		names:     []string{attrOwner, attrFence, attrExpires, attrHandedOver, attrRevoked, attrStarted, attrEnded, attrEndedFence, attrHow, attrQueue},
-		set:       []string{"#ended = #owner", "#endedFence = :fence", "#how = :completed", "#owner = :closed", "#expires = :opens"},
-		remove:    []string{"#queue", "#started", "#handedOver"},
-		ttl:       ":ttl",
-		condition: ifHolds + " AND " + sound,
-		values: values{
-			":fence":     fenceNumber(fence),
-			":shared":    text(sharedOwner),
-			":last":      integer(maxMilli),
-			":completed": integer(int64(rules.Completed)),
-			":closed":    text(closedOwner),
-			":opens":     millis(opens),
-			":ttl":       sweepTime(opens.Add(idleRow), fence), // a day more: the clock of the writer may be off
+		becomes: values{
+			attrOwner: text(closedOwner), attrExpires: millis(opens), attrEndedFence: fenceNumber(fence), attrHow: integer(int64(rules.Completed)),
+			attrQueue: nil, attrStarted: nil, attrHandedOver: nil,
+			attrTTL: sweepTime(opens.Add(idleRow), fence), // a day more: the clock of the writer may be off
 		},
+		set:        []string{"#ended = #owner"},
+		conditions: []string{ifHolds, sound},
+		names:      []string{attrEnded, attrFence, attrRevoked},
+		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":last": integer(maxMilli)},
 	}
 	if len(result) > 0 {
-		w.names = append(w.names, attrResult, attrSize)
-		w.set = append(w.set, "#result = :result", "#size = :size")
-		w.values[":result"], w.values[":size"] = &types.AttributeValueMemberB{Value: result}, integer(int64(len(result)))
+		w.becomes[attrResult], w.becomes[attrSize] = &types.AttributeValueMemberB{Value: result}, integer(int64(len(result)))
 	}
 	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
-		w.require("attribute_not_exists(#fence)", attrFence)
+		w.require("attribute_not_exists(#fence)")
 	}
-	update, condition, aliases := t.names.expressions(w)
+	e := t.names.expressions(w)
 	return types.TransactWriteItem{Update: &types.Update{
 		TableName:                           &t.name,
 		Key:                                 t.names.row(key),
-		UpdateExpression:                    &update,
-		ConditionExpression:                 &condition,
-		ExpressionAttributeNames:            aliases,
-		ExpressionAttributeValues:           w.values,
+		UpdateExpression:                    &e.update,
+		ConditionExpression:                 &e.condition,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}}
 }

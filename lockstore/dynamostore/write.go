@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -15,10 +16,102 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
+// write is one conditional update of a key's row.
+type write struct {
+	row      string // its name if it is not the key
+	becomes  values // what attributes become; nil removes one
+	expects  values // what attributes must be; nil: not there
+	makesRow bool   // also if there is no row
+
+	// Texts of expressions for what the maps cannot say, and the attributes and values in them.
+	set, remove, conditions []string
+	names                   []string
+	values                  values
+
+	yields  bool              // to the requests of holders: it is not sent again if it is throttled
+	returns types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
+}
+
+// put changes an attribute.
+func (w *write) put(name string, is, becomes value) {
+	if !reflect.DeepEqual(becomes, is) {
+		w.becomes[name] = becomes
+	}
+}
+
+// assign makes an attribute what the expression says, which has the value under the name of the attribute.
+func (w *write) assign(name, expression string, v value) {
+	delete(w.becomes, name)
+	w.set, w.names, w.values[":"+name] = append(w.set, "#"+name+" = "+expression), append(w.names, name), v
+}
+
+// require adds a condition, which names these attributes.
+func (w *write) require(condition string, names ...string) {
+	w.conditions, w.names = append(w.conditions, condition), append(w.names, names...)
+}
+
+// was requires that attributes are as they were seen.
+func (w *write) was(seen row, names ...string) {
+	for _, name := range names {
+		w.expects[name] = seen.item[name]
+	}
+}
+
+// expressions are a write as it is sent. They belong together: DynamoDB refuses a name or a value that no expression has.
+type expressions struct {
+	update, condition string
+	names             map[string]string
+	values            values
+}
+
+// expressions adds to a write what is the same in each. The row must have a time to live of this name: otherwise another program writes it
+// under another name, and would not move this one, so DynamoDB could delete the row under a live lease. A write that sets
+// the time to live removes the one of the other name, so each row has one.
+func (n names) expressions(w write) expressions {
+	set, remove, conditions := slices.Clip(w.set), slices.Clip(w.remove), slices.Clip(w.conditions)
+	used, given := append(slices.Clip(w.names), attrTTL), values{}
+	maps.Copy(given, w.values)
+	for _, name := range slices.Sorted(maps.Keys(w.becomes)) {
+		used = append(used, name)
+		if v := w.becomes[name]; v == nil {
+			remove = append(remove, "#"+name)
+		} else {
+			set, given[":"+name] = append(set, "#"+name+" = :"+name), v
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.expects)) {
+		used = append(used, name)
+		if v := w.expects[name]; v == nil {
+			conditions = append(conditions, "attribute_not_exists(#"+name+")")
+		} else {
+			conditions, given[":was"+name] = append(conditions, "#"+name+" = :was"+name), v
+		}
+	}
+	hasTTL := "attribute_exists(#ttl)"
+	if n.otherTTL != "" {
+		used, hasTTL = append(used, nameOtherTTL), "("+hasTTL+" OR attribute_exists(#otherTTL))"
+		if w.becomes[attrTTL] != nil {
+			remove = append(remove, "#otherTTL")
+		}
+	}
+	e := expressions{condition: strings.Join(append(conditions, hasTTL), " AND "), values: given}
+	if len(set) > 0 {
+		e.update = "SET " + strings.Join(set, ", ")
+	}
+	if len(remove) > 0 {
+		e.update = strings.TrimPrefix(e.update+" REMOVE "+strings.Join(remove, ", "), " ")
+	}
+	if w.makesRow {
+		e.condition, used = "attribute_not_exists(#key) OR "+e.condition, append(used, attrKey)
+	}
+	e.names = n.aliases(used)
+	return e
+}
+
 // becoming is the write that makes the next state of a row as a reply has brought it. It depends on
 // as little of the row as the decision does.
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
-	w := write{values: values{}}
+	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
 		t.raise(q.Owner, seen, r, &next)
 	}
@@ -29,7 +122,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	for _, name := range leaseAttributes {
 		w.put(name, seen.item[name], item[name])
 	}
-	leases := len(w.set)+len(w.remove) > 0
+	leases := len(w.becomes) > 0
 	for _, name := range otherAttributes {
 		w.put(name, seen.item[name], item[name])
 	}
@@ -44,15 +137,14 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		w.require("attribute_exists(#queue[0])", attrQueue)
 		w.require("NOT contains(#holders, :asks)", attrHolders)
 	case len(seen.item) == 0:
-		w.makesRow = true
-		w.require("attribute_not_exists(#key)", attrKey)
+		w.makesRow, w.expects[attrKey] = true, nil
 	case leases || holds || item[attrHolders] != nil:
 		w.was(seen, leaseAttributes...)
 	default:
 		w.was(seen, attrOwner, attrFence, attrLastFence)
 	}
 	if leases || len(seen.item) == 0 {
-		w.ttl, w.values[":ttl"] = ":ttl", t.sweeps(item, next)
+		w.becomes[attrTTL] = t.sweeps(item, next)
 	}
 	switch q.Kind {
 	case driver.Acquire:
@@ -64,44 +156,10 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		}
 	}
 	t.changeQueue(&w, seen, r, next, queue)
-	if len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
-		w.names, w.set, w.values[":same"] = append(w.names, attrOwner), []string{"#owner = :same"}, seen.item[attrOwner]
+	if len(w.becomes)+len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
+		w.becomes[attrOwner] = seen.item[attrOwner]
 	}
 	return w
-}
-
-// put changes an attribute.
-func (w *write) put(name string, is, becomes types.AttributeValue) {
-	switch {
-	case reflect.DeepEqual(becomes, is) || becomes == nil && is == nil:
-		return
-	case becomes == nil:
-		w.remove = append(w.remove, "#"+name)
-	default:
-		w.set = append(w.set, "#"+name+" = :"+name)
-		w.values[":"+name] = becomes
-	}
-	w.names = append(w.names, name)
-}
-
-// require adds a condition, which names these attributes.
-func (w *write) require(condition string, names ...string) {
-	if w.condition != "" {
-		condition = w.condition + " AND " + condition
-	}
-	w.condition, w.names = condition, append(w.names, names...)
-}
-
-// was requires that attributes are as they were seen.
-func (w *write) was(seen row, names ...string) {
-	for _, name := range names {
-		condition := "attribute_not_exists(#" + name + ")"
-		if v := seen.item[name]; v != nil {
-			condition = "#" + name + " = :was" + name
-			w.values[":was"+name] = v
-		}
-		w.require(condition, name)
-	}
 }
 
 // raise makes the fence of a free key larger than every fence that this process has sent for the owner, so that
@@ -110,7 +168,7 @@ func (w *write) was(seen row, names ...string) {
 // ahead would cost every acquire until that time a second request.
 func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) {
 	highest := t.sent.highest(owner)
-	if !(row{State: *next}).free() || len(seen.Holders) > 0 && highest == 0 {
+	if len(next.Holders) > 0 || next.Closed.For > 0 || len(seen.Holders) > 0 && highest == 0 {
 		return
 	}
 	c := t.clockOf(r)
@@ -139,7 +197,7 @@ func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 // the write requires this one, too. It is the holder now, or there is no room for it.
 func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue []place) {
 	if next.Closed.For > 0 { // the places of those who join meanwhile end, too
-		w.names, w.remove = append(w.names, attrQueue), append(w.remove, "#queue")
+		w.becomes[attrQueue] = nil
 		return
 	}
 	var removed []int
@@ -160,7 +218,7 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 	case kept == len(queue)-1 && len(removed) == 0 && len(seen.queue) > 0:
 		w.join(seen, next, queue[kept])
 	case kept < len(queue) || seen.damaged || seen.item[attrQueue] == nil && len(seen.item) > 0 && len(queue) > 0:
-		w.names, w.set, w.values[":queue"] = append(w.names, attrQueue), append(w.set, "#queue = :queue"), list(queue...)
+		w.becomes[attrQueue] = list(queue...)
 		switch {
 		case len(seen.queue) > 0:
 			w.was(seen, attrQueue)
@@ -203,7 +261,7 @@ func (w *write) join(seen row, next rules.State, p place) {
 		w.values[":joins"] = text(p.owner)
 	}
 	w.require("attribute_not_exists("+element(most)+")", attrQueue)
-	w.set, w.values[":joining"] = append(w.set, "#queue = list_append(#queue, :joining)"), list(p)
+	w.assign(attrQueue, "list_append(#queue, :queue)", list(p))
 }
 
 // makesRoom says that a lease or the first place has ended.
@@ -212,11 +270,4 @@ func makesRoom(seen, next rules.State) bool {
 		slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool {
 			return !slices.ContainsFunc(next.Holders, func(n rules.Holder) bool { return n.Fence == h.Fence })
 		})
-}
-
-// cloneWith is a row with another attribute.
-func cloneWith(item values, name string, v value) values {
-	item = maps.Clone(item)
-	item[name] = v
-	return item
 }
