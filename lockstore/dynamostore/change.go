@@ -85,8 +85,7 @@ type request struct {
 	driver.Request
 	ambiguous bool // an earlier write may have been applied
 
-	next   rules.State // what the last write would have made of the row
-	answer driver.Answer
+	answer driver.Answer // if the last write was applied
 	marking
 }
 
@@ -129,10 +128,10 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 			if refusal == nil {
 				return answer, err
 			}
-			u, next, a = *refusal, rules.State{}, driver.Answer{}
+			u, a = *refusal, driver.Answer{}
 			u.ambiguous = true
 		}
-		q.ambiguous, q.next, q.answer = q.ambiguous || u.ambiguous, next, a
+		q.ambiguous, q.answer = q.ambiguous || u.ambiguous, a
 		if seen, r, err = t.seeAgain(ctx, q, n, u); errors.Is(err, errGiveWay) {
 			return givesWay(seen), nil
 		}

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,26 +24,35 @@ type describer interface {
 // dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's
 // rights.
 func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
-	api, ok := t.api.(describer)
-	if !ok {
-		return nil, unsupported("check the table: it has no DescribeTable and DescribeTimeToLive")
-	}
-	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
+	table, err := t.describe(ctx, "Check")
 	if err != nil {
-		return nil, t.explain("Check", unknownRead, err, seen)
+		return nil, err
 	}
-	if out.Table == nil {
-		return nil, fmt.Errorf("dynamostore: %s, Check: the answer describes no table", t.where())
-	}
-	findings := t.names.checkTable(out.Table)
-	if out.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+	findings := t.names.checkTable(table)
+	if table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
 		return findings, nil // it has no time to live
 	}
-	ttl, seen, err := call(ctx, api.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &t.name})
+	ttl, seen, err := call(ctx, t.api.(describer).DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &t.name})
 	if err != nil {
 		return nil, t.explain("Check", unknownRead, err, seen)
 	}
 	return append(findings, t.names.checkTTL(ttl.TimeToLiveDescription)...), nil
+}
+
+// describe asks for the settings of the table. what names the call.
+func (t *table) describe(ctx context.Context, what string) (*types.TableDescription, error) {
+	api, ok := t.api.(describer)
+	if !ok {
+		return nil, unsupported("describe the table: it has no DescribeTable and DescribeTimeToLive")
+	}
+	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
+	switch {
+	case err != nil:
+		return nil, t.explain(what, unknownRead, err, seen)
+	case out.Table == nil:
+		return nil, fmt.Errorf("dynamostore: %s, %s: the answer describes no table", t.where(), what)
+	}
+	return out.Table, nil
 }
 
 func (n names) checkTable(table *types.TableDescription) []driver.Finding {
@@ -106,21 +116,15 @@ func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 
 // keySchema prints the primary key as "name type role".
 func keySchema(table *types.TableDescription) string {
+	kinds := map[string]types.ScalarAttributeType{}
+	for _, a := range table.AttributeDefinitions {
+		kinds[*a.AttributeName] = a.AttributeType
+	}
 	var parts []string
 	for _, k := range table.KeySchema {
-		parts = append(parts, fmt.Sprintf("%s %s %s", *k.AttributeName, scalarType(table, *k.AttributeName), k.KeyType))
+		parts = append(parts, fmt.Sprintf("%s %s %s", *k.AttributeName, cmp.Or(kinds[*k.AttributeName], "?"), k.KeyType))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// scalarType is the type of an attribute that is a key.
-func scalarType(table *types.TableDescription, name string) types.ScalarAttributeType {
-	for _, a := range table.AttributeDefinitions {
-		if *a.AttributeName == name {
-			return a.AttributeType
-		}
-	}
-	return "?"
 }
 
 func (n names) checkTTL(d *types.TimeToLiveDescription) []driver.Finding {

@@ -22,14 +22,6 @@ type scanner interface {
 // result may be large, and is nobody's but the caller's.
 var listed = slices.Concat([]string{attrKey, attrTTL, attrText, attrQueue, attrSize}, leaseAttributes)
 
-const (
-	ifPrefix = "begins_with(#key, :prefix)"
-	ifSort   = "#sort = :sort" // the table has other items, too
-)
-
-// readUnit is how much a read unit with consistency reads.
-const readUnit = 4 << 10
-
 // List implements driver.Lister by Scan with consistency, a page of up to 1 MB with
 // each request. It reads, and you pay for, the whole table, whatever the prefix is. It
 // needs dynamodb:Scan.
@@ -46,11 +38,11 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	}
 	projection := "#" + strings.Join(attributes, ", #")
 	if prefix = t.names.prefix + prefix; prefix != "" {
-		filter = append(filter, ifPrefix)
+		filter = append(filter, "begins_with(#key, :prefix)")
 		given[":prefix"] = text(prefix)
 	}
 	if t.names.sort != "" {
-		filter = append(filter, ifSort)
+		filter = append(filter, "#sort = :sort") // the table has other items, too
 		given[":sort"] = text(SortValue)
 		attributes = append(attributes, nameSort)
 	}
@@ -102,19 +94,13 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 // Extent implements driver.Lister by DescribeTable. The service counts the rows every
 // six hours. It needs dynamodb:DescribeTable.
 func (t *table) Extent(ctx context.Context) (driver.Extent, error) {
-	api, ok := t.api.(describer)
-	if !ok {
-		return driver.Extent{}, unsupported("describe the table: it has no DescribeTable")
-	}
-	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
+	table, err := t.describe(ctx, "Extent")
 	if err != nil {
-		return driver.Extent{}, t.explain("Extent", unknownRead, err, seen)
+		return driver.Extent{}, err
 	}
-	if out.Table == nil {
-		return driver.Extent{}, fmt.Errorf("dynamostore: %s, Extent: the answer describes no table", t.where())
-	}
-	bytes := aws.ToInt64(out.Table.TableSizeBytes)
-	return driver.Extent{Entries: aws.ToInt64(out.Table.ItemCount), Bytes: bytes, ReadUnits: (bytes + readUnit - 1) / readUnit}, nil
+	const readUnit = 4 << 10 // with consistency
+	bytes := aws.ToInt64(table.TableSizeBytes)
+	return driver.Extent{Entries: aws.ToInt64(table.ItemCount), Bytes: bytes, ReadUnits: (bytes + readUnit - 1) / readUnit}, nil
 }
 
 // unsupported is the error of a client that has not all methods of *dynamodb.Client.

@@ -25,7 +25,7 @@ const (
 	attrHandedOver = "handedOver" // N: the lease was handed over and not extended yet. 1, or the milliseconds of a parked place's turn
 	attrRevoked    = "revoked"    // N, 1: the lease was revoked
 	attrStarted    = "started"    // N, seconds since 1970: the ttl of a lease under which the work has started
-	attrHolders    = "holders"    // S, those who share the key, see holders
+	attrHolders    = "holders"    // S, those who share the key: a list of sharedLease
 	attrText       = "text"       // S, of the lease or of the closed key, for people
 	attrEnded      = "ended"      // S, the last owner whose lease was ended by a request
 	attrEndedFence = "endedFence" // N, the fence of this lease
@@ -79,10 +79,7 @@ const (
 	placeParked     = "parked"
 )
 
-// holders is the text of attrHolders.
-type holders []sharedLease
-
-// sharedLease begins with the fence unless it is revoked, see Store.StillHeld.
+// sharedLease is one of those in the text of attrHolders. It begins with the fence unless it is revoked, see Store.StillHeld.
 type sharedLease struct {
 	Revoked    bool         `json:"revoked,omitempty"`
 	Fence      driver.Fence `json:"fence"`
@@ -143,7 +140,7 @@ func decode(key string, item values) (row, error) {
 		err = r.Corrupt()
 	}
 	if err != nil {
-		return row{}, corrupt(key, err)
+		return row{}, &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, err}
 	}
 	r.decodeQueue()
 	return r, nil
@@ -172,7 +169,7 @@ func (r *row) decodeOwner() error {
 			r.Closed.Result = driver.Secret{} // a listing does not read it
 		}
 	case sharedOwner:
-		var all holders
+		var all []sharedLease
 		if err := json.Unmarshal([]byte(textOf(r.item[attrHolders])), &all); err != nil || len(all) == 0 {
 			return fmt.Errorf("the attribute %q is damaged", attrHolders)
 		}
@@ -291,7 +288,7 @@ func (t *table) encode(seen row, next rules.State) values {
 			}
 		}
 	case len(next.Holders) > 0:
-		var all holders
+		var all []sharedLease
 		end := time.Time{}
 		for _, h := range next.Holders {
 			e := t.end(seen, h)
@@ -388,10 +385,6 @@ func number(item values, name string, most int64) (int64, error) {
 		return 0, fmt.Errorf("the attribute %q is %.40s; want a whole number from 0 to %d", name, n.Value, most)
 	}
 	return v, nil
-}
-
-func corrupt(key string, cause error) error {
-	return &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, cause}
 }
 
 // textOf is "" for a value that is no text.
