@@ -173,7 +173,7 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 	first := new(atomic.Pointer[which])
 	options.Observe = guard.LogReports(logger(out, u, namespace, first))
 	plain := logger(out, u, "", first)
-	if options.Trace, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
+	if options.Granted, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
 		return nil, err
 	}
 	if set != nil {

@@ -36,7 +36,7 @@ var events = map[string][]guard.Report{
 	"LockWake":   {{Outcome: guard.OutcomeOK, WakeErr: errors.New("no right")}},
 	"LockCalls":  {{Outcome: guard.OutcomeOK, FailedCalls: 3}},
 	"LockHeld": { // HeldMinutes is 1 or more
-		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour, HeldLong: true},
+		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour},
 		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Minute + time.Millisecond},
 	},
 	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}, {Outcome: guard.OutcomeOK, WaitTime: time.Minute + time.Millisecond}},

@@ -47,9 +47,9 @@ func (i invocation) WithGroup(name string) slog.Handler {
 	return invocation{i.Handler.WithGroup(name), i.first}
 }
 
-// logStart returns guard.Options.Trace for LOCK_LOG. A run that Lambda kills writes no
+// logStart returns guard.Options.Granted for LOCK_LOG. A run that Lambda kills writes no
 // report. Its first line has been written, and its request id is in Lambda's own report.
-func logStart(setting string, logger *slog.Logger) (func(context.Context, guard.TraceEvent) context.Context, error) {
+func logStart(setting string, logger *slog.Logger) (func(context.Context, guard.Report) context.Context, error) {
 	switch setting {
 	case "":
 		return nil, nil
@@ -57,13 +57,10 @@ func logStart(setting string, logger *slog.Logger) (func(context.Context, guard.
 	default:
 		return nil, fmt.Errorf("LOCK_LOG is %.40q; want start, or nothing", setting)
 	}
-	return func(ctx context.Context, e guard.TraceEvent) context.Context {
-		if e.Phase == guard.PhaseGranted {
-			r := e.Report
-			logger.LogAttrs(ctx, slog.LevelInfo, "lock granted",
-				slog.String("requestId", r.HolderInfo.ID), slog.String("key", r.Key), slog.Int64("fence", int64(r.Fence)),
-				slog.Float64("wait_ms", float64(r.WaitTime.Microseconds())/1000))
-		}
+	return func(ctx context.Context, r guard.Report) context.Context {
+		logger.LogAttrs(ctx, slog.LevelInfo, "lock granted",
+			slog.String("requestId", r.HolderInfo.ID), slog.String("key", r.Key), slog.Int64("fence", int64(r.Fence)),
+			slog.Float64("wait_ms", float64(r.WaitTime.Microseconds())/1000))
 		return ctx
 	}, nil
 }

@@ -61,8 +61,6 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if outcome, err := r.mayAsk(); err != nil {
 		return outcome, err
 	}
-	r.trace(PhaseAsking, nil)
-	r.awaitTrace()
 	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), waitEnd: r.call.waitEnd, pauses: r.guard.newPauses()}
 	a.newOwner()
 	for {
@@ -136,7 +134,7 @@ func (r *run) mayAsk() (Outcome, error) {
 		}
 	}
 	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
-		return OutcomeDeadline, &LockDeadline{Key: r.key, Err: ErrShutdown}
+		return OutcomeDeadline, &LockDeadline{Key: r.key, Err: errShutdown}
 	}
 	if left := r.call.deadline - r.call.start; left < r.guard.opt.DeadlineMargin+leastWork {
 		return r.tooLate(left)
@@ -146,7 +144,7 @@ func (r *run) mayAsk() (Outcome, error) {
 
 // tooLate is the answer when too little time is left until the caller's deadline.
 func (r *run) tooLate(left time.Duration) (Outcome, error) {
-	return OutcomeDeadline, &LockDeadline{Key: r.key, Left: max(0, left), DeadlineMargin: r.guard.opt.DeadlineMargin}
+	return OutcomeDeadline, &LockDeadline{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
 }
 
 // callerGone says why nobody waits for this run any more; nil while somebody does.

@@ -148,7 +148,7 @@ func TestSlowGrant(t *testing.T) {
 		}
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, ErrShutdown)
+		require.ErrorIs(t, err, errShutdown)
 		b.free(t, "k")
 	})
 }

@@ -299,7 +299,7 @@ func TestDoAllReleases(t *testing.T) {
 			time.AfterFunc(time.Second, b.Shutdown)
 			_ = b.DoAll(context.Background(), letters(n), func(ctx context.Context, _ []Lock) error {
 				<-ctx.Done()
-				assert.Equal(t, ErrShutdown, context.Cause(ctx))
+				assert.Equal(t, errShutdown, context.Cause(ctx))
 				return nil
 			})
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))

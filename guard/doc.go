@@ -79,7 +79,7 @@
 //	DeadlineMargin before the caller's deadline           ErrDeadline
 //	MaxHold after the grant                               ErrDeadline
 //	the lease is lost, or the trust window ends           an error that matches lockstore.ErrLost
-//	Shutdown                                              ErrShutdown
+//	Shutdown                                              the text "guard is shut down"
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //

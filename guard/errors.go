@@ -9,15 +9,11 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Causes of the end of a work's context, found with context.Cause and errors.Is. When
-// the lease is lost, the cause matches lockstore.ErrLost.
-var (
-	// ErrDeadline: the time for the work is over: DeadlineMargin before the deadline, or at
-	// MaxHold.
-	ErrDeadline = errors.New("time for the work is over")
-	// ErrShutdown: Shutdown was called.
-	ErrShutdown = errors.New("guard is shut down")
-)
+// ErrDeadline is the cause of the end of a work's context, found with context.Cause, when the time for the work is over:
+// DeadlineMargin before the deadline, or at MaxHold. When the lease is lost, the cause matches lockstore.ErrLost.
+var ErrDeadline = errors.New("time for the work is over")
+
+var errShutdown = errors.New("guard is shut down")
 
 // The errors of a run are returned as pointers and never wrapped. Lambda reports the name
 // of the outermost type as errorType, and a Retry of Step Functions matches this name.
@@ -130,10 +126,9 @@ func (e *lossError) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.
 // ErrDeadline.
 type LockDeadline struct {
 	Key string
-	Err error // the caller's cancellation or ErrShutdown; nil if the deadline was too near
+	Err error // the caller's cancellation, or that Shutdown was called; nil if the deadline was too near
 
-	// If the deadline was too near: the time until the deadline, and Options.DeadlineMargin.
-	Left, DeadlineMargin time.Duration
+	left, reserve time.Duration // if the deadline was too near: the time until the deadline, and Options.DeadlineMargin
 }
 
 func (e *LockDeadline) Error() string {
@@ -141,7 +136,7 @@ func (e *LockDeadline) Error() string {
 	if e.Err != nil {
 		return s + e.Err.Error()
 	}
-	return s + fmt.Sprintf("the deadline is %v away; want at least DeadlineMargin (%v) and %v for the work", e.Left.Round(time.Millisecond), e.DeadlineMargin, leastWork)
+	return s + fmt.Sprintf("the deadline is %v away; want at least DeadlineMargin (%v) and %v for the work", e.left.Round(time.Millisecond), e.reserve, leastWork)
 }
 
 // Unwrap returns ErrDeadline and the cause.

@@ -98,22 +98,21 @@ type Options struct {
 	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
 	Wake func(context.Context, lockstore.Address) error
 
+	// Granted is called when a run of Do, DoAll or DoOnce has the lock, before its work: to begin a span, for example. The report
+	// says what is known so far. The work's context and Observe's context take their values from the context that Granted
+	// returns. That context must have no cancel of its own: context.Cause of the work's context would show its
+	// cause. The time of Granted counts against the lease. nil is not called.
+	Granted func(context.Context, Report) context.Context
+
 	// Observe is called at the end of each run, after the release: once for each key
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
 	//
-	// The guard calls HolderInfo, Observe and Trace on goroutines of their own, one call after the other for one run. It waits for them (for Trace at
-	// PhaseAsking and PhaseGranted only) for at most 1 s, half of the time until the deadline, or 50 ms if that
-	// is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a runtime.Goexit of theirs do not change the run: they are told on
-	// standard error, and Trace is not called for this run any more. If 1,000 calls have not returned, further ones
-	// are left out.
+	// The guard calls HolderInfo, Granted and Observe on goroutines of their own. It waits for each for at most 1 s, half of
+	// the time until the deadline, or 50 ms if that is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a
+	// runtime.Goexit of theirs do not change the run: they are told on standard error. If 1,000 calls have not returned,
+	// further ones are left out.
 	Observe func(context.Context, Report)
-
-	// Trace is called at each Phase of a run, for example to make spans.
-	// After PhaseAsking and PhaseGranted the work's context and Observe's context take their
-	// values from the context that Trace returns. That context must have no cancel of its own: context.Cause
-	// of the work's context would show its cause. The time of Trace at PhaseGranted counts against the lease. nil traces nothing.
-	Trace func(context.Context, TraceEvent) context.Context
 }
 
 // Guard starts work only when it has the lock, and cancels the work's context before another can

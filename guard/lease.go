@@ -93,7 +93,7 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	if outcome, err := r.acquire(); err != nil {
 		return lockstore.Lease{}, r.finish(outcome, err)
 	}
-	err := r.finish(OutcomeAcquired, nil)
+	err := r.finish(outcomeAcquired, nil)
 	lease := r.lease()
 	lease.TTL = r.window.trusted() // wake-ups and the observer have taken time
 	return lease, err
@@ -128,7 +128,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 	if err != nil {
 		return 0, r.finish(outcome, err)
 	}
-	err = r.finish(OutcomeRenewed, nil)
+	err = r.finish(outcomeRenewed, nil)
 	return max(0, trusted-r.now()), err
 }
 
@@ -164,7 +164,7 @@ func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown ti
 	if err := r.releaseLease(lease, cooldown, false, releaseTime); err != nil {
 		return r.finish(r.failure(err))
 	}
-	return r.finish(OutcomeReleased, nil)
+	return r.finish(outcomeReleased, nil)
 }
 
 // Inspect returns the state of a lock without changing it. It reports to no observer.

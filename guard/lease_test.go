@@ -27,13 +27,13 @@ func TestLongLivedLease(t *testing.T) {
 		require.Equal(t, lockstore.Held, status.State)
 		require.Equal(t, lease.Fence, status.Fence)
 		require.Equal(t, "service", status.Holder.Name)
-		require.Equal(t, OutcomeAcquired, b.report(t).Outcome)
+		require.Equal(t, outcomeAcquired, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 
 		require.NoError(t, b.Release(ctx, lease))
 		require.NoError(t, b.Release(ctx, lease), "again is nil")
-		require.Equal(t, OutcomeReleased, b.reports[2].Outcome)
+		require.Equal(t, outcomeReleased, b.reports[2].Outcome)
 		b.free(t, "k")
 	})
 	on("is completed: nobody gets the key for a time", t, newBench, Options{}, func(t *testing.T, b *bench) {
@@ -44,7 +44,7 @@ func TestLongLivedLease(t *testing.T) {
 		require.IsType(t, &LockInvalid{}, b.Complete(ctx, lease, -time.Second))
 		require.NoError(t, b.Complete(ctx, lease, time.Minute))
 		require.NoError(t, b.Complete(ctx, lease, time.Minute), "again is nil")
-		require.Equal(t, OutcomeReleased, b.reports[3].Outcome)
+		require.Equal(t, outcomeReleased, b.reports[3].Outcome)
 		_, err = b.Acquire(ctx, req)
 		busy, ok := errors.AsType[*LockBusy](err)
 		require.True(t, ok && busy.State == lockstore.Cooldown, "%v", err)
@@ -145,7 +145,7 @@ func TestRenewAndRelease(t *testing.T) {
 		trusted, err := b.Renew(ctx, lease, 20*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second-margin, trusted)
-		require.Equal(t, OutcomeRenewed, b.report(t).Outcome)
+		require.Equal(t, outcomeRenewed, b.report(t).Outcome)
 		require.Equal(t, lease.Fence, b.report(t).Fence)
 	})
 }

@@ -39,8 +39,8 @@ func TestWithMaxHolders(t *testing.T) {
 		require.Equal(t, 3, most)
 		require.True(t, slices.IsSorted(order), "served in the order %v", order)
 		for _, r := range b.reports {
-			require.Equal(t, 3, r.MaxHolders)
-			require.Less(t, r.Seat, 3)
+			require.Equal(t, 3, r.maxHolders)
+			require.Less(t, r.seat, 3)
 		}
 		b.free(t, "k")
 	})
@@ -49,7 +49,7 @@ func TestWithMaxHolders(t *testing.T) {
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
 			require.IsType(t, &LockInvalid{}, b.Do(ctx, "k", neverRuns(t)), "F51: a run that would wait for itself")
 			b.Shutdown()
-			require.ErrorIs(t, context.Cause(ctx), ErrShutdown)
+			require.ErrorIs(t, context.Cause(ctx), errShutdown)
 			return nil
 		}))
 		require.IsType(t, &LockDeadline{}, g.Do(ctx, "k", neverRuns(t)))

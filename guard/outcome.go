@@ -36,9 +36,9 @@ const (
 
 // The outcomes of Acquire, Renew and Release when they succeed.
 const (
-	OutcomeAcquired Outcome = "acquired"
-	OutcomeRenewed  Outcome = "renewed"
-	OutcomeReleased Outcome = "released"
+	outcomeAcquired Outcome = "acquired"
+	outcomeRenewed  Outcome = "renewed"
+	outcomeReleased Outcome = "released"
 )
 
 // outcomeOf says what a store's answer means. Acquire, renew and release all go by

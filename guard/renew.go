@@ -30,9 +30,6 @@ func (r *run) renew() {
 				t.pauses.most = maxWaitPause
 			}
 			r.window.renewalFailed(err)
-			if r.window.ctx.Err() == nil { // otherwise the end of the work has cut the renewal off
-				r.trace(PhaseRenewFailed, err)
-			}
 		}
 		var lease lockstore.Lease
 		outcome, err := t.send(func(ctx context.Context) (err error) {
@@ -45,7 +42,6 @@ func (r *run) renew() {
 			r.held.Store(&held{lease, sent, false})
 			ends := r.window.extend(sent + lease.TTL - margin)
 			next = sent + (ends.trust+margin-sent)/3
-			r.trace(PhaseRenewed, nil)
 			if ends.trust > ends.stop {
 				return
 			}

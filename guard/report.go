@@ -23,13 +23,13 @@ type Report struct {
 	State   lockstore.State // of the key in the last refusal or later read; Free if there was none
 
 	// HeldFor is how long the holder had had the key that was refused last, by the clocks of the holder and of this process. It is 0 if that
-	// is unknown or State is not Held. HeldLong says that it is more than the guard's MaxHold: longer than a run of this guard works.
+	// is unknown or State is not Held.
 	HeldFor  time.Duration
-	HeldLong bool
+	heldLong bool // it is more than the guard's MaxHold: longer than a run of this guard works
 
 	Fence         lockstore.Fence // of the lease that the run got, or that a Renew or Release is for; 0 if there is none
-	Seat          int             // of the lease, see Lock.Seat
-	MaxHolders    int             // of the guard
+	seat          int             // of the lease, see Lock.Seat
+	maxHolders    int             // of the guard
 	AcquiredAt    time.Time       // when the run got the lock, by the local clock; zero when it got none
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
@@ -57,17 +57,17 @@ type Report struct {
 	WakeErr error
 }
 
-// report says what the parts of the run know of it. It is made at its end, and for Options.Trace before the work.
+// report says what the parts of the run know of it. It is made at its end, and for Options.Granted before the work.
 func (r *run) report(outcome Outcome, err error) Report {
 	report := Report{
 		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
-		State: r.waiting.state, HeldFor: r.waiting.heldFor, HeldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
-		MaxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
+		State: r.waiting.state, HeldFor: r.waiting.heldFor, heldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
+		maxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
 		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, Lapsed: r.waiting.lapsed, Woken: r.wakes.woken,
 		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
 	}
 	lease := r.lease()
-	report.Fence, report.Seat = lease.Fence, lease.Seat
+	report.Fence, report.seat = lease.Fence, lease.Seat
 	if r.granted != 0 {
 		report.AcquiredAt = r.call.wall(r.granted)
 	}
@@ -79,7 +79,7 @@ func (r *run) report(outcome Outcome, err error) Report {
 }
 
 // LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release, completion or wake-up, for a key that is HeldLong, and for the outcomes lost, corrupt, unavailable, unknown,
+// for a failed release, completion or wake-up, for a key that is held for longer than the guard's MaxHold, and for the outcomes lost, corrupt, unavailable, unknown,
 // panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time
 // of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
@@ -87,7 +87,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
 		warns := slices.Contains([]Outcome{OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult}, r.Outcome)
-		if warns || r.Fence == 0 && r.HeldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
+		if warns || r.Fence == 0 && r.heldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}
 		if !logger.Enabled(ctx, level) {
@@ -114,8 +114,8 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		add(r.NoPlace, slog.Bool("no_place", true))
 		add(r.Lapsed > 0, slog.Int("lapsed", r.Lapsed))
 		add(r.Woken > 0, slog.Int("woken", r.Woken))
-		add(r.MaxHolders > 1, slog.Int("max_holders", r.MaxHolders))
-		add(r.MaxHolders > 1 && r.Fence != 0, slog.Int("seat", r.Seat))
+		add(r.maxHolders > 1, slog.Int("max_holders", r.maxHolders))
+		add(r.maxHolders > 1 && r.Fence != 0, slog.Int("seat", r.seat))
 		add(!r.AcquiredAt.IsZero(), slog.Time("acquired_at", r.AcquiredAt))
 		lost, ok := errors.AsType[*LockLost](r.Err)
 		add(ok && lost.Err == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero(), slog.Bool("work_ok", true))

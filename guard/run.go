@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -51,8 +50,9 @@ type run struct {
 
 	window window // the work's context
 	held   atomic.Pointer[held]
-	calls  storeCalls // of the store
-	traces traces
+	calls  storeCalls                      // of the store
+	plain  context.Context                 // without the values of Options.Granted
+	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
 	wakes  wakes
 
 	holder   lockstore.HolderInfo // this run, as others see it
@@ -93,10 +93,9 @@ func (c *call) newRun(key string, inside *run) *run {
 	r := &run{guard: c.guard, call: c, key: key, inside: inside, holder: c.holder, holdEnd: never}
 	r.around, _ = parent.Value(runKey{}).(*run)
 	ctx, cancel := context.WithCancelCause(parent)
-	r.traces.plain = ctx
+	r.plain = ctx
 	r.window = window{
 		ctx: ctx, cancel: cancel, clock: c.guard.clock, call: c, values: r.value, bounds: bounds{stop: never, trust: never},
-		onLoss: func(cause error) { r.trace(PhaseLost, cause) },
 	}
 	if r.around != nil {
 		r.window.around, r.window.cleans = &r.around.window, r.around.window.look().lost != nil
@@ -106,14 +105,6 @@ func (c *call) newRun(key string, inside *run) *run {
 	}
 	c.guard.runs.add(r)
 	return r
-}
-
-// value lets code that has the work's context find the run.
-func (r *run) value(key any) any {
-	if key == (runKey{}) {
-		return r
-	}
-	return r.traces.context().Value(key)
 }
 
 // now is the time on the guard's clock.
@@ -203,13 +194,12 @@ func (c *call) do(keys []string, j job) (err error) {
 
 // beginHold begins the time under the lease, and says whether it may go on.
 func (r *run) beginHold() (Outcome, error) {
-	r.trace(PhaseGranted, nil)
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.
 	if ends := r.window.look(); ends.trust <= ends.stop {
 		r.renewing = make(chan struct{})
 		go r.renew()
 	}
-	r.awaitTrace()
+	r.tellGranted()
 	return r.mayBegin(OutcomeOK, nil)
 }
 
@@ -253,14 +243,6 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 		return OutcomeUnavailable, &LockStoreUnavailable{r.key, fmt.Errorf("the lease was lost before the work began: %w", lost)}
 	}
 	return outcome, err
-}
-
-// observe tells Options.Observe how the run ended.
-func (r *run) observe(outcome Outcome, err error) {
-	r.awaitTrace()
-	if f, ctx, report := r.guard.opt.Observe, r.traces.observed(r.call.caller), r.report(outcome, err); f != nil {
-		r.guard.clock.awaitHook(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())
-	}
 }
 
 // unregister frees what the run has of its guard and its context.

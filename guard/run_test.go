@@ -241,7 +241,7 @@ func TestShutdown(t *testing.T) {
 			result <- b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 				close(running)
 				<-ctx.Done()
-				assert.Equal(t, ErrShutdown, context.Cause(ctx))
+				assert.Equal(t, errShutdown, context.Cause(ctx))
 				pass(2 * time.Second)
 				assert.Empty(t, b.store.releases, "released under running work")
 				return ctx.Err()
@@ -254,7 +254,7 @@ func TestShutdown(t *testing.T) {
 
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockDeadline{}, err)
-		require.ErrorIs(t, err, ErrShutdown)
+		require.ErrorIs(t, err, errShutdown)
 	})
 }
 

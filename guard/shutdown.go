@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Shutdown cancels all running work and all waiting, with the cause ErrShutdown, and
+// Shutdown cancels all running work and all waiting, and
 // refuses every new call that takes a lock. It returns at once. Each run releases its
 // lease when its work has returned, never before. With LOCK_SIGTERM=true boot.Start calls it.
 //
@@ -24,7 +24,7 @@ func (g *Guard) Shutdown() {
 		return
 	}
 	for _, r := range g.runs.shutDown(g.clock.moment()) {
-		r.window.cancel(ErrShutdown)
+		r.window.cancel(errShutdown)
 		r.shortenRelease()
 	}
 }

@@ -206,7 +206,7 @@ func TestWakeUpsThatFail(t *testing.T) {
 				require.Greater(t, s.calls[owner], 2)
 			}
 			r := s.report(t)
-			require.Equal(t, OutcomeReleased, r.Outcome)
+			require.Equal(t, outcomeReleased, r.Outcome)
 			require.Equal(t, 1, r.Calls)
 			require.NoError(t, r.ReleaseErr)
 			require.NotContains(t, out.String(), string(owner))

@@ -19,7 +19,6 @@ type window struct {
 	clock  *clock
 	call   *call
 	values func(key any) any // what the context carries
-	onLoss func(error)       // is told why the lease is lost
 	around *window           // of the run around this one; nil if there is none
 	cleans bool              // the run around had lost its lease before this one began
 
@@ -153,7 +152,6 @@ func (w *window) check() time.Duration {
 func (w *window) lose(cause error) {
 	if w.bounds.lost == nil {
 		w.bounds.lost = cause
-		w.onLoss(cause) // before the work can return, so that Options.Observe comes later
 		w.cancel(cause)
 	}
 }

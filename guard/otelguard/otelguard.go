@@ -1,7 +1,7 @@
 // Package otelguard traces and measures the runs of a guard with OpenTelemetry. It is a
 // module of its own, so nobody else links OpenTelemetry.
 //
-//	opt, err := otelguard.Instrument(guard.Options{Wait: 2 * time.Second}, otelguard.Options{Store: "dynamodb"})
+//	opt, err := otelguard.Instrument(guard.Options{Wait: 2 * time.Second}, "dynamodb")
 //	g, err := guard.New(store, opt)
 //
 // A run of Do has two spans of the kind INTERNAL. They are children of the span in the
@@ -10,8 +10,7 @@
 //	lock wait   from the first request until the grant, or until the run gives up
 //	lock hold   from the grant until the lease is released; the work's spans are its children
 //
-// Renewals are events of the span "lock hold": "renewed", "renewal failed" and "lost". Two
-// histograms have seconds, and five counters say what happened in waits and calls, see
+// Two histograms have seconds, and five counters say what happened in waits and calls, see
 // guard.Report. All have the attributes lambdalock.outcome and lambdalock.store:
 //
 //	lambdalock.wait.duration
@@ -22,8 +21,8 @@
 //	lambdalock.woken           parked owners that were woken
 //	lambdalock.not_woken       runs that could not wake all parked owners that they had to
 //
-// A lease of Guard.Acquire has a span "lock wait" only: it outlives the call. Spans never have
-// an owner, a holder, or the text of an error. They have the key only with Options.Key.
+// The tracer and the meter are OpenTelemetry's global ones. A lease of Guard.Acquire has a span "lock wait" only: it outlives
+// the call. Spans never have a key, an owner, a holder, or the text of an error.
 package otelguard
 
 import (
@@ -31,7 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -51,34 +50,14 @@ const (
 	attrStore         = attribute.Key("lambdalock.store")
 	attrFence         = attribute.Key("lambdalock.fence")
 	attrQueuePosition = attribute.Key("lambdalock.queue_position")
-	attrKey           = attribute.Key("lambdalock.key")
 	attrError         = attribute.Key("error.type")
 )
 
-// Options are the settings of Instrument.
-type Options struct {
-	// Store is the kind of the store, for example "dynamodb"; "" leaves the attribute out.
-	Store string
-
-	// Key puts the key into the spans, as lambdalock.key. A key may name a person or an
-	// account. No histogram has it.
-	Key bool
-
-	TracerProvider trace.TracerProvider // nil is OpenTelemetry's global one
-	MeterProvider  metric.MeterProvider // nil is OpenTelemetry's global one
-}
-
 // Instrument returns the options of a guard that is traced and measured. Hooks that opt has
-// already are called, too.
-func Instrument(opt guard.Options, with Options) (guard.Options, error) {
-	if with.TracerProvider == nil {
-		with.TracerProvider = otel.GetTracerProvider()
-	}
-	if with.MeterProvider == nil {
-		with.MeterProvider = otel.GetMeterProvider()
-	}
-	i := &instrument{opt: with, tracer: with.TracerProvider.Tracer(scope), trace: opt.Trace, observe: opt.Observe}
-	meter := with.MeterProvider.Meter(scope)
+// already are called, too. store is the kind of the store, for example "dynamodb".
+func Instrument(opt guard.Options, store string) (guard.Options, error) {
+	i := &instrument{tracer: otel.GetTracerProvider().Tracer(scope), store: attrStore.String(store), also: opt}
+	meter := otel.GetMeterProvider().Meter(scope)
 	var waitErr, holdErr error
 	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
 	i.hold, holdErr = meter.Float64Histogram("lambdalock.hold.duration", metric.WithUnit("s"), metric.WithDescription("From the grant until the work returned."))
@@ -95,118 +74,75 @@ func Instrument(opt guard.Options, with Options) (guard.Options, error) {
 	if err := errors.Join(waitErr, holdErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
-	opt.Trace, opt.Observe = i.Trace, i.Observe
+	opt.Granted, opt.Observe = i.granted, i.observe
 	return opt, nil
 }
 
 type instrument struct {
-	opt        Options
+	store      attribute.KeyValue
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
 
 	lapsed, noPlace, failed, woken, notWoken metric.Int64Counter
 
-	trace   func(context.Context, guard.TraceEvent) context.Context
-	observe func(context.Context, guard.Report)
+	also guard.Options // whose hooks are called, too
 }
 
-// run has the spans of one run of the guard.
+// run is one run of the guard that has its lock.
 type run struct {
-	parent trace.Span // around both
-	wait   trace.Span
-
-	mu    sync.Mutex // a loss is told on any goroutine
-	hold  trace.Span // nil before the grant
+	hold  trace.Span
 	key   string
 	fence lockstore.Fence
 }
 
-// ends says whether this is the report of the run's end. A call inside the work that asks for
-// no lock, such as Guard.Release, has the context of the run around it.
-func (r *run) ends(report guard.Report) bool {
-	return r.hold == nil || r.key == report.Key && r.fence == report.Fence
-}
-
 type runKey struct{}
 
-// Trace is guard.Options.Trace.
-func (i *instrument) Trace(ctx context.Context, e guard.TraceEvent) context.Context {
-	if i.trace != nil {
-		if traced := i.trace(ctx, e); traced != nil {
-			ctx = traced
+func (i *instrument) granted(ctx context.Context, report guard.Report) context.Context {
+	if i.also.Granted != nil {
+		if also := i.also.Granted(ctx, report); also != nil {
+			ctx = also
 		}
 	}
-	if e.Phase == guard.PhaseAsking {
-		r := &run{parent: trace.SpanFromContext(ctx)}
-		ctx, r.wait = i.tracer.Start(ctx, "lock wait", i.attributes(e.Report))
-		return context.WithValue(ctx, runKey{}, r)
-	}
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok {
-		return ctx
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch e.Phase {
-	case guard.PhaseGranted:
-		endWait(r.wait, e.Report)
-		r.key, r.fence = e.Report.Key, e.Report.Fence
-		ctx, r.hold = i.tracer.Start(trace.ContextWithSpan(ctx, r.parent), "lock hold", i.attributes(e.Report),
-			trace.WithAttributes(attrFence.Int64(int64(e.Report.Fence))))
-	case guard.PhaseRenewed:
-		r.hold.AddEvent("renewed")
-	case guard.PhaseRenewFailed:
-		kind := "unknown" // whether the store applied it
-		if errors.Is(e.Err, lockstore.ErrUnavailable) {
-			kind = "unavailable"
-		}
-		r.hold.AddEvent("renewal failed", trace.WithAttributes(attrError.String(kind)))
-	case guard.PhaseLost:
-		r.hold.AddEvent("lost")
-	}
-	return ctx
+	i.startWait(ctx, report, report.AcquiredAt).End(trace.WithTimestamp(report.AcquiredAt))
+	r := &run{key: report.Key, fence: report.Fence}
+	ctx, r.hold = i.tracer.Start(ctx, "lock hold", trace.WithTimestamp(report.AcquiredAt),
+		trace.WithAttributes(i.store, attrFence.Int64(int64(report.Fence))))
+	return context.WithValue(ctx, runKey{}, r)
 }
 
-func (i *instrument) attributes(report guard.Report) trace.SpanStartOption {
-	var all []attribute.KeyValue
-	if i.opt.Store != "" {
-		all = append(all, attrStore.String(i.opt.Store))
-	}
-	if i.opt.Key {
-		all = append(all, attrKey.String(report.Key))
-	}
-	return trace.WithAttributes(all...)
-}
-
-func endWait(span trace.Span, report guard.Report) {
+// startWait begins the span of a wait that is over.
+func (i *instrument) startWait(ctx context.Context, report guard.Report, end time.Time) trace.Span {
+	_, span := i.tracer.Start(ctx, "lock wait", trace.WithAttributes(i.store), trace.WithTimestamp(end.Add(-report.WaitTime)))
 	if report.QueuePosition > 0 {
 		span.SetAttributes(attrQueuePosition.Int(report.QueuePosition))
 	}
-	span.End()
+	return span
 }
 
-// Observe is guard.Options.Observe.
-func (i *instrument) Observe(ctx context.Context, report guard.Report) {
-	if i.observe != nil {
-		defer i.observe(ctx, report)
+func (i *instrument) observe(ctx context.Context, report guard.Report) {
+	if i.also.Observe != nil {
+		defer i.also.Observe(ctx, report)
 	}
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok {
+	var span trace.Span
+	r, _ := ctx.Value(runKey{}).(*run)
+	held := r != nil && r.key == report.Key && r.fence == report.Fence // otherwise it may be the run around a call in the work
+	switch {
+	case held:
+		span = r.hold
+	case report.Calls == 0, report.AcquiredAt.IsZero() && (report.Fence != 0 || report.Outcome == "released"):
 		return // it has asked for no lock
+	default:
+		span = i.startWait(ctx, report, time.Now())
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.ends(report) {
-		return
+	defer span.End()
+	with := metric.WithAttributes(attrOutcome.String(string(report.Outcome)), i.store)
+	i.wait.Record(ctx, report.WaitTime.Seconds(), with)
+	if held {
+		i.hold.Record(ctx, report.HoldTime.Seconds(), with)
 	}
-	labels := []attribute.KeyValue{attrOutcome.String(string(report.Outcome))}
-	if i.opt.Store != "" {
-		labels = append(labels, attrStore.String(i.opt.Store))
-	}
-	i.wait.Record(ctx, report.WaitTime.Seconds(), metric.WithAttributes(labels...))
 	count := func(c metric.Int64Counter, n int) {
 		if n > 0 {
-			c.Add(ctx, int64(n), metric.WithAttributes(labels...))
+			c.Add(ctx, int64(n), with)
 		}
 	}
 	count(i.lapsed, report.Lapsed)
@@ -218,11 +154,6 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 	if report.WakeErr != nil {
 		count(i.notWoken, 1)
 	}
-	span := r.wait
-	if r.hold != nil {
-		span = r.hold
-		i.hold.Record(ctx, report.HoldTime.Seconds(), metric.WithAttributes(labels...))
-	}
 	span.SetAttributes(attrOutcome.String(string(report.Outcome)))
 	if report.Err != nil {
 		span.SetAttributes(attrError.String(errorType(report.Err)))
@@ -230,11 +161,6 @@ func (i *instrument) Observe(ctx context.Context, report guard.Report) {
 			span.SetStatus(codes.Error, string(report.Outcome))
 		}
 	}
-	if r.hold == nil {
-		endWait(r.wait, report)
-		return
-	}
-	r.hold.End()
 }
 
 // errorType is the name of an error's type. Its text may have data of the user.

@@ -6,15 +6,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -24,15 +25,12 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/otelguard"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 type telemetry struct {
 	*guard.Guard
 	store  *lockstore.Store
-	fail   *atomic.Bool // renewals do not arrive
 	tracer trace.Tracer
 	spans  *tracetest.InMemoryExporter
 	reader *sdkmetric.ManualReader
@@ -40,26 +38,28 @@ type telemetry struct {
 
 const secret = "account/of-a-person"
 
-func open(t *testing.T, opt guard.Options, key bool) telemetry {
+// global makes the providers OpenTelemetry's global ones.
+func global(t *testing.T, traces trace.TracerProvider, meters metric.MeterProvider) {
+	beforeTraces, beforeMeters := otel.GetTracerProvider(), otel.GetMeterProvider()
+	t.Cleanup(func() { otel.SetTracerProvider(beforeTraces); otel.SetMeterProvider(beforeMeters) })
+	otel.SetTracerProvider(traces)
+	otel.SetMeterProvider(meters)
+}
+
+func open(t *testing.T, opt guard.Options) telemetry {
 	t.Helper()
-	x := telemetry{fail: &atomic.Bool{}, spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
-	x.store = storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
-		if c.Kind == driver.Renew && x.fail.Load() {
-			f.Drop = lockstore.ErrUnavailable
-		}
-		return f
-	}).Store
+	x := telemetry{store: memstore.New(nil), spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
 	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(x.spans))
 	x.tracer = traces.Tracer("test")
-	opt, err := otelguard.Instrument(opt, otelguard.Options{Store: "memory", Key: key,
-		TracerProvider: traces, MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))})
+	global(t, traces, sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader)))
+	opt, err := otelguard.Instrument(opt, "memory")
 	require.NoError(t, err)
 	x.Guard, err = guard.New(x.store, opt)
 	require.NoError(t, err)
 	return x
 }
 
-// tree is each span's name, indented below its parent's, with its attributes and events.
+// tree is each span's name, indented below its parent's, with its attributes.
 func (x telemetry) tree() string {
 	var b strings.Builder
 	spans := x.spans.GetSpans()
@@ -78,9 +78,6 @@ func (x telemetry) tree() string {
 			}
 			if s.Status.Code == codes.Error {
 				fmt.Fprint(&b, " error=", s.Status.Description)
-			}
-			for _, e := range s.Events {
-				fmt.Fprintf(&b, " [%s]", e.Name)
 			}
 			b.WriteByte('\n')
 			write(s.SpanContext.SpanID(), indent+"  ")
@@ -139,7 +136,7 @@ func bubble(t *testing.T, name string, f func(t *testing.T)) {
 
 func TestSpans(t *testing.T) {
 	bubble(t, "a run, under the caller's span and around the work's", func(t *testing.T) {
-		x := open(t, guard.Options{}, false)
+		x := open(t, guard.Options{})
 		ctx, caller := x.tracer.Start(t.Context(), "handler")
 		<-time.After(time.Second)
 		require.NoError(t, x.Do(ctx, secret, func(ctx context.Context, _ guard.Lock) error {
@@ -162,27 +159,27 @@ func TestSpans(t *testing.T) {
 		}
 	})
 	bubble(t, "a wait behind another run", func(t *testing.T) {
-		x := open(t, guard.Options{Wait: 10 * time.Second}, true)
+		x := open(t, guard.Options{Wait: 10 * time.Second})
 		lease, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		time.AfterFunc(3*time.Second, func() { assert.NoError(t, x.store.Release(t.Context(), lease)) })
 		require.NoError(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }))
-		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.key=k lambdalock.queue_position=1\n"+
-			"lock hold lambdalock.store=memory lambdalock.key=k lambdalock.outcome=ok\n", x.tree())
+		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.queue_position=1\n"+
+			"lock hold lambdalock.store=memory lambdalock.outcome=ok\n", x.tree())
 		require.InDelta(t, 3, x.histogram(t, "lambdalock.wait.duration")["ok"], 1)
 		require.Empty(t, x.counters(t))
 	})
 	bubble(t, "what went wrong in a wait", func(t *testing.T) {
 		x := telemetry{reader: sdkmetric.NewManualReader()}
-		opt, err := otelguard.Instrument(guard.Options{}, otelguard.Options{Store: "memory",
-			TracerProvider: sdktrace.NewTracerProvider(), MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader))})
+		global(t, sdktrace.NewTracerProvider(), sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader)))
+		opt, err := otelguard.Instrument(guard.Options{}, "memory")
 		require.NoError(t, err)
-		report := guard.Report{Outcome: guard.OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New(secret)}
-		opt.Observe(opt.Trace(t.Context(), guard.TraceEvent{Phase: guard.PhaseAsking}), report)
+		report := guard.Report{Outcome: guard.OutcomeBusy, Calls: 5, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New(secret)}
+		opt.Observe(t.Context(), report)
 		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.no_place": 1, "lambdalock.failed_calls": 3, "lambdalock.woken": 4, "lambdalock.not_woken": 1}, x.counters(t))
 	})
 	bubble(t, "a busy lock is no error of the span", func(t *testing.T) {
-		x := open(t, guard.Options{}, false)
+		x := open(t, guard.Options{})
 		_, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		require.Error(t, x.Do(t.Context(), "k", nothing))
@@ -190,23 +187,13 @@ func TestSpans(t *testing.T) {
 		require.Empty(t, x.histogram(t, "lambdalock.hold.duration"))
 	})
 	bubble(t, "an error's text is in no span", func(t *testing.T) {
-		x := open(t, guard.Options{}, false)
+		x := open(t, guard.Options{})
 		require.Error(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return errors.New(secret) }))
 		require.Contains(t, x.tree(), "lock hold lambdalock.store=memory lambdalock.outcome=error error.type=errorString error=error\n")
 		require.NotContains(t, fmt.Sprintf("%+v", x.spans.GetSpans()), secret)
 	})
-	bubble(t, "renewals and a loss", func(t *testing.T) {
-		x := open(t, guard.Options{TTL: 3 * time.Second}, false)
-		require.Error(t, x.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
-			<-time.After(1500 * time.Millisecond)
-			x.fail.Store(true)
-			<-ctx.Done()
-			return ctx.Err()
-		}))
-		require.Regexp(t, `^lock wait .*\nlock hold .* lambdalock.outcome=lost error.type=LockLost error=lost \[renewed\]( \[renewal failed\])+ \[lost\]\n$`, x.tree())
-	})
 	bubble(t, "calls inside the work end no span of the run around them", func(t *testing.T) {
-		x := open(t, guard.Options{}, false)
+		x := open(t, guard.Options{})
 		lease, err := x.Acquire(t.Context(), guard.LeaseRequest{Key: "long", TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, x.Do(t.Context(), "k", func(ctx context.Context, _ guard.Lock) error {
@@ -222,22 +209,22 @@ lock hold lambdalock.store=memory lambdalock.outcome=ok
 `, x.tree())
 	})
 	bubble(t, "the keys of a DoAll, one inside the other", func(t *testing.T) {
-		x := open(t, guard.Options{}, true)
+		x := open(t, guard.Options{})
 		require.NoError(t, x.DoAll(t.Context(), []string{"b", "a"}, func(context.Context, []guard.Lock) error { return nil }))
-		require.Equal(t, `lock wait lambdalock.store=memory lambdalock.key=a
-lock hold lambdalock.store=memory lambdalock.key=a lambdalock.outcome=ok
-  lock wait lambdalock.store=memory lambdalock.key=b
-  lock hold lambdalock.store=memory lambdalock.key=b lambdalock.outcome=ok
+		require.Equal(t, `lock wait lambdalock.store=memory
+lock hold lambdalock.store=memory lambdalock.outcome=ok
+  lock wait lambdalock.store=memory
+  lock hold lambdalock.store=memory lambdalock.outcome=ok
 `, x.tree())
 	})
 	bubble(t, "hooks that were there are called", func(t *testing.T) {
 		steps, reports := 0, 0
 		x := open(t, guard.Options{
-			Trace:   func(context.Context, guard.TraceEvent) context.Context { steps++; return nil },
+			Granted: func(context.Context, guard.Report) context.Context { steps++; return nil },
 			Observe: func(context.Context, guard.Report) { reports++ },
-		}, false)
+		})
 		require.NoError(t, x.Do(t.Context(), "k", nothing))
-		require.Equal(t, []int{2, 1}, []int{steps, reports})
+		require.Equal(t, []int{1, 1}, []int{steps, reports})
 	})
 }
 

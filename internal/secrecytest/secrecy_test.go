@@ -541,7 +541,6 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		&lockstore.Granted{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Note: lockstore.Note(owner)}, lockstore.Awaited{Lease: lease, Note: lockstore.Note(owner)}, driver.Note(owner),
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
-		guard.PhaseLost, guard.TraceEvent{Phase: guard.PhaseLost, Report: guard.Report{Key: "k"}, Err: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
 		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", Err: inner, Cause: inner}, &guard.LockDeadline{Key: "k", Err: inner},
 		&guard.LockInvalid{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},

@@ -1,0 +1,67 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/tell"
+)
+
+// tellGranted tells Options.Granted that the run has its lock.
+func (r *run) tellGranted() {
+	granted := r.guard.opt.Granted
+	if granted == nil {
+		return
+	}
+	report := r.report("", nil)
+	telling := tell.Start("guard.Options.Granted", func() {
+		if ctx := granted(r.plain, report); ctx != nil {
+			r.values.Store(&ctx)
+		}
+	})
+	r.guard.clock.awaitHook(telling, r.tellTime())
+}
+
+// observe tells Options.Observe how the run ended.
+func (r *run) observe(outcome Outcome, err error) {
+	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
+		r.guard.clock.awaitHook(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())
+	}
+}
+
+// tellTime is how long the run may wait for a hook now: the caller's deadline leaves time for work and answer.
+func (r *run) tellTime() time.Duration {
+	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
+		return noticeTime
+	}
+	return hookTime(r.left())
+}
+
+// hookTime is how long a hook may take when so much time is left.
+func hookTime(left time.Duration) time.Duration { return max(noticeTime, min(tell.Most, left/2)) }
+
+// value lets code that has the work's context find the run. The other values are those of Options.Granted.
+func (r *run) value(key any) any {
+	if key == (runKey{}) {
+		return r
+	}
+	if ctx := r.values.Load(); ctx != nil {
+		return (*ctx).Value(key)
+	}
+	return r.plain.Value(key)
+}
+
+// observed is the caller's context with the values of Options.Granted.
+func (r *run) observed() context.Context {
+	if ctx := r.values.Load(); ctx != nil {
+		return valued{r.call.caller, *ctx}
+	}
+	return r.call.caller
+}
+
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+func (v valued) Value(key any) any { return v.values.Value(key) }
