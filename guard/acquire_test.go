@@ -29,7 +29,7 @@ func TestTooLate(t *testing.T) {
 			require.Equal(t, OutcomeDeadline, b.report(t).Outcome)
 		})
 	}
-	for _, year := range []int{2263, 2600, 9999, 100_000_000} {
+	for _, year := range []int{2600, 100_000_000} {
 		on(fmt.Sprintf("F48 a deadline in the year %d is as good as none", year), t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Minute)
 			ctx, cancel := context.WithDeadline(context.Background(), time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -74,34 +74,9 @@ func TestBusy(t *testing.T) {
 			start := time.Now()
 			require.IsType(t, &LockBusy{}, b.Do(within(t, 20*time.Second), "k", neverRuns(t)))
 			require.Equal(t, 10*time.Second, time.Since(start))
-			require.Zero(t, b.waiting(t, "k"))
+			require.Zero(t, b.status(t, "k").Waiting)
 		})
 	}
-}
-
-func TestUnknownOutcome(t *testing.T) {
-	on("F28 F22 if the store never answers, the attempt is abandoned in the end", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		var late []lockstore.Request
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			late = append(late, b.store.requests[n-1])
-			return silent(ctx, n, r)
-		}
-		start := time.Now()
-		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockStoreUnavailable{}, err)
-		require.NotErrorIs(t, err, lockstore.ErrUnavailable, "nobody knows")
-		require.NotErrorIs(t, err, lockstore.ErrRefused)
-		require.Contains(t, err.Error(), "was abandoned")
-		require.LessOrEqual(t, time.Since(start), storeRetryBudget+releaseTime)
-		require.Equal(t, lockstore.Fence(0), b.store.releases[0].Fence, "an abandon")
-
-		// F26: the requests arrive now, and take no lock.
-		for _, req := range late {
-			_, err := b.store.Store.Acquire(context.Background(), req)
-			require.ErrorIs(t, err, lockstore.ErrLost)
-		}
-		b.free(t, "k")
-	})
 }
 
 func TestUnavailableStore(t *testing.T) {
@@ -129,14 +104,8 @@ func TestUnavailableStore(t *testing.T) {
 
 func TestSlowGrant(t *testing.T) {
 	on("F11 F29 a lease that comes too late is released, and a new owner asks", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = func(ctx context.Context, n int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if n == 1 {
-				pass(900 * time.Millisecond)
-			}
-			return a, err
-		}
-		require.NoError(t, b.Do(context.Background(), "k", func(_ context.Context, lock Lock) error { return nil }))
+		b.store.acquire = b.first(1, b.slow(900*time.Millisecond))
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
 		require.Len(t, b.store.requests, 2)
 		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
 		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"math"
 	"testing"
 	"time"
 
@@ -52,35 +51,4 @@ func TestCooldown(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
 	})
-}
-
-func TestCooldownRefused(t *testing.T) {
-	b := newBench(t, Options{})
-	for _, d := range []time.Duration{math.MinInt64, -1, 0, lockstore.MinTTL - 1, lockstore.MaxTTL + 1, math.MaxInt64} {
-		require.ErrorContains(t, b.WithCooldown(d).Do(t.Context(), "k", neverRuns(t)), "want 1s to 24h", "F48")
-	}
-	for _, d := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
-		require.NoError(t, b.WithCooldown(d).Validate())
-	}
-	g := b.WithCooldown(time.Minute)
-	require.ErrorContains(t, g.Do(t.Context(), "k", nil), "work is nil", "F51")
-	require.ErrorContains(t, g.DoAll(t.Context(), []string{"k"}, neverRunsAll(t)), "DoAll wants a guard without a cooldown")
-	require.ErrorContains(t, g.DoOnce(t.Context(), "k", OnceOptions{}, neverCompletes(t)), "DoOnce wants a guard without a cooldown")
-	for _, several := range []*Guard{g.WithMaxHolders(2), b.WithMaxHolders(2).WithCooldown(time.Minute)} {
-		require.ErrorContains(t, several.Validate(), "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; a cooldown wants 1")
-	}
-	var none *Guard
-	require.ErrorIs(t, none.WithCooldown(time.Minute).Validate(), errNoGuard, "F51")
-	require.ErrorIs(t, new(Guard).WithCooldown(time.Minute).Validate(), errNoGuard, "F51")
-}
-
-func TestHolderInfo(t *testing.T) {
-	type id struct{}
-	b := newBench(t, Options{HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
-		return lockstore.HolderInfo{Name: "f", ID: ctx.Value(id{}).(string)}
-	}})
-	require.Equal(t, lockstore.HolderInfo{Name: "f", ID: "r-1"}, b.HolderInfo(context.WithValue(context.Background(), id{}, "r-1")))
-	var none *Guard
-	require.Zero(t, none.HolderInfo(context.Background()), "F51")
-	require.Zero(t, new(Guard).HolderInfo(context.Background()), "F51")
 }

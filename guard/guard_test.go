@@ -5,15 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -32,45 +31,39 @@ func TestNew(t *testing.T) {
 	}
 	store := memstore.New(nil)
 	for _, c := range []struct {
-		name string
 		opt  Options
-		want []string // parts of the error; none: it is fine
+		want string // a part of the error; "": it is fine
 	}{
-		{"the zero value", Options{}, nil},
-		{"F48 negative TTL", Options{TTL: -1}, []string{"TTL is -1ns", "0 (the default)"}},
-		{"F48 TTL below a millisecond", Options{TTL: time.Microsecond}, []string{"TTL is 1µs", "1s"}},
-		{"F48 TTL over the store's bound", Options{TTL: lockstore.MaxTTL + 1}, []string{"24h"}},
-		{"F48 the largest duration there is", Options{TTL: math.MaxInt64}, []string{"24h"}},
-		{"F48 negative MaxHold", Options{MaxHold: -time.Second}, []string{"MaxHold is -1s"}},
-		{"F48 a TTL that would raise MaxHold over its bound", Options{TTL: 30 * time.Hour}, []string{"TTL is 30h0m0s", "24h"}},
-		{"F48 MaxHold too small", Options{MaxHold: time.Millisecond}, []string{"MaxHold is 1ms", "1s"}},
-		{"F48 MaxHold too large", Options{MaxHold: 25 * time.Hour}, []string{"MaxHold is 25h", "24h"}},
-		{"F48 negative Wait", Options{Wait: -1}, []string{"Wait is -1ns"}},
-		{"F48 Wait too large", Options{Wait: 25 * time.Hour}, []string{"Wait is 25h", "24h"}},
-		{"F48 negative DeadlineMargin", Options{DeadlineMargin: -1}, []string{"DeadlineMargin is -1ns"}},
-		{"F49 TTL and MaxHold", Options{TTL: time.Minute, MaxHold: 30 * time.Second}, []string{"TTL is 1m0s", "MaxHold is 30s"}},
-		{"F49 DeadlineMargin and MaxHold", Options{DeadlineMargin: time.Minute, MaxHold: time.Minute}, []string{"DeadlineMargin is 1m0s", "MaxHold is 1m0s"}},
-		{"F48 the least TTL", Options{TTL: time.Second}, nil},
-		{"F48 the longest TTL", Options{TTL: 24 * time.Hour}, nil},
-		{"F48 the least MaxHold", Options{MaxHold: time.Second}, nil},
-		{"F48 the longest MaxHold", Options{MaxHold: 24 * time.Hour}, nil},
-		{"F48 the longest Wait", Options{Wait: 24 * time.Hour}, nil},
-		{"F49 the longest DeadlineMargin", Options{DeadlineMargin: 900 * time.Millisecond, MaxHold: time.Second}, nil},
-		{"F49 one more", Options{DeadlineMargin: 900*time.Millisecond + 1, MaxHold: time.Second}, []string{"DeadlineMargin is 900.000001ms", "at most MaxHold less 100ms"}},
-		{"a TTL over the default MaxHold raises it", Options{TTL: time.Hour}, nil},
-		{"a MaxHold under the default TTL lowers it", Options{MaxHold: 5 * time.Second}, nil},
+		{Options{}, ""},
+		{Options{TTL: -1}, "TTL is -1ns; want 0 (the default) or more"},
+		{Options{TTL: time.Microsecond}, "TTL is 1µs; want 1s to 24h"},
+		{Options{TTL: lockstore.MaxTTL + 1}, "want 1s to 24h"},
+		{Options{TTL: math.MaxInt64}, "want 1s to 24h"},
+		{Options{TTL: 30 * time.Hour}, "TTL is 30h0m0s; want 1s to 24h"}, // and does not raise MaxHold over its bound
+		{Options{MaxHold: -time.Second}, "MaxHold is -1s"},
+		{Options{MaxHold: time.Millisecond}, "MaxHold is 1ms; want 1s to 24h"},
+		{Options{MaxHold: 25 * time.Hour}, "MaxHold is 25h0m0s; want 1s to 24h"},
+		{Options{Wait: -1}, "Wait is -1ns"},
+		{Options{Wait: 25 * time.Hour}, "Wait is 25h0m0s; want at most 24h"},
+		{Options{DeadlineMargin: -1}, "DeadlineMargin is -1ns"},
+		{Options{TTL: time.Minute, MaxHold: 30 * time.Second}, "TTL is 1m0s but MaxHold is 30s"},
+		{Options{DeadlineMargin: time.Minute, MaxHold: time.Minute}, "DeadlineMargin is 1m0s but MaxHold is 1m0s"},
+		{Options{DeadlineMargin: 900*time.Millisecond + 1, MaxHold: time.Second}, "DeadlineMargin is 900.000001ms"},
+		{Options{TTL: time.Second, MaxHold: time.Second}, ""},
+		{Options{TTL: 24 * time.Hour, MaxHold: 24 * time.Hour, Wait: 24 * time.Hour}, ""},
+		{Options{DeadlineMargin: 900 * time.Millisecond, MaxHold: time.Second}, ""},
+		{Options{TTL: time.Hour}, ""},           // raises MaxHold
+		{Options{MaxHold: 5 * time.Second}, ""}, // lowers TTL
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("F48 F49 %+v", c.opt), func(t *testing.T) {
 			g, err := New(store, c.opt)
-			if c.want == nil {
+			if c.want == "" {
 				require.NoError(t, err)
 				require.NoError(t, g.Do(context.Background(), "k", nothing))
 				return
 			}
 			require.Nil(t, g)
-			for _, part := range c.want {
-				require.ErrorContains(t, err, part)
-			}
+			require.ErrorContains(t, err, c.want)
 		})
 	}
 }
@@ -80,11 +73,17 @@ func TestNilArguments(t *testing.T) {
 		ctx := context.Background()
 		for _, g := range []*Guard{nil, new(Guard)} {
 			require.ErrorIs(t, g.Do(ctx, "k", nothing), errNoGuard)
+			require.ErrorIs(t, g.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), errNoGuard)
+			require.ErrorIs(t, g.WithCooldown(time.Minute).Validate(), errNoGuard)
+			require.ErrorIs(t, g.WithMaxHolders(2).Validate(), errNoGuard)
+			require.Zero(t, g.HolderInfo(ctx))
+			require.Zero(t, g.MaxHolders())
 			g.Shutdown()
 			g.Shutdown()
 		}
 		b := newBench(t, Options{})
-		require.ErrorContains(t, b.Do(ctx, "k", nil), "work is nil")
+		require.ErrorIs(t, b.Do(ctx, "k", nil), errNoWork)
+		require.ErrorIs(t, b.DoOnce(ctx, "k", OnceOptions{}, nil), errNoWork)
 		var none context.Context
 		require.ErrorIs(t, b.Do(none, "k", nothing), errNoContext)
 		_, err := b.Acquire(none, LeaseRequest{Key: "k", TTL: time.Second})
@@ -94,6 +93,49 @@ func TestNilArguments(t *testing.T) {
 		require.ErrorIs(t, b.Release(none, lockstore.Lease{}), errNoContext)
 		_, err = b.Inspect(none, "k")
 		require.ErrorIs(t, err, errNoContext)
+	})
+}
+
+// What wants its work to be alone refuses other guards, and asks for nothing.
+func TestGuardsThatDoNotFit(t *testing.T) {
+	b, ctx := newBench(t, Options{}), t.Context()
+	for n, says := range map[int]string{0: "MaxHolders is 0; want 1 to 32", -1: "MaxHolders is -1", 33: "MaxHolders is 33; want 1 to 32"} {
+		g := b.WithMaxHolders(n)
+		require.ErrorContains(t, g.Do(ctx, "k", neverRuns(t)), says, "F48")
+		_, err := g.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute})
+		require.ErrorContains(t, err, says)
+		_, err = Wrap(g, func(context.Context, int) (string, error) { return "k", nil }, Handler[int, int](nil)).Handle(ctx, 1)
+		require.ErrorContains(t, err, says)
+	}
+	for _, d := range []time.Duration{math.MinInt64, -1, 0, lockstore.MinTTL - 1, lockstore.MaxTTL + 1, math.MaxInt64} {
+		require.ErrorContains(t, b.WithCooldown(d).Do(ctx, "k", neverRuns(t)), "want 1s to 24h", "F48")
+	}
+	for _, d := range []time.Duration{lockstore.MinTTL, lockstore.MaxTTL} {
+		require.NoError(t, b.WithCooldown(d).Validate())
+	}
+	several, cooled := b.WithMaxHolders(2), b.WithCooldown(time.Minute)
+	const says = "MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; "
+	require.ErrorContains(t, several.DoAll(ctx, []string{"k"}, neverRunsAll(t)), says+"DoAll wants 1")
+	require.ErrorContains(t, several.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), says+"DoOnce wants 1")
+	require.ErrorContains(t, several.Complete(ctx, lockstore.Lease{Key: "k"}, time.Minute), says+"a cooldown wants 1")
+	require.ErrorContains(t, several.WithCooldown(time.Minute).Validate(), says+"a cooldown wants 1")
+	require.ErrorContains(t, cooled.WithMaxHolders(2).Validate(), says+"a cooldown wants 1")
+	require.ErrorContains(t, cooled.DoAll(ctx, []string{"k"}, neverRunsAll(t)), "DoAll wants a guard without a cooldown")
+	require.ErrorContains(t, cooled.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), "DoOnce wants a guard without a cooldown")
+	require.Empty(t, b.store.requests)
+	require.Equal(t, []int{1, 2}, []int{b.MaxHolders(), several.MaxHolders()})
+}
+
+func TestWhatGuardsShare(t *testing.T) {
+	on("Shutdown, and which keys are held", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		g, ctx := b.WithMaxHolders(2), t.Context()
+		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
+			require.IsType(t, &LockInvalid{}, b.Do(ctx, "k", neverRuns(t)), "F51: a run that would wait for itself")
+			b.Shutdown()
+			require.ErrorIs(t, context.Cause(ctx), errShutdown)
+			return nil
+		}))
+		require.IsType(t, &LockDeadline{}, g.Do(ctx, "k", neverRuns(t)))
 	})
 }
 
@@ -200,73 +242,86 @@ func TestWrap(t *testing.T) {
 	})
 }
 
+// Alarms and dashboards match the words of a line.
 func TestLogReports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble("one line for each run", t, func(t *testing.T) {
 		var out bytes.Buffer
-		store := newHooked()
-		g, err := New(store.guarded(), Options{
-			HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "withdraw", ID: "req-1"} },
-			Observe:    LogReports(slog.New(slog.NewJSONHandler(&out, nil))),
-		})
-		require.NoError(t, err)
-		require.NoError(t, g.Do(context.Background(), "account/7", func(context.Context, Lock) error {
-			pass(25 * time.Millisecond)
-			return nil
-		}))
-		require.Equal(t, 1, strings.Count(out.String(), "\n"), "one line for each run")
+		b := newBench(t, Options{HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: "withdraw", ID: "req-1"} }})
+		b.opt.Observe = LogReports(slog.New(slog.NewJSONHandler(&out, nil)))
+		require.NoError(t, b.Do(t.Context(), "account/7", func(context.Context, Lock) error { pass(25 * time.Millisecond); return nil }))
+		require.Equal(t, 1, strings.Count(out.String(), "\n"))
+		require.NotContains(t, out.String(), string(b.store.requests[0].Owner), "the owner is a secret")
 		var line map[string]any
 		require.NoError(t, json.Unmarshal(out.Bytes(), &line))
-		assert.Equal(t, "lock", line["msg"])
-		assert.Equal(t, "req-1", line["requestId"])
-		assert.Equal(t, "account/7", line["key"])
-		assert.Equal(t, "ok", line["outcome"])
-		assert.EqualValues(t, 0, line["wait_ms"])
-		assert.EqualValues(t, 25, line["hold_ms"])
-		assert.EqualValues(t, store.releases[0].Fence, line["fence"])
-		assert.EqualValues(t, 2, line["calls"])
-		assert.NotContains(t, out.String(), string(store.requests[0].Owner), "the owner is a secret")
-		for _, name := range []string{"caller", "lapsed", "no_place", "failed_calls", "woken", "wakeError", "work_ok"} {
-			assert.NotContains(t, line, name)
-		}
-
-		out.Reset()
-		_, err = g.Acquire(context.Background(), LeaseRequest{Key: "shared/k", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "me", Caller: "arn:aws:iam::1:user/jo"}})
-		require.NoError(t, err)
-		assert.Contains(t, out.String(), `"caller":"arn:aws:iam::1:user/jo"`)
-
-		out.Reset()
-		store.release = fails(errDown)
-		require.NoError(t, g.Do(context.Background(), "account/7", nothing))
-		assert.Contains(t, out.String(), `"level":"WARN"`)
-		assert.Contains(t, out.String(), `"releaseError"`)
-		assert.Contains(t, out.String(), `"failed_calls":`)
-		assert.NotContains(t, out.String(), string(store.requests[2].Owner))
-
-		store.release, store.renew = nil, fails(lockstore.ErrLost)
-		for key, late := range map[string]error{"k1": nil, "k2": errors.New("its context is over")} {
-			out.Reset()
-			require.IsType(t, &LockLost{}, g.Do(context.Background(), key, func(context.Context, Lock) error {
-				pass(time.Minute)
-				return late
-			}))
-			assert.Equal(t, late == nil, strings.Contains(out.String(), `"work_ok":true`), out.String())
-		}
+		delete(line, "time")
+		delete(line, "acquired_at")
+		require.Equal(t, map[string]any{
+			"level": "INFO", "msg": "lock", "requestId": "req-1", "key": "account/7", "outcome": "ok", "wait_ms": 0.0, "hold_ms": 25.0,
+			"fence": float64(b.store.releases[0].Fence), "calls": 2.0,
+		}, line)
 	})
+	cause := errors.New("denied")
+	lost := func(work error) Report {
+		return Report{Outcome: OutcomeLost, Fence: 7, AcquiredAt: time.Now(), Err: &LockLost{"k", work, nil}}
+	}
+	for _, c := range []struct {
+		report Report
+		want   string // parts of the line, and its level
+		not    string
+	}{
+		{Report{Outcome: OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4}, "level=INFO failed_calls=3 no_place=true lapsed=2 woken=4", "state="},
+		{Report{Outcome: OutcomeOK, WakeErr: cause}, "level=WARN wakeError=denied", "releaseError"},
+		{Report{Outcome: OutcomeOK, ReleaseErr: cause}, "level=WARN releaseError=denied", "wakeError"},
+		{Report{Outcome: OutcomeOK, CompleteErr: cause}, "level=WARN completeError=denied", "releaseError"},
+		{Report{Outcome: OutcomeBusy, State: lockstore.Held, HeldFor: 1500 * time.Millisecond}, "level=INFO state=held held_ms=1500", "fence=7"},
+		{Report{Outcome: OutcomeBusy, State: lockstore.Held, HeldFor: time.Second, heldLong: true}, "level=WARN held_ms=1000", "seat"},
+		{Report{Outcome: OutcomeOK, HolderInfo: lockstore.HolderInfo{Caller: "jo"}, maxHolders: 3, seat: 2, Fence: 7}, "level=INFO fence=7 max_holders=3 seat=2 caller=jo", "lapsed"},
+		{lost(nil), "level=WARN work_ok=true", "caller"},
+		{lost(cause), "level=WARN", "work_ok"},
+		{Report{Outcome: OutcomeReplayed}, "level=INFO outcome=replayed", "WARN"},
+		{Report{Outcome: OutcomeMismatch}, "level=INFO outcome=mismatch", "WARN"},
+		{Report{Outcome: OutcomeInDoubt}, "level=WARN outcome=doubt", "INFO"},
+		{Report{Outcome: OutcomeNoResult}, "level=WARN outcome=noresult", "INFO"},
+		{Report{Outcome: OutcomePanic}, "level=WARN outcome=panic", "INFO"},
+		{Report{Outcome: OutcomeCorrupt}, "level=WARN outcome=corrupt", "INFO"},
+		{Report{Outcome: OutcomeUnavailable}, "level=WARN outcome=unavailable", "INFO"},
+		{Report{Outcome: OutcomeUnknown}, "level=WARN outcome=unknown", "INFO"},
+		{Report{Outcome: OutcomeDeadline}, "level=INFO outcome=deadline", "WARN"},
+		{Report{Outcome: OutcomeInvalid}, "level=INFO outcome=invalid", "WARN"},
+		{Report{Outcome: OutcomeError}, "level=INFO outcome=error", "WARN"},
+		{Report{Outcome: outcomeAcquired}, "level=INFO outcome=acquired", "WARN"},
+		{Report{Outcome: outcomeRenewed}, "level=INFO outcome=renewed", "WARN"},
+		{Report{Outcome: outcomeReleased}, "level=INFO outcome=released", "WARN"},
+	} {
+		t.Run("F51 without a logger, "+c.want, func(t *testing.T) {
+			var out bytes.Buffer
+			observe, before := LogReports(nil), slog.Default()
+			t.Cleanup(func() { slog.SetDefault(before) })
+			slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil))) // the default at the time of the line
+			observe(t.Context(), c.report)
+			for part := range strings.FieldsSeq(c.want) {
+				require.Contains(t, out.String(), part)
+			}
+			require.NotContains(t, out.String(), c.not)
+		})
+	}
 }
 
-func TestLogReportsToTheDefault(t *testing.T) {
-	t.Run("F51 without a logger", func(t *testing.T) {
-		var out bytes.Buffer
-		observe := LogReports(nil)
-		before := slog.Default()
-		t.Cleanup(func() { slog.SetDefault(before) })
-		slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
-		observe(t.Context(), Report{Key: "k", Outcome: OutcomeOK})
-		observe(t.Context(), Report{Key: "k", Outcome: OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New("denied")})
-		require.Contains(t, out.String(), "failed_calls=3 no_place=true lapsed=2 woken=4 wakeError=denied")
-		require.Contains(t, out.String(), "level=WARN")
-		require.Contains(t, out.String(), "key=k", "the default at the time of the line, not of LogReports")
-	})
+// A holder that hangs renews its lease, so only what refused runs say tells of it.
+func TestAKeyThatIsHeldForLong(t *testing.T) {
+	for _, c := range []struct {
+		after, maxHold time.Duration
+		long           bool
+	}{{14 * time.Minute, 0, false}, {16 * time.Minute, 0, true}, {3 * time.Minute, 2 * time.Minute, true}, {3 * time.Hour, 4 * time.Hour, false}} {
+		on(c.after.String(), t, newBench, Options{MaxHold: c.maxHold}, func(t *testing.T, b *bench) {
+			_, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "another", TTL: lockstore.MaxTTL, HolderInfo: lockstore.HolderInfo{Since: time.Now()}})
+			require.NoError(t, err)
+			pass(c.after)
+			require.IsType(t, &LockBusy{}, b.Do(t.Context(), "k", neverRuns(t)))
+			require.Equal(t, c.after, b.report(t).HeldFor)
+			require.Equal(t, c.long, b.report(t).heldLong)
+		})
+	}
 }
 
 func TestErrorsMatch(t *testing.T) {

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,8 +78,7 @@ func TestHandOver(t *testing.T) {
 			pass(firstExtension)
 			synctest.Wait()
 			require.Equal(t, lock.Fence, extension.Fence, "without it a lapsed lease would become another one")
-			status, err := b.store.Store.Inspect(ctx, "k")
-			require.NoError(t, err)
+			status := b.status(t, "k")
 			require.Equal(t, lockstore.Held, status.State)
 			require.Equal(t, handedAfter, status.Holder.Since.Sub(began), "it holds the lock since then")
 			pass(time.Minute + time.Second)
@@ -93,13 +91,7 @@ func TestHandOver(t *testing.T) {
 	})
 	on("P2 the trust counts from before the call, and not from the wake-up", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.store.acquire = b.from(2, fails(errDown))
-		b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			a, err := b.store.pass(ctx, r)
-			if a.Outcome == driver.Granted {
-				pass(300 * time.Millisecond)
-			}
-			return a, err
-		}
+		b.told(func(*driver.Answer) { pass(300 * time.Millisecond) })
 		require.Equal(t, handedAfter+lockstore.Turn-margin, lostAt(t, b))
 		require.Len(t, b.store.releases, 1, "after the end of the trust, too")
 	})
@@ -175,11 +167,7 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, b.DoAll(ctx, []string{"l", "k"}, func(ctx context.Context, locks []Lock) error {
 			return ctx.Err()
 		}))
-		keys := []string{}
-		for _, r := range b.store.requests {
-			keys = append(keys, r.Key)
-		}
-		require.Equal(t, []string{"k", "k", "l"}, keys, "the last key's lease is used as it is")
+		require.Equal(t, []string{"k", "k", "l"}, b.store.asked(), "the last key's lease is used as it is")
 	})
 }
 
@@ -187,21 +175,9 @@ func TestHandOver(t *testing.T) {
 // away. It never works under a lease that it cannot trust, and it leaves none behind.
 func TestHandOverThatIsNotUsed(t *testing.T) {
 	ctx := context.Background()
-	// frozen makes the process stand still when the store has said that it was handed the key.
-	frozen := func(t *testing.T, b *bench, d time.Duration, meanwhile func()) {
-		var once sync.Once
-		b.told(func(*driver.Answer) {
-			once.Do(func() {
-				pass(d)
-				if meanwhile != nil {
-					meanwhile()
-				}
-			})
-		})
-	}
 	on("F65 too little time is left for the work: it is released", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(300*time.Millisecond, b.occupy(t, "k", time.Hour))
-		frozen(t, b, 100*time.Millisecond, nil)
+		b.told(func(*driver.Answer) { pass(100 * time.Millisecond) }) // a freeze
 		require.IsType(t, &LockDeadline{}, b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")

@@ -31,8 +31,8 @@ type hooked struct {
 	*lockstore.Store      // without the hooks
 	full             bool // the queues have no place for the guard
 
-	acquire, renew, inspect, await, leave, complete hook
-	release                                         hook // also of an abandon
+	acquire, renew, inspect, await, leave, mark, complete hook
+	release                                               hook // also of an abandon
 
 	mu          sync.Mutex
 	requests    []lockstore.Request
@@ -41,6 +41,7 @@ type hooked struct {
 	polls       int
 	awaits      []lockstore.Owner
 	leaves      []lockstore.Owner
+	marks       int
 	completions int
 }
 
@@ -85,6 +86,9 @@ func (h *hooked) note(r request) (hook, int) {
 	case driver.Leave:
 		h.leaves = append(h.leaves, r.Owner)
 		return h.leave, len(h.leaves)
+	case driver.MarkStarted:
+		h.marks++
+		return h.mark, h.marks
 	case driver.Complete:
 		h.completions++
 		return h.complete, h.completions
@@ -123,6 +127,14 @@ func says(o driver.Outcome) hook {
 func silent(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 	<-ctx.Done()
 	return driver.Answer{}, ctx.Err()
+}
+
+// loses is a store that gets each request, and whose reply is lost.
+func (b *bench) loses(reply error) hook {
+	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		_, _ = b.store.pass(ctx, r)
+		return driver.Answer{}, reply
+	}
 }
 
 // slow lets time pass after the request.
@@ -216,13 +228,7 @@ func newBenchFull(t *testing.T, opt Options) *bench {
 func newBenchAsks(t *testing.T, opt Options) *bench {
 	t.Helper()
 	b := newBench(t, opt)
-	b.store.await = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-		a, err := b.store.pass(ctx, r)
-		if a.Outcome == driver.Granted {
-			a = driver.Answer{Outcome: driver.Ask}
-		}
-		return a, err
-	}
+	b.told(func(a *driver.Answer) { *a = driver.Answer{Outcome: driver.Ask} })
 	return b
 }
 
@@ -246,18 +252,17 @@ func (b *bench) report(t *testing.T) Report {
 // free requires that another owner can acquire the key now, and that nobody waits for it.
 func (b *bench) free(t *testing.T, key string) {
 	t.Helper()
-	status, err := b.store.Store.Inspect(context.Background(), key)
-	require.NoError(t, err)
+	status := b.status(t, key)
 	require.Equal(t, lockstore.Free, status.State, "%v", status.Holder)
 	require.Zero(t, status.Waiting, "places that are left in the queue")
 }
 
-// waiting is the number of places in the key's queue.
-func (b *bench) waiting(t *testing.T, key string) int {
+// status is what the store has of the key.
+func (b *bench) status(t *testing.T, key string) lockstore.Status {
 	t.Helper()
 	status, err := b.store.Store.Inspect(context.Background(), key)
 	require.NoError(t, err)
-	return status.Waiting
+	return status
 }
 
 // occupy lets another owner hold the key for ttl.

@@ -39,7 +39,6 @@ func TestLongLivedLease(t *testing.T) {
 	on("is completed: nobody gets the key for a time", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
-		require.ErrorContains(t, b.WithMaxHolders(2).Complete(ctx, lease, time.Minute), "a cooldown wants 1")
 		require.IsType(t, &LockInvalid{}, b.Complete(ctx, lease, 0))
 		require.IsType(t, &LockInvalid{}, b.Complete(ctx, lease, -time.Second))
 		require.NoError(t, b.Complete(ctx, lease, time.Minute))

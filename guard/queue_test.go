@@ -70,7 +70,7 @@ func TestQueue(t *testing.T) {
 		lease := b.occupy(t, "k", time.Hour)
 		err := b.Do(ctx, "k", neverRuns(t))
 		require.IsType(t, &LockBusy{}, err)
-		require.Zero(t, b.waiting(t, "k"))
+		require.Zero(t, b.status(t, "k").Waiting)
 		require.Zero(t, err.(*LockBusy).QueuePosition)
 		require.Equal(t, lockstore.Held, err.(*LockBusy).State)
 
@@ -123,7 +123,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			r := b.report(t)
 			require.NoError(t, r.ReleaseErr)
 			require.Equal(t, 2+len(b.store.awaits), r.Calls)
-			require.Equal(t, 1, b.waiting(t, "k"))
+			require.Equal(t, 1, b.status(t, "k").Waiting)
 			require.NoError(t, b.store.Store.Release(context.Background(), lease))
 			_, err := b.store.Store.Acquire(context.Background(), lockstore.Request{Key: "k", Owner: behind, TTL: time.Minute})
 			require.NoError(t, err, "it is the turn of the one behind")
@@ -221,7 +221,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Less(t, len(b.store.requests), 400, "no request without a pause")
 		require.Greater(t, len(b.store.requests), 100, "pauses are random up to 200 ms")
-		require.Zero(t, b.waiting(t, "k"))
+		require.Zero(t, b.status(t, "k").Waiting)
 
 		b.freeAfter(5*time.Second, lease)
 		require.NoError(t, b.Do(ctx, "k", nothing))
@@ -232,7 +232,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.store.await = says(driver.NotYet)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Less(t, len(b.store.requests), 400, "no request without a pause")
-		require.Zero(t, b.waiting(t, "k"))
+		require.Zero(t, b.status(t, "k").Waiting)
 	})
 	for name, lease := range map[string]time.Duration{"the holder has died": 10 * time.Second, "the holder lives": time.Hour} {
 		on("F28 AwaitTurn blocks until its context ends, and "+name, t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
@@ -246,7 +246,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 			}
 			require.IsType(t, &LockBusy{}, err)
 			require.Equal(t, 20*time.Second, b.report(t).WaitTime)
-			require.Zero(t, b.waiting(t, "k"))
+			require.Zero(t, b.status(t, "k").Waiting)
 		})
 	}
 

@@ -31,9 +31,7 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 			ended := make(chan error)
 			go func() { ended <- do(context.Background(), b) }()
 			pass(time.Second)
-			status, err := b.Inspect(context.Background(), "k")
-			require.NoError(t, err)
-			_, err = b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: status.Fence})
+			_, err := b.store.Revoke(context.Background(), lockstore.RevokeRequest{Key: "k", Fence: b.status(t, "k").Fence})
 			require.NoError(t, err)
 			next := make(chan time.Duration)
 			go func() {
@@ -47,20 +45,14 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 	}
 	on("F35 a lease whose work has started: in doubt at its end, and not before", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		began := time.Now()
-		var fence lockstore.Fence
 		err := b.DoOnce(context.Background(), "k", OnceOptions{MarkStarted: true}, func(ctx context.Context, lock Lock) (Completion, error) {
-			fence = lock.Fence
-			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: fence})
+			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: lock.Fence})
 			require.NoError(t, err)
 			return Completion{NoEffect: true}, work(ctx)
 		})
 		require.IsType(t, &LockLost{}, err)
-		status, err := b.Inspect(context.Background(), "k")
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Revoked, status.State)
+		require.Equal(t, lockstore.Revoked, b.status(t, "k").State)
 		pass(defaultTTL - time.Since(began))
-		status, err = b.Inspect(context.Background(), "k")
-		require.NoError(t, err)
-		require.Equal(t, lockstore.InDoubt, status.State)
+		require.Equal(t, lockstore.InDoubt, b.status(t, "k").State)
 	})
 }

@@ -1,11 +1,8 @@
 package guard
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -16,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/clocktest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -30,7 +28,6 @@ func TestLeaseLength(t *testing.T) {
 		{"a short function: what is left and a second", 10 * time.Second, Options{}, 11 * time.Second},
 		{"a long one: TTL", 10 * time.Minute, Options{}, time.Minute},
 		{"no deadline: TTL", 0, Options{}, time.Minute},
-		{"a deadline absurdly far away: TTL", 9_999_999_990 * time.Millisecond, Options{}, time.Minute},
 		{"the farthest deadline there is", math.MaxInt64, Options{}, time.Minute},
 		{"MaxHold is shorter than the deadline", 10 * time.Minute, Options{MaxHold: 20 * time.Second}, 20 * time.Second},
 		{"a TTL of one's own", 10 * time.Minute, Options{TTL: 5 * time.Second}, 5 * time.Second},
@@ -111,6 +108,37 @@ func TestWorkContext(t *testing.T) {
 	})
 }
 
+// A run whose deadline is at most TTL less a second away is not renewed, when the
+// store lets all but the last second of the lease be trusted.
+func TestWhoNeverRenews(t *testing.T) {
+	for name, c := range map[string]struct {
+		left  time.Duration
+		less  time.Duration // than the lease is what the store lets be trusted
+		renew bool
+	}{
+		"59 s, before the edge":    {59 * time.Second, 1050*time.Millisecond - 1, false},
+		"59 s, the exact edge":     {59 * time.Second, 1050 * time.Millisecond, true},
+		"60.05 s, before the edge": {60*time.Second + 50*time.Millisecond - 1, 0, false},
+		"60.05 s, the exact edge":  {60*time.Second + 50*time.Millisecond, 0, true},
+		"a short one":              {450 * time.Millisecond, time.Second, false},
+	} {
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				a, err := b.store.pass(ctx, r)
+				a.TTL -= c.less
+				return a, err
+			}
+			err := b.Do(within(t, c.left), "k", func(ctx context.Context, _ Lock) error {
+				<-ctx.Done()
+				assert.Equal(t, ErrDeadline, context.Cause(ctx), "the lease outlasts the work's time")
+				return errors.New("own")
+			})
+			require.EqualError(t, err, "own")
+			require.Equal(t, c.renew, len(b.store.renewals) > 0)
+		})
+	}
+}
+
 func TestRenewal(t *testing.T) {
 	on("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
@@ -135,6 +163,38 @@ func TestRenewal(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrLost)
 		require.Len(t, b.store.releases, 1, "the lease may be revoked, and its release opens the key")
 	})
+}
+
+// endsAt is a context with a deadline that only its reader keeps.
+type endsAt struct {
+	context.Context
+	end time.Time
+}
+
+func (e endsAt) Deadline() (time.Time, bool) { return e.end, true }
+
+// A deadline that was made before a freeze, or before the wall clock was set, comes at another time on each clock. The
+// earlier one counts: for the start of the work, for its context and for the lease.
+func TestDeadlineOnTwoClocks(t *testing.T) {
+	const short, long = 10 * time.Second, time.Hour
+	for name, left := range map[string]struct{ mono, wall time.Duration }{
+		"F08 the monotonic clock stood still": {long, short},
+		"F17 the wall clock was set back":     {short, long},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Options{})
+			began := time.Now()
+			require.NoError(t, b.Do(endsAt{t.Context(), clocktest.Ago(-left.mono, -left.wall)}, "k", func(ctx context.Context, _ Lock) error {
+				end, ok := ctx.Deadline()
+				require.True(t, ok)
+				require.LessOrEqual(t, end.Sub(began), short-200*time.Millisecond, "the reserve is 300 ms")
+				return nil
+			}))
+			require.LessOrEqual(t, b.store.requests[0].TTL, short+time.Second)
+			err := b.Do(endsAt{t.Context(), clocktest.Ago(short-left.mono, short-left.wall)}, "k", neverRuns(t))
+			require.IsType(t, &LockDeadline{}, err)
+		})
+	}
 }
 
 func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
@@ -222,6 +282,15 @@ func TestWorkThatDoesNotReturnWell(t *testing.T) {
 func panicsHere(context.Context, Lock) error { panic("boom") }
 
 func TestRelease(t *testing.T) {
+	for took, want := range map[time.Duration]error{750*time.Millisecond - 1: lockstore.ErrLost, 750 * time.Millisecond: nil} {
+		on("a release that says lost after "+took.String(), t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
+			b.store.release = func(context.Context, int, request) (driver.Answer, error) {
+				pass(took)
+				return driver.Answer{Outcome: driver.Lost}, nil
+			}
+			require.ErrorIs(t, b.Do(context.Background(), "k", nothing), want, "it says something about the work while the lease is trusted")
+		})
+	}
 	on("F31 F35 lost after a refusal is lost: the refused request was not applied", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
@@ -294,25 +363,5 @@ func TestALockAroundIsLostAfterItsCallerHasLeft(t *testing.T) {
 		lost, ok := err.(*LockLost)
 		require.True(t, ok, "%v", err)
 		require.NoError(t, lost.Err)
-	})
-}
-
-func TestContextNamesNoOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, Options{})
-		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
-			type name struct{}
-			child := context.WithValue(ctx, name{}, 2)
-			var out bytes.Buffer
-			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
-				fmt.Fprintf(&out, verb+verb+verb, ctx, child, struct{ Ctx context.Context }{ctx})
-			}
-			slog.New(slog.NewTextHandler(&out, nil)).Info("m", "ctx", ctx)
-			slog.New(slog.NewJSONHandler(&out, nil)).Info("m", "ctx", ctx)
-			owner := string(b.store.requests[0].Owner)
-			assert.NotContains(t, out.String(), owner, "M40")
-			assert.NotContains(t, out.String(), fmt.Sprintf("%x", owner), "M40")
-			return nil
-		}))
 	})
 }

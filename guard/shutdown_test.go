@@ -128,27 +128,24 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			b.free(t, "k")
 		}
 	})
-	on("Shutdown twice counts from the first", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.release = hangs
-		called := time.Now()
-		time.AfterFunc(time.Second, b.Shutdown)
-		time.AfterFunc(1200*time.Millisecond, b.Shutdown)
-		require.NoError(t, b.Do(context.Background(), "k", untilCancelled))
-		require.Less(t, time.Since(called), time.Second+patience)
-	})
 }
 
-// Shutdown also ends a release that has just begun and has no call under way.
-func TestShutdownBeforeTheFirstCallOfARelease(t *testing.T) {
-	on("F69 the first call ends 300 ms after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		r := b.newCall(t.Context(), 0).newRun("k", nil)
-		defer r.unregister()
-		ctx, end := r.beginRelease(false, releaseTime)
-		defer r.endRelease()
-		require.Equal(t, releaseTime, end-r.now())
-		b.Shutdown()
-		began := time.Now()
-		<-ctx.Done()
-		require.Equal(t, shutdownTime, time.Since(began))
-	})
+// A release has until 300 ms after the first Shutdown.
+func TestReleaseAfterShutdown(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   time.Duration // of the first Shutdown
+		work func(context.Context, Lock) error
+	}{
+		"F69 before the release":                {time.Second, func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }},
+		"F69 while its first call is under way": {10 * time.Millisecond, nothing},
+	} {
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.release = silent
+			began := time.Now()
+			time.AfterFunc(c.at, b.Shutdown)
+			time.AfterFunc(c.at+200*time.Millisecond, b.Shutdown)
+			require.NoError(t, b.Do(context.Background(), "k", c.work))
+			require.Equal(t, c.at+shutdownTime, time.Since(began), "a release has until 300 ms after Shutdown")
+		})
+	}
 }

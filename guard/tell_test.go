@@ -67,8 +67,7 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 					began := time.Now()
 					require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, lock Lock) error {
 						require.NoError(t, ctx.Err())
-						status, err := b.store.Store.Inspect(context.Background(), "k")
-						require.NoError(t, err)
+						status := b.status(t, "k")
 						require.Equal(t, lockstore.Held, status.State)
 						require.Equal(t, lock.Fence, status.Fence, "another run has had the key since")
 						require.True(t, b.clock.pause(ctx, 3*time.Second))

@@ -28,14 +28,10 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 		// first applies the first request and loses its reply.
 		first := func(b *bench) hook {
 			return func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				switch {
-				case n > 1 && later == lockstore.ErrLost:
-					return driver.Answer{Outcome: driver.Lost}, nil
-				case n > 1:
+				if n > 1 {
 					return driver.Answer{}, later
 				}
-				_, _ = b.store.pass(ctx, r)
-				return driver.Answer{}, errLostReply
+				return b.loses(errLostReply)(ctx, n, r)
 			}
 		}
 		on(name+" after a release", t, newBench, Options{}, func(t *testing.T, b *bench) {
@@ -62,9 +58,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			require.NoError(t, err)
 			_, err = b.Renew(ctx, lease, time.Minute)
 			unknown(t, b, err)
-			status, err := b.Inspect(ctx, "k")
-			require.NoError(t, err)
-			require.Greater(t, status.Remaining, 50*time.Second, "it was renewed")
+			require.Greater(t, b.status(t, "k").Remaining, 50*time.Second, "it was renewed")
 		})
 		on(name+" after an acquire, and the attempt cannot be abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.acquire = first(b)

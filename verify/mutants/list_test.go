@@ -48,7 +48,7 @@ var bugs = []bug{
 	{"M39", "a duration that overflows", test{pkg: "./guard", run: "^TestTooLate$/^F48"}, "no time left to run the work",
 		"guard/clock.go", "\tif d > never-t {\n\t\treturn never\n\t}",
 		""},
-	{"M72", "Shutdown does not shorten a release that is under way", test{pkg: "./guard", run: "^TestNumbers$/^release_after_Shutdown$"}, "a release that is under way has until 300 ms after Shutdown",
+	{"M72", "Shutdown does not shorten a release that is under way", test{pkg: "./guard", run: "^TestReleaseAfterShutdown$/^F69_while"}, "a release has until 300 ms after Shutdown",
 		"guard/shutdown.go", "\t\tr.shortenRelease()",
 		""},
 	{"M88", "several keys are locked in the caller's order", test{pkg: "./guard", run: "^TestDoAllInOppositeOrders$/^F61_two_callers"}, "is busy: held by",
