@@ -23,54 +23,32 @@ func created(context.Context, guard.Lock, Request) (Response, error) {
 	return Response{StatusCode: http.StatusCreated}, nil
 }
 
-func call(t *testing.T, store *lockstore.Store, key func(context.Context, Request) (string, error), next guard.Handler[Request, Response]) (Response, error) {
-	t.Helper()
-	g, err := guard.New(store, guard.Options{})
-	require.NoError(t, err)
-	return Wrap(g, key, next).Handle(context.Background(), Request{URL: url.URL{Path: "/accounts/7"}})
-}
-
 // The handler's own errors pass as they are, also when they are another lock's
 // and also when they cannot be compared.
 func TestHandlersOwnError(t *testing.T) {
-	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
-		_, err := call(t, memstore.New(nil), byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, &guard.LockLost{Key: "inner"}, several{errors.New("own")}} {
+		handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
+		_, err := handler.Handle(t.Context(), Request{URL: url.URL{Path: "/accounts/7"}})
 		require.Equal(t, own, err)
 	}
 }
 
-func TestAHandlersPanic(t *testing.T) {
-	t.Run("F04 passes after the release", func(t *testing.T) {
-		store := memstore.New(nil)
-		require.PanicsWithValue(t, "boom", func() {
-			_, _ = call(t, store, byPath, func(context.Context, guard.Lock, Request) (Response, error) { panic("boom") })
-		})
-		status, err := store.Inspect(t.Context(), "/accounts/7")
-		require.NoError(t, err)
-		require.Positive(t, status.Fence, "it was locked")
-		require.Equal(t, lockstore.Free, status.State)
-	})
-}
-
-type uncomparable []string
-
-func (u uncomparable) Error() string { return u[0] }
-
 func TestMistakesInTheProgramAreNotTheCallers(t *testing.T) {
-	t.Run("F51 a nil handler", func(t *testing.T) {
-		_, err := call(t, memstore.New(nil), byPath, nil)
-		require.ErrorContains(t, err, "handler is nil")
-	})
-	t.Run("F51 a nil key function", func(t *testing.T) {
-		_, err := call(t, memstore.New(nil), nil, created)
-		require.ErrorContains(t, err, "key function is nil")
-	})
-	t.Run("F51 no guard", func(t *testing.T) {
-		for want, g := range map[string]*guard.Guard{"guard is nil": nil, "not made by New": new(guard.Guard)} {
-			_, err := Wrap(g, byPath, created).Handle(t.Context(), Request{URL: url.URL{Path: "/x"}})
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	for want, handler := range map[string]guard.Wrapped[Request, Response]{
+		"handler is nil":      Wrap(g, byPath, nil),
+		"key function is nil": Wrap(g, nil, created),
+		"guard is nil":        Wrap(nil, byPath, created),
+		"not made by New":     Wrap(new(guard.Guard), byPath, created),
+	} {
+		t.Run("F51 "+want, func(t *testing.T) {
+			_, err := handler.Handle(t.Context(), Request{URL: url.URL{Path: "/x"}})
 			require.ErrorContains(t, err, want)
-		}
-	})
+		})
+	}
 }
 
 func TestRetryAfterGrowsWithTheHold(t *testing.T) {
@@ -95,29 +73,24 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 	})
 }
 
-func TestProblemOfALockThatOthersWaitFor(t *testing.T) {
-	out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Reserved, Remaining: 10 * time.Second})
-	require.True(t, ok)
-	require.Equal(t, 409, out.StatusCode)
-	require.Equal(t, "1", out.Header.Get("Retry-After"))
-	require.Contains(t, string(out.Body), "have waited longer")
-	require.NotContains(t, string(out.Body), "is working")
-}
-
-func TestProblemOfAClosedKey(t *testing.T) {
-	inDoubt, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.InDoubt})
-	require.True(t, ok)
-	require.Equal(t, 409, inDoubt.StatusCode)
-	require.NotContains(t, inDoubt.Header, "Retry-After", "it does not become free by itself")
-	require.Contains(t, string(inDoubt.Body), "Nobody knows")
-	for left, seconds := range map[time.Duration]string{0: "1", 89*time.Second + 1: "90"} {
-		for _, state := range []lockstore.State{lockstore.Completed, lockstore.Cooldown} {
-			done, ok := Problem(&guard.LockBusy{Key: "k", State: state, Remaining: left})
-			require.True(t, ok)
-			require.Equal(t, 409, done.StatusCode)
-			require.Equal(t, seconds, done.Header.Get("Retry-After"))
-			require.Contains(t, string(done.Body), "stays closed")
-		}
+func TestProblemOfALockThatNobodyHolds(t *testing.T) {
+	for _, c := range []struct {
+		state      lockstore.State
+		left       time.Duration
+		retryAfter string
+		says       string
+	}{
+		{lockstore.Reserved, 10 * time.Second, "1", "have waited longer"},
+		{lockstore.InDoubt, 0, "", "Nobody knows"}, // it does not become free by itself
+		{lockstore.Completed, 0, "1", "stays closed"},
+		{lockstore.Cooldown, 89*time.Second + 1, "90", "stays closed"},
+	} {
+		out, ok := Problem(&guard.LockBusy{Key: "k", State: c.state, Remaining: c.left})
+		require.True(t, ok)
+		require.Equal(t, 409, out.StatusCode)
+		require.Equal(t, c.retryAfter, out.Header.Get("Retry-After"))
+		require.Contains(t, string(out.Body), c.says)
+		require.NotContains(t, string(out.Body), "is working")
 	}
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 )
 
-// IdempotencyKey is the header of a request that names what is to be done once.
-const IdempotencyKey = httpanswer.Header
-
 // OnceOptions are the settings of Once.
 type OnceOptions struct {
 	// Caller says who sends the request, as authentication knows it and not as the
@@ -69,7 +66,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 	once := &httpanswer.Once[Request, Response]{
 		Package: "httpapi", Once: o, Next: next,
 		Caller: opt.Caller, Optional: opt.Optional, Lock: opt.Lock, LockKey: opt.Key,
-		Key:   func(in Request) (string, error) { return httpanswer.Key(in.Header.Values(IdempotencyKey)) },
+		Key:   func(in Request) (string, error) { return httpanswer.Key(in.Header.Values(httpanswer.Header)) },
 		Scope: func(in Request) (api, route string) { return cmp.Or(in.API, "none"), cmp.Or(in.Route, "none") },
 		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
 			return []any{in.Method, in.URL.Path, in.URL.RawPath, opt.Fingerprint(in)}, nil
@@ -91,7 +88,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 
 func authenticated(_ context.Context, in Request) (string, error) {
 	if in.Caller == "" {
-		return "", errors.New("the caller is not known, so the request cannot have the header " + IdempotencyKey)
+		return "", errors.New("the caller is not known, so the request cannot have the header " + httpanswer.Header)
 	}
 	return in.Caller, nil
 }

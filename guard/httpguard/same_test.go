@@ -287,6 +287,9 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 			return append(all, b.send(k1("")))
 		}, []int{409, 500, 201}, 1},
 		"no answer":        {func() *bench { return &bench{once: true} }, answers(200, strings.Repeat("x", 5000)), []int{200, 500}, 1},
+		"408":              {func() *bench { return &bench{once: true} }, answers(408, "late"), []int{408, 408}, 2},
+		"425":              {func() *bench { return &bench{once: true} }, answers(425, "early"), []int{425, 425}, 2},
+		"499":              {func() *bench { return &bench{once: true} }, answers(499, "left"), []int{499, 499}, 1},
 		"404":              {func() *bench { return &bench{once: true} }, answers(404, "none"), []int{404, 404}, 1},
 		"409":              {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, answers(409, "busy"), []int{409, 409}, 2},
 		"429":              {func() *bench { return &bench{once: true} }, answers(429, "slow"), []int{429, 429}, 2},
@@ -332,6 +335,9 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 			for _, g := range all[1] {
 				statuses = append(statuses, g.status)
 				require.NotContains(t, g.body, "somebody", "the holder is not named to a caller")
+				if g.replayed == "true" {
+					require.Empty(t, g.cookie, "a repeat gets no Set-Cookie")
+				}
 				if g.contentType == "application/problem+json" {
 					require.Contains(t, g.body, fmt.Sprintf(`"status":%d`, g.status))
 				}

@@ -22,7 +22,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -118,43 +117,10 @@ func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 	}
 }
 
-// In time everything is as without a Timeout.
-func TestBeforeTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := timedSite(t, false, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
-			_, ok := LockOf(r.Context())
-			require.True(t, ok)
-			select {
-			case <-r.Context().Done():
-				require.Equal(t, context.Canceled, context.Cause(r.Context()), "the client has left")
-			case <-time.After(900 * time.Millisecond):
-			}
-			w.Header().Set("A", "b")
-			w.WriteHeader(http.StatusTeapot)
-			fmt.Fprint(w, "in time")
-		})
-		answer := <-s.asks(post(""))
-		require.Equal(t, http.StatusTeapot, answer.StatusCode)
-		require.Equal(t, "b", answer.Header.Get("A"))
-		require.Equal(t, "in time", body(t, answer.Response))
-		require.Equal(t, 900*time.Millisecond, answer.after)
-		s.free("/x")
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, nil)
-		time.AfterFunc(500*time.Millisecond, cancel)
-		require.Equal(t, 500*time.Millisecond, (<-s.asks(post("").WithContext(ctx))).after)
-		s.free("/x")
-	})
-}
-
 // A lock inside that is busy until the Timeout: nothing was done, so no key is in doubt.
 func TestTimeoutWhileALockInsideIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, guard.Options{Wait: time.Minute})
-		o, err := idempotency.New(s.guard, idempotency.Options{InDoubt: idempotency.AtMostOnce})
-		require.NoError(t, err)
-		middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Lock: s.guard, Key: byPath, Timeout: time.Second})
-		require.NoError(t, err)
-		s.Handler = middleware(s.counted(func(http.ResponseWriter, *http.Request) {}))
+		s := onced(t, idempotency.AtMostOnce, OnceOptions{Key: byPath, Timeout: time.Second}, func(http.ResponseWriter, *http.Request) {})
 		require.NoError(t, s.guard.Do(t.Context(), "/x", func(context.Context, guard.Lock) error {
 			tooLate(t, <-s.asks(post("")), notBegun)
 			return nil
@@ -234,10 +200,8 @@ func (f *frozen) Done() <-chan struct{} {
 
 func TestTheHandlersContextAsksTheLock(t *testing.T) {
 	for name, ask := range map[string]func(context.Context) bool{
-		"Err":     func(ctx context.Context) bool { return ctx.Err() != nil },
-		"of Err":  func(ctx context.Context) bool { return context.WithValue(ctx, lockKey{}, 1).Err() != nil },
-		"Done":    func(ctx context.Context) bool { <-ctx.Done(); return true },
-		"of Done": func(ctx context.Context) bool { <-context.WithValue(ctx, lockKey{}, 1).Done(); return true },
+		"Err":  func(ctx context.Context) bool { return ctx.Err() != nil },
+		"Done": func(ctx context.Context) bool { <-context.WithValue(ctx, lockKey{}, 1).Done(); return true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			lock, lose := context.WithCancel(t.Context())
@@ -270,84 +234,63 @@ func TestTheClientLeavesBeforeTheTimeout(t *testing.T) {
 func TestTheTimeoutEndsWhenTheHandlerBegins(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			faulty := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+			s := timedSite(t, true, guard.Options{}, func(http.ResponseWriter, *http.Request) {})
+			s.fault = func(c storetest.Call) (f storetest.Fault) {
 				if c.Kind == driver.MarkStarted {
 					f.After = time.Second
 				}
 				return f
-			})
-			g, err := guard.New(faulty.Store, guard.Options{})
-			require.NoError(t, err)
-			o, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce})
-			require.NoError(t, err)
-			middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Timeout: time.Second})
-			require.NoError(t, err)
-			runs := 0
-			s := &site{t: t, Handler: middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs++ }))}
+			}
 			<-s.asks(post(""))
 			<-time.After(time.Minute)
-			status, err := faulty.Store.Inspect(t.Context(), "http/none/none/any/k")
+			status, err := s.store.Inspect(t.Context(), "http/none/none/any/k")
 			require.NoError(t, err)
 			require.Positive(t, status.Fence)
-			require.Equal(t, runs == 1, status.State == lockstore.Completed, "%v after %d runs", status.State, runs)
-			require.Equal(t, runs == 0, status.State == lockstore.Free, "%v after %d runs", status.State, runs)
+			require.Equal(t, s.runs == 1, status.State == lockstore.Completed, "%v after %d runs", status.State, s.runs)
+			require.Equal(t, s.runs == 0, status.State == lockstore.Free, "%v after %d runs", status.State, s.runs)
 		})
 	}
 }
 
-// Between the grant and the handler the client's time may end.
-func TestTheTimeoutEndsJustBeforeTheHandlerBegins(t *testing.T) {
-	waits, cancel := context.WithCancelCause(t.Context())
-	holds, end := context.WithCancelCause(t.Context())
-	c := &client{Context: waits, cancel: end}
-	cancel(guard.ErrDeadline)
-	require.EqualValues(t, left, c.leave())
-	require.Equal(t, guard.ErrDeadline, context.Cause(holds))
-	_, err := record(t.Context(), guard.Lock{Key: "k"}, 1, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it ran") }), post(""), c)
-	require.Equal(t, &guard.LockDeadline{Key: "k", Err: guard.ErrDeadline}, err)
-	require.Equal(t, http.StatusServiceUnavailable, handled(answer{}, err).status)
-
-	c = &client{Context: waits}
-	_, release, err := c.begin(t.Context(), "k")
-	require.NoError(t, err)
-	release()
-	require.EqualValues(t, begun, c.leave())
-}
-
-func TestPanicsUnderATimeout(t *testing.T) {
+// A panic goes on to the server, with and without a Timeout, and the lock is free. Nobody waits for the last ones.
+func TestPanics(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails func()
 		want  any
 	}{
 		"F04 http.ErrAbortHandler": {func() { panic(http.ErrAbortHandler) }, http.ErrAbortHandler},
 		"F04 another panic":        {func() { panic("boom") }, "boom"},
+		"F04 an invalid status":    {func() { new(recorder).WriteHeader(0) }, "httpguard: invalid WriteHeader code 0"},
 		"F04 Goexit":               {runtime.Goexit, http.ErrAbortHandler},
 	} {
-		t.Run(name, func(t *testing.T) {
-			for _, takes := range []time.Duration{0, 2 * time.Second} {
+		for _, timeout := range []time.Duration{0, time.Second, time.Millisecond} {
+			if timeout == 0 && name == "F04 Goexit" {
+				continue // it ends the goroutine of the server
+			}
+			t.Run(fmt.Sprint(name, ", ", timeout), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := timedSite(t, false, guard.Options{}, func(http.ResponseWriter, *http.Request) {
-						<-time.After(takes)
+					s := wrapped(t, Options{Timeout: timeout}, func(http.ResponseWriter, *http.Request) {
+						<-time.After(10 * time.Millisecond)
 						c.fails()
 					})
-					if takes == 0 {
-						require.PanicsWithValue(t, c.want, func() { s.serve(post("")) })
-					} else {
-						tooLate(t, <-s.asks(post("")), takesLonger)
-						<-time.After(takes)
+					if timeout == time.Millisecond {
+						require.Equal(t, http.StatusServiceUnavailable, s.serve(post("")).StatusCode)
+						<-time.After(time.Second)
 						synctest.Wait()
+					} else {
+						require.PanicsWithValue(t, c.want, func() { s.serve(post("")) })
 					}
 					s.free("/x")
 					require.Equal(t, guard.OutcomePanic, s.outcome())
-					if c.want == "boom" {
-						require.Contains(t, s.log.String(), "panic=boom")
-						require.Contains(t, s.log.String(), "TestPanicsUnderATimeout", "the handler's stack")
+					if c.want != http.ErrAbortHandler && timeout > 0 {
+						require.Contains(t, s.log.String(), "handler panicked")
+						require.Contains(t, s.log.String(), "TestPanics", "the handler's stack")
 					} else {
 						require.Empty(t, s.log.String())
 					}
 				})
-			}
-		})
+			})
+		}
 	}
 }
 
@@ -413,13 +356,11 @@ func TestTimeoutOfABodyThatDoesNotCome(t *testing.T) {
 func TestTimeoutOfAServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		end, ended := make(chan struct{}), make(chan struct{})
-		s := newSite(t, guard.Options{})
-		middleware, err := Wrap(s.guard, byPath, Options{Timeout: 50 * time.Millisecond})
-		require.NoError(t, err)
-		server := httptest.NewUnstartedServer(middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		s := wrapped(t, Options{Timeout: 50 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {
 			defer close(ended)
 			<-end
-		})))
+		})
+		server := httptest.NewUnstartedServer(s)
 		server.EnableHTTP2 = http2
 		server.StartTLS()
 		defer server.Close()
@@ -443,19 +384,13 @@ func TestTheStoreIsDownAfterTheWork(t *testing.T) {
 		for _, inDoubt := range []idempotency.Doubt{idempotency.AtLeastOnce, idempotency.AtMostOnce} {
 			synctest.Test(t, func(t *testing.T) {
 				back := time.Now().Add(timeout * 10)
-				faulty := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+				s := onced(t, inDoubt, OnceOptions{Timeout: timeout}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") })
+				s.fault = func(c storetest.Call) (f storetest.Fault) {
 					if c.Kind == driver.Complete && (timeout == 0 || time.Now().Before(back)) {
 						f.Drop = lockstore.ErrUnavailable
 					}
 					return f
-				})
-				g, err := guard.New(faulty.Store, guard.Options{})
-				require.NoError(t, err)
-				o, err := idempotency.New(g, idempotency.Options{InDoubt: inDoubt})
-				require.NoError(t, err)
-				middleware, err := Once(o, OnceOptions{Caller: AnyCaller, Timeout: timeout})
-				require.NoError(t, err)
-				s := &site{t: t, Handler: middleware(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "charged") }))}
+				}
 				ctx, leave := context.WithCancelCause(t.Context())
 				time.AfterFunc(waits/2, func() { leave(nil) }) // also without a client
 				answer := <-s.asks(post("").WithContext(ctx))
@@ -480,16 +415,7 @@ func TestWriteProblem(t *testing.T) {
 	require.False(t, WriteProblem(w, nil))
 	require.False(t, WriteProblem(w, errors.New("own")))
 	require.Equal(t, http.Header{}, w.Header())
-	for status, err := range map[int]error{
-		http.StatusConflict:            &guard.LockBusy{Key: "k", State: lockstore.Held},
-		http.StatusBadRequest:          &guard.LockInvalid{Err: errors.New("no account")},
-		http.StatusServiceUnavailable:  &guard.LockStoreUnavailable{Key: "k"},
-		http.StatusInternalServerError: &guard.LockLost{Key: "k"},
-	} {
-		w := httptest.NewRecorder()
-		require.True(t, WriteProblem(w, err))
-		require.Equal(t, status, w.Code)
-		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
-		require.Equal(t, status == http.StatusConflict || status == http.StatusServiceUnavailable, w.Header().Get("Retry-After") != "")
-	}
+	require.True(t, WriteProblem(w, &guard.LockBusy{Key: "k", State: lockstore.Held}))
+	require.Equal(t, http.StatusConflict, w.Code)
+	require.Equal(t, http.Header{"Content-Type": {"application/problem+json"}, "Retry-After": {"1"}}, w.Header())
 }
