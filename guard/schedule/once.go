@@ -8,7 +8,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/once"
 )
 
-// Once returns work that runs once for each call(event), for Wrap and WrapWith: a trigger
+// Once returns work that runs once for each call(event), for Wrap: a trigger
 // that comes again is skipped, also long after the first. A good key has the schedule's name
 // and the time in the event. The work runs under the lock of the schedule, and gets this
 // lock. The key of the result is locked while the schedule's key is, so the two keys must

@@ -11,21 +11,12 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
-
-// tryID is the key of a request id in a context.
-type tryID struct{}
 
 func TestOnce(t *testing.T) {
 	bubble("a trigger that comes again is skipped, however late", t, func(t *testing.T) {
-		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
-			id, _ := ctx.Value(tryID{}).(string)
-			return lockstore.HolderInfo{Name: "nightly", ID: id}
-		}})
-		require.NoError(t, err)
-		o, err := idempotency.New(g, idempotency.Options{ResultTime: 48 * time.Hour})
+		b := newBench(t, 0)
+		o, err := idempotency.New(b.Guard, idempotency.Options{ResultTime: 48 * time.Hour})
 		require.NoError(t, err)
 		runs, own := 0, errors.New("own")
 		var fails error
@@ -39,39 +30,38 @@ func TestOnce(t *testing.T) {
 			runs++
 			return fails
 		})
-		handle := Wrap(g, "nightly", work)
-		try := func(id string) context.Context { return context.WithValue(context.Background(), tryID{}, id) }
-		out, err := handle.Handle(try("r-1"), []byte(`"monday"`))
+		handle := Wrap(b.Guard, "nightly", work)
+		out, err := handle.Handle(request("r-1"), []byte(`"monday"`))
 		require.NoError(t, err)
 		require.False(t, out.Skipped)
 		<-time.After(40 * time.Hour)
-		out, err = handle.Handle(try("r-1"), []byte(`"monday"`))
+		out, err = handle.Handle(request("r-1"), []byte(`"monday"`))
 		require.NoError(t, err)
 		require.True(t, out.Skipped)
 		require.Equal(t, "r-1", out.Holder.ID, "the run that did the work")
-		_, err = handle.Handle(try("r-2"), []byte(`"tuesday"`))
+		_, err = handle.Handle(request("r-2"), []byte(`"tuesday"`))
 		require.NoError(t, err)
 		require.Equal(t, 2, runs)
 
 		fails = own
-		_, err = handle.Handle(try("r-3"), []byte(`"wednesday"`))
+		_, err = handle.Handle(request("r-3"), []byte(`"wednesday"`))
 		require.Equal(t, own, err)
 		fails = &guard.LockBusy{Key: "another"}
-		_, err = handle.Handle(try("r-3"), []byte(`"wednesday"`))
+		_, err = handle.Handle(request("r-3"), []byte(`"wednesday"`))
 		require.Equal(t, fails, err, "the work's own error")
-		_, err = handle.Handle(try("r-3"), []byte(`""`))
+		_, err = handle.Handle(request("r-3"), []byte(`""`))
 		require.IsType(t, &guard.LockInvalid{}, err)
 
-		_, err = store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-4"}})
+		_, err = b.store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-4"}})
 		require.NoError(t, err)
-		out, err = handle.Handle(try("r-5"), []byte(`"thursday"`))
+		out, err = handle.Handle(request("r-5"), []byte(`"thursday"`))
 		require.NoError(t, err)
 		require.Equal(t, Result{Skipped: true, Holder: lockstore.HolderInfo{ID: "r-4"}}, out)
-		_, err = handle.Handle(try("r-4"), []byte(`"thursday"`))
+		_, err = handle.Handle(request("r-4"), []byte(`"thursday"`))
 		require.IsType(t, &guard.LockBusy{}, err, "an earlier try of this event")
 
 		require.NoError(t, work(context.Background(), guard.Lock{Key: "nightly"}, "monday"), "also without Wrap")
-		_, err = Wrap(g, "nightly", Once[string](o, nil, nil)).Handle(try("r-6"), []byte(`""`))
+		_, err = Wrap(b.Guard, "nightly", Once[string](o, nil, nil)).Handle(request("r-6"), []byte(`""`))
 		require.ErrorContains(t, err, "work is nil")
 	})
 }

@@ -1,11 +1,9 @@
 package schedule
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -35,22 +33,26 @@ func request(id string) context.Context {
 	return context.WithValue(context.Background(), requestID{}, id)
 }
 
-// bench is a guard over a memory store, with the outcomes it reported.
+// bench is a guard over a memory store, with the outcomes it reported. A run with the request id panics cannot say who it is.
 type bench struct {
 	*guard.Guard
 	store *lockstore.Store // without faults
+	fault storetest.Fault
 
 	mu       sync.Mutex
 	outcomes []guard.Outcome
 }
 
-func newBench(t *testing.T, wait time.Duration, plan func(storetest.Call) storetest.Fault) *bench {
+func newBench(t *testing.T, wait time.Duration) *bench {
 	t.Helper()
 	b := &bench{store: memstore.New(nil)}
-	g, err := guard.New(storetest.NewFaulty(b.store, plan).Store, guard.Options{
+	g, err := guard.New(storetest.NewFaulty(b.store, func(storetest.Call) storetest.Fault { return b.fault }).Store, guard.Options{
 		Wait: wait,
 		HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
 			id, _ := ctx.Value(requestID{}).(string)
+			if id == "panics" {
+				panic("boom")
+			}
 			return lockstore.HolderInfo{Name: "nightly", ID: id}
 		},
 		Observe: func(_ context.Context, r guard.Report) {
@@ -65,246 +67,117 @@ func newBench(t *testing.T, wait time.Duration, plan func(storetest.Call) storet
 }
 
 // crashed leaves the lease of a run that was killed.
-func (b *bench) crashed(t *testing.T, id string, ttl time.Duration) {
+func (b *bench) crashed(t *testing.T, id string) lockstore.Lease {
 	t.Helper()
-	_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl,
+	lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute,
 		HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: id}})
 	require.NoError(t, err)
-}
-
-func neverRuns(t *testing.T) func(context.Context, guard.Lock, event) error {
-	return func(context.Context, guard.Lock, event) error {
-		t.Error("the work ran")
-		return nil
-	}
-}
-
-// counts counts its runs and takes the time d.
-func counts(runs *int, d time.Duration) func(context.Context, guard.Lock, event) error {
-	return func(context.Context, guard.Lock, event) error {
-		*runs++
-		<-time.After(d)
-		return nil
-	}
+	return lease
 }
 
 func bubble(name string, t *testing.T, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-func TestWrap(t *testing.T) {
-	on("runs under the lock of the key", t, 0, nil, func(t *testing.T, b *bench) {
-		h := Wrap(b.Guard, key, func(_ context.Context, lock guard.Lock, e event) error {
-			assert.Equal(t, key, lock.Key)
-			assert.Positive(t, lock.Fence)
-			assert.Equal(t, "e-1", e.ID)
-			return nil
-		})
-		out, err := h.Handle(request("r-1"), []byte(`{"id": "e-1"}`))
-		require.NoError(t, err)
-		require.Equal(t, Result{}, out)
-		require.Equal(t, []guard.Outcome{guard.OutcomeOK}, b.outcomes)
-	})
-	on("F64 F70 an overlapping run in one process is skipped, as a success that is counted", t, 0, nil, func(t *testing.T, b *bench) {
-		runs := 0
-		h := Wrap(b.Guard, key, counts(&runs, time.Minute))
-		first := make(chan error)
-		go func() {
-			_, err := h.Handle(request("r-1"), []byte("{}"))
-			first <- err
-		}()
-		synctest.Wait()
-		out, err := h.Handle(request("r-2"), []byte("{}"))
-		require.NoError(t, err)
-		require.True(t, out.Skipped)
-		require.Equal(t, "r-1", out.Holder.ID)
-		require.Equal(t, "nightly", out.Holder.Name)
-		require.NoError(t, <-first)
-		require.Equal(t, 1, runs)
-		require.Equal(t, []guard.Outcome{guard.OutcomeBusy, guard.OutcomeOK}, b.outcomes)
-	})
-	bubble("a skip is a warning if the other run hangs", t, func(t *testing.T) {
-		var log bytes.Buffer
-		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{Observe: guard.LogReports(slog.New(slog.NewTextHandler(&log, nil)))})
-		require.NoError(t, err)
-		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "hangs", Since: time.Now()}})
-		require.NoError(t, err)
-		for _, level := range []string{"INFO", "WARN", "WARN"} {
-			out, err := Wrap(g, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
+// Whether a run is skipped, and which error it is otherwise, when it does not get the lock.
+func TestRunsWithoutTheLock(t *testing.T) {
+	longID := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes) // is cleaned and cut
+	for name, c := range map[string]struct {
+		id     string // of the request
+		holder string // what the crashed run was
+		wait   time.Duration
+		limit  time.Duration // until the deadline; 0 is none
+		then   func(t *testing.T, b *bench, held lockstore.Lease)
+		want   error // nil: it is skipped
+	}{
+		"F64 F70 another run works":               {id: "r-2", holder: "r-1"},
+		"F64 a guard that waits waits before":     {id: "r-2", holder: "r-1", wait: 5 * time.Second},
+		"empty ids are never the same":            {},
+		"F63 its own crashed try":                 {id: "r-1", holder: "r-1", want: &guard.LockBusy{}},
+		"F63 its own crashed try, with a long id": {id: longID, holder: longID, want: &guard.LockBusy{}},
+		"F81 it cannot say who it is":             {id: "panics", holder: "r-1", want: &guard.LockBusy{}},
+		"F65 a deadline that is too near":         {id: "r-2", holder: "r-1", limit: 300 * time.Millisecond, want: &guard.LockDeadline{}},
+		"F63 revoked: nobody does this work, either": {id: "r-2", holder: "r-1", want: &guard.LockBusy{}, then: func(t *testing.T, b *bench, held lockstore.Lease) {
+			_, err := b.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: held.Fence, By: lockstore.HolderInfo{Name: "an operator", ID: "4711"}})
+			require.NoError(t, err)
+		}},
+		"F02 reserved for runs that wait: they may have died": {id: "r-2", holder: "r-1", want: &guard.LockBusy{}, then: func(t *testing.T, b *bench, held lockstore.Lease) {
+			_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			require.NoError(t, b.store.Release(t.Context(), held))
+		}},
+		"in doubt": {id: "r-2", holder: "r-1", want: &guard.LockBusy{}, then: func(t *testing.T, b *bench, held lockstore.Lease) {
+			require.NoError(t, b.store.MarkStarted(t.Context(), held))
+			<-time.After(time.Hour)
+		}},
+		"F44 a store that is down": {id: "r-2", holder: "r-1", want: &guard.LockStoreUnavailable{}, then: func(_ *testing.T, b *bench, _ lockstore.Lease) {
+			b.fault.Drop = lockstore.ErrUnavailable
+		}},
+	} {
+		on(name, t, c.wait, func(t *testing.T, b *bench) {
+			held := b.crashed(t, c.holder)
+			if c.then != nil {
+				c.then(t, b, held)
+			}
+			ctx := request(c.id)
+			if c.limit > 0 {
+				limited, cancel := context.WithTimeout(ctx, c.limit)
+				defer cancel()
+				ctx = limited
+			}
+			start := time.Now()
+			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { t.Error("the work ran"); return nil }).Handle(ctx, []byte("{}"))
+			if c.want != nil {
+				require.IsType(t, c.want, err)
+				require.Equal(t, Result{}, out)
+				return
+			}
 			require.NoError(t, err)
 			require.True(t, out.Skipped)
-			require.Contains(t, log.String(), "level="+level+" msg=lock")
-			log.Reset()
-			for range 24 * 60 * 2 {
-				<-time.After(30 * time.Second)
-				lease, err = store.Renew(t.Context(), lease, time.Minute)
-				require.NoError(t, err)
-			}
-		}
-	})
-	bubble("F81 a run that cannot say who it is does not skip: the holder may be its own crashed try", t, func(t *testing.T) {
-		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{HolderInfo: func(context.Context) lockstore.HolderInfo { panic("boom") }})
-		require.NoError(t, err)
-		_, err = store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: "r-1"}})
-		require.NoError(t, err)
-		_, err = Wrap(g, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
-		require.IsType(t, &guard.LockBusy{}, err)
-	})
-	on("F63 a run does not skip on its own crashed try", t, 0, nil, func(t *testing.T, b *bench) {
-		runs := 0
-		h := Wrap(b.Guard, key, counts(&runs, time.Second))
-		b.crashed(t, "r-1", 90*time.Second)
-		<-time.After(time.Minute)
-		_, err := h.Handle(request("r-1"), []byte("{}"))
-		require.IsType(t, &guard.LockBusy{}, err, "Lambda tries again")
-		require.Zero(t, runs)
-		<-time.After(2 * time.Minute)
-		out, err := h.Handle(request("r-1"), []byte("{}"))
-		require.NoError(t, err)
-		require.False(t, out.Skipped)
-		require.Equal(t, 1, runs)
-	})
-	on("F63 a revoked lease is nobody's work, so no run skips on it", t, 0, nil, func(t *testing.T, b *bench) {
-		b.crashed(t, "r-1", 90*time.Second)
-		status, err := b.store.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		_, err = b.store.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: status.Fence, By: lockstore.HolderInfo{Name: "an operator", ID: "4711"}})
-		require.NoError(t, err)
-		for _, id := range []string{"r-1", "r-2"} {
-			_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), []byte("{}"))
-			require.IsType(t, &guard.LockBusy{}, err)
-		}
-	})
-	on("F63 also when its id is long and has to be cleaned", t, 0, nil, func(t *testing.T, b *bench) {
-		id := "a\tb" + strings.Repeat("é", lockstore.MaxHolderBytes)
-		b.crashed(t, id, time.Minute)
-		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(id), []byte("{}"))
-		require.IsType(t, &guard.LockBusy{}, err)
-	})
-	on("empty ids are never the same", t, 0, nil, func(t *testing.T, b *bench) {
-		b.crashed(t, "", time.Minute)
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request(""), []byte("{}"))
-		require.NoError(t, err)
-		require.True(t, out.Skipped)
-	})
-	on("F64 a guard that waits waits before it skips", t, 5*time.Second, nil, func(t *testing.T, b *bench) {
-		b.crashed(t, "r-1", time.Minute)
-		start := time.Now()
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), []byte("{}"))
-		require.NoError(t, err)
-		require.True(t, out.Skipped)
-		require.Equal(t, 5*time.Second, time.Since(start))
-	})
-	on("F02 a lock that is reserved for runs that wait is an error, not a skip: they may have died", t, 0, nil, func(t *testing.T, b *bench) {
-		held, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "holder", TTL: time.Minute})
-		require.NoError(t, err)
-		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Minute, JoinQueue: true})
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-		require.NoError(t, b.store.Release(t.Context(), held))
-		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-2"), []byte("{}"))
-		require.IsType(t, &guard.LockBusy{}, err)
-		<-time.After(lockstore.Turn)
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), []byte("{}"))
-		require.NoError(t, err)
-		require.False(t, out.Skipped)
-	})
-	on("the work's own errors pass, another lock's too, and free the key", t, 0, nil, func(t *testing.T, b *bench) {
-		for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
-			out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), []byte("{}"))
+			require.Equal(t, []string{"nightly", c.holder}, []string{out.Holder.Name, out.Holder.ID})
+			require.Equal(t, c.wait, time.Since(start))
+			require.Equal(t, []guard.Outcome{guard.OutcomeBusy}, b.outcomes, "it is counted")
+		})
+	}
+}
+
+func TestWrap(t *testing.T) {
+	on("runs under the lock of the key, and its own errors pass, another lock's too", t, 0, func(t *testing.T, b *bench) {
+		for _, own := range []error{nil, errors.New("own"), &guard.LockBusy{Key: "inner", Holder: lockstore.HolderInfo{ID: "r-9"}}, &guard.LockLost{Key: "inner"}, uncomparable{"a"}} {
+			out, err := Wrap(b.Guard, key, func(_ context.Context, lock guard.Lock, e event) error {
+				assert.Equal(t, key, lock.Key)
+				assert.Positive(t, lock.Fence)
+				assert.Equal(t, "e-1", e.ID)
+				return own
+			}).Handle(request("r-1"), []byte(`{"id": "e-1"}`))
 			require.Equal(t, own, err)
 			require.Equal(t, Result{}, out)
 		}
 	})
-	on("F04 a panic passes, after the release", t, 0, nil, func(t *testing.T, b *bench) {
-		h := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { panic("boom") })
-		require.PanicsWithValue(t, "boom", func() { h.Handle(request("r-1"), []byte("{}")) })
-		out, err := Wrap(b.Guard, key, func(context.Context, guard.Lock, event) error { return nil }).Handle(request("r-2"), []byte("{}"))
-		require.NoError(t, err)
-		require.False(t, out.Skipped)
-	})
-	on("F65 a deadline that is too near is an error, not a skip", t, 0, nil, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithTimeout(request("r-1"), 300*time.Millisecond)
-		defer cancel()
-		out, err := Wrap(b.Guard, key, neverRuns(t)).Handle(ctx, []byte("{}"))
-		require.IsType(t, &guard.LockDeadline{}, err)
-		require.Equal(t, Result{}, out)
-	})
-	on("F44 a store that refuses is an error, not a skip", t, 0, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }, func(t *testing.T, b *bench) {
-		_, err := Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
-		require.IsType(t, &guard.LockStoreUnavailable{}, err)
-	})
-}
-
-func TestCooldown(t *testing.T) {
-	wrap := func(t *testing.T, b *bench, d time.Duration, work func(context.Context, guard.Lock, event) error) guard.Wrapped[json.RawMessage, Result] {
-		t.Helper()
-		return Wrap(b.WithCooldown(d), key, work)
-	}
-	on("F64 a duplicate trigger after the run is skipped, the next run is not", t, 0, nil, func(t *testing.T, b *bench) {
-		runs := 0
-		h := wrap(t, b, 30*time.Second, counts(&runs, time.Second))
+	on("F64 with a cooldown a duplicate trigger after the run is skipped, the next run is not, and not after an error", t, 0, func(t *testing.T, b *bench) {
+		runs, own := 0, error(nil)
+		h := Wrap(b.WithCooldown(30*time.Second), key, func(context.Context, guard.Lock, event) error { runs++; return own })
 		for i, c := range []struct {
 			after   time.Duration
+			id      string
 			skipped bool
-		}{{0, false}, {0, true}, {29 * time.Second, true}, {time.Second, false}} {
+			own     error
+		}{{0, "a", false, nil}, {0, "a", true, nil}, {29 * time.Second, "b", true, nil}, {time.Second, "c", false, errors.New("own")}, {0, "d", false, nil}} {
 			<-time.After(c.after)
-			out, err := h.Handle(request("r-"+string(rune('a'+i))), []byte("{}"))
-			require.NoError(t, err)
+			own = c.own
+			out, err := h.Handle(request(c.id), []byte("{}"))
+			require.Equal(t, c.own, err)
 			require.Equal(t, c.skipped, out.Skipped, "trigger %d", i)
+			if c.skipped {
+				require.Equal(t, "a", out.Holder.ID, "who did the work")
+			}
 		}
-		require.Equal(t, 2, runs)
-	})
-	on("after an error the key is free at once", t, 0, nil, func(t *testing.T, b *bench) {
-		own := errors.New("own")
-		_, err := wrap(t, b, time.Hour, func(context.Context, guard.Lock, event) error { return own }).Handle(request("r-1"), []byte("{}"))
-		require.Equal(t, own, err)
-		runs := 0
-		out, err := wrap(t, b, time.Hour, counts(&runs, 0)).Handle(request("r-1"), []byte("{}"))
-		require.NoError(t, err)
-		require.False(t, out.Skipped)
-		require.Equal(t, 1, runs)
-	})
-	on("the event whose work is done is skipped when it comes again", t, 0, nil, func(t *testing.T, b *bench) {
-		runs := 0
-		h := wrap(t, b, time.Hour, counts(&runs, 0))
-		_, err := h.Handle(request("r-1"), []byte("{}"))
-		require.NoError(t, err)
-		out, err := h.Handle(request("r-1"), []byte("{}"))
-		require.NoError(t, err)
-		require.Equal(t, Result{Skipped: true, Holder: out.Holder}, out)
-		require.Equal(t, "r-1", out.Holder.ID)
-		require.Equal(t, 1, runs)
-	})
-	on("a second trigger that would wait for longer than the cooldown is skipped, too", t, time.Minute, nil, func(t *testing.T, b *bench) {
-		runs := 0
-		h := wrap(t, b, 10*time.Second, counts(&runs, time.Second))
-		skipped := make(chan bool, 2)
-		for _, id := range []string{"r-1", "r-2"} {
-			go func() {
-				out, err := h.Handle(request(id), []byte("{}"))
-				assert.NoError(t, err)
-				skipped <- out.Skipped
-			}()
-		}
-		require.NotEqual(t, <-skipped, <-skipped)
-		require.Equal(t, 1, runs)
-	})
-	on("a key in doubt is an error, not a skip", t, 0, nil, func(t *testing.T, b *bench) {
-		lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "dead", TTL: time.Second})
-		require.NoError(t, err)
-		require.NoError(t, b.store.MarkStarted(t.Context(), lease))
-		<-time.After(time.Minute)
-		_, err = Wrap(b.Guard, key, neverRuns(t)).Handle(request("r-1"), []byte("{}"))
-		busy, ok := err.(*guard.LockBusy)
-		require.True(t, ok, "%T", err)
-		require.Equal(t, lockstore.InDoubt, busy.State)
+		require.Equal(t, 3, runs)
 	})
 }
 
 func TestRefused(t *testing.T) {
-	b := newBench(t, 0, nil)
+	b := newBench(t, 0)
 	good := func(context.Context, guard.Lock, event) error { return nil }
 	for _, c := range []struct {
 		name string
@@ -329,7 +202,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	b := newBench(t, 0, nil)
+	b := newBench(t, 0)
 	var ran []event
 	h := Wrap(b.Guard, key, func(_ context.Context, _ guard.Lock, e event) error {
 		ran = append(ran, e)
@@ -377,6 +250,6 @@ type uncomparable []string
 func (u uncomparable) Error() string { return u[0] }
 
 // on is a bubble with a bench.
-func on(name string, t *testing.T, wait time.Duration, plan func(storetest.Call) storetest.Fault, f func(*testing.T, *bench)) {
-	bubble(name, t, func(t *testing.T) { f(t, newBench(t, wait, plan)) })
+func on(name string, t *testing.T, wait time.Duration, f func(*testing.T, *bench)) {
+	bubble(name, t, func(t *testing.T) { f(t, newBench(t, wait)) })
 }
