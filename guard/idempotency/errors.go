@@ -11,42 +11,42 @@ import (
 
 // RepeatMismatch: the stored result is that of other input: Call.Fingerprint differs.
 type RepeatMismatch struct {
-	Key   string
+	key   string
 	First lockstore.HolderInfo // whose result is stored, or who revoked the lease of that run
 }
 
 func (e *RepeatMismatch) Error() string {
-	return fmt.Sprintf("key %q was used with other input by %v", e.Key, e.First)
+	return fmt.Sprintf("key %q was used with other input by %v", e.key, e.First)
 }
 
 // RepeatInDoubt: a run started the work and did not say how it ended. The key is refused until
 // somebody resolves it: lockctl resolve does, see ResolveEffect and lockstore.Store.ResolveNoEffect.
 type RepeatInDoubt struct {
-	Key   string
+	key   string
 	First lockstore.HolderInfo // who started the work, and when it asked for the key; or who revoked its lease
 }
 
 func (e *RepeatInDoubt) Error() string {
-	return fmt.Sprintf("key %q is in doubt: work started, and nobody said how it ended (%v); find out whether it had its effect, and resolve the key with lockctl resolve", e.Key, e.First)
+	return fmt.Sprintf("key %q is in doubt: work started, and nobody said how it ended (%v); find out whether it had its effect, and resolve the key with lockctl resolve", e.key, e.First)
 }
 
 // RepeatNoAnswer: the work is done, and there is no result to answer with.
 type RepeatNoAnswer struct {
-	Key    string
+	key    string
 	First  lockstore.HolderInfo // who did the work, or who revoked the lease of that run
-	Reason string               // why; without data of the result
+	reason string               // why; without data of the result
 }
 
 func (e *RepeatNoAnswer) Error() string {
-	return fmt.Sprintf("key %q: the work was done by %v, and there is no result: %s", e.Key, e.First, e.Reason)
+	return fmt.Sprintf("key %q: the work was done by %v, and there is no result: %s", e.key, e.First, e.reason)
 }
 
 // ResultError: a result cannot be stored. Prepare returns it. It is Report.CompleteErr
 // if only its reason is stored. If the store refused the result or the reason, CompleteErr matches
 // the store's error.
 type ResultError struct {
-	Reason string // without data of the result
+	reason string // without data of the result
 	code   string // the reason that is stored
 }
 
-func (e *ResultError) Error() string { return "the result is not stored: " + e.Reason }
+func (e *ResultError) Error() string { return "the result is not stored: " + e.reason }

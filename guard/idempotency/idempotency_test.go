@@ -103,33 +103,6 @@ type receipt struct {
 	Bytes []byte `json:"bytes,omitempty"`
 }
 
-// The times that docs/idempotency.md and Options promise: 24 hours by default, at most 31 days.
-func TestResultTime(t *testing.T) {
-	for set, want := range map[time.Duration]time.Duration{0: 24 * time.Hour, time.Second: time.Second, 31 * 24 * time.Hour: 31 * 24 * time.Hour} {
-		bubble(set.String(), t, func(t *testing.T) {
-			b, c := newBench(t, guard.Options{}), &charge{}
-			o := b.once(t, Options{ResultTime: set})
-			_, _, err := Do(t.Context(), o, NewCall("charge", "7"), c.work)
-			require.NoError(t, err)
-			status := b.status(t, "charge/7")
-			require.Equal(t, lockstore.Completed, status.State)
-			require.Equal(t, want, status.Remaining)
-			<-time.After(want - 1)
-			_, replay, err := Do(t.Context(), o, NewCall("charge", "7"), c.work)
-			require.NoError(t, err)
-			require.NotNil(t, replay)
-			<-time.After(1)
-			_, _, err = Do(t.Context(), o, NewCall("charge", "7"), c.work)
-			require.NoError(t, err)
-			require.Equal(t, 2, c.effects)
-		})
-	}
-	for _, wrong := range []time.Duration{-1, time.Second - 1, 31*24*time.Hour + 1} {
-		_, err := New(newBench(t, guard.Options{}).Guard, Options{ResultTime: wrong})
-		require.ErrorContains(t, err, "ResultTime is "+wrong.String())
-	}
-}
-
 // charge is work that counts its effects.
 type charge struct{ effects int }
 
@@ -343,36 +316,6 @@ func TestNoEffectInside(t *testing.T) {
 	})
 }
 
-func TestLostReplies(t *testing.T) {
-	ctx := context.Background()
-	for mode, inDoubt := range modes {
-		for _, kind := range []driver.Kind{driver.Acquire, driver.MarkStarted, driver.Complete} {
-			on(fmt.Sprintf("F23 F24 F25 the reply of %s is lost, and the request comes twice: %s", kind, mode), t, guard.Options{}, func(t *testing.T, b *bench) {
-				n := 0
-				b.fault = func(c storetest.Call) storetest.Fault {
-					if c.Kind != kind {
-						return storetest.Fault{}
-					}
-					if n++; n == 1 {
-						return storetest.Fault{Cut: io.ErrUnexpectedEOF, Twice: true}
-					}
-					return storetest.Fault{}
-				}
-				o := b.once(t, Options{InDoubt: inDoubt})
-				var c charge
-				first, _, err := Do(ctx, o, Call{Key: "k"}, c.work)
-				require.NoError(t, err)
-				require.NoError(t, b.last(t).CompleteErr)
-				again, replay, err := Do(ctx, o, Call{Key: "k"}, c.work)
-				require.NoError(t, err)
-				require.NotNil(t, replay)
-				require.Equal(t, first, again)
-				require.Equal(t, 1, c.effects)
-			})
-		}
-	}
-}
-
 // odd has a JSON form that its own methods spoil.
 type odd struct{ n int }
 
@@ -456,7 +399,7 @@ func TestResults(t *testing.T) {
 				}
 				none, ok := again.err.(*RepeatNoAnswer)
 				require.True(t, ok, "%T %v", again.err, again.err)
-				require.Equal(t, c.reason, none.Reason)
+				require.Equal(t, c.reason, none.reason)
 				require.IsType(t, &ResultError{}, completeErr)
 				require.Equal(t, guard.OutcomeNoResult, b.last(t).Outcome)
 				require.NotContains(t, b.log.String(), "secret")
@@ -467,37 +410,31 @@ func TestResults(t *testing.T) {
 
 func TestPrograms(t *testing.T) {
 	ctx := context.Background()
-	on("F52 today's type cannot read what is stored", t, guard.Options{}, func(t *testing.T, b *bench) {
-		o := b.once(t, Options{})
-		_, _, err := once(ctx, o, map[string]any{"id": "secret-id"})
-		require.NoError(t, err)
-		out, replay, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
-		none, ok := err.(*RepeatNoAnswer)
-		require.True(t, ok, "%T %v", err, err)
-		require.Nil(t, replay)
-		require.Zero(t, out)
-		require.Contains(t, none.Reason, "idempotency.receipt: int64 id")
-		require.NotContains(t, b.log.String(), "secret-id")
-	})
-	on("F52 a result with a field that today's type does not have is not read without it", t, guard.Options{}, func(t *testing.T, b *bench) {
-		o := b.once(t, Options{})
-		_, _, err := once(ctx, o, map[string]any{"id": 1, "amount": 700})
-		require.NoError(t, err)
-		_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
-		require.IsType(t, &RepeatNoAnswer{}, err)
-		_, replay, err := Do(ctx, o, Call{Key: "k"}, never[any](t))
-		require.NoError(t, err)
-		require.NotNil(t, replay)
-	})
-	on("F52 the result of another version is not read", t, guard.Options{}, func(t *testing.T, b *bench) {
-		_, _, err := once(ctx, b.once(t, Options{Version: "1"}), receipt{ID: 1})
-		require.NoError(t, err)
-		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[receipt](t))
-		require.IsType(t, &RepeatNoAnswer{}, err)
-		require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
-		_, _, err = Do(ctx, b.once(t, Options{Version: "2"}), Call{Key: "k"}, never[struct{}](t))
-		require.NoError(t, err, "nothing is to be read")
-	})
+	for name, c := range map[string]struct {
+		stored          any
+		version, reader string // Options.Version
+		why             string
+	}{
+		"F52 today's type cannot read what is stored":                 {map[string]any{"id": "secret-id"}, "", "", "idempotency.receipt: int64 id"},
+		"F52 a field that today's type does not have is not left out": {map[string]any{"id": 1, "amount": 700}, "", "", "cannot be read as idempotency.receipt"},
+		"F52 the result of another version is not read":               {receipt{ID: 1}, "1", "2", `it is of version "1", and this program reads version "2"`},
+		"F52 a program without a version does not read it":            {receipt{ID: 1}, "1", "", `it is of version "1", and this program reads version ""`},
+	} {
+		on(name, t, guard.Options{}, func(t *testing.T, b *bench) {
+			_, _, err := once(ctx, b.once(t, Options{Version: c.version}), c.stored)
+			require.NoError(t, err)
+			out, replay, err := Do(ctx, b.once(t, Options{Version: c.reader}), Call{Key: "k"}, never[receipt](t))
+			require.IsType(t, &RepeatNoAnswer{}, err)
+			require.ErrorContains(t, err, c.why)
+			require.Nil(t, replay)
+			require.Zero(t, out)
+			require.NotContains(t, b.log.String(), "secret-id")
+			_, _, err = Do(ctx, b.once(t, Options{Version: c.reader}), Call{Key: "k"}, never[struct{}](t))
+			require.NoError(t, err, "nothing is to be read")
+			_, _, err = Do(ctx, b.once(t, Options{Version: c.version}), Call{Key: "k"}, never[any](t))
+			require.NoError(t, err, "any reads all")
+		})
+	}
 	on("F52 what others have stored is no result", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
 		for i, data := range []string{"", "x", "{}", string(form{}.result([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.result(nil)[1:]), string(form{}.noResult("made up"))} {
@@ -549,33 +486,36 @@ func TestPrograms(t *testing.T) {
 	t.Run("F51 mistakes in the program", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		o := b.once(t, Options{})
-		_, _, err := Do(ctx, nil, Call{Key: "k"}, never[int](t))
-		require.ErrorIs(t, err, errNoOnce)
-		_, _, err = Do(ctx, new(Once), Call{Key: "k"}, never[int](t))
-		require.ErrorIs(t, err, errNoOnce)
-		_, _, err = Do[int](ctx, o, Call{Key: "k"}, nil)
-		require.ErrorIs(t, err, errNoWork)
-		_, _, err = Do(ctx, o, Call{Key: "k"}, never[*bytes.Buffer](t))
-		require.ErrorIs(t, err, errStream)
-		_, _, err = Do(ctx, o, Call{Key: "k"}, never[io.ReadCloser](t))
-		require.ErrorIs(t, err, errStream)
+		key := func(context.Context, int) (Call, error) { return Call{Key: "k"}, nil }
+		called := func(context.Context, int) (Call, error) { panic("the call function was called") }
 		handler := func(context.Context, guard.Lock, int) (int, error) { return 0, nil }
-		_, err = Wrap(o, nil, handler).Handle(ctx, 1)
-		require.ErrorContains(t, err, "call function is nil")
-		_, err = Wrap[int, int](o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, nil }, nil).Handle(ctx, 1)
-		require.ErrorContains(t, err, "handler is nil")
+		streams := func(context.Context, guard.Lock, int) (*bytes.Buffer, error) { return nil, nil }
+		last := func(_ int, _ *Replay, err error) error { return err }
+		_, _, buffer := Do(ctx, o, Call{Key: "k"}, never[*bytes.Buffer](t))
+		_, _, reader := Do(ctx, o, Call{Key: "k"}, never[io.ReadCloser](t))
+		_, noCall := Wrap(o, nil, handler).Handle(ctx, 1)
+		_, noHandler := Wrap[int, int](o, key, nil).Handle(ctx, 1)
+		_, notMade := Wrap(new(Once), called, handler).Handle(ctx, 1)
+		_, stream := Wrap(o, called, streams).Handle(ctx, 1)
+		_, notPending := Prepare(ctx, 1)
+		for _, c := range []struct {
+			err  error
+			want string
+		}{
+			{last(Do(ctx, nil, Call{Key: "k"}, never[int](t))), errNoOnce.Error()},
+			{last(Do(ctx, new(Once), Call{Key: "k"}, never[int](t))), errNoOnce.Error()},
+			{last(Do[int](ctx, o, Call{Key: "k"}, nil)), errNoWork.Error()},
+			{buffer, errStream.Error()}, {reader, errStream.Error()}, {stream, errStream.Error()},
+			{noCall, "idempotency: the call function is nil"}, {noHandler, "idempotency: the handler is nil"},
+			{notMade, errNoOnce.Error()}, {notPending, errNoPending.Error()},
+		} {
+			require.EqualError(t, c.err, c.want)
+		}
 		own := errors.New("own")
-		_, err = Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler).Handle(ctx, 1)
+		_, err := Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler).Handle(ctx, 1)
 		require.IsType(t, &guard.LockInvalid{}, err)
 		require.ErrorIs(t, err, own)
 		require.NoError(t, NoEffect(nil))
-		_, err = Prepare(ctx, 1)
-		require.ErrorIs(t, err, errNoPending)
-		called := func(context.Context, int) (Call, error) { panic("the call function was called") }
-		_, err = Wrap(new(Once), called, handler).Handle(ctx, 1)
-		require.ErrorIs(t, err, errNoOnce)
-		_, err = Wrap(o, called, func(context.Context, guard.Lock, int) (*bytes.Buffer, error) { return nil, nil }).Handle(ctx, 1)
-		require.ErrorIs(t, err, errStream)
 	})
 	t.Run("F48 options", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
@@ -622,6 +562,7 @@ func TestPrograms(t *testing.T) {
 			require.Equal(t, receipt{Note: "7"}, out)
 		}
 		require.Equal(t, 1, runs)
+		require.Equal(t, 24*time.Hour, b.status(t, "charge/7").Remaining)
 	})
 }
 
