@@ -30,8 +30,8 @@ func main() {
 }
 
 // handler takes the lock of a shop first, and looks then if an order is done.
-func handler(g *guard.Guard, once *idempotency.Once, work guard.Work[events.SQSMessage], delay delayFunc) guard.Wrapped[sqsbatch.Event, events.SQSEventResponse] {
-	return boot.Must(sqsbatch.WrapWith(g, key, sqsbatch.Once(once, call, work), sqsbatch.Options{Delay: delay}))
+func handler(g *guard.Guard, once *idempotency.Once, work guard.Work[events.SQSMessage], delay delayFunc) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
+	return sqsbatch.WrapDelay(g, key, sqsbatch.Once(once, call, work), delay)
 }
 
 func parse(m events.SQSMessage) (o Order, err error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -14,17 +15,19 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
-	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-func batch(ids ...string) (in sqsbatch.Event) {
+func batch(t *testing.T, ids ...string) []byte {
+	var in events.SQSEvent
 	for _, id := range ids {
 		in.Records = append(in.Records, events.SQSMessage{
 			MessageId: id, ReceiptHandle: "receipt " + id, EventSource: "aws:sqs", Body: `{"ID": "7", "Shop": "acme"}`,
 		})
 	}
-	return in
+	text, err := json.Marshal(in)
+	require.NoError(t, err)
+	return text
 }
 
 func TestAnOrderIsDoneOnce(t *testing.T) {
@@ -35,7 +38,7 @@ func TestAnOrderIsDoneOnce(t *testing.T) {
 	worked := 0
 	h := handler(g, once, func(context.Context, guard.Lock, events.SQSMessage) error { worked++; return nil }, nil)
 	for range 2 {
-		out, err := h.Handle(t.Context(), batch("1", "2"))
+		out, err := h.Handle(t.Context(), batch(t, "1", "2"))
 		require.NoError(t, err)
 		require.Empty(t, out.BatchItemFailures)
 	}
@@ -57,7 +60,7 @@ func TestABusyMessageIsVisibleAgainSoon(t *testing.T) {
 	require.NoError(t, err)
 	h := handler(g, once, work, delay(client, "queue"))
 	err = g.Do(t.Context(), "shop/acme", func(context.Context, guard.Lock) error {
-		out, err := h.Handle(t.Context(), batch("1"))
+		out, err := h.Handle(t.Context(), batch(t, "1"))
 		require.Equal(t, []events.SQSBatchItemFailure{{ItemIdentifier: "1"}}, out.BatchItemFailures)
 		return err
 	})

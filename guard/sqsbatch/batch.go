@@ -20,15 +20,11 @@ import (
 
 // batch is one invocation.
 type batch struct {
-	guard *guard.Guard
-	key   guard.KeyFunc[events.SQSMessage]
-	work  guard.Work[events.SQSMessage]
-	opt   Options
-
+	settings
 	records []*record
 	works   atomic.Bool // the store has granted or refused a lock of this batch
 	down    atomic.Bool // the store was unavailable to a key
-	slow    atomic.Bool // a call of Options.Delay took all its time
+	slow    atomic.Bool // a call of makeVisible took all its time
 }
 
 // record is one message of the batch.
@@ -54,7 +50,7 @@ func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed
 
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
-	errSlow  = errors.New("no time left for Options.Delay")
+	errSlow  = errors.New("no time left for another delay")
 	errDown  = errors.New("not begun: the store was unavailable for another key, and has not answered for any key of the batch")
 )
 
@@ -63,7 +59,7 @@ var (
 // only if a group has several keys.
 func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
 	b.plan(ctx, messages)
-	slots := make(chan struct{}, b.opt.Concurrency)
+	slots := make(chan struct{}, b.slots)
 	for pending := b.records; len(pending) > 0; {
 		var keys [][]*record
 		keys, pending = b.round(ctx, pending)
@@ -219,7 +215,7 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 		level = slog.LevelInfo // nothing is wrong
 	}
 	b.log(ctx, level, "message failed", r, err)
-	if r.group.delay > 0 && b.opt.Delay != nil {
+	if r.group.delay > 0 && b.makeVisible != nil {
 		b.delay(ctx, r)
 	}
 }
@@ -238,7 +234,7 @@ func (b *batch) delay(ctx context.Context, r *record) {
 	}
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err := isolate.Run(func() error { return b.opt.Delay(limited, r.SQSMessage, r.group.delay) })
+	err := isolate.Run(func() error { return b.makeVisible(limited, r.SQSMessage, r.group.delay) })
 	if err == nil {
 		return
 	}

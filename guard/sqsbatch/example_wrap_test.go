@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/aws/aws-lambda-go/events"
-
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -18,11 +16,11 @@ func ExampleWrap() {
 		panic(err)
 	}
 	handler := sqsbatch.Wrap(g, key, handle)
-	answer, err := handler.Handle(context.Background(), sqsbatch.Event{Records: []events.SQSMessage{
-		{MessageId: "a", Body: `{"account": "7", "cents": 500}`},
-		{MessageId: "b", Body: `no JSON`},
-		{MessageId: "c", Body: `{"account": "7", "cents": 20}`},
-	}})
+	answer, err := handler.Handle(context.Background(), []byte(`{"Records": [
+		{"eventSource": "aws:sqs", "messageId": "a", "body": "{\"account\": \"7\", \"cents\": 500}"},
+		{"eventSource": "aws:sqs", "messageId": "b", "body": "no JSON"},
+		{"eventSource": "aws:sqs", "messageId": "c", "body": "{\"account\": \"7\", \"cents\": 20}"}
+	]}`))
 	fmt.Println("failed:", answer.BatchItemFailures, err)
 	// Output:
 	// withdraw 500 under account/7

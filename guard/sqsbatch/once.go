@@ -10,7 +10,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/once"
 )
 
-// Once returns work that runs once for each call(message), for Wrap and WrapWith. A message
+// Once returns work that runs once for each call(message), for Wrap and WrapDelay. A message
 // that comes again is done without work. The work runs under the lock of the batch's key,
 // and gets this lock. The key of the result is locked while the batch's key is, so
 // the two keys must differ.

@@ -34,11 +34,11 @@ func TestOnce(t *testing.T) {
 			runs := map[string]int{}
 			own := errors.New("own")
 			var delayed []string
-			opt := Options{Concurrency: 1, Delay: func(_ context.Context, m events.SQSMessage, _ time.Duration) error {
+			delay := func(_ context.Context, m events.SQSMessage, _ time.Duration) error {
 				delayed = append(delayed, m.MessageId)
 				return nil
-			}}
-			handler, err := WrapWith(b.Guard, key, Once(o, byMessage, func(_ context.Context, lock guard.Lock, m events.SQSMessage) error {
+			}
+			handler := wrap(settings{b.Guard, key, Once(o, byMessage, func(_ context.Context, lock guard.Lock, m events.SQSMessage) error {
 				require.Equal(t, m.Body[:1], lock.Key, "the lock of the batch's key")
 				runs[m.MessageId]++
 				switch m.Body {
@@ -48,10 +48,9 @@ func TestOnce(t *testing.T) {
 					panic("boom")
 				}
 				return nil
-			}), opt)
-			require.NoError(t, err)
+			}), delay, 1})
 			send := func(bodies ...string) (failed []string) {
-				out, err := handler.Handle(ctx, Event{Records: messages(bodies...)})
+				out, err := handler.Handle(ctx, event(t, messages(bodies...)))
 				require.NoError(t, err)
 				for _, f := range out.BatchItemFailures {
 					failed = append(failed, f.ItemIdentifier)
@@ -70,14 +69,14 @@ func TestOnce(t *testing.T) {
 			_, err = b.Store.Acquire(ctx, lockstore.Request{Key: lockstore.Key("message", ids[0].MessageId) + "x", Owner: "another", TTL: time.Minute})
 			require.NoError(t, err)
 			twice := events.SQSMessage{MessageId: ids[0].MessageId + "x", Body: "a twice"}
-			out, err := handler.Handle(ctx, Event{Records: []events.SQSMessage{twice}})
+			out, err := handler.Handle(ctx, event(t, []events.SQSMessage{twice}))
 			require.NoError(t, err)
 			require.Len(t, out.BatchItemFailures, 1)
 			require.Equal(t, []string{twice.MessageId}, delayed, "as a message whose lock is held")
 
 			panicking := events.SQSMessage{MessageId: "p", Body: "d panics"}
 			for range 2 {
-				out, err := handler.Handle(ctx, Event{Records: []events.SQSMessage{panicking}})
+				out, err := handler.Handle(ctx, event(t, []events.SQSMessage{panicking}))
 				require.NoError(t, err)
 				require.Len(t, out.BatchItemFailures, 1)
 				<-time.After(2 * time.Minute)
@@ -88,7 +87,7 @@ func TestOnce(t *testing.T) {
 	t.Run("F51 nil arguments, and a Once that New has not made", func(t *testing.T) {
 		b := newBench(t, guard.Options{})
 		for _, o := range []*idempotency.Once{nil, new(idempotency.Once)} {
-			_, err := WrapWith(b.Guard, key, Once(o, byMessage, b.work), Options{})
+			_, err := Wrap(b.Guard, key, Once(o, byMessage, b.work)).Handle(ctx, event(t, messages("a")))
 			require.ErrorContains(t, err, "work is nil")
 		}
 	})

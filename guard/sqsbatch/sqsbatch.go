@@ -14,7 +14,7 @@
 //	called runtime.Goexit
 //	key function: error, panic, Goexit          failed, without a lock
 //	the key cannot be locked                    failed
-//	another owner holds the lock                failed; with Options.Delay visible again sooner
+//	another owner holds the lock                failed; with WrapDelay visible again sooner
 //	store unavailable, unknown or corrupt       failed
 //	lock lost under the work, or found lost     all messages of the key failed: nobody knows
 //	at the release                              when the lock was lost
@@ -51,7 +51,7 @@
 // After maxReceiveCount deliveries the message goes to the dead-letter queue. So give the
 // guard a short Options.Wait (boot: LOCK_WAIT), about as long as others hold the lock, and
 // choose maxReceiveCount for the rest. A message that failed is visible again after the
-// queue's visibility timeout. With Options.Delay a message whose lock was held is visible
+// queue's visibility timeout. With WrapDelay a message whose lock was held is visible
 // again after 1 second, then after 2, up to 5 seconds: the fifth delivery comes after about
 // 10 seconds.
 //
@@ -83,40 +83,10 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 )
 
-// Event is a batch of SQS. Its JSON is refused if it is the event of another source.
-type Event events.SQSEvent
-
-// UnmarshalJSON names the source of an event that it refuses.
-func (e *Event) UnmarshalJSON(text []byte) error {
-	if err := eventsource.Check("sqsbatch", text, eventsource.SQS); err != nil {
-		return err
-	}
-	return json.Unmarshal(text, (*events.SQSEvent)(e))
-}
-
-// Options are a batch's settings; the zero value is good for most functions.
-type Options struct {
-	// Concurrency is how many keys of one batch run at the same time. 0 is 10.
-	Concurrency int
-
-	// Delay, if it is not nil, is called for each message that failed because its lock
-	// was held. On a queue with an order it is also called for the later messages of
-	// the group. It should make the message visible again after d: call SQS's
-	// ChangeMessageVisibility with the message's receipt handle. This needs an SQS
-	// client and the permission sqs:ChangeMessageVisibility. d is 1 to 5 whole seconds
-	// and grows with the message's receive count.
-	//
-	// A call may take two seconds, and at most half of the time that is left. If a call
-	// takes all of it, Delay is not called again in the batch. An error is logged; the
-	// message is then visible again after the queue's visibility timeout.
-	Delay func(ctx context.Context, m events.SQSMessage, d time.Duration) error
-}
-
 const (
-	defaultConcurrency = 10
-	maxConcurrency     = 1000
-
-	// delayTime bounds one call of Options.Delay.
+	// atOnce is how many keys of one batch run at the same time.
+	atOnce = 10
+	// delayTime bounds one call of Delay.
 	delayTime = 2 * time.Second
 	// answerTime is kept for the answer when such calls take long.
 	answerTime = 300 * time.Millisecond
@@ -127,45 +97,60 @@ const (
 // Wrap returns a Lambda handler that runs work for each message while the lock of
 // key(message) is held. A mistake in the program is an error of every invocation, see
 // package guard.
-func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) guard.Wrapped[Event, events.SQSEventResponse] {
-	handler, err := WrapWith(g, key, work, Options{})
-	if err != nil {
-		return guard.TakesOwnLocks(func(context.Context, Event) (events.SQSEventResponse, error) {
-			return events.SQSEventResponse{}, err
-		})
-	}
-	return handler
+func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage]) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
+	return wrap(settings{g, key, work, nil, atOnce})
 }
 
-// WrapWith is Wrap with options. It returns a mistake in the program at once.
-func WrapWith(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], opt Options) (guard.Wrapped[Event, events.SQSEventResponse], error) {
-	var none guard.Wrapped[Event, events.SQSEventResponse]
-	if err := g.Validate(); err != nil {
-		return none, err
-	}
+// WrapDelay is Wrap with a function that is called for each message that failed because its lock was held. On a queue with an
+// order it is also called for the later messages of the group. It should make the message visible again after d: call SQS's
+// ChangeMessageVisibility with the message's receipt handle. This needs an SQS client and the permission
+// sqs:ChangeMessageVisibility. d is 1 to 5 whole seconds and grows with the message's receive count.
+//
+// A call may take two seconds, and at most half of the time that is left. If a call
+// takes all of it, delay is not called again in the batch. An error is logged; the
+// message is then visible again after the queue's visibility timeout.
+func WrapDelay(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[events.SQSMessage], delay func(ctx context.Context, m events.SQSMessage, d time.Duration) error) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
+	return wrap(settings{g, key, work, delay, atOnce})
+}
+
+// delayFunc makes a message visible again after d.
+type delayFunc = func(ctx context.Context, m events.SQSMessage, d time.Duration) error
+
+// settings are those of a handler.
+type settings struct {
+	guard       *guard.Guard
+	key         guard.KeyFunc[events.SQSMessage]
+	work        guard.Work[events.SQSMessage]
+	makeVisible delayFunc // may be nil
+	slots       int       // how many keys of a batch run at the same time
+}
+
+func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
+	mistake := s.guard.Validate()
 	switch {
-	case key == nil:
-		return none, errors.New("sqsbatch: the key function is nil")
-	case work == nil:
-		return none, errors.New("sqsbatch: the work is nil")
-	case opt.Concurrency < 0 || opt.Concurrency > maxConcurrency:
-		return none, fmt.Errorf("sqsbatch: Concurrency is %d; want 0 (the default) to %d", opt.Concurrency, maxConcurrency)
-	case opt.Concurrency == 0:
-		opt.Concurrency = defaultConcurrency
+	case mistake != nil:
+	case s.key == nil:
+		mistake = errors.New("sqsbatch: the key function is nil")
+	case s.work == nil:
+		mistake = errors.New("sqsbatch: the work is nil")
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, in Event) (events.SQSEventResponse, error) {
-		if len(in.Records) == 0 {
-			return events.SQSEventResponse{}, errors.New("sqsbatch: the event has no records; want " + eventsource.SQS)
+	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.SQSEventResponse, error) {
+		if mistake != nil {
+			return events.SQSEventResponse{}, mistake
+		}
+		in, err := eventsource.Read[events.SQSEvent]("sqsbatch", event, eventsource.SQS)
+		if err != nil {
+			return events.SQSEventResponse{}, err
 		}
 		for i := range in.Records {
 			if in.Records[i].MessageId == "" {
 				return events.SQSEventResponse{}, fmt.Errorf("sqsbatch: record %d of %d has no messageId, so its failure could not be reported; nothing was run", i+1, len(in.Records))
 			}
 		}
-		b := &batch{guard: g, key: key, work: work, opt: opt}
+		b := &batch{settings: s}
 		b.run(ctx, in.Records)
 		return b.answer(), nil
-	}), nil
+	})
 }
 
 // visibility is 1 to 5 seconds: as many as the message has had deliveries.

@@ -2,6 +2,7 @@ package sqsbatch
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,12 +29,13 @@ import (
 // bench is the guard and the work of the tests; a message's text is its body.
 type bench struct {
 	*batchtest.Bench
-	opt Options
+	delay delayFunc
+	slots int
 }
 
 func newBench(t *testing.T, opt guard.Options) *bench {
 	t.Helper()
-	return &bench{Bench: batchtest.New(t, opt)}
+	return &bench{Bench: batchtest.New(t, opt), slots: atOnce}
 }
 
 func key(_ context.Context, m events.SQSMessage) (string, error) { return batchtest.Key(m.Body) }
@@ -42,17 +44,15 @@ func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) 
 	return b.Work(ctx, lock, m.MessageId, m.Body)
 }
 
-func (b *bench) handler(t *testing.T) guard.Wrapped[Event, events.SQSEventResponse] {
+func (b *bench) handler(t *testing.T) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
 	t.Helper()
-	h, err := WrapWith(b.Guard, key, b.work, b.opt)
-	require.NoError(t, err)
-	return h
+	return wrap(settings{b.Guard, key, b.work, b.delay, b.slots})
 }
 
 // run returns the ids of the messages that failed.
 func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMessage) []string {
 	t.Helper()
-	out, err := b.handler(t).Handle(ctx, Event{Records: messages})
+	out, err := b.handler(t).Handle(ctx, event(t, messages))
 	require.NoError(t, err)
 	failed := []string{}
 	known := map[string]bool{"": false}
@@ -84,6 +84,17 @@ func messages(bodies ...string) (all []events.SQSMessage) {
 		all = append(all, events.SQSMessage{MessageId: fmt.Sprintf("m%d", i+1), Body: body, EventSourceARN: standardARN})
 	}
 	return all
+}
+
+// event is a batch as SQS sends it.
+func event(t *testing.T, messages []events.SQSMessage) json.RawMessage {
+	t.Helper()
+	for i := range messages {
+		messages[i].EventSource = "aws:sqs"
+	}
+	text, err := json.Marshal(events.SQSEvent{Records: messages})
+	require.NoError(t, err)
+	return text
 }
 
 // ordered are those of an ordered queue; each text begins with the group.
@@ -119,19 +130,18 @@ func TestBatch(t *testing.T) {
 			`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}, {"messageId": "m2", "EventSource": "aws:sns"}]}`: "a batch of SQS and an event of SNS in one",
 			`{"account": "7"}`: "an event of no known source, such as a direct call",
 			`null`:             "no JSON object",
+			`{"Records": []}`:  "a batch without records",
 		} {
 			out, err := lambda.NewHandler(b.handler(t).Handle).Invoke(ctx, []byte(in))
 			require.EqualError(t, err, "sqsbatch: the event is "+is+"; want a batch of SQS; nothing was run", in)
 			require.Empty(t, out)
 		}
-		_, err := b.handler(t).Handle(ctx, Event{})
-		require.ErrorContains(t, err, "the event has no records; want a batch of SQS")
 		require.Empty(t, b.Asked())
 	})
 	on("a message without an id fails the invocation, before anything ran", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := messages("a", "b", "c")
 		in[1].MessageId = ""
-		out, err := b.handler(t).Handle(ctx, Event{Records: in})
+		out, err := b.handler(t).Handle(ctx, event(t, in))
 		require.ErrorContains(t, err, "record 2 of 3 has no messageId")
 		require.Empty(t, out.BatchItemFailures)
 		require.Empty(t, b.Ran())
@@ -156,18 +166,14 @@ func TestBatch(t *testing.T) {
 		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
 		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.Ran())
 	})
-	batchtest.Bubble("different keys run at the same time, ten of them by default", t, func(t *testing.T) {
-		for concurrency, want := range map[int]time.Duration{0: 3 * time.Second, 1: 25 * time.Second, 5: 5 * time.Second, 25: time.Second} {
-			b := newBench(t, guard.Options{})
-			b.opt.Concurrency = concurrency
-			var bodies []string
-			for i := range 25 {
-				bodies = append(bodies, fmt.Sprintf("k%d second", i))
-			}
-			start := time.Now()
-			require.Empty(t, b.run(t, ctx, messages(bodies...)...))
-			require.Equal(t, want, time.Since(start), "concurrency %d", concurrency)
+	on("different keys run at the same time, ten of them", t, guard.Options{}, func(t *testing.T, b *bench) {
+		var bodies []string
+		for i := range 25 {
+			bodies = append(bodies, fmt.Sprintf("k%d second", i))
 		}
+		start := time.Now()
+		require.Empty(t, b.run(t, ctx, messages(bodies...)...))
+		require.Equal(t, 3*time.Second, time.Since(start))
 	})
 	on("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a", "b")...))
@@ -209,7 +215,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
 	})
 	on("F65 what is not begun when the time is over fails", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.opt.Concurrency = 1
+		b.slots = 1
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, messages("a second", "a until", "a", "b")...))
@@ -227,7 +233,7 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a")...))
 	})
 	on("F69 shutdown: what runs may end, the rest fails", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.opt.Concurrency = 1
+		b.slots = 1
 		b.Do = func(context.Context, string, string) error {
 			b.Shutdown()
 			return nil
@@ -268,16 +274,16 @@ func TestBatch(t *testing.T) {
 		require.Len(t, b.run(t, ctx, messages(bodies...)...), 1000)
 		require.Empty(t, b.Ran())
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Asked()))), defaultConcurrency, "no retry storm: the other keys are not asked for")
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Asked()))), atOnce, "no retry storm: the other keys are not asked for")
 		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
 	})
 	on("a store that refuses one key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.opt.Concurrency = 2
+		b.slots = 2
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
 	on("a store that answers for a held key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.opt.Concurrency = 1
+		b.slots = 1
 		b.Occupy(t, "held")
 		b.Fault = batchtest.Fails(driver.Acquire, "hot", lockstore.ErrUnavailable)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
@@ -375,7 +381,7 @@ func TestDelay(t *testing.T) {
 	delayedIn := func(t *testing.T, ctx context.Context, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
 		var mu sync.Mutex
 		got := map[string]time.Duration{}
-		b.opt.Delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
+		b.delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
 			mu.Lock()
 			defer mu.Unlock()
 			require.NotContains(t, got, m.MessageId)
@@ -415,14 +421,14 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, "WARN", lines[1]["level"])
 		require.Equal(t, "access denied", lines[1]["error"])
 
-		b.opt.Delay = func(context.Context, events.SQSMessage, time.Duration) error { panic("hook boom") }
+		b.delay = func(context.Context, events.SQSMessage, time.Duration) error { panic("hook boom") }
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("held", "a")...))
 		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
 	})
 	on("one that hangs costs two seconds, once", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		calls := 0
-		b.opt.Delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
+		b.delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
 			calls++
 			<-ctx.Done()
 			return ctx.Err()
@@ -475,7 +481,7 @@ func TestALogThatHangs(t *testing.T) {
 		began := time.Now()
 		out, err := Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return "k", nil }, func(context.Context, guard.Lock, events.SQSMessage) error {
 			return errors.New("no")
-		}).Handle(ctx, Event{Records: messages(bodies...)})
+		}).Handle(ctx, event(t, messages(bodies...)))
 		require.NoError(t, err)
 		require.Len(t, out.BatchItemFailures, 100)
 		require.LessOrEqual(t, time.Since(began), time.Second)
@@ -484,32 +490,17 @@ func TestALogThatHangs(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	b := newBench(t, guard.Options{})
-	for _, c := range []struct {
-		name string
-		g    *guard.Guard
-		key  func(context.Context, events.SQSMessage) (string, error)
-		work func(context.Context, guard.Lock, events.SQSMessage) error
-		opt  Options
-		want string
-	}{
-		{"F51 nil guard", nil, key, b.work, Options{}, "guard is nil"},
-		{"F51 a guard that New did not make", new(guard.Guard), key, b.work, Options{}, "not made by New"},
-		{"F51 nil key function", b.Guard, nil, b.work, Options{}, "key function is nil"},
-		{"F51 nil work", b.Guard, key, nil, Options{}, "work is nil"},
-		{"F48 negative Concurrency", b.Guard, key, b.work, Options{Concurrency: -1}, "Concurrency is -1; want 0 (the default) to 1000"},
-		{"F48 Concurrency too large", b.Guard, key, b.work, Options{Concurrency: 1001}, "Concurrency is 1001"},
+	for want, handler := range map[string]guard.Wrapped[json.RawMessage, events.SQSEventResponse]{
+		"guard is nil":        Wrap(nil, key, b.work),
+		"not made by New":     Wrap(new(guard.Guard), key, b.work),
+		"key function is nil": Wrap(b.Guard, nil, b.work),
+		"work is nil":         WrapDelay(b.Guard, key, nil, nil),
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := WrapWith(c.g, c.key, c.work, c.opt)
-			require.ErrorContains(t, err, c.want)
-			if c.opt.Concurrency == 0 {
-				_, again := Wrap(c.g, c.key, c.work).Handle(context.Background(), Event{Records: messages("a")})
-				require.Equal(t, err, again)
-			}
+		t.Run("F51 "+want, func(t *testing.T) {
+			_, err := handler.Handle(context.Background(), event(t, messages("a")))
+			require.ErrorContains(t, err, want)
 		})
 	}
-	_, err := WrapWith(b.Guard, key, b.work, Options{Concurrency: 1000})
-	require.NoError(t, err)
 	require.Empty(t, b.Ran())
 }
 

@@ -27,10 +27,9 @@ func ExampleWrapDynamoDB() {
 		fmt.Println("under", lock.Key)
 		return nil
 	}) // for boot.Start
-	record := events.DynamoDBEventRecord{EventID: "1", Change: events.DynamoDBStreamRecord{
-		SequenceNumber: "100", Keys: map[string]events.DynamoDBAttributeValue{"id": events.NewStringAttribute("7")},
-	}}
-	answer, err := handler.Handle(context.Background(), stream.DynamoDBEvent{Records: []events.DynamoDBEventRecord{record}})
+	answer, err := handler.Handle(context.Background(), []byte(`{"Records": [
+		{"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "100", "Keys": {"id": {"S": "7"}}}}
+	]}`))
 	fmt.Println(len(answer.BatchItemFailures), err)
 	// Output:
 	// under account/7

@@ -38,11 +38,11 @@ func TestOnce(t *testing.T) {
 		return nil
 	}))
 	send := func(sequences ...string) string {
-		var in KinesisEvent
+		var in events.KinesisEvent
 		for _, s := range sequences {
-			in.Records = append(in.Records, events.KinesisEventRecord{Kinesis: events.KinesisRecord{SequenceNumber: s, PartitionKey: "p"}})
+			in.Records = append(in.Records, events.KinesisEventRecord{EventSource: "aws:kinesis", Kinesis: events.KinesisRecord{SequenceNumber: s, PartitionKey: "p"}})
 		}
-		out, err := handle.Handle(ctx, in)
+		out, err := handle.Handle(ctx, event(in))
 		require.NoError(t, err)
 		if len(out.BatchItemFailures) == 0 {
 			return ""

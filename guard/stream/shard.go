@@ -18,7 +18,6 @@ type shard[R any] struct {
 	key      guard.KeyFunc[R]
 	work     guard.Work[R]
 	sequence func(R) string
-	batch    string // what it takes, for an error
 }
 
 // mistake returns the error of a program that cannot work.
@@ -33,12 +32,13 @@ func (s shard[R]) mistake() error {
 }
 
 // run returns the sequence number of the first record that is not done, or "".
-func (s shard[R]) run(ctx context.Context, records []R) (failed string, err error) {
+func (s shard[R]) run(ctx context.Context, read func() ([]R, error)) (failed string, err error) {
 	if err := s.mistake(); err != nil {
 		return "", err
 	}
-	if len(records) == 0 {
-		return "", errors.New("stream: the event has no records; want " + s.batch)
+	records, err := read()
+	if err != nil {
+		return "", err
 	}
 	for i, r := range records {
 		if s.sequence(r) == "" {

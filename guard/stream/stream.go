@@ -64,23 +64,15 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 )
 
-// DynamoDBEvent is a batch of a DynamoDB stream. Its JSON is refused if it is the event of another source.
-type DynamoDBEvent events.DynamoDBEvent
-
-// UnmarshalJSON names the source of an event that it refuses.
-func (e *DynamoDBEvent) UnmarshalJSON(text []byte) error {
-	if err := eventsource.Check("stream", text, eventsource.DynamoDB); err != nil {
-		return err
-	}
-	return json.Unmarshal(text, (*events.DynamoDBEvent)(e))
-}
-
 // WrapDynamoDB returns a Lambda handler that runs work for each record of a DynamoDB
 // stream while the lock of key(record) is held.
-func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[DynamoDBEvent, events.DynamoDBEventResponse] {
-	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }, eventsource.DynamoDB}
-	return guard.TakesOwnLocks(func(ctx context.Context, in DynamoDBEvent) (events.DynamoDBEventResponse, error) {
-		failed, err := s.run(ctx, in.Records)
+func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[json.RawMessage, events.DynamoDBEventResponse] {
+	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }}
+	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.DynamoDBEventResponse, error) {
+		failed, err := s.run(ctx, func() ([]events.DynamoDBEventRecord, error) {
+			in, err := eventsource.Read[events.DynamoDBEvent]("stream", event, eventsource.DynamoDB)
+			return in.Records, err
+		})
 		if err != nil {
 			return events.DynamoDBEventResponse{}, err
 		}
@@ -92,23 +84,15 @@ func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord],
 	})
 }
 
-// KinesisEvent is a batch of a Kinesis stream. Its JSON is refused if it is the event of another source.
-type KinesisEvent events.KinesisEvent
-
-// UnmarshalJSON names the source of an event that it refuses.
-func (e *KinesisEvent) UnmarshalJSON(text []byte) error {
-	if err := eventsource.Check("stream", text, eventsource.Kinesis); err != nil {
-		return err
-	}
-	return json.Unmarshal(text, (*events.KinesisEvent)(e))
-}
-
 // WrapKinesis returns a Lambda handler that runs work for each record of a Kinesis stream
 // while the lock of key(record) is held.
-func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[KinesisEvent, events.KinesisEventResponse] {
-	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }, eventsource.Kinesis}
-	return guard.TakesOwnLocks(func(ctx context.Context, in KinesisEvent) (events.KinesisEventResponse, error) {
-		failed, err := s.run(ctx, in.Records)
+func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[json.RawMessage, events.KinesisEventResponse] {
+	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }}
+	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.KinesisEventResponse, error) {
+		failed, err := s.run(ctx, func() ([]events.KinesisEventRecord, error) {
+			in, err := eventsource.Read[events.KinesisEvent]("stream", event, eventsource.Kinesis)
+			return in.Records, err
+		})
 		if err != nil {
 			return events.KinesisEventResponse{}, err
 		}

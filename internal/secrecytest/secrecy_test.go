@@ -341,10 +341,10 @@ func answers(ctx context.Context, w *watch, g *guard.Guard, key string) {
 	}).Handle(ctx, httpapi.Request{})
 	say("HTTP", out, err)
 	batch, err := sqsbatch.Wrap(g, func(context.Context, events.SQSMessage) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.SQSMessage) error { return nil }).Handle(ctx, sqsbatch.Event{Records: []events.SQSMessage{{MessageId: "m"}}})
+		func(context.Context, guard.Lock, events.SQSMessage) error { return nil }).Handle(ctx, []byte(`{"Records": [{"eventSource": "aws:sqs", "messageId": "m"}]}`))
 	say("SQS", batch, err)
 	records, err := stream.WrapDynamoDB(g, func(context.Context, events.DynamoDBEventRecord) (string, error) { return key, nil },
-		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(ctx, stream.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{Change: events.DynamoDBStreamRecord{SequenceNumber: "1"}}}})
+		func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return nil }).Handle(ctx, []byte(`{"Records": [{"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "1"}}]}`))
 	say("a stream", records, err)
 	skip, err := schedule.Wrap(g, key, func(context.Context, guard.Lock, string) error { return nil }).Handle(ctx, []byte(`""`))
 	say("a schedule", skip, err)
@@ -553,7 +553,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		casstore.Options{}, casstore.Entry{Version: "v"}, casstore.Page{}, casstore.Listed{},
 		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(result),
 		driver.Answer{HandedOver: []driver.Owner{owner}, Wake: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
-		schedule.Result{Skipped: true}, sqsbatch.Options{}, sqsbatch.Event{}, stream.DynamoDBEvent{}, stream.KinesisEvent{}, httpapi.Request{Method: "GET"}, httpapi.Response{StatusCode: 200}, httpapi.OnceOptions{}, httpguard.Options{}, httpguard.OnceOptions{},
+		schedule.Result{Skipped: true}, httpapi.Request{Method: "GET"}, httpapi.Response{StatusCode: 200}, httpapi.OnceOptions{}, httpguard.Options{}, httpguard.OnceOptions{},
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "[") // without type arguments
 		shown[name] = true

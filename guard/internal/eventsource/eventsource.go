@@ -32,12 +32,13 @@ var names = map[string]string{
 	"aws:codecommit":   "an event of CodeCommit",
 }
 
-// Check refuses an event that is not want, which is one of the constants.
-func Check(adapter string, event json.RawMessage, want string) error {
+// Read reads a batch, and refuses an event that is not of want, which is one of the constants.
+func Read[Batch any](adapter string, event json.RawMessage, want string) (b Batch, err error) {
 	if name := Name(event); name != want {
-		return fmt.Errorf("%s: the event is %s; want %s; nothing was run", adapter, name, want)
+		return b, fmt.Errorf("%s: the event is %s; want %s; nothing was run", adapter, name, want)
 	}
-	return nil
+	err = json.Unmarshal(event, &b)
+	return b, err
 }
 
 // CheckAsync refuses a batch of a known source, which its source deletes after a success, and a request, whose client
