@@ -32,16 +32,16 @@ type metrics struct {
 func (m metrics) Handle(ctx context.Context, r slog.Record) error {
 	r.AddAttrs(
 		slog.Int("runs", 1),
-		slog.Any("_aws", embedded{
-			Timestamp: r.Time.UnixMilli(),
-			CloudWatchMetrics: []directive{{
-				Namespace:  m.namespace,
-				Dimensions: [][]string{{"service", "store", "outcome"}},
-				Metrics: []metric{
-					{"runs", "Count"},
-					{"wait_ms", "Milliseconds"},
-					{"hold_ms", "Milliseconds"},
-					{"calls", "Count"},
+		slog.Any("_aws", map[string]any{ // version 1.0 of the format (Amazon CloudWatch user guide)
+			"Timestamp": r.Time.UnixMilli(),
+			"CloudWatchMetrics": []any{map[string]any{
+				"Namespace":  m.namespace,
+				"Dimensions": [][]string{{"service", "store", "outcome"}},
+				"Metrics": []map[string]string{
+					{"Name": "runs", "Unit": "Count"},
+					{"Name": "wait_ms", "Unit": "Milliseconds"},
+					{"Name": "hold_ms", "Unit": "Milliseconds"},
+					{"Name": "calls", "Unit": "Count"},
 				},
 			}},
 		}))
@@ -55,17 +55,3 @@ func (m metrics) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (m metrics) WithGroup(name string) slog.Handler {
 	return metrics{m.Handler.WithGroup(name), m.namespace}
 }
-
-// The embedded metric format, version 1.0 (Amazon CloudWatch user guide).
-type embedded struct {
-	Timestamp         int64
-	CloudWatchMetrics []directive
-}
-
-type directive struct {
-	Namespace  string
-	Dimensions [][]string
-	Metrics    []metric
-}
-
-type metric struct{ Name, Unit string }
