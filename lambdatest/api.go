@@ -26,7 +26,6 @@ type api struct {
 	served    bool                   // an invocation was handed out
 	running   map[string]*invocation // by request id
 	polls     int                    // outstanding polls now
-	maxPolls  int
 	extension bool
 }
 
@@ -82,7 +81,6 @@ func (a *api) forget(inv *invocation) {
 func (a *api) next(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	a.polls++
-	a.maxPolls = max(a.maxPolls, a.polls)
 	if a.polledAt.IsZero() {
 		a.polledAt = time.Now()
 		close(a.polled)

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -174,22 +173,6 @@ func TestTheDeadlineIsTheTimeout(t *testing.T) {
 			assert.False(t, given.After(answered), "%v: %v after the answer", c.timeout, given.Sub(answered))
 		}
 	}
-}
-
-// An invocation ends at this deadline, not before and not after it.
-func TestTheTimeoutEndsAnInvocation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		config := Config{Timeout: 300 * time.Millisecond, MaxConcurrency: 2}
-		inv := newInvocation(Event{ID: "id"}, config.Timeout)
-		inv.take(0)
-		p := &process{api: newAPI(config), ended: make(chan struct{})}
-		go p.supervise(inv, config)
-		began := time.Now()
-		<-inv.done
-		assert.Equal(t, 300*time.Millisecond, time.Since(began))
-		assert.Equal(t, ErrorTimeout, inv.result.ErrorType)
-		close(p.ended)
-	})
 }
 
 func TestFixedRequestIDAndDeadline(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -38,7 +37,7 @@ type HTTPAPI struct {
 	// The first route that fits counts. Another path gets the status 404.
 	Routes []string
 
-	// Invoke runs the function with an event: [Environment.InvokeHTTP], or that of a lambda.Handler. Its context
+	// Invoke runs the function with an event, as that of a lambda.Handler does. Its context
 	// ends when the client has gone, and after 30 seconds. When it returns an
 	// error, the client gets the status 500 and slog's default logger the error.
 	Invoke func(ctx context.Context, event []byte) (answer []byte, err error)
@@ -184,17 +183,4 @@ func refuse(w http.ResponseWriter, status int) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": http.StatusText(status)}) // an error means that the client has gone
-}
-
-// InvokeHTTP runs one invocation with the event of an HTTP request. A function's
-// failure is an error.
-func (e *Environment) InvokeHTTP(ctx context.Context, event []byte) (answer []byte, err error) {
-	result, err := e.Invoke(ctx, event)
-	if err != nil {
-		return nil, err
-	}
-	if result.ErrorType != "" {
-		return nil, fmt.Errorf("lambdatest: %s: %s", result.ErrorType, result.ErrorMessage)
-	}
-	return result.Payload, nil
 }

@@ -153,26 +153,6 @@ func TestHTTPResponse(t *testing.T) {
 	assert.Equal(t, []string{"a=1", "b=2"}, r.Header.Values("Set-Cookie"))
 }
 
-func TestInvokeHTTP(t *testing.T) {
-	env := start(t, Config{})
-	server := httptest.NewServer(HTTPAPI{Routes: []string{"POST /do"}, Invoke: env.InvokeHTTP})
-	defer server.Close()
-	post := func(do string) (int, string) {
-		r, err := server.Client().Post(server.URL+"/do", "application/json", strings.NewReader(do))
-		require.NoError(t, err)
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
-		return r.StatusCode, string(text)
-	}
-	status, body := post("http")
-	assert.Equal(t, 202, status)
-	assert.Equal(t, "POST /do", body)
-	status, body = post("exit")
-	assert.Equal(t, 500, status)
-	assert.JSONEq(t, `{"message": "Internal Server Error"}`, body)
-}
-
 // The gateway reads no more than a function can get: a client that promises more
 // is answered before it has sent everything.
 func TestTooLongABodyIsNotReadToItsEnd(t *testing.T) {

@@ -17,10 +17,8 @@ import (
 )
 
 type request struct {
-	Do       string `json:"do"`
-	N        int    `json:"n"`
-	RouteKey string `json:"routeKey"` // of an HTTP request, whose body is what to do
-	Body     string `json:"body"`
+	Do string `json:"do"`
+	N  int    `json:"n"`
 }
 
 type answer struct {
@@ -59,13 +57,8 @@ func handle(ctx context.Context, r request) (any, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		a.Remaining, a.Deadline = time.Until(deadline), deadline
 	}
-	if r.Body != "" {
-		r.Do = r.Body
-	}
 	switch r.Do {
 	case "echo":
-	case "http":
-		return map[string]any{"statusCode": 202, "body": r.RouteKey}, nil
 	case "env":
 		a.Env = os.Environ()
 	case "log":
