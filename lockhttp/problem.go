@@ -14,19 +14,18 @@ import (
 // problem is the answer to a caller who does not get what was asked for: a problem of
 // RFC 9457, with a code for programs.
 type problem struct {
-	Status     int
-	Detail     string
-	Code       string
-	Holder     lockstore.HolderInfo
-	RetryAfter int // seconds
-
-	allow string
+	status     int
+	detail     string
+	code       string
+	holder     lockstore.HolderInfo
+	retryAfter int // seconds
+	allow      string
 }
 
-func (p *problem) Error() string { return p.Detail }
+func (p *problem) Error() string { return p.detail }
 
 func newProblem(status int, code, detail string) *problem {
-	return &problem{Status: status, Code: code, Detail: detail}
+	return &problem{status: status, code: code, detail: detail}
 }
 
 var (
@@ -49,7 +48,7 @@ func notAllowed(allow string) *problem {
 func guarded(err error, code, detail string) *problem {
 	answer, _ := httpapi.Problem(err)
 	p := newProblem(answer.StatusCode, code, detail)
-	p.RetryAfter, _ = strconv.Atoi(answer.Header.Get("Retry-After")) // 0 without the header
+	p.retryAfter, _ = strconv.Atoi(answer.Header.Get("Retry-After")) // 0 without the header
 	return p
 }
 
@@ -60,7 +59,7 @@ func refusal(method string, err error) *problem {
 		return e
 	case *guard.LockBusy:
 		p := guarded(err, "busy", busyDetail(e.State))
-		p.Holder = e.Holder
+		p.holder = e.Holder
 		return p
 	case *guard.LockLost: // the caller's lease; the service does no work under it
 		if method == http.MethodPut {
@@ -78,7 +77,7 @@ func refusal(method string, err error) *problem {
 		}
 	case *secretError:
 		p := newProblem(http.StatusServiceUnavailable, "unavailable", "The service is not ready. Try again.")
-		p.RetryAfter = 1
+		p.retryAfter = 1
 		return p
 	case *guard.LockCorrupt:
 		return guarded(err, "corrupt", "The lock cannot be used. The service's log says why.")
@@ -106,16 +105,16 @@ func busyDetail(state lockstore.State) string {
 }
 
 func (p *problem) response() httpapi.Response {
-	extra := map[string]any{"code": p.Code}
-	if p.Holder != (lockstore.HolderInfo{}) {
-		extra["holder"] = p.Holder
+	extra := map[string]any{"code": p.code}
+	if p.holder != (lockstore.HolderInfo{}) {
+		extra["holder"] = p.holder
 	}
-	if p.RetryAfter > 0 {
-		extra["retryAfter"] = p.RetryAfter
+	if p.retryAfter > 0 {
+		extra["retryAfter"] = p.retryAfter
 	}
-	answer := httpapi.NewProblem(p.Status, p.Detail, extra)
-	if p.RetryAfter > 0 {
-		answer.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	answer := httpapi.NewProblem(p.status, p.detail, extra)
+	if p.retryAfter > 0 {
+		answer.Header.Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	if p.allow != "" {
 		answer.Header.Set("Allow", p.allow)

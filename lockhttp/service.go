@@ -106,10 +106,10 @@ func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 	answer, err := s.route(ctx, r)
 	if err != nil {
 		p := refusal(r.Method, err)
-		if p.Status >= http.StatusInternalServerError {
+		if p.status >= http.StatusInternalServerError {
 			// What went wrong is for the log alone.
 			tell.Log(ctx, nil, slog.LevelError, "lock service",
-				slog.String("requestId", s.guard.HolderInfo(ctx).ID), slog.String("code", p.Code), slog.String("error", err.Error()))
+				slog.String("requestId", s.guard.HolderInfo(ctx).ID), slog.String("code", p.code), slog.String("error", err.Error()))
 		}
 		answer = p.response()
 	}
