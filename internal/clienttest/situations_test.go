@@ -164,8 +164,7 @@ var situations = []struct {
 		require.Equal(h, h.state().Fence, fence)
 		h.ends(p, 0, fence)
 	}},
-	{"answers that are no lease, to renew", "", func(h *harness) { noRenewal(h, 0) }},
-	{"more answers that are no lease, to renew", "", func(h *harness) { noRenewal(h, 1) }},
+	{"answers that are no lease, to renew", "", noRenewal},
 	{"renews after headers that cannot be made, and answers that are no lease", "", func(h *harness) {
 		h.proxy.say("PATCH", noLeases()[:3]...)
 		p, fence := h.begin(short, "JOB_THROWS=2")
@@ -268,12 +267,12 @@ func with(field, value string, lease answer) answer {
 	return answer{status: 200, header: jsonHeader, text: "{" + strings.Join(fields, ", ") + "}"}
 }
 
-// noRenewal answers each renewal of a job with an answer that is no lease, with each second of them. The job has to end
-// in time.
-func noRenewal(h *harness, from int) {
+// noRenewal answers each renewal of a job with an answer that is no lease, with each second of them: a program looks at all
+// answers in one place. The job has to end in time.
+func noRenewal(h *harness) {
 	plan := []reply{func(lease answer) answer { return with("fence", "1", lease) }} // of another lease
 	for i, flaw := range noLeases() {
-		if i%2 == from {
+		if i%2 == 0 {
 			plan = append(plan, flaw)
 		}
 	}
