@@ -72,15 +72,6 @@ func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service
 	return &Service{g, secrets, callers}, nil
 }
 
-// grant is the answer to one who has the lock.
-type grant struct {
-	Fence     lockstore.Fence `json:"fence"`
-	Seat      *int            `json:"seat,omitempty"` // of a lease that is asked for with maxHolders above 1
-	ExpiresAt time.Time       `json:"expiresAt"`      // by this service's clock
-	ExpiresIn float64         `json:"expiresIn"`      // seconds
-	Token     string          `json:"token"`
-}
-
 // state is the answer to one who looks.
 type state struct {
 	State      lockstore.State       `json:"state"`
@@ -186,7 +177,7 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 	}
 	answer := granted(lease, secrets)
 	if want.maxHolders > 1 {
-		answer.Seat = &lease.Seat
+		answer["seat"] = lease.Seat
 	}
 	return respond(answer), nil
 }
@@ -260,13 +251,13 @@ func (s *Service) bearer(ctx context.Context, r httpapi.Request, key string) (lo
 	return lockstore.Lease{}, nil, errNoLease
 }
 
-// granted shows a lease, whose TTL counts from now.
-func granted(lease lockstore.Lease, secrets []secret) grant {
-	return grant{
-		Fence:     lease.Fence,
-		ExpiresAt: time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond),
-		ExpiresIn: seconds(lease.TTL),
-		Token:     secrets[0].token(lease),
+// granted is the answer to one who has the lock, with a lease whose TTL counts from now.
+func granted(lease lockstore.Lease, secrets []secret) map[string]any {
+	return map[string]any{
+		"fence":     lease.Fence,
+		"expiresAt": time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond), // by this service's clock
+		"expiresIn": seconds(lease.TTL),
+		"token":     secrets[0].token(lease),
 	}
 }
 
