@@ -217,41 +217,39 @@ func TestErrorTypesOnTheWire(t *testing.T) {
 	}
 }
 
-func TestExitWithoutAnswer(t *testing.T) {
-	env := start(t, Config{})
-	r, err := env.Invoke(testContext(t), do("exit", 0))
-	require.NoError(t, err)
-	assert.Equal(t, ErrorExit, r.ErrorType)
-	assert.Equal(t, "RequestId: "+r.RequestID+" Error: Runtime exited with error: exit status 7", r.ErrorMessage)
-	next, err := env.Invoke(testContext(t), do("echo", 0))
-	require.NoError(t, err)
-	decode(t, next)
-	assert.Positive(t, next.Init)
-}
-
-func TestTimeoutKills(t *testing.T) {
-	env := start(t, Config{Timeout: 300 * time.Millisecond})
-	pid := env.PID()
-	r, err := env.Invoke(testContext(t), do("hang", 0))
-	require.NoError(t, err)
-	assert.Equal(t, ErrorTimeout, r.ErrorType)
-	assert.Equal(t, "RequestId: "+r.RequestID+" Error: Task timed out after 0.30 seconds", r.ErrorMessage)
-	assert.GreaterOrEqual(t, r.Duration, 300*time.Millisecond)
-	goneSoon(t, pid)
-
-	next, err := env.Invoke(testContext(t), do("echo", 0))
-	require.NoError(t, err)
-	assert.NotEqual(t, pid, decode(t, next).PID)
-	assert.Positive(t, next.Init)
-}
-
-func TestTimeoutSendsSIGTERMFirstToAnExtension(t *testing.T) {
-	env := start(t, Config{Timeout: 300 * time.Millisecond, Env: []string{"WITH_SIGTERM=1"}})
-	r, err := env.Invoke(testContext(t), do("hang", 0))
-	require.NoError(t, err)
-	assert.Equal(t, ErrorTimeout, r.ErrorType)
-	assert.Contains(t, env.Logs(), "got SIGTERM")
-	assert.GreaterOrEqual(t, r.Duration, 800*time.Millisecond, "the process had its grace")
+// However a process ends, its invocation has a result, and the next one starts another process.
+func TestEndsOfAProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		do            string
+		env           []string
+		frozen        bool
+		want, message string
+		least         time.Duration // what it takes
+	}{
+		"it exits":                             {do: "exit", want: ErrorExit, message: "Runtime exited with error: exit status 7"},
+		"its time is over":                     {do: "hang", want: ErrorTimeout, message: "Task timed out after 0.30 seconds", least: 300 * time.Millisecond},
+		"its time is over, and it is frozen":   {do: "echo", frozen: true, want: ErrorTimeout, message: "Task timed out after 0.30 seconds"},
+		"its time is over, with its extension": {do: "hang", env: []string{"WITH_SIGTERM=1"}, want: ErrorTimeout, message: "Task timed out after 0.30 seconds", least: 800 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := start(t, Config{Timeout: 300 * time.Millisecond, Env: c.env})
+			pid := env.PID()
+			if c.frozen {
+				require.NoError(t, env.Freeze())
+			}
+			r, err := env.Invoke(testContext(t), do(c.do, 0))
+			require.NoError(t, err)
+			assert.Equal(t, c.want, r.ErrorType)
+			assert.Equal(t, "RequestId: "+r.RequestID+" Error: "+c.message, r.ErrorMessage)
+			assert.GreaterOrEqual(t, r.Duration, c.least, "the process has its grace")
+			assert.Equal(t, c.env != nil, slices.Contains(env.Logs(), "got SIGTERM"))
+			goneSoon(t, pid)
+			next, err := env.Invoke(testContext(t), do("echo", 0))
+			require.NoError(t, err)
+			assert.NotEqual(t, pid, decode(t, next).PID)
+			assert.Positive(t, next.Init)
+		})
+	}
 }
 
 func TestShutdown(t *testing.T) {
@@ -320,14 +318,6 @@ func TestTimeoutWithConcurrencyIsOnlyReported(t *testing.T) {
 	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "late 5" })
 	require.NoError(t, err)
 	assert.Equal(t, pid, env.PID())
-}
-
-func TestFrozenProcessIsKilledAtTheTimeout(t *testing.T) {
-	env := start(t, Config{Timeout: 300 * time.Millisecond})
-	require.NoError(t, env.Freeze())
-	r, err := env.Invoke(testContext(t), do("echo", 0))
-	require.NoError(t, err)
-	assert.Equal(t, ErrorTimeout, r.ErrorType)
 }
 
 // slowWriter takes a while for each line, so whoever does not wait for it is early.
@@ -441,25 +431,23 @@ func TestSameRequestIDTwiceAtOnceIsRefused(t *testing.T) {
 }
 
 func TestStartFails(t *testing.T) {
-	t.Run("no binary", func(t *testing.T) {
-		_, err := Start(testContext(t), Config{})
-		require.ErrorContains(t, err, "Config.Binary is empty")
-	})
-	t.Run("binary not there", func(t *testing.T) {
-		_, err := Start(testContext(t), Config{Binary: filepath.Join(t.TempDir(), "bootstrap")})
-		require.ErrorIs(t, err, os.ErrNotExist)
-	})
-	t.Run("process ends in init", func(t *testing.T) {
-		_, err := Start(testContext(t), Config{Binary: function, Env: []string{"FAIL_INIT=1"}})
-		require.ErrorContains(t, err, "exit status 1")
-		require.ErrorContains(t, err, "no store is configured")
-	})
-	t.Run("context ends", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(testContext(t))
-		cancel()
-		_, err := Start(ctx, Config{Binary: function})
-		require.ErrorIs(t, err, context.Canceled)
-	})
+	ended, cancel := context.WithCancel(testContext(t))
+	cancel()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		config Config
+		want   string
+	}{
+		"no binary":            {testContext(t), Config{}, "Config.Binary is empty"},
+		"binary not there":     {testContext(t), Config{Binary: filepath.Join(t.TempDir(), "bootstrap")}, "no such file or directory"},
+		"process ends in init": {testContext(t), Config{Binary: function, Env: []string{"FAIL_INIT=1"}}, "no store is configured"},
+		"context ends":         {ended, Config{Binary: function}, context.Canceled.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Start(c.ctx, c.config)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
 }
 
 func TestClose(t *testing.T) {
