@@ -27,7 +27,7 @@ const (
 	// leastWork is the least time for the work. A run does not start it if its own lease gives less.
 	leastWork = 100 * time.Millisecond
 	// callTime bounds one call to the store, except AwaitTurn. When less than twice as much time is left,
-	// a call gets half of the time that is left, so that one repeat fits in, see retry.limit.
+	// a call gets half of the time that is left, so that one repeat fits in, see retrier.limit.
 	callTime = 2 * time.Second
 	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
 	// that is cut off would turn a clear answer into an unknown outcome.
