@@ -267,50 +267,6 @@ func (p *partition) take(write, weak bool) bool {
 	return true
 }
 
-// As many runs as an account of AWS Lambda allows ask for one key at the same time, whose partition has
-// limits. Who is not served in time is told busy. Who has worked releases the key, and nobody is told that the
-// store is unavailable.
-func TestHotPartition(t *testing.T) {
-	if !verifyrecord.Full() {
-		t.Skip("it computes for a minute: make verify has it")
-	}
-	const runs, wait, work, handOver = 1000, 30 * time.Second, 20 * time.Millisecond, 12 * time.Millisecond // see TestCostOfAQueue
-	synctest.Test(t, func(t *testing.T) {
-		p := newPartition()
-		count := func(what string) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.counts[what]++
-		}
-		var all sync.WaitGroup
-		for range runs {
-			all.Go(func() {
-				var report guard.Report
-				store := newStoreOver(t, dynamostore.ClientOver(p, fakeEndpoint, 0), 0, dynamostore.Options{})
-				g, err := guard.New(store.Store, guard.Options{Wait: wait, Observe: func(_ context.Context, r guard.Report) { report = r }})
-				require.NoError(t, err)
-				err = g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(work); return nil })
-				switch {
-				case err == nil && report.ReleaseErr != nil:
-					count("not released")
-				case err == nil:
-					count("served")
-				case errors.Is(err, lockstore.ErrRefused):
-					count("busy")
-				default:
-					count("other")
-					t.Logf("%v", err)
-				}
-			})
-		}
-		all.Wait()
-		t.Logf("%v", p.counts)
-		require.GreaterOrEqual(t, float64(p.counts["served"]), 0.8*float64(wait)/float64(work+handOver))
-		require.Zero(t, p.counts["not released"])
-		require.Zero(t, p.counts["other"])
-	})
-}
-
 // A request for a place that is throttled is refused by a read, which costs less than to ask again.
 func TestThrottledJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
