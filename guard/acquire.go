@@ -39,7 +39,7 @@ type attempt struct {
 	waitEnd  time.Duration
 	pauses   pauses // between polls
 	owner    lockstore.Owner
-	queued   bool            // the owner may have a place in the queue
+	queued   bool            // the owner may have a place in the queue: it has had one, and nothing has ended it surely
 	joins    bool            // the present request asks for one
 	place    int             // in the queue at the last refusal; 0 is none
 	seen     lockstore.Fence // of the key's last grant at the last refusal
@@ -199,7 +199,7 @@ func (a *attempt) requestLease() (Outcome, error) {
 		switch outcomeOf(err) {
 		case OutcomeOK:
 			a.lease = lease
-		case OutcomeBusy, OutcomeUnknown:
+		case OutcomeUnknown:
 			a.queued = a.queued || a.joins
 		}
 		return err
@@ -207,7 +207,8 @@ func (a *attempt) requestLease() (Outcome, error) {
 }
 
 // noteRefusal notes a refusal. The owner has missed its turn if others got the key since the last refusal and its
-// place is gone or has not come nearer to the front. This counts as a lapse.
+// place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be there
+// all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
@@ -217,7 +218,7 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 	}
 	w.noPlace = (w.noPlace || a.joins && !done) && place == 0
 	w.position = cmp.Or(w.position, place)
-	a.queued, a.handed, a.place, a.seen = place > 0, 0, place, refusal.Fence
+	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), 0, place, refusal.Fence
 	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Note, lockstore.Lease{}
 }
 

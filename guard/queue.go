@@ -33,7 +33,6 @@ func (a *attempt) wait() bool {
 		return false // nobody knows when it is free
 	case busy.State.Done():
 		// It is free at a known time. The run does not wait if it asks for the result.
-		a.queued = false // the queue has ended
 		return !r.wanted.once && busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()

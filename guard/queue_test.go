@@ -130,6 +130,19 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 			require.Empty(t, b.runs.runs)
 		})
 	}
+	on("a place that the last refusals do not show, because they rest on old reads, is left", t, newBench, Options{Wait: 30 * time.Second}, func(t *testing.T, b *bench) {
+		b.occupy(t, "k", time.Hour)
+		b.store.await = says(driver.Ask)
+		b.store.acquire = b.from(2, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			a.Position = 0
+			return a, err
+		})
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.Greater(t, len(b.store.requests), 2)
+		require.NoError(t, b.report(t).ReleaseErr)
+		require.Zero(t, b.waiting(t, "k"))
+	})
 	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
 		for _, wait := range []time.Duration{time.Second, 10 * time.Second} {
 			on(fmt.Sprintf("after a wait of %v the place cannot be left, %s: the key may be handed over to it", wait, name), t, newBench, Options{Wait: wait}, func(t *testing.T, b *bench) {
