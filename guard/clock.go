@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/seam"
 	"github.com/lambdalock/lambdalock/internal/tell"
 )
 
@@ -13,6 +14,17 @@ import (
 // stand still or jump while the other goes on: a frozen Lambda environment may stop the
 // monotonic clock, and a wall clock can be set.
 type instant struct{ mono, wall time.Duration }
+
+func init() {
+	seam.Guard = func(g any, clocks func() (mono, wall time.Duration), upTo func(time.Duration) time.Duration) {
+		guard := g.(*Guard)
+		guard.random = upTo
+		guard.clock.now = func() (i instant) {
+			i.mono, i.wall = clocks()
+			return i
+		}
+	}
+}
 
 // clock is where a guard reads the time, and what wakes it: nothing else in this package reads a clock or sets a
 // timer. A simulator, or a page in a browser, puts its own functions in the place of the first four.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -302,7 +302,7 @@ var (
 )
 
 // pass lets time pass for work that does not ask its context.
-var pass = leasesim.Pass
+func pass(d time.Duration) { _ = pause.For(context.Background(), d) }
 
 func bubble(name string, t *testing.T, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })

@@ -4,7 +4,7 @@ package mutants
 // Mistakes in a rule of the lock are not here: package internal/wrongrules has them.
 var bugs = []bug{
 	// Trust, and outcomes that are unknown.
-	{"M16", "an unknown outcome is taken as held", guardSimulation, "found its context open, but the store has",
+	{"M16", "an unknown outcome is taken as held", guardSimulation, "P1: fence 0 begins",
 		"guard/acquire.go", "\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {",
 		"\t\t\tif outcome == OutcomeUnknown && r.take(lockstore.Lease{Key: r.key, Owner: a.owner, TTL: a.ttl}, a.sent, false) {\n\t\t\t\treturn OutcomeOK, nil\n\t\t\t}\n\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {"},
 	{"M17", "an unknown outcome is taken as busy and not abandoned", guardSimulation, "M17: busy, but the store never said so",
@@ -13,13 +13,13 @@ var bugs = []bug{
 	{"M18", "an unknown attempt is not abandoned", guardSimulation, "M18",
 		"guard/acquire.go", "\t\t\tlease = lockstore.Lease{Key: a.run.key, Owner: a.owner}",
 		"\t\t\treturn nil"},
-	{"M20", "trust counts from the reply", guardSimulation, "found its context open, but the store has",
+	{"M20", "trust counts from the reply", guardSimulation, "P2: ",
 		"guard/acquire.go", "sent+lease.TTL-margin", "now+lease.TTL-margin"},
-	{"M21", "trust on the monotonic clock alone", guardSimulation, "found its context open, but the store has",
+	{"M21", "trust on the monotonic clock alone", guardSimulation, "P2: ",
 		"guard/clock.go", "c.extra += change", ""},
-	{"M22", "trust on the wall clock alone", guardSimulation, "found its context open, but the store has",
+	{"M22", "trust on the wall clock alone", guardSimulation, "P2: ",
 		"guard/clock.go", "return now.mono + c.extra, now.wall", "return now.wall, now.wall"},
-	{"M23", "no margin", guardSimulation, "found its context open, but the store has",
+	{"M23", "no margin", guardSimulation, "P2: ",
 		"guard/guard.go", "margin = 250 * time.Millisecond", "margin = 0 * time.Millisecond"},
 	{"M25", "a lost lease does not cancel the work", test{pkg: "./guard", run: "^TestRenewal$/^F35_F43"}, `in chain: "context deadline exceeded"`,
 		"guard/window.go", "\t\tw.cancel(cause)",
@@ -42,7 +42,7 @@ var bugs = []bug{
 	{"M26", "the release uses the ended context", guardSimulation, "M26: not released, and nothing was in the way",
 		"guard/release.go", "\tctx, p.cut = context.WithCancel(context.WithoutCancel(&r.window)) // the run's context may have ended",
 		"\tctx, p.cut = context.WithCancel(&r.window) // the run's context may have ended"},
-	{"M27", "a panic skips the release", guardSimulation, "still holds the key after its run",
+	{"M27", "a panic skips the release", guardSimulation, "still holds the key",
 		"guard/release.go", "\tr.releaseErr = r.releaseLease(r.lease(), cooldown, true, most)",
 		"\tif err == errNotReturned {\n\t\treturn\n\t}\n\tr.releaseErr = r.releaseLease(r.lease(), cooldown, true, most)"},
 	{"M39", "a duration that overflows", test{pkg: "./guard", run: "^TestTooLate$/^F48"}, "no time left to run the work",
@@ -67,10 +67,10 @@ var bugs = []bug{
 	{"M90", "a run that waits takes a new owner for each request", test{pkg: "./guard", run: "^TestQueue$/^a_run_asks"}, "a new owner would be the last in the queue",
 		"guard/acquire.go", "\t\t\ta.askAfresh()\n\t\t\tcontinue",
 		"\t\t\ta.newOwner()\n\t\t\tcontinue"},
-	{"M91", "the end of a wait leaves the place in the queue", guardSimulation, "M91: ",
+	{"M91", "the end of a wait leaves the place in the queue", guardSimulation, "M91 M92",
 		"guard/acquire.go", "\t\tremains = a.leaveQueue()",
 		"\t\tremains = nil"},
-	{"M92", "an unknown request for a place is left and not abandoned", guardSimulation, "a request of a run that left nothing behind took",
+	{"M92", "an unknown request for a place is left and not abandoned", guardSimulation, "a late request of it has arrived",
 		"guard/acquire.go", "\tr, repeatable := a.run, a.run.wanted.owner != \"\"",
 		"\tif a.queued {\n\t\ta.acquires.unknown = nil\n\t}\n\tr, repeatable := a.run, a.run.wanted.owner != \"\""},
 	{"M94", "no pause between two turns that come at once", test{pkg: "./guard", run: "^TestQueueThatMisbehaves$/^each_turn_comes_at_once"}, "no request without a pause",
@@ -79,7 +79,7 @@ var bugs = []bug{
 	{"M119", "a release wakes the owner that was the first at the grant, whoever is the first now", redisTest("TestRequestsOfAWakeUp"), "F59_the_first_has_left",
 		"lockstore/redisstore/rules.lua", "KEYS[2] and h.owner == ARGV[#ARGV] and wake",
 		"KEYS[2] and wake"},
-	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "met no fault, and was refused",
+	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "got no result, and the store has said",
 		"guard/queue.go", "\t\treturn !r.wanted.once && busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)",
 		"\t\treturn busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)"},
 
@@ -182,9 +182,9 @@ const (
 )
 
 var (
-	// The rarest of its bugs shows in one seed of thirty.
-	guardSimulation  = test{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=1000"}
-	repeatSimulation = test{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=200"}
+	// As many seeds as make verify GATE=1 has.
+	guardSimulation  = test{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=500"}
+	repeatSimulation = test{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=750"}
 	casSimulation    = test{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
 )
 
