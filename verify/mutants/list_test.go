@@ -161,7 +161,7 @@ var bugs = []bug{
 		"return answer"},
 
 	// Stores that compare and swap.
-	{"M107", "\"not applied\" after a conflict", casSimulation, "M107: at",
+	{"M107", "\"not applied\" after a conflict", casSimulation, "M107: it was told",
 		"lockstore/casstore/call.go", "!errors.Is(err, lockstore.ErrCorrupt) // a conflict",
 		"!errors.Is(err, lockstore.ErrCorrupt) && !errors.Is(err, ErrConflict) // a conflict"},
 	{"M114", "writes are not counted, and the service drops a write that changes nothing", casSimulation, "M114: a write was not counted",
@@ -185,7 +185,7 @@ var (
 	// As many seeds as make verify GATE=1 has.
 	guardSimulation  = test{pkg: "./guard", run: "^TestSimulation$", env: "VERIFY_SEEDS=500"}
 	repeatSimulation = test{pkg: "./guard", run: "^TestRepeats$", env: "VERIFY_SEEDS=750"}
-	casSimulation    = test{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=300"}
+	casSimulation    = test{pkg: cas, run: "^TestSimulation$", env: "VERIFY_SEEDS=50"}
 )
 
 func redisTest(name string) test { return test{pkg: "./lockstore/redisstore", run: "^" + name + "$"} }
