@@ -54,7 +54,7 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestWritersAmongManyReaders|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 6000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 600}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 100}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 400}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
