@@ -51,7 +51,7 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 6000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
-	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestWritersAmongManyReaders|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 1000}},
+	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestTrustNeverOverlaps|TestHotPartition|TestWritersAmongManyReaders|TestCostOfAQueue|TestHoldersRenewInTimeAmongManyArrivals)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 320}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "(TestRuleBook|TestStoreOnTheFake)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 6000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/redisstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 100}},

@@ -3,21 +3,17 @@ package dynamostore_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/simtest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -87,7 +83,7 @@ func isRefused(t testing.TB, s *dynamostore.Store, req lockstore.Request) {
 }
 
 // pass lets d of virtual time pass.
-var pass = leasesim.Pass
+var pass = simtest.Pass
 
 // requireTrustIsOver waits until a new process with opt is granted the key. Then the trust in
 // the old lease, until end, must be over.
@@ -239,77 +235,6 @@ func TestSlowRepliesDoNotMoveARightClock(t *testing.T) {
 			require.Zero(t, s.Correction())
 		}
 	})
-}
-
-// TestTrustNeverOverlaps simulates clients whose clocks are wrong and drift, and whose tolerances differ (F16 F73). They count their
-// trust from before their requests (F29 M20), and the time of the service has whole seconds (M03). The network is
-// slow, loses requests and replies, and delivers late duplicates. No two clients may
-// trust their leases at the same time, and fences grow in the order of trust.
-//
-// VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestTrustNeverOverlaps
-// replays one seed.
-func TestTrustNeverOverlaps(t *testing.T) {
-	t.Parallel()
-	leasesim.Verify(t, "simulated clients of different tolerances (F73) over DynamoDB's fake", 3, 1000, 0.5, simulate)
-}
-
-func simulate(t *testing.T, seed uint64, fromReply bool) (leasesim.Counts, []string) {
-	const ttl = 6 * time.Second
-	var mu sync.Mutex
-	cut := map[*leasesim.Process]int{} // replies still to lose
-	service := fakedynamo.New(table)
-	service.Fault = func(r fakedynamo.Request) fakedynamo.Fault {
-		p := leasesim.From(r.Context)
-		f := fakedynamo.Fault{In: p.UpTo(100 * time.Millisecond), Out: p.UpTo(100 * time.Millisecond)}
-		mu.Lock()
-		defer mu.Unlock()
-		cut[p]-- // several replies are lost in a row, or the SDK's next attempt gets one
-		switch fate := p.Float(); {
-		case cut[p] >= 0:
-			f.LoseReply = errors.New("connection reset by peer")
-		case fate < 0.05:
-			f.In = p.UpTo(2 * ttl)
-		case fate < 0.10:
-			f.Out = p.UpTo(2 * ttl)
-		case fate < 0.17:
-			cut[p] = int(p.Float() * 9)
-		case fate < 0.27:
-			f.Repeat = p.UpTo(2 * ttl)
-		}
-		return f
-	}
-	sim := &leasesim.Sim{Seed: seed, TTL: ttl, Length: 20 * ttl, Drift: 0.1, Several: true, FromReply: fromReply}
-	sim.Open = func(p *leasesim.Process) (*lockstore.Store, func()) {
-		// Random pauses from the process's own numbers, so that a seed can be replayed.
-		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
-			o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
-		})
-		options := dynamostore.Options{Logger: slog.New(slog.DiscardHandler)}
-		if p.Float() < 0.3 {
-			options.Skew = 100*time.Millisecond + p.UpTo(ttl)
-		}
-		s, err := dynamostore.New(client, table, options)
-		require.NoError(t, err)
-		start, offset := time.Now(), time.Duration((p.Float()-0.5)*3*float64(ttl))
-		s.SetNow(func() time.Time {
-			return start.Add(offset + time.Duration(p.Rate*float64(time.Since(start))))
-		})
-		s.SetRandom(p.UpTo)
-		return s.Store, func() {}
-	}
-	counts, problems := sim.Run(t)
-	service.Wait()
-	return counts, problems
-}
-
-// jitter takes the pauses between attempts from the simulation's random numbers.
-type jitter struct {
-	aws.RetryerV2
-	p *leasesim.Process
-}
-
-func (j jitter) RetryDelay(int, error) (time.Duration, error) {
-	return j.p.UpTo(100 * time.Millisecond), nil
 }
 
 // bubble is t.Run in virtual time.
