@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -21,8 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
-	"github.com/lambdalock/lambdalock/internal/leasesim"
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/internal/simtest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -34,79 +31,59 @@ import (
 // well, those whose wake-up arrived are served in the order of their places, and a hand-over that nothing has
 // disturbed is used within its turn. The same holds for runs that wait.
 func TestExecutions(t *testing.T) {
-	began := time.Now()
-	first, seeds := verifyrecord.Seed(t, 40, 4000)
-	total := map[string]int64{"seeds": int64(seeds)}
-	for seed := first; seed < first+uint64(seeds); seed++ {
-		if problem := simulate(t, seed, total, nil); problem != "" {
-			t.Fatalf("%s\nreplay in this folder: VERIFY_SEED=%d VERIFY_SEEDS=1 go test -run '^%s$'", problem, seed, t.Name())
-		}
-	}
-	t.Logf("%v", total)
-	var controls []verifyrecord.Control
-	for what, plant := range map[string]func(*world){
-		"a wake-up is trusted, and the lock not asked for": func(w *world) {
-			w.trusts, w.machine.States[waitState].Next = true, w.machine.States[acquireState].Next
+	plants := map[*simtest.World]func(*world){}
+	plant := func(f func(*world)) func(*simtest.World) { return func(w *simtest.World) { plants[w] = f } }
+	simtest.Seeds(t, simtest.Part{
+		Name: "executions of a state machine that wait without a function", Few: 40, Full: 4000,
+		Controls: map[string]func(*simtest.World){
+			"a wake-up is trusted, and the lock not asked for": plant(func(w *world) {
+				w.trusts, w.machine.States[waitState].Next = true, w.machine.States[acquireState].Next
+			}),
+			"a state that waits has no heartbeat": plant(func(w *world) {
+				w.machine.States[waitState].HeartbeatSeconds, w.machine.States[waitState].TimeoutSeconds = 0, 0
+			}),
+			"who releases wakes before the write": plant(func(w *world) { w.wakesFirst = true }),
 		},
-		"a state that waits has no heartbeat": func(w *world) {
-			w.machine.States[waitState].HeartbeatSeconds, w.machine.States[waitState].TimeoutSeconds = 0, 0
-		},
-		"who releases wakes before the write": func(w *world) { w.wakesFirst = true },
-	} {
-		problem := ""
-		for seed := first; problem == "" && seed < first+100; seed++ {
-			problem = simulate(t, seed, map[string]int64{}, plant)
-		}
-		require.NotEmpty(t, problem, "%s, and no seed shows it", what)
-		t.Logf("%s: %s", what, problem)
-		controls = append(controls, verifyrecord.Control{What: what, Shown: true, Saw: problem})
-	}
-	verifyrecord.Write(t, verifyrecord.Result{
-		Kind: verifyrecord.Simulation, Name: "executions of a state machine that wait without a function", Seed: first, Counts: total, Took: time.Since(began), Controls: controls,
-	})
-}
-
-// simulate returns the first problem of a seed.
-func simulate(t *testing.T, seed uint64, total map[string]int64, plant func(*world)) (problem string) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
+	}, func(seed *simtest.World) {
+		ctx, cancel := context.WithCancel(context.Background())
 		w := &world{
-			t: t, ctx: ctx, machine: readMachine(t), store: memstore.New(nil), counts: total,
+			World: seed, ctx: ctx, machine: readMachine(seed.T), store: memstore.New(nil),
 			owners: map[lockstore.Owner]*simulated{}, waiting: map[string]chan struct{}{},
 		}
-		if plant != nil {
+		if plant := plants[seed]; plant != nil {
 			plant(w)
 		}
-		rng := rand.New(rand.NewPCG(seed, 0))
-		w.troubles = []float64{0, 0.01, 0.04}[seed%3]
-		var all sync.WaitGroup
-		var lives []func()
-		for i := range 2 + rng.IntN(7) {
-			lives = append(lives, w.execution(fmt.Sprint("e", i), rand.New(rand.NewPCG(seed, uint64(1+i)))).live)
-		}
-		for i := range rng.IntN(6) {
-			lives = append(lives, w.simulated(fmt.Sprint("r", i), rand.New(rand.NewPCG(seed, uint64(1001+i)))).visit)
-		}
-		for _, live := range lives {
-			all.Go(live)
-		}
-		all.Wait()
-		w.mu.Lock()
-		if status := w.inspect(); status.Waiting > 0 && !w.leaves {
-			w.fail("%d places are left", status.Waiting)
-		}
-		problem = w.problem
-		w.mu.Unlock()
+		w.run()
 		cancel()
 		w.late.Wait()
 	})
-	return problem
+}
+
+func (w *world) run() {
+	dice := simtest.NewDice(w.Seed, 0)
+	w.troubles = []float64{0, 0.01, 0.04}[w.Seed%3]
+	var lives []func()
+	for i := range 2 + int(7*dice.Float()) {
+		lives = append(lives, w.execution(fmt.Sprint("e", i), uint64(1+i)).live)
+	}
+	for i := range int(6 * dice.Float()) {
+		lives = append(lives, w.simulated(fmt.Sprint("r", i), uint64(1001+i)).visit)
+	}
+	var all sync.WaitGroup
+	for _, live := range lives {
+		all.Go(live)
+	}
+	all.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if status := w.inspect(); status.Waiting > 0 && !w.leaves {
+		w.Fail("%d places are left", status.Waiting)
+	}
 }
 
 // world is what the executions share: a store, and Step Functions.
 type world struct {
-	t          *testing.T
+	*simtest.World
 	ctx        context.Context // ends with the simulation
 	machine    machine
 	store      *lockstore.Store
@@ -116,8 +93,6 @@ type world struct {
 	late       sync.WaitGroup
 
 	mu      sync.Mutex
-	problem string
-	counts  map[string]int64
 	owners  map[lockstore.Owner]*simulated
 	waiting map[string]chan struct{} // states that wait, by token
 	queue   []lockstore.Owner        // who has a place
@@ -138,22 +113,9 @@ type offer struct {
 	disturbed bool
 }
 
-// fail is called with the lock held.
-func (w *world) fail(format string, args ...any) {
-	if w.problem == "" {
-		w.problem = fmt.Sprintf("after %v: ", time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))) + fmt.Sprintf(format, args...)
-	}
-}
-
-func (w *world) count(what string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.counts[what]++
-}
-
 func (w *world) inspect() driver.Status {
 	a, err := w.store.Driver().Do(context.Background(), key, driver.Request{Kind: driver.Inspect})
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	return a.Status
 }
 
@@ -174,7 +136,7 @@ type simulated struct {
 	stop context.CancelFunc
 	data map[string]any
 
-	*leasesim.Dice
+	*simtest.Dice
 	mu       sync.Mutex
 	failures int
 
@@ -186,14 +148,14 @@ type simulated struct {
 	status string // "" is at work
 }
 
-func (w *world) execution(name string, rng *rand.Rand) *simulated {
-	e := w.simulated(name, rng)
+func (w *world) execution(name string, stream uint64) *simulated {
+	e := w.simulated(name, stream)
 	w.owners[request{execution: execution(e.arn()), key: key}.owner()] = e
 	return e
 }
 
-func (w *world) simulated(name string, rng *rand.Rand) *simulated {
-	return &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(rng), data: map[string]any{"key": key, "amount": 500.0}}
+func (w *world) simulated(name string, stream uint64) *simulated {
+	return &simulated{caller: caller{name: name}, w: w, Dice: simtest.NewDice(w.Seed, stream), data: map[string]any{"key": key, "amount": 500.0}}
 }
 
 // strikes says whether one kind of trouble strikes now.
@@ -201,7 +163,7 @@ func (e *simulated) strikes(what string) bool {
 	if e.Float() >= e.w.troubles {
 		return false
 	}
-	e.w.count(what)
+	e.w.Count(what)
 	return true
 }
 
@@ -242,7 +204,7 @@ func (e *simulated) live() {
 	e.ended("executions ", status)
 	if status == "TIMED_OUT" || status == "FAILED" {
 		w.mu.Lock()
-		w.fail("%s is %s: %v", e.name, status, e.data["failure"])
+		w.Fail("%s is %s: %v", e.name, status, e.data["failure"])
 		w.mu.Unlock()
 	}
 	if status == "SUCCEEDED" {
@@ -250,14 +212,14 @@ func (e *simulated) live() {
 	}
 	for range 3 { // Lambda tries an event of EventBridge three times
 		sleep(w.ctx, e.UpTo(3*time.Second))
-		if _, failed := e.invoke(w.ctx, event(w.t, e.arn(), status, 0, e.data), time.Minute); failed == "" {
+		if _, failed := e.invoke(w.ctx, event(w.T, e.arn(), status, 0, e.data), time.Minute); failed == "" {
 			return
 		}
 		sleep(w.ctx, time.Minute)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counts["events that were lost"]++
+	w.Count("events that were lost")
 	w.leaves = true
 }
 
@@ -267,7 +229,7 @@ func (e *simulated) ended(what, status string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	e.status = status
-	w.counts[what+status]++
+	w.Count(what + status)
 	if w.working == e {
 		w.working = nil
 	}
@@ -329,7 +291,7 @@ func (e *simulated) run() string {
 				e.put(s.Catch[i].ResultPath, map[string]any{"Error": failed, "Cause": at})
 			}
 		default:
-			e.w.t.Fatalf("%s is a %s, which this test does not know", at, s.Type)
+			e.w.T.Fatalf("%s is a %s, which this test does not know", at, s.Type)
 		}
 		switch e.ctx.Err() {
 		case context.DeadlineExceeded:
@@ -407,7 +369,7 @@ func (e *simulated) attempt(s *state) (result any, failed string) {
 		if action := in["action"]; action == release || action == abandon {
 			e.rests()
 		}
-		answer, failed := e.invoke(e.ctx, asJSON(e.w.t, in), limit)
+		answer, failed := e.invoke(e.ctx, asJSON(e.w.T, in), limit)
 		out := map[string]any{}
 		for name, path := range s.ResultSelector {
 			out[strings.TrimSuffix(name, ".$")] = look(map[string]any{"Payload": answer}, fmt.Sprint(path))
@@ -417,7 +379,7 @@ func (e *simulated) attempt(s *state) (result any, failed string) {
 		failed := e.wait(s)
 		return s.ResultSelector, failed
 	}
-	e.w.t.Fatalf("%s: this test does not know it", s.Resource)
+	e.w.T.Fatalf("%s: this test does not know it", s.Resource)
 	return nil, ""
 }
 
@@ -450,7 +412,7 @@ func (e *simulated) wait(s *state) (failed string) {
 		}
 	}
 	in := e.filled(s.Parameters).(map[string]any)["Payload"]
-	if _, failed := e.invoke(e.ctx, asJSON(w.t, in), time.Minute); failed != "" {
+	if _, failed := e.invoke(e.ctx, asJSON(w.T, in), time.Minute); failed != "" {
 		return failed
 	}
 	select {
@@ -460,7 +422,7 @@ func (e *simulated) wait(s *state) (failed string) {
 		}
 		return ""
 	case <-limits[0]:
-		w.count("heartbeats that were missing")
+		w.Count("heartbeats that were missing")
 		return []string{"States.HeartbeatTimeout", "States.Timeout"}[e.tokens%2]
 	case <-limits[1]:
 		return "States.Timeout"
@@ -484,11 +446,11 @@ func (e *simulated) works(fence lockstore.Fence) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.working != nil && w.working != e {
-		w.fail("%s and %s are at work", e.name, w.working.name)
+		w.Fail("%s and %s are at work", e.name, w.working.name)
 	}
 	w.working = e
 	if held := w.inspect(); held.State != driver.Held && held.State != driver.Reserved || held.Fence != fence {
-		w.fail("%s is at work with fence %v, and the key is %v with fence %d", e.name, fence, held.State, held.Fence)
+		w.Fail("%s is at work with fence %v, and the key is %v with fence %d", e.name, fence, held.State, held.Fence)
 	}
 }
 
@@ -523,7 +485,7 @@ func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.D
 func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func(context.Context, *guard.Guard, *invocation) (Answer, error)) (answer map[string]any, failed string) {
 	w, i := e.w, &invocation{e: e, died: make(chan struct{})}
 	g, err := guard.New(w.store.WrapDriver(func(d driver.Driver) driver.Driver { return &wire{i, d} }), guard.Options{Wake: sfnwake.New(i), Wait: time.Minute})
-	require.NoError(w.t, err)
+	require.NoError(w.T, err)
 	type reply struct {
 		answer Answer
 		err    error
@@ -546,7 +508,7 @@ func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func
 		if r.err != nil {
 			return nil, reflect.TypeOf(r.err).Elem().Name()
 		}
-		require.NoError(w.t, json.Unmarshal(asJSON(w.t, r.answer), &answer))
+		require.NoError(w.T, json.Unmarshal(asJSON(w.T, r.answer), &answer))
 		return answer, ""
 	case <-i.died:
 		w.disturb(e)
@@ -662,7 +624,7 @@ func (w *world) send(token string) error {
 		return &types.TaskTimedOut{}
 	}
 	delete(w.waiting, token)
-	w.counts["wake-ups"]++
+	w.Count("wake-ups")
 	close(woken)
 	return nil
 }
@@ -781,7 +743,7 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 			w.queue = append(w.queue, r.Owner)
 			w.places++
 			e.place = w.places
-			w.counts["places"]++
+			w.Count("places")
 		}
 	case r.Kind == driver.Leave && a.Outcome == driver.Done:
 		leave()
@@ -791,9 +753,9 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 		w.fence = a.Fence
 		if o := w.offer; o != nil && o.to == e && time.Since(o.at) <= o.turn {
 			w.offer = nil
-			w.counts["turns that were used"]++
+			w.Count("turns that were used")
 			if e.place < w.served {
-				w.fail("%s had place %d, and place %d was served before", e.name, e.place, w.served)
+				w.Fail("%s had place %d, and place %d was served before", e.name, e.place, w.served)
 			}
 			w.served = e.place
 		} else {
@@ -811,7 +773,7 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 	}
 	for n, owner := range slices.Concat(a.Wake, a.HandedOver) {
 		if n > 0 || len(w.queue) == 0 || w.queue[0] != owner {
-			w.fail("the key is handed over to another than the first in the queue")
+			w.Fail("the key is handed over to another than the first in the queue")
 			continue
 		}
 		w.queue = w.queue[1:]
@@ -820,7 +782,7 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 		if len(a.Wake) > 0 {
 			w.offer.turn = lockstore.MaxParked
 		}
-		w.counts[fmt.Sprint("hand-overs with a turn of ", w.offer.turn)]++
+		w.Count(fmt.Sprint("hand-overs with a turn of ", w.offer.turn))
 	}
 }
 
@@ -832,8 +794,8 @@ func (w *world) missed(by *simulated) {
 		return
 	}
 	w.offer = nil
-	w.counts["turns that were missed"]++
+	w.Count("turns that were missed")
 	if !o.disturbed {
-		w.fail("%s did not use its turn in %v, and nothing had disturbed it", o.to.name, time.Since(o.at))
+		w.Fail("%s did not use its turn in %v, and nothing had disturbed it", o.to.name, time.Since(o.at))
 	}
 }
