@@ -28,7 +28,6 @@ var layers = []struct {
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
-	{"internal/leasesim", []string{"lockstore", "lockstore/storetest", "internal/verifyrecord"}},
 	{"internal/simtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/storetest", "internal/seam", "internal/verifyrecord"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
 	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "internal/tell", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},

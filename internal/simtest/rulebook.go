@@ -1,0 +1,72 @@
+package simtest
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
+)
+
+// RuleBook compares each of the stores with the rule book by random sequences of requests, see
+// storetest.Sequences and verifyrecord.Seed: full are those on each store. Then it writes the record.
+func RuleBook(t *testing.T, record string, few, full int, stores map[string]func(t *testing.T) storetest.Harness) {
+	t.Helper()
+	first, seeds := verifyrecord.Seed(t, few, full)
+	compare(t, record, first, seeds, len(stores), func(t *testing.T, requests *atomic.Int64) {
+		workers := min(runtime.GOMAXPROCS(0), seeds)
+		for name, open := range stores {
+			for w := range workers {
+				from, to := seeds*w/workers, seeds*(w+1)/workers
+				t.Run(fmt.Sprintf("%s from %d", name, first+uint64(from)), func(t *testing.T) {
+					t.Parallel()
+					requests.Add(storetest.Sequences(t, open, first+uint64(from), to-from))
+				})
+			}
+		}
+	})
+}
+
+// Pairs compares the store with the rule book by pairs of requests, see storetest.Within. Then it writes the record.
+func Pairs(t *testing.T, record string, open func(t *testing.T) storetest.Harness) {
+	t.Helper()
+	began := time.Now()
+	first, _ := verifyrecord.Seed(t, 0, 0)
+	tried := storetest.Within(t, open)
+	t.Logf("%d pairs of requests, %v", tried, time.Since(began))
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Comparison, Name: record, Seed: first, Counts: map[string]int64{verifyrecord.Pairs: int64(tried)}, Took: time.Since(began),
+	})
+}
+
+// RuleBookOnServers compares stores on real servers with the rule book, in make verify: by so many
+// sequences on each, see storetest.SequencesAtOnce. Elsewhere the suite compares a few.
+func RuleBookOnServers(t *testing.T, record string, full int, stores map[string]func(t *testing.T) storetest.Harness) {
+	t.Helper()
+	if !verifyrecord.Full() {
+		t.Skip("the suite compares a few sequences on the wall clock; make verify has many")
+	}
+	first, seeds := verifyrecord.Seed(t, 0, full)
+	compare(t, record, first, seeds, len(stores), func(t *testing.T, requests *atomic.Int64) {
+		for name, open := range stores {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				requests.Add(storetest.SequencesAtOnce(t, open(t), first, seeds))
+			})
+		}
+	})
+}
+
+func compare(t *testing.T, record string, first uint64, seeds, stores int, run func(*testing.T, *atomic.Int64)) {
+	began := time.Now()
+	var requests atomic.Int64
+	t.Run("sequences", func(t *testing.T) { run(t, &requests) })
+	t.Logf("%d sequences, %d requests, %v", seeds*stores, requests.Load(), time.Since(began))
+	verifyrecord.Write(t, verifyrecord.Result{
+		Kind: verifyrecord.Comparison, Name: record, Seed: first,
+		Counts: map[string]int64{verifyrecord.Sequences: int64(seeds * stores), verifyrecord.Requests: requests.Load()}, Took: time.Since(began),
+	})
+}
