@@ -192,10 +192,7 @@ func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
 		a.joins = a.handed == 0 && (r.now() < a.waitEnd || r.wanted.turn > 0)
-		lease, err := r.guard.store.Acquire(ctx, lockstore.Request{
-			Key: r.key, Owner: a.owner, Fence: a.handed, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
-			Parked: r.wanted.turn, Address: r.wanted.address,
-		})
+		lease, err := a.ask(ctx)
 		switch outcomeOf(err) {
 		case OutcomeOK:
 			a.lease = lease
@@ -203,6 +200,18 @@ func (a *attempt) requestLease() (Outcome, error) {
 			a.queued = a.queued || a.joins
 		}
 		return err
+	})
+}
+
+// ask sends one request for the lease, or for more time if the owner has learned that it was handed the key.
+func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
+	r := a.run
+	if a.handed != 0 {
+		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.handed, Note: a.note}, a.ttl, r.setSince(a.sent))
+	}
+	return r.guard.store.Acquire(ctx, lockstore.Request{
+		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
+		Parked: r.wanted.turn, Address: r.wanted.address,
 	})
 }
 
@@ -291,11 +300,11 @@ func (a *attempt) leaveQueue() error {
 // same error.
 func (a *attempt) giveBack() error {
 	if a.kept == nil {
-		lease := a.lease
 		if a.acquires.unknown != nil {
-			lease = lockstore.Lease{Key: a.run.key, Owner: a.owner}
+			a.kept = a.run.abandon(a.owner)
+		} else {
+			a.kept = a.run.releaseLease(a.lease, 0, false, releaseTime)
 		}
-		a.kept = a.run.releaseLease(lease, 0, false, releaseTime)
 		if outcomeOf(a.kept) == OutcomeLost {
 			a.kept = nil // the lease has ended by itself
 		}

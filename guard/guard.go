@@ -11,6 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The numbers of the life cycle. The first three are the defaults of TTL, MaxHold and DeadlineMargin. The
@@ -163,9 +164,9 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	case opt.Wait > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
-	store, parks := notingStore(store)
+	_, parks := driver.As[driver.Parker](store.Driver())
 	return &Guard{
-		store: store, opt: opt, parks: parks, maxHolders: 1,
+		store: store.OnWake(wakeParked), opt: opt, parks: parks, maxHolders: 1,
 		clock: systemClock(), random: rand.N[time.Duration],
 		runs: &registry{runs: make(map[*run]struct{})}, polls: new(sync.Map),
 	}, nil

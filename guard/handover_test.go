@@ -157,7 +157,7 @@ func TestHandOver(t *testing.T) {
 			require.NoError(t, do(b), name)
 			require.Len(t, b.store.requests, 2, name)
 			require.Equal(t, time.Minute, b.store.requests[1].TTL, name)
-			require.Equal(t, b.report(t).Fence, b.store.requests[1].Fence, "it extends, and arrives in no queue")
+			require.Equal(t, b.report(t).Fence, b.store.extended, "it extends, and arrives in no queue")
 			b.oneOwner(t)
 			require.Equal(t, handedAfter, b.report(t).WaitTime)
 		}

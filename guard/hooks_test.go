@@ -36,6 +36,7 @@ type hooked struct {
 
 	mu          sync.Mutex
 	requests    []lockstore.Request
+	extended    lockstore.Fence // of the last request, if it extends a lease
 	renewals    []time.Duration
 	releases    []lockstore.Lease
 	polls       int
@@ -69,7 +70,8 @@ func (h *hooked) note(r request) (hook, int) {
 	defer h.mu.Unlock()
 	switch r.Kind {
 	case driver.Acquire:
-		h.requests = append(h.requests, lockstore.Request{Key: r.Key, Owner: r.Owner, Fence: r.Fence, TTL: r.TTL, HolderInfo: lockstore.DecodeHolderInfo(r.Holder), JoinQueue: r.Join})
+		h.requests = append(h.requests, lockstore.Request{Key: r.Key, Owner: r.Owner, TTL: r.TTL, HolderInfo: lockstore.DecodeHolderInfo(r.Holder), JoinQueue: r.Join})
+		h.extended = r.Fence
 		return h.acquire, len(h.requests)
 	case driver.Renew:
 		h.renewals = append(h.renewals, r.TTL)

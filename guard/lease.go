@@ -30,7 +30,7 @@ type LeaseRequest struct {
 	// unknown, the error is *LockStoreUnavailable, also if a later answer said that another owner has the lock. If the store
 	// knows that the owner's lease has ended, the error is *LockLost: take a new owner. A call with Wait
 	// that is told busy keeps its place in the key's queue. Only a call within lockstore.Turn (2 s) finds its turn there.
-	// A Release with this owner and Fence 0 ends all of that.
+	// Abandon ends all of that.
 	Owner lockstore.Owner
 
 	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets its Since.
@@ -136,32 +136,37 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // long as the store remembers the first one. *LockLost says that the lease is gone:
 // another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
 // If the lease has expired and nobody was granted the key since, Release returns nil.
-//
-// With Fence 0 it ends all that this owner has: its lease, its place in the queue, and requests of
+func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
+	return g.endLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, false, releaseTime) })
+}
+
+// Abandon ends all that an owner has of a key, see LeaseRequest.Owner: its lease, its place in the queue, and requests of
 // Acquire that the store receives later. It returns nil also if the owner has nothing, or if its
 // lease was revoked; a revoked lease may then stay until its end.
-func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
-	return g.endLease(ctx, lease, 0)
+func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) error {
+	return g.endLease(ctx, lockstore.Lease{Key: key}, func(r *run) error { return r.abandon(owner) })
 }
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
 // errors are those of Release, *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
 // that says so if MaxHolders is above 1.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	return g.endLease(ctx, lease, max(d, 1)) // 0 would be no cooldown; the store refuses both
-}
-
-func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, cooldown time.Duration) error {
-	if err := g.usable(ctx); err != nil {
+	if err := cmp.Or(g.usable(ctx), g.alone("a cooldown")); err != nil {
 		return err
 	}
-	if err := g.alone("a cooldown"); err != nil && cooldown > 0 {
+	return g.endLease(ctx, lease, func(r *run) error {
+		return r.releaseLease(lease, max(d, 1), false, releaseTime) // 0 would be no cooldown; the store refuses both
+	})
+}
+
+func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
+	if err := g.usable(ctx); err != nil {
 		return err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
 	defer r.unregister()
 	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
-	if err := r.releaseLease(lease, cooldown, false, releaseTime); err != nil {
+	if err := end(r); err != nil {
 		return r.finish(r.failure(err))
 	}
 	return r.finish(outcomeReleased, nil)

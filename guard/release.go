@@ -114,6 +114,11 @@ func (r *run) releaseLease(lease lockstore.Lease, cooldown time.Duration, afterW
 	})
 }
 
+// abandon ends all that an owner has, and all that its requests may get later.
+func (r *run) abandon(owner lockstore.Owner) error {
+	return r.sendRelease(false, releaseTime, func(ctx context.Context) error { return r.guard.store.Abandon(ctx, r.key, owner) })
+}
+
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no
 // cooldown if the work returned an error, or if the lease is lost. The parameter most bounds the time.
 func (r *run) releaseAfterWork(err error, cooldown, most time.Duration) {

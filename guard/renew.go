@@ -57,14 +57,11 @@ func (r *run) renew() {
 	}
 }
 
-// extend asks once for a longer lease. The first request after a hand-over is an Acquire: it writes
-// the name of the holder, and makes the lease a full one.
+// extend asks once for a longer lease. The first request after a hand-over writes the name of the holder, too.
 func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {
-		return r.guard.store.Acquire(ctx, lockstore.Request{
-			Key: lease.Key, Owner: lease.Owner, Fence: lease.Fence, TTL: r.ttl(now), HolderInfo: r.holder, MaxHolders: r.guard.maxHolders, Note: lease.Note,
-		})
+		return r.guard.store.Extend(ctx, lease, r.ttl(now), r.holder)
 	}
 	return r.guard.store.Renew(ctx, lease, r.ttl(now))
 }

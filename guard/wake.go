@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 const (
@@ -28,29 +27,11 @@ var (
 	errBlocks    = errors.New("guard.Options.Wake did not return when its context had ended")
 )
 
-// noting is the driver of a guard's store. If an answer names owners to wake, it tells the run that sent the request.
-type noting struct{ driver.Driver }
-
-// notingStore returns the store through which a guard learns whom to wake, and whether the store has parked places.
-func notingStore(store *lockstore.Store) (*lockstore.Store, bool) {
-	if _, ok := driver.As[driver.Parker](store.Driver()); !ok {
-		return store, false
+// wakeParked tells the run that has sent a request whom the answer says to wake.
+func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
+	if r, ok := ctx.Value(runKey{}).(*run); ok {
+		r.wake(owners)
 	}
-	return store.WrapDriver(func(d driver.Driver) driver.Driver { return &noting{d} }), true
-}
-
-// Unwrap returns the driver that is wrapped.
-func (n *noting) Unwrap() driver.Driver { return n.Driver }
-
-// Do is Do of the driver that is wrapped. The wake-ups begin when the store has written, also if the answer is an error.
-func (n *noting) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
-	a, err := n.Driver.Do(ctx, key, req)
-	if len(a.Wake) > 0 {
-		if r, ok := ctx.Value(runKey{}).(*run); ok {
-			r.wake(a.Wake)
-		}
-	}
-	return a, err
 }
 
 // wakes are the wake-ups of a run.

@@ -38,8 +38,7 @@
 //  4. Release frees only the lease of its owner: with another owner or fence it is
 //     [ErrLost]. The same release again is nil for as long as the store remembers the
 //     first one. If another owner has the key by then, the second release may be
-//     ErrLost; it does not touch the other lease. A Release with Fence 0 is another
-//     operation, an abandon: it compares the owner only, and it leaves a mark. An acquire
+//     ErrLost; it does not touch the other lease. Abandon compares the owner only, and it leaves a mark. An acquire
 //     of the same owner that arrives after the mark takes no lock. Each store documents
 //     how long it remembers owners.
 //  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],

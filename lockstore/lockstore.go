@@ -39,10 +39,6 @@ type Request struct {
 	Parked  time.Duration
 	Address Address
 
-	// Fence, if it is not 0, is of a lease that was handed over to this owner. The request then only
-	// extends this lease, and is ErrLost if it is over.
-	Fence Fence
-
 	Note Note // of this owner's last refusal or Awaited
 }
 
@@ -205,9 +201,6 @@ func (r Request) Validate() error {
 	if err := validateOwner(r.Owner); err != nil {
 		return err
 	}
-	if r.Fence < 0 {
-		return Invalidf("lockstore: Fence is %d; want 0 or more", r.Fence)
-	}
 	if r.MaxHolders < 0 || r.MaxHolders > MaxHolders {
 		return Invalidf("lockstore: MaxHolders is %d; want 1 to %d", r.MaxHolders, MaxHolders)
 	}
@@ -217,8 +210,7 @@ func (r Request) Validate() error {
 	return ValidateTTL(r.TTL)
 }
 
-// Validate checks a lease that is to be renewed or released. Fence 0, which
-// abandons, is valid here. It does not check TTL.
+// Validate checks a lease that is to be renewed. It does not check TTL.
 func (l Lease) Validate() error {
 	if err := ValidateKey(l.Key); err != nil {
 		return err

@@ -73,8 +73,6 @@ func (r Request) validateParked() error {
 		return Invalidf("lockstore: Parked is %v; want %v to %v, with an Address", r.Parked, Turn, MaxParked)
 	case !r.JoinQueue:
 		return Invalidf("lockstore: Parked is %v without JoinQueue; only a place in the queue is parked", r.Parked)
-	case r.Fence != 0:
-		return Invalidf("lockstore: Parked is %v with Fence %d; an owner that extends a lease needs no place", r.Parked, r.Fence)
 	}
 	return r.Address.Validate()
 }

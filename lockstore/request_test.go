@@ -46,7 +46,6 @@ func TestRequestValidate(t *testing.T) {
 		"parked for less than 0":            {parked(func(r *lockstore.Request) { r.Parked = -1 }), "Parked", "is -1ns; want"},
 		"an address, and not parked":        {parked(func(r *lockstore.Request) { r.Parked = 0 }), "Parked", "is 0s; want"},
 		"parked without JoinQueue":          {parked(func(r *lockstore.Request) { r.JoinQueue = false }), "Parked", "without JoinQueue"},
-		"parked with a fence":               {parked(func(r *lockstore.Request) { r.Fence = 7 }), "Parked", "with Fence 7"},
 		"parked without an address":         {parked(func(r *lockstore.Request) { r.Address = "" }), "Address", "of no kind"},
 		"an address of another kind":        {parked(func(r *lockstore.Request) { r.Address = "https://secret" }), "Address", "of no kind"},
 		"an address without a token":        {parked(func(r *lockstore.Request) { r.Address = lockstore.TaskToken("") }), "Address", "0 bytes"},

@@ -24,6 +24,7 @@ import (
 type Store struct {
 	name   string
 	driver driver.Driver
+	wake   func(ctx context.Context, key string, owners []Owner)
 }
 
 // New makes a store of a driver. It is for the packages of stores. name is that of the
@@ -32,7 +33,7 @@ func New(name string, d driver.Driver) *Store {
 	if v := reflect.ValueOf(d); d != nil && v.Kind() == reflect.Pointer && v.IsNil() {
 		d = nil
 	}
-	return &Store{name: name, driver: d}
+	return &Store{name: name, driver: d, wake: func(context.Context, string, []Owner) {}}
 }
 
 // Validate returns an error unless New has made the store of a driver.
@@ -76,7 +77,20 @@ func (s *Store) WrapDriver(wrap func(driver.Driver) driver.Driver) *Store {
 	if s.Validate() != nil {
 		return s
 	}
-	return New(s.Name(), wrap(s.Driver()))
+	wrapped := *s
+	wrapped.driver = wrap(s.driver)
+	return &wrapped
+}
+
+// OnWake returns a store that calls wake when the answer to a request names parked owners, see Request.Parked: the key was handed over to
+// them, or it was completed. The request ends when wake returns. It may have had an error, too.
+func (s *Store) OnWake(wake func(ctx context.Context, key string, owners []Owner)) *Store {
+	if s.Validate() != nil {
+		return s
+	}
+	waking := *s
+	waking.wake = wake
+	return &waking
 }
 
 // Acquire grants the key to the owner. A refusal is a *[Refused], which matches [ErrRefused].
@@ -95,12 +109,28 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 func (s *Store) acquire(ctx context.Context, req Request) (Lease, error) {
 	a, err := s.do(ctx, req.Key, driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
-		Fence: req.Fence, Note: req.Note,
+		Note: req.Note,
 	})
 	if err != nil {
 		return Lease{}, err
 	}
 	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}, nil
+}
+
+// Extend makes a lease that was handed over to its owner last for ttl from now on, and says who holds it. Like Acquire it returns the
+// same lease again. It returns [ErrLost] if the lease is over.
+func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, holder HolderInfo) (Lease, error) {
+	if err := ValidateGrant(lease); err != nil {
+		return Lease{}, err
+	}
+	if err := ValidateTTL(ttl); err != nil {
+		return Lease{}, err
+	}
+	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Note: lease.Note})
+	if err != nil {
+		return Lease{}, err
+	}
+	return Lease{Key: lease.Key, Owner: lease.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}, nil
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
@@ -123,17 +153,22 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Leas
 }
 
 // Release ends the lease if this lease holds the key, or held it last. The key is free then, or
-// handed over to the first in the queue, see [Turn]. The same release again returns nil. With Fence 0
-// it abandons an Acquire whose outcome is unknown. For a lease that was revoked, see [Store.Revoke].
+// handed over to the first in the queue, see [Turn]. The same release again returns nil. For a lease that was revoked, see [Store.Revoke].
 func (s *Store) Release(ctx context.Context, lease Lease) error {
-	if err := lease.Validate(); err != nil {
+	if err := ValidateGrant(lease); err != nil {
 		return err
 	}
-	kind := driver.Release
-	if lease.Fence == 0 {
-		kind = driver.Abandon
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
+	return err
+}
+
+// Abandon ends all that the owner has of the key, a lease or a place, after an Acquire whose outcome is unknown. A request of this owner
+// that comes later gets nothing.
+func (s *Store) Abandon(ctx context.Context, key string, owner Owner) error {
+	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
+		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: kind, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
+	_, err := s.do(ctx, key, driver.Request{Kind: driver.Abandon, Owner: owner})
 	return err
 }
 
@@ -257,6 +292,9 @@ func (s *Store) do(ctx context.Context, key string, r driver.Request) (driver.An
 		return driver.Answer{}, err
 	}
 	a, err := s.driver.Do(ctx, key, r)
+	if len(a.Wake) > 0 {
+		s.wake(ctx, key, a.Wake)
+	}
 	if err == nil {
 		err = s.errorOf(key, r, a)
 	}

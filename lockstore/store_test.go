@@ -97,12 +97,15 @@ var calls = []call{
 	{"Acquire", driver.Acquire, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		return alone(s.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: time.Minute}))
 	}},
+	{"Extend", driver.Acquire, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+		return alone(s.Extend(ctx, l, time.Minute, lockstore.HolderInfo{}))
+	}},
 	{"Renew", driver.Renew, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		return alone(s.Renew(ctx, l, time.Minute))
 	}},
 	{"Release", driver.Release, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.Release(ctx, l) }},
 	{"Abandon", driver.Abandon, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-		return s.Release(ctx, lockstore.Lease{Key: l.Key, Owner: l.Owner, Fence: min(l.Fence, 0)})
+		return s.Abandon(ctx, l.Key, l.Owner)
 	}},
 	{"Leave", driver.Leave, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		return s.Leave(ctx, l.Key, l.Owner)
@@ -209,9 +212,9 @@ func TestArguments(t *testing.T) {
 			}
 			for _, fence := range []lockstore.Fence{0, -1, math.MinInt64} {
 				switch c.name {
-				case "Renew", "Release":
+				case "Renew":
 					fails("Fence", "want 0 or more", lockstore.Lease{Key: "k", Owner: "o", Fence: min(-1, fence)})
-				case "MarkStarted", "Complete", "Revoke", "ResolveEffect", "ResolveNoEffect":
+				case "Extend", "Release", "MarkStarted", "Complete", "Revoke", "ResolveEffect", "ResolveNoEffect":
 					fails("Fence", "", lockstore.Lease{Key: "k", Owner: "o", Fence: fence})
 				}
 			}
@@ -365,6 +368,8 @@ func TestStoreAndDriver(t *testing.T) {
 	f.answer = driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second}
 	_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute, HolderInfo: by, JoinQueue: true})
 	sent(driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Join: true}, err)
+	_, err = s.Extend(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Note: "n"}, time.Minute, by)
+	sent(driver.Request{Kind: driver.Acquire, Owner: "o", Fence: 7, TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Note: "n"}, err)
 	renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Seat: 2, Note: "n"}, time.Minute)
 	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute, Note: "n"}, err)
 	want := lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Seat: 2, Note: "n"}
@@ -375,7 +380,7 @@ func TestStoreAndDriver(t *testing.T) {
 	assert.Equal(t, want, renewed)
 	f.answer = driver.Answer{Outcome: driver.Done, Status: status}
 	sent(driver.Request{Kind: driver.Release, Owner: "o", Fence: 7}, s.Release(t.Context(), good))
-	sent(driver.Request{Kind: driver.Abandon, Owner: "o"}, s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o"}))
+	sent(driver.Request{Kind: driver.Abandon, Owner: "o"}, s.Abandon(t.Context(), "k", "o"))
 	sent(driver.Request{Kind: driver.Leave, Owner: "o"}, s.Leave(t.Context(), "k", "o"))
 	sent(driver.Request{Kind: driver.MarkStarted, Owner: "o", Fence: 7}, s.MarkStarted(t.Context(), good))
 	result := driver.Secret("result")
@@ -584,4 +589,21 @@ func TestStoreIsPrintedByName(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
 		assert.Equal(t, "lockstore.Store(mystore)", fmt.Sprintf(verb, s), verb)
 	}
+}
+
+// A store tells of the parked owners to wake, also beside an error, and also through a driver around its own.
+func TestOnWake(t *testing.T) {
+	var told []lockstore.Owner
+	f := &fake{answer: driver.Answer{Outcome: driver.Done, Wake: []driver.Owner{"p", "q"}}}
+	s := lockstore.New("mystore", f).OnWake(func(_ context.Context, key string, owners []lockstore.Owner) {
+		assert.Equal(t, "k", key)
+		told = append(told, owners...)
+	})
+	require.NoError(t, s.Release(t.Context(), good))
+	f.err = errors.New("no answer")
+	require.Error(t, s.WrapDriver(func(d driver.Driver) driver.Driver { return wrapper{d} }).Release(t.Context(), good))
+	assert.Equal(t, []lockstore.Owner{"p", "q", "p", "q"}, told)
+	f.err = nil
+	require.NoError(t, lockstore.New("mystore", f).Release(t.Context(), good), "nobody is to be told")
+	require.ErrorIs(t, (*lockstore.Store)(nil).OnWake(nil).Validate(), lockstore.ErrInvalid)
 }

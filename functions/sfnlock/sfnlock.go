@@ -124,13 +124,16 @@ func (r request) do(ctx context.Context, g *guard.Guard) (Answer, error) {
 		}
 	case renew:
 		lease.TTL, err = g.Renew(ctx, lease, r.ttl)
-	default: // abandon is a release whose fence is 0
-		if err = g.Release(ctx, lease); err == nil {
-			return Answer{Key: r.key}, nil
-		}
+	case release:
+		err = g.Release(ctx, lease)
+	default:
+		err = g.Abandon(ctx, r.key, lease.Owner)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return Answer{}, err
+	case r.action != acquire && r.action != renew:
+		return Answer{Key: r.key}, nil
 	}
 	return Answer{r.key, lease.Fence, time.Now().Add(lease.TTL).UTC().Truncate(time.Millisecond)}, nil
 }

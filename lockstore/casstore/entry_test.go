@@ -111,7 +111,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 			}
 		}
 		r.put(`{"n":1,"fence":7,"closed":{"new":"of the result","for":60000000000}}`)
-		require.NoError(t, r.open(t).Release(t.Context(), lockstore.Lease{Key: "k", Owner: "owner-9"}))
+		require.NoError(t, r.open(t).Abandon(t.Context(), "k", "owner-9"))
 		require.Contains(t, r.text(), "of the result")
 	})
 }

@@ -83,7 +83,7 @@ func TestRequests(t *testing.T) {
 		{"Leave", leave, "0+1+1", "0+1+1"},
 		{"Inspect", func(ctx context.Context, s *lockstore.Store) error { _, err := s.Inspect(ctx, key); return err }, "0+1+0", "0+1+0"},
 		{"an abandon", func(ctx context.Context, s *lockstore.Store) error {
-			return s.Release(ctx, lockstore.Lease{Key: key, Owner: lockstore.NewOwner()})
+			return s.Abandon(ctx, key, lockstore.NewOwner())
 		}, "1+0+1", "1+0+1"},
 		{"Release", release, "0+0+1", "1+0+1"},
 		{"Renew of a lost lease", renew, "1+1+0", "1+1+0"},

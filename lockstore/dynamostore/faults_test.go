@@ -141,7 +141,7 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 						_ = s.Release(t.Context(), lease)
 					}
 					if strings.HasSuffix(name, "abandons") {
-						_ = s.Release(t.Context(), abandon(leases[0].Owner))
+						_ = s.Abandon(t.Context(), key, leases[0].Owner)
 					}
 					return f
 				})
@@ -182,7 +182,7 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 				other.Key, other.Owner = "account/8", lockstore.NewOwner()
 				acquired(t, s, other)
 				for _, owner := range []lockstore.Owner{req.Owner, lockstore.NewOwner()} { // the row remembers the last one
-					require.NoError(t, s.Release(t.Context(), abandon(owner)))
+					require.NoError(t, s.Abandon(t.Context(), key, owner))
 				}
 				service.Wait()
 				require.Equal(t, lockstore.Free, inspected(t, s).State, dump(fakeRows{service}.get(t, key)))
@@ -223,7 +223,7 @@ func TestNoDate(t *testing.T) {
 		_, err := s.Acquire(t.Context(), req)
 		require.ErrorContains(t, err, "no Date header")
 		require.True(t, isUnknown(err))
-		require.NoError(t, s.Release(t.Context(), abandon(req.Owner)))
+		require.NoError(t, s.Abandon(t.Context(), key, req.Owner))
 	})
 }
 
@@ -319,7 +319,7 @@ func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(contex
 		},
 		"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
 		"Abandon": func(ctx context.Context) error {
-			return s.Release(ctx, lockstore.Lease{Key: lease.Key, Owner: lease.Owner})
+			return s.Abandon(ctx, lease.Key, lease.Owner)
 		},
 		"Leave": func(ctx context.Context) error { return s.Leave(ctx, lease.Key, lease.Owner) },
 		"Revoke": func(ctx context.Context) error {
@@ -391,9 +391,9 @@ func TestSweepTime(t *testing.T) {
 		check("Renew after MarkStarted", time.Now().Add(lockstore.StartedFor))
 		require.NoError(t, s.Complete(t.Context(), lease, nil, 3*time.Hour))
 		check("Complete", time.Now().Add(27*time.Hour))
-		require.NoError(t, s.Release(t.Context(), abandon(lockstore.NewOwner())))
+		require.NoError(t, s.Abandon(t.Context(), key, lockstore.NewOwner()))
 		pass(4 * time.Hour)
-		require.NoError(t, s.Release(t.Context(), lockstore.Lease{Key: "account/8", Owner: lockstore.NewOwner()}))
+		require.NoError(t, s.Abandon(t.Context(), "account/8", lockstore.NewOwner()))
 		row := service.Row(table, "account/8")
 		require.NotNil(t, row["ttl"], "the row of an abandon is deleted too")
 	})

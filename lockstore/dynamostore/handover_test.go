@@ -136,7 +136,7 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 				case "leave":
 					err = s.Leave(t.Context(), key, writer.Owner)
 				case "abandon":
-					err = s.Release(t.Context(), abandon(writer.Owner))
+					err = s.Abandon(t.Context(), key, writer.Owner)
 				case "join":
 					got, err = s.Acquire(t.Context(), reader)
 					if refused, ok := errors.AsType[*lockstore.Refused](err); ok {

@@ -277,9 +277,6 @@ func queued(most int) lockstore.Request {
 	return req
 }
 
-// abandon is a release of what an owner may have.
-func abandon(owner lockstore.Owner) lockstore.Lease { return lockstore.Lease{Key: key, Owner: owner} }
-
 func inspected(t testing.TB, s *dynamostore.Store) lockstore.Status {
 	t.Helper()
 	status, err := s.Inspect(t.Context(), key)

@@ -125,7 +125,7 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 					require.Equal(t, released, err == nil, "%v", err)
 					return f
 				})
-				require.NoError(t, s.Release(t.Context(), abandon(req.Owner)))
+				require.NoError(t, s.Abandon(t.Context(), key, req.Owner))
 				require.Nil(t, service.Fault)
 				status := inspected(t, s)
 				require.Equal(t, released, status.State == lockstore.Free, status.State)

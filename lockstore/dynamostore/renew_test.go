@@ -84,7 +84,7 @@ func TestAbandonWithAClockAhead(t *testing.T) {
 				before = acquired(t, s, req)
 			}
 			pass(time.Second)
-			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Release(t.Context(), abandon(req.Owner)))
+			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Abandon(t.Context(), key, req.Owner))
 			pass(2 * time.Second)
 			sent := service.Requests()
 			_, err := s.Acquire(t.Context(), req)

@@ -72,7 +72,7 @@
 // Every call returns when its context ends, also with a client of your own.
 //
 //   - After a lost reply the outcome is unknown. Repeat the same call to learn the outcome,
-//     or abandon an acquire with a Release with Fence 0.
+//     or abandon an acquire.
 //   - An error matches lockstore.ErrUnavailable only in two cases: the request was not and
 //     will not be sent, or the server's answer refuses it.
 //   - A server that is out of memory grants nothing new. Who holds a key, or was handed it, can renew, complete and

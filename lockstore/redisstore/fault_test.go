@@ -201,14 +201,8 @@ func TestOutOfMemory(t *testing.T) {
 		url := "redis://" + testservers.Start(t, program).Addr
 		s, admin := openStore(t, url), openClient(t, url)
 		ctx := t.Context()
-		leaseOf := func(req lockstore.Request) lockstore.Lease {
-			return lockstore.Lease{Key: req.Key, Owner: req.Owner, Fence: req.Fence}
-		}
-		abandon := func(req lockstore.Request) error {
-			return s.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
-		}
-		extend := func(req lockstore.Request) error {
-			lease, err := s.Acquire(ctx, req)
+		abandon := func(lease lockstore.Lease) error { return s.Abandon(ctx, lease.Key, lease.Owner) }
+		full := func(lease lockstore.Lease, err error) error {
 			assert.True(t, err != nil || lease.TTL > lockstore.Turn)
 			return err
 		}
@@ -221,7 +215,7 @@ func TestOutOfMemory(t *testing.T) {
 				req.MaxHolders, req.JoinQueue = most, true
 				return req
 			}
-			handOver := func(key string) lockstore.Request { // to this one; somebody waits behind it
+			handOver := func(key string) lockstore.Lease { // to this one; somebody waits behind it
 				var leases []lockstore.Lease
 				for range most {
 					lease, err := s.Acquire(ctx, request(key))
@@ -236,74 +230,72 @@ func TestOutOfMemory(t *testing.T) {
 				require.NoError(t, s.Release(ctx, leases[0]), "it hands the key over")
 				status, err := s.Inspect(ctx, key)
 				require.NoError(t, err)
-				waiting[0].Fence = status.Fence
-				return waiting[0]
+				return lockstore.Lease{Key: key, Owner: waiting[0].Owner, Fence: status.Fence}
 			}
-			lone := func(key string) lockstore.Request { // it holds the key, and nobody waits
+			lone := func(key string) lockstore.Lease { // it holds the key, and nobody waits
 				req := request(key)
 				lease, err := s.Acquire(ctx, req)
 				require.NoError(t, err)
 				require.NoError(t, driverOf(s).PutAddress(ctx, key, req.Owner, driver.Secret("token"), time.Hour))
-				req.Fence = lease.Fence
 				configure(t, admin, "maxmemory", "1")
-				return req
+				return lease
 			}
 			for name, c := range map[string]struct {
-				from func(key string) lockstore.Request
-				do   func(lockstore.Request) error
+				from func(key string) lockstore.Lease
+				do   func(lockstore.Lease) error
 			}{
-				"extend what was handed over": {handOver, func(req lockstore.Request) error {
-					req.JoinQueue = false
-					return extend(req)
+				"extend what was handed over": {handOver, func(lease lockstore.Lease) error {
+					return full(s.Extend(ctx, lease, time.Minute, lockstore.HolderInfo{}))
 				}},
-				"ask as before the hand-over": {handOver, func(req lockstore.Request) error {
-					req.Fence = 0
-					return extend(req)
+				"ask as before the hand-over": {handOver, func(lease lockstore.Lease) error {
+					req := request(lease.Key)
+					req.Owner = lease.Owner
+					return full(s.Acquire(ctx, req))
 				}},
-				"renew what was handed over": {handOver, func(req lockstore.Request) error { return failure(s.Renew(ctx, leaseOf(req), time.Hour)) }},
-				"leave, being handed the key": {handOver, func(req lockstore.Request) error {
-					require.ErrorAs(t, s.Leave(ctx, req.Key, req.Owner), new(*lockstore.Granted))
+				"renew what was handed over": {handOver, func(lease lockstore.Lease) error { return failure(s.Renew(ctx, lease, time.Hour)) }},
+				"leave, being handed the key": {handOver, func(lease lockstore.Lease) error {
+					require.ErrorAs(t, s.Leave(ctx, lease.Key, lease.Owner), new(*lockstore.Granted))
 					return nil
 				}},
 				"abandon what was handed over": {handOver, abandon},
-				"release what was handed over": {handOver, func(req lockstore.Request) error { return s.Release(ctx, leaseOf(req)) }},
-				"start and complete": {handOver, func(req lockstore.Request) error {
+				"release what was handed over": {handOver, func(lease lockstore.Lease) error { return s.Release(ctx, lease) }},
+				"start and complete": {handOver, func(lease lockstore.Lease) error {
 					if most > 1 {
 						return nil // it needs a lease with MaxHolders 1
 					}
-					require.NoError(t, s.MarkStarted(ctx, leaseOf(req)))
-					require.NoError(t, failure(s.Renew(ctx, leaseOf(req), time.Hour)))
-					return s.Complete(ctx, leaseOf(req), []byte("result"), time.Hour)
+					require.NoError(t, s.MarkStarted(ctx, lease))
+					require.NoError(t, failure(s.Renew(ctx, lease, time.Hour)))
+					return s.Complete(ctx, lease, []byte("result"), time.Hour)
 				}},
-				"revoke": {handOver, func(req lockstore.Request) error {
-					return failure(s.Revoke(ctx, lockstore.RevokeRequest{Key: req.Key, Fence: req.Fence, OpenAtOnce: true}))
+				"revoke": {handOver, func(lease lockstore.Lease) error {
+					return failure(s.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: true}))
 				}},
-				"newcomers": {handOver, func(req lockstore.Request) error {
+				"newcomers": {handOver, func(lease lockstore.Lease) error {
 					const says = "not applied: lock store is unavailable: OOM command not allowed when used memory > 'maxmemory'"
-					requireUnavailable(t, failure(s.Acquire(ctx, request(req.Key+"/new"))), says)
-					requireUnavailable(t, abandon(request(req.Key+"/new")), says) // it would make a new entry
-					_, err := s.Acquire(ctx, request(req.Key))
+					requireUnavailable(t, failure(s.Acquire(ctx, request(lease.Key+"/new"))), says)
+					requireUnavailable(t, s.Abandon(ctx, lease.Key+"/new", lockstore.NewOwner()), says) // it would make a new entry
+					_, err := s.Acquire(ctx, request(lease.Key))
 					refused, ok := errors.AsType[*lockstore.Refused](err)
 					require.True(t, ok, err)
 					require.Zero(t, refused.QueuePosition, "there is no memory for a place")
 					return nil
 				}},
-				"renew for longer, and release": {lone, func(req lockstore.Request) error {
+				"renew for longer, and release": {lone, func(lease lockstore.Lease) error {
 					for _, ttl := range []time.Duration{time.Minute, time.Hour} { // the entry keeps its length, and does not
-						require.NoError(t, failure(s.Renew(ctx, leaseOf(req), ttl)))
+						require.NoError(t, failure(s.Renew(ctx, lease, ttl)))
 					}
-					require.NoError(t, s.Release(ctx, leaseOf(req)))
-					ended(req.Key)
-					requireUnavailable(t, failure(s.Acquire(ctx, newRequest(req.Key))), "OOM")
+					require.NoError(t, s.Release(ctx, lease))
+					ended(lease.Key)
+					requireUnavailable(t, failure(s.Acquire(ctx, newRequest(lease.Key))), "OOM")
 					return nil
 				}},
-				"abandon": {lone, func(req lockstore.Request) error {
-					defer ended(req.Key)
-					return abandon(req)
+				"abandon": {lone, func(lease lockstore.Lease) error {
+					defer ended(lease.Key)
+					return abandon(lease)
 				}},
-				"take an address, and put none": {lone, func(req lockstore.Request) error {
-					requireUnavailable(t, driverOf(s).PutAddress(ctx, req.Key, req.Owner, driver.Secret("token"), time.Hour), "OOM")
-					address, err := driverOf(s).TakeAddress(ctx, req.Key, req.Owner)
+				"take an address, and put none": {lone, func(lease lockstore.Lease) error {
+					requireUnavailable(t, driverOf(s).PutAddress(ctx, lease.Key, lease.Owner, driver.Secret("token"), time.Hour), "OOM")
+					address, err := driverOf(s).TakeAddress(ctx, lease.Key, lease.Owner)
 					require.Equal(t, "token", string(address))
 					return err
 				}},

@@ -185,7 +185,7 @@ func TestUsersOfTheCache(t *testing.T) {
 				waiting := queued(t, s, key)
 				require.NoError(t, s.Release(ctx, lease))
 				handed(t, s, waiting) // BLPOP is allowed
-				require.NoError(t, s.Release(ctx, lockstore.Lease{Key: key, Owner: waiting.Owner}))
+				require.NoError(t, s.Abandon(ctx, key, waiting.Owner))
 			}
 			for what, err := range everyRequest(ctx, s) {
 				require.NotErrorIs(t, err, lockstore.ErrUnavailable, what)

@@ -28,7 +28,7 @@ var requests = map[string]func(context.Context, *lockstore.Store) error{
 	},
 	"Release": func(ctx context.Context, s *lockstore.Store) error { return s.Release(ctx, someLease) },
 	"Abandon": func(ctx context.Context, s *lockstore.Store) error {
-		return s.Release(ctx, lockstore.Lease{Key: someLease.Key, Owner: someLease.Owner})
+		return s.Abandon(ctx, someLease.Key, someLease.Owner)
 	},
 	"MarkStarted": func(ctx context.Context, s *lockstore.Store) error { return s.MarkStarted(ctx, someLease) },
 	"Complete": func(ctx context.Context, s *lockstore.Store) error {

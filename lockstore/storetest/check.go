@@ -366,8 +366,8 @@ func (c *check) release(lease lockstore.Lease) {
 
 func (c *check) abandon(req lockstore.Request) {
 	c.Helper()
-	c.must("Abandon (Release with Fence 0)", func(ctx context.Context) error {
-		return c.Store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner})
+	c.must("Abandon", func(ctx context.Context) error {
+		return c.Store.Abandon(ctx, req.Key, req.Owner)
 	})
 }
 

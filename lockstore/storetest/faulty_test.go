@@ -53,7 +53,7 @@ func ExampleFaulty_Deliver() {
 	req := lockstore.Request{Key: "account/7", Owner: lockstore.NewOwner(), TTL: time.Minute}
 	_, err := store.Acquire(ctx, req)
 	fmt.Println("acquire:", err)
-	fmt.Println("abandon:", store.Release(ctx, lockstore.Lease{Key: req.Key, Owner: req.Owner}))
+	fmt.Println("abandon:", store.Abandon(ctx, req.Key, req.Owner))
 	answers, err := store.Deliver(ctx)
 	fmt.Println("late acquire is lost:", answers[0].Outcome == driver.Lost, err)
 	// Output:

@@ -193,7 +193,7 @@ func testLostReply(t *testing.T, addr string) {
 		// The request of an acquire whose context has ended arrives after the abandon.
 		other := openStore(t, "zookeeper://"+addr)
 		req := newRequest("late")
-		require.NoError(t, other.Release(t.Context(), lockstore.Lease{Key: req.Key, Owner: req.Owner}))
+		require.NoError(t, other.Abandon(t.Context(), req.Key, req.Owner))
 		_, err := s.kv.Write(t.Context(), req.Key, []byte("late"), "")
 		require.Error(t, err, "there is a node already")
 		_, err = s.Acquire(t.Context(), req)

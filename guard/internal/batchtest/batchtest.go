@@ -100,7 +100,7 @@ func (b *Bench) Vanish(t *testing.T, key string) {
 	for _, c := range b.acquires {
 		if c.Key == key {
 			b.gone[c.Owner] = true
-			assert.NoError(t, b.Store.Release(context.Background(), lockstore.Lease{Key: key, Owner: c.Owner}))
+			assert.NoError(t, b.Store.Abandon(context.Background(), key, c.Owner))
 		}
 	}
 }

@@ -166,7 +166,7 @@ func written(t *testing.T, storage func(*testing.T) Storage) (all []entry) {
 		<-time.After(time.Minute)
 		expect(t, s.ResolveNoEffect(ctx, Key, lease.Fence), nil)
 		state("resolved", 0)
-		expect(t, s.Release(ctx, lockstore.Lease{Key: Key, Owner: "i"}), nil)
+		expect(t, s.Abandon(ctx, Key, "i"), nil)
 		state("abandoned", 0)
 		lease = acquire("j", 1)
 		_, err = s.Revoke(ctx, lockstore.RevokeRequest{Key: Key, Fence: lease.Fence, By: lockstore.HolderInfo{Name: "operator"}})
