@@ -141,7 +141,7 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
 		require.Greater(t, len(b.store.requests), 2)
 		require.NoError(t, b.report(t).ReleaseErr)
-		require.Zero(t, b.waiting(t, "k"))
+		require.Zero(t, b.status(t, "k").Waiting)
 	})
 	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
 		for _, wait := range []time.Duration{time.Second, 10 * time.Second} {

@@ -352,9 +352,8 @@ func TestSlotThatStaysOpen(t *testing.T) {
 			require.NoError(t, s.Release(t.Context(), lease), "release %d", i)
 			require.Less(t, time.Since(began), time.Second)
 			lease = handed(t, s, req)
-			req.Fence, req.JoinQueue = lease.Fence, false
 			var err error
-			lease, err = s.Acquire(t.Context(), req)
+			lease, err = s.Extend(t.Context(), lease, time.Minute, req.HolderInfo)
 			require.NoError(t, err)
 			if i == 0 {
 				move()
