@@ -15,7 +15,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -40,14 +40,14 @@ import (
 //   - Each call ends in time. When the faults are over, all calls get a result as soon as an
 //     operator has resolved the key.
 func TestRepeats(t *testing.T) {
-	simtest.Seeds(t, simtest.Part{
+	leasesim.Seeds(t, leasesim.Part{
 		Name: "simulated repeats in memory", Few: 45, Full: 6000, Shows: more,
 		Must: []string{
 			"operations", "deaths", "freezes", "effects", more, "transactions", "cancelled transactions", "substitutes", "busy", "replays", "mismatches",
 			"no results", "in doubt", "resolved with effect", "resolved without effect", killed, failed, frozen, tooLong, notStored,
 		},
 		Limits: []string{"The transaction of effect and result is simulated in the store in memory, under the condition of dynamostore.CompleteItem. Its expression is tested on DynamoDB Local."},
-	}, func(world *simtest.World) {
+	}, func(world *leasesim.World) {
 		w := &repeatWorld{World: world, mode: []string{runAgain, refuse, transaction}[world.Seed%3], store: memstore.New(nil)}
 		w.Driver = w.store.Driver()
 		w.calls, w.grants, w.last = map[string]*repeatCall{}, map[grantID]*repeatGrant{}, map[string]*repeatGrant{}
@@ -84,7 +84,7 @@ var byHand = repeatResult{Run: "resolved"}
 // repeatWorld is one seed in one mode. It is the driver of the store as the network reaches it,
 // and notes what the store was told.
 type repeatWorld struct {
-	*simtest.World
+	*leasesim.World
 	driver.Driver // of store
 	store         *lockstore.Store
 	mode          string
@@ -143,7 +143,7 @@ func (w *repeatWorld) run() {
 	for id := range uint64(5) {
 		all.Go(func() {
 			for n := uint64(0); w.faulty(); n++ {
-				for p := w.process(id<<32|n, false); !p.Dead() && w.faulty(); simtest.Pass(p.UpTo(simtest.TTL)) {
+				for p := w.process(id<<32|n, false); !p.Dead() && w.faulty(); leasesim.Pass(p.UpTo(leasesim.TTL)) {
 					if key := []string{"a", "b"}[int(2*p.Float())]; id > 0 {
 						p.try(key)
 					} else {
@@ -155,7 +155,7 @@ func (w *repeatWorld) run() {
 	}
 	all.Wait()
 	// The last late requests arrive. The dead delay others by a lease and by their turns.
-	simtest.Pass(3*simtest.TTL + lockstore.MaxTurns*lockstore.Turn)
+	leasesim.Pass(3*leasesim.TTL + lockstore.MaxTurns*lockstore.Turn)
 	w.Settle()
 	for _, key := range []string{"a", "b"} { // without faults, before and after an operator
 		for round := range uint64(2) {
@@ -297,11 +297,11 @@ func (w *repeatWorld) affect(g *repeatGrant) {
 }
 
 // faulty says that the processes still have faults.
-func (w *repeatWorld) faulty() bool { return time.Since(w.Start) < simtest.Time }
+func (w *repeatWorld) faulty() bool { return time.Since(w.Start) < leasesim.Time }
 
 // repeatProcess is one execution environment: a guard, and its way to the store.
 type repeatProcess struct {
-	*simtest.Process
+	*leasesim.Process
 	w      *repeatWorld
 	store  *lockstore.Store
 	once   *idempotency.Once
@@ -318,9 +318,9 @@ func (w *repeatWorld) process(stream uint64, calm bool) *repeatProcess {
 		p.call.trouble = true
 		p.call.frozen = p.call.frozen || what == "freezes" || what == "clock steps"
 	}
-	p.store = lockstore.New("repeats", simtest.Over(p.Process, w))
+	p.store = lockstore.New("repeats", leasesim.Over(p.Process, w))
 	opt := guard.Options{
-		TTL: simtest.TTL, MaxHold: 4 * simtest.TTL, Wait: 2 * simtest.TTL,
+		TTL: leasesim.TTL, MaxHold: 4 * leasesim.TTL, Wait: 2 * leasesim.TTL,
 		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: p.call.id} },
 		Observe:    func(_ context.Context, r guard.Report) { p.report = r },
 	}
@@ -344,14 +344,14 @@ var (
 
 // try is one call of Do.
 func (p *repeatProcess) try(key string) {
-	d := time.Second + p.UpTo(5*simtest.TTL)
+	d := time.Second + p.UpTo(5*leasesim.TTL)
 	if p.Calm {
-		d = 5 * simtest.TTL
+		d = 5 * leasesim.TTL
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	if p.chance(0.1) { // the caller goes away
-		defer time.AfterFunc(p.UpTo(2*simtest.TTL), cancel).Stop()
+		defer time.AfterFunc(p.UpTo(2*leasesim.TTL), cancel).Stop()
 	}
 	p.tried++
 	c := &repeatCall{key: key, id: fmt.Sprintf("%s.%d", p.Name, p.tried), obeys: !p.chance(0.2), end: time.Now().Add(d)}
@@ -444,9 +444,9 @@ func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatResu
 func (p *repeatProcess) stays(ctx context.Context) error {
 	d := p.UpTo(1500 * time.Millisecond)
 	if p.chance(0.1) {
-		d += p.UpTo(2 * simtest.TTL)
+		d += p.UpTo(2 * leasesim.TTL)
 	}
-	simtest.Pass(d)
+	leasesim.Pass(d)
 	if p.call.obeys && ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -19,7 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -31,11 +31,11 @@ import (
 // well, those whose wake-up arrived are served in the order of their places, and a hand-over that nothing has
 // disturbed is used within its turn. The same holds for runs that wait.
 func TestExecutions(t *testing.T) {
-	plants := map[*simtest.World]func(*world){}
-	plant := func(f func(*world)) func(*simtest.World) { return func(w *simtest.World) { plants[w] = f } }
-	simtest.Seeds(t, simtest.Part{
+	plants := map[*leasesim.World]func(*world){}
+	plant := func(f func(*world)) func(*leasesim.World) { return func(w *leasesim.World) { plants[w] = f } }
+	leasesim.Seeds(t, leasesim.Part{
 		Name: "executions of a state machine that wait without a function", Few: 40, Full: 4000,
-		Controls: map[string]func(*simtest.World){
+		Controls: map[string]func(*leasesim.World){
 			"a wake-up is trusted, and the lock not asked for": plant(func(w *world) {
 				w.trusts, w.machine.States[waitState].Next = true, w.machine.States[acquireState].Next
 			}),
@@ -44,7 +44,7 @@ func TestExecutions(t *testing.T) {
 			}),
 			"who releases wakes before the write": plant(func(w *world) { w.wakesFirst = true }),
 		},
-	}, func(seed *simtest.World) {
+	}, func(seed *leasesim.World) {
 		ctx, cancel := context.WithCancel(context.Background())
 		w := &world{
 			World: seed, ctx: ctx, machine: readMachine(seed.T), store: memstore.New(nil),
@@ -60,7 +60,7 @@ func TestExecutions(t *testing.T) {
 }
 
 func (w *world) run() {
-	dice := simtest.NewDice(w.Seed, 0)
+	dice := leasesim.NewDice(w.Seed, 0)
 	w.troubles = []float64{0, 0.01, 0.04}[w.Seed%3]
 	var lives []func()
 	for i := range 2 + int(7*dice.Float()) {
@@ -83,7 +83,7 @@ func (w *world) run() {
 
 // world is what the executions share: a store, and Step Functions.
 type world struct {
-	*simtest.World
+	*leasesim.World
 	ctx        context.Context // ends with the simulation
 	machine    machine
 	store      *lockstore.Store
@@ -136,7 +136,7 @@ type simulated struct {
 	stop context.CancelFunc
 	data map[string]any
 
-	*simtest.Dice
+	*leasesim.Dice
 	mu       sync.Mutex
 	failures int
 
@@ -155,7 +155,7 @@ func (w *world) execution(name string, stream uint64) *simulated {
 }
 
 func (w *world) simulated(name string, stream uint64) *simulated {
-	return &simulated{caller: caller{name: name}, w: w, Dice: simtest.NewDice(w.Seed, stream), data: map[string]any{"key": key, "amount": 500.0}}
+	return &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(w.Seed, stream), data: map[string]any{"key": key, "amount": 500.0}}
 }
 
 // strikes says whether one kind of trouble strikes now.

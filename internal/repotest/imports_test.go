@@ -28,7 +28,7 @@ var layers = []struct {
 	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
 	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
-	{"internal/simtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/storetest", "internal/seam", "internal/verifyrecord"}},
+	{"internal/leasesim", []string{"guard", "lockstore", "lockstore/driver", "lockstore/storetest", "internal/seam", "internal/verifyrecord"}},
 	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
 	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "internal/tell", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/httpclient"}},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -61,12 +61,12 @@ func TestStore(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBook(t, "random requests over a KV and to the rule book", 100, 10_010, kvs)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 10_010, kvs)
 }
 
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
 func TestPairs(t *testing.T) {
-	simtest.Pairs(t, "pairs of requests over a KV and to the rule book", kvs["clocks of 1s that differ by 0.2s"])
+	leasesim.Pairs(t, "pairs of requests over a KV and to the rule book", kvs["clocks of 1s that differ by 0.2s"])
 }
 
 // dropping is a KV whose service does not write what changes nothing. An entry counts its writes, so each

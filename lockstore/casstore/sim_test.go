@@ -9,17 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// TestSimulation is package simtest over a KV. The KV's clock has steps of 1 ns, 1 ms or 1 s, and in half of the seeds its
+// TestSimulation is package leasesim over a KV. The KV's clock has steps of 1 ns, 1 ms or 1 s, and in half of the seeds its
 // hosts' clocks differ. Reads that are not fresh are sometimes old, some replies to writes are wrong, a client sends some
 // writes twice and takes the second answer, and the store's clock jumps ahead in some processes.
 func TestSimulation(t *testing.T) {
-	simtest.Sim{
-		Part:  simtest.Part{Name: "simulated guards over a KV", Few: 10, Full: 400, Must: []string{oldReads, wrongReplies, twice, jumps}},
+	leasesim.Sim{
+		Part:  leasesim.Part{Name: "simulated guards over a KV", Few: 10, Full: 400, Must: []string{oldReads, wrongReplies, twice, jumps}},
 		Open:  openRegister,
 		Slack: 4 * time.Second, Delay: 4 * time.Second,
 	}.Run(t)
@@ -34,7 +34,7 @@ const (
 
 // register is the service of one world.
 type register struct {
-	*simtest.World
+	*leasesim.World
 	resolution, skew time.Duration
 	reader           *store // decodes entries
 
@@ -42,7 +42,7 @@ type register struct {
 	history []Entry // of the key; the last one is the present one
 }
 
-func openRegister(w *simtest.World) func(*simtest.Process) *lockstore.Store {
+func openRegister(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 	r := &register{World: w, history: []Entry{{}}}
 	r.resolution = []time.Duration{1, time.Millisecond, time.Second}[w.Seed/2%3]
 	r.skew = []time.Duration{0, 200 * time.Millisecond}[w.Seed/6%2]
@@ -53,7 +53,7 @@ func openRegister(w *simtest.World) func(*simtest.Process) *lockstore.Store {
 	var err error
 	r.reader, err = newStore(&line{register: r}, Options{})
 	require.NoError(w.T, err)
-	return func(p *simtest.Process) *lockstore.Store {
+	return func(p *leasesim.Process) *lockstore.Store {
 		l := &line{r, p}
 		s, err := newStore(l, Options{MaxClockSkew: r.skew})
 		require.NoError(w.T, err)
@@ -64,14 +64,14 @@ func openRegister(w *simtest.World) func(*simtest.Process) *lockstore.Store {
 // jumpy is a store whose clock jumps ahead now and then.
 type jumpy struct {
 	*store
-	p *simtest.Process
+	p *leasesim.Process
 }
 
 func (s jumpy) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	if s.p.Chance(0.02, jumps) {
 		s.mu.Lock()
 		if !s.clock.stamp.IsZero() {
-			s.clock.stamp = s.clock.stamp.Add(s.p.UpTo(simtest.TTL))
+			s.clock.stamp = s.clock.stamp.Add(s.p.UpTo(leasesim.TTL))
 		}
 		s.mu.Unlock()
 	}
@@ -81,7 +81,7 @@ func (s jumpy) Do(ctx context.Context, key string, r driver.Request) (driver.Ans
 // line is the KV as one process has it.
 type line struct {
 	*register
-	p *simtest.Process
+	p *leasesim.Process
 }
 
 func (l *line) ClockResolution() time.Duration { return l.resolution }
@@ -106,7 +106,7 @@ func (l *line) Read(ctx context.Context, _ string, fresh bool) (Entry, time.Time
 		l.Count(oldReads)
 		old = int(l.p.Float() * 6)
 	}
-	a, err := simtest.Send(ctx, l.p, func() (a readAnswer, again bool, err error) {
+	a, err := leasesim.Send(ctx, l.p, func() (a readAnswer, again bool, err error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		a.Entry = l.history[max(0, len(l.history)-1-old)]
@@ -120,7 +120,7 @@ func (l *line) Read(ctx context.Context, _ string, fresh bool) (Entry, time.Time
 
 func (l *line) Write(ctx context.Context, _ string, value []byte, ifVersion string) (Entry, error) {
 	wrong, repeated := l.p.Chance(0.02, wrongReplies), l.p.Chance(0.05, twice)
-	return simtest.Send(ctx, l.p, func() (Entry, bool, error) {
+	return leasesim.Send(ctx, l.p, func() (Entry, bool, error) {
 		if wrong { // with the old version
 			return Entry{Version: ifVersion, WrittenAt: l.stamp()}, false, nil
 		}
@@ -149,7 +149,7 @@ func (l *line) write(value []byte, ifVersion string) (Entry, error) {
 
 // count is the number of a write.
 func (r *register) count(e Entry) uint64 {
-	v, err := r.reader.view(simtest.Key, e)
+	v, err := r.reader.view(leasesim.Key, e)
 	require.NoError(r.T, err)
 	return v.entry.it.N
 }

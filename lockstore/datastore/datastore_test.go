@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
@@ -93,7 +93,7 @@ func TestOnFake(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test . -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBook(t, "random requests over Datastore's fake and to the rule book", 1, 300,
+	leasesim.RuleBook(t, "random requests over Datastore's fake and to the rule book", 1, 300,
 		map[string]func(*testing.T) storetest.Harness{"the fake": harnessOnFake})
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -83,7 +83,7 @@ func isRefused(t testing.TB, s *dynamostore.Store, req lockstore.Request) {
 }
 
 // pass lets d of virtual time pass.
-var pass = simtest.Pass
+var pass = leasesim.Pass
 
 // requireTrustIsOver waits until a new process with opt is granted the key. Then the trust in
 // the old lease, until end, must be over.

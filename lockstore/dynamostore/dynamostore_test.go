@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
@@ -38,14 +38,14 @@ func TestStoreOnTheFake(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 6000,
+	leasesim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 6000,
 		map[string]func(*testing.T) storetest.Harness{"the fake": onTheFake})
 }
 
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
 func TestPairs(t *testing.T) {
 	t.Parallel()
-	simtest.Pairs(t, "pairs of requests over DynamoDB's fake and to the rule book", onTheFake)
+	leasesim.Pairs(t, "pairs of requests over DynamoDB's fake and to the rule book", onTheFake)
 }
 
 func onTheFake(t *testing.T) storetest.Harness {

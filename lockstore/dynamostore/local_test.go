@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
@@ -63,7 +63,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 // TestRuleBookOnDynamoDBLocal compares the store with the rule book by random requests to Amazon's
 // program.
 func TestRuleBookOnDynamoDBLocal(t *testing.T) {
-	simtest.RuleBookOnServers(t, "random requests to DynamoDB Local and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+	leasesim.RuleBookOnServers(t, "random requests to DynamoDB Local and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"DynamoDB Local": func(t *testing.T) storetest.Harness {
 			endpoint, transport := testservers.DynamoDB(t), newTransport(t)
 			client := dynamostore.ClientOver(transport, endpoint, 0)

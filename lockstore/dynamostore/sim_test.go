@@ -14,24 +14,24 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
-// TestTrustNeverOverlaps is package simtest over the fake of DynamoDB, whose time has whole seconds (M03). The stores' clocks are
+// TestTrustNeverOverlaps is package leasesim over the fake of DynamoDB, whose time has whole seconds (M03). The stores' clocks are
 // wrong and step, and their tolerances differ (F16 F73). Several replies are lost in a row, or the SDK's next attempt
 // gets one.
 func TestTrustNeverOverlaps(t *testing.T) {
 	t.Parallel()
-	simtest.Sim{
-		Part: simtest.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 320},
-		Open: func(w *simtest.World) func(*simtest.Process) *lockstore.Store {
+	leasesim.Sim{
+		Part: leasesim.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 320},
+		Open: func(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 			service := fakedynamo.New(table)
 			w.AtEnd(service.Wait)
 			w.Step = takeoverDelay
-			return func(p *simtest.Process) *lockstore.Store {
+			return func(p *leasesim.Process) *lockstore.Store {
 				p.Streak = 9
 				// Random pauses from the process's own numbers, so that a seed can be replayed.
 				client := dynamodb.New(dynamostore.ClientOver(way{p, service}, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
@@ -39,7 +39,7 @@ func TestTrustNeverOverlaps(t *testing.T) {
 				})
 				opt := dynamostore.Options{Logger: slog.New(slog.DiscardHandler)}
 				if p.Float() < 0.3 {
-					opt.Skew = 100*time.Millisecond + p.UpTo(simtest.TTL)
+					opt.Skew = 100*time.Millisecond + p.UpTo(leasesim.TTL)
 				}
 				s, err := dynamostore.New(client, table, opt)
 				require.NoError(t, err)
@@ -49,28 +49,28 @@ func TestTrustNeverOverlaps(t *testing.T) {
 			}
 		},
 		// A process whose clock is ahead may die before it corrects the end of its lease (P4).
-		Drift: 0.1, Offset: 3 * simtest.TTL / 2, Slack: 8 * time.Second, Delay: 4*simtest.TTL + takeoverDelay, Forget: true,
+		Drift: 0.1, Offset: 3 * leasesim.TTL / 2, Slack: 8 * time.Second, Delay: 4*leasesim.TTL + takeoverDelay, Forget: true,
 	}.Run(t)
 }
 
 // way is a process's way to the service.
 type way struct {
-	p    *simtest.Process
+	p    *leasesim.Process
 	next http.RoundTripper
 }
 
 func (s way) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := bodyOf(s.p.T, r)
-	resp, err := simtest.Send(r.Context(), s.p, func() (*http.Response, bool, error) {
+	resp, err := leasesim.Send(r.Context(), s.p, func() (*http.Response, bool, error) {
 		sent := r.Clone(context.WithoutCancel(r.Context())) // what was sent arrives
 		sent.Body = io.NopCloser(bytes.NewReader(body))
 		resp, err := s.next.RoundTrip(sent)
 		return resp, err == nil && resp.StatusCode == http.StatusOK, err
 	})
 	switch {
-	case errors.Is(err, simtest.ErrDown):
+	case errors.Is(err, leasesim.ErrDown):
 		err = errRefused
-	case errors.Is(err, simtest.ErrCut):
+	case errors.Is(err, leasesim.ErrCut):
 		err = errReset
 	}
 	return resp, err
@@ -79,7 +79,7 @@ func (s way) RoundTrip(r *http.Request) (*http.Response, error) {
 // jitter takes the pauses between attempts from the simulation's random numbers.
 type jitter struct {
 	aws.RetryerV2
-	p *simtest.Process
+	p *leasesim.Process
 }
 
 func (j jitter) RetryDelay(int, error) (time.Duration, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/internal/simtest"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -50,7 +50,7 @@ func TestInjectedClock(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/memstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBook(t, "random requests to the store in memory and to the rule book", 30, 500_000, map[string]func(*testing.T) storetest.Harness{
+	leasesim.RuleBook(t, "random requests to the store in memory and to the rule book", 30, 500_000, map[string]func(*testing.T) storetest.Harness{
 		"128 places": func(*testing.T) storetest.Harness { return harness() },
 		"2 places": func(*testing.T) storetest.Harness {
 			h := harness()
@@ -63,7 +63,7 @@ func TestRuleBook(t *testing.T) {
 
 // Each request with another one, from many states of a key.
 func TestPairs(t *testing.T) {
-	simtest.Pairs(t, "pairs of requests to memstore and to the rule book", func(*testing.T) storetest.Harness { return harness() })
+	leasesim.Pairs(t, "pairs of requests to memstore and to the rule book", func(*testing.T) storetest.Harness { return harness() })
 }
 
 func harness() storetest.Harness {

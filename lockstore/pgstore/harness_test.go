@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
@@ -56,7 +56,7 @@ func TestVirtualTime(t *testing.T) {
 // replays one seed.
 func TestRuleBook(t *testing.T) {
 	url := testservers.PostgreSQL(t)
-	simtest.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 1000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
+	leasesim.RuleBook(t, "random requests over PostgreSQL and to the rule book", 20, 1000, map[string]func(*testing.T) storetest.Harness{"PostgreSQL": inBubble(url)})
 }
 
 func inBubble(url string) func(*testing.T) storetest.Harness {

@@ -18,7 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
@@ -36,13 +36,13 @@ func TestConformanceVirtualTime(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBook(t, "random requests over miniredis and to the rule book", 1, 6000,
+	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 6000,
 		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
 }
 
 // Each request with another one, from many states of a key.
 func TestPairs(t *testing.T) {
-	simtest.Pairs(t, "pairs of requests over miniredis and to the rule book", openMini)
+	leasesim.Pairs(t, "pairs of requests over miniredis and to the rule book", openMini)
 }
 
 func TestRuleBookOnServers(t *testing.T) {
@@ -55,7 +55,7 @@ func TestRuleBookOnServers(t *testing.T) {
 			return harness(t, openClient(t, url), openClient(t, url))
 		}
 	}
-	simtest.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+	leasesim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"Redis": on(testservers.Redis), "Valkey": on(testservers.Valkey),
 		"Redis, where no script may write in place": on(testservers.Redis, "-setrange"),
 	})

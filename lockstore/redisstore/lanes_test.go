@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
@@ -39,7 +39,7 @@ func TestLanes(t *testing.T) {
 					return
 				}
 				add(name)
-				simtest.Pass(time.Second)
+				leasesim.Pass(time.Second)
 				l.leave()
 			}()
 		}
@@ -54,9 +54,9 @@ func TestLanes(t *testing.T) {
 		enter(t.Context(), "renew", driver.Request{Kind: driver.Renew})
 		enter(t.Context(), "extend", driver.Request{Kind: driver.Acquire, Fence: 1})
 		enter(t.Context(), "release", driver.Request{Kind: driver.Release})
-		simtest.Pass(time.Second)
+		leasesim.Pass(time.Second)
 		l.leave()
-		simtest.Pass(time.Minute)
+		leasesim.Pass(time.Minute)
 		synctest.Wait() // all have ended
 		mu.Lock()
 		defer mu.Unlock()
@@ -150,9 +150,9 @@ func TestRequestsOfIdleWaiters(t *testing.T) {
 				_ = g.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }) // it is busy
 			})
 		}
-		simtest.Pass(2 * time.Second)
+		leasesim.Pass(2 * time.Second)
 		sent := counted(client)
-		simtest.Pass(time.Second)
+		leasesim.Pass(time.Second)
 		t.Logf("%d requests in a second", sent.Load())
 		assert.Less(t, sent.Load(), int32(700))
 		all.Wait()

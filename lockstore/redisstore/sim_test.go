@@ -15,15 +15,15 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// TestSimulation is package simtest with the real client and the real scripts, on miniredis. The server forgets its scripts
+// TestSimulation is package leasesim with the real client and the real scripts, on miniredis. The server forgets its scripts
 // now and then, and replies arrive byte by byte.
 func TestSimulation(t *testing.T) {
-	simtest.Sim{
-		Part:  simtest.Part{Name: "simulated guards over miniredis, whose connections are reset (F30)", Few: 4, Full: 100, Must: []string{"scripts forgotten"}},
+	leasesim.Sim{
+		Part:  leasesim.Part{Name: "simulated guards over miniredis, whose connections are reset (F30)", Few: 4, Full: 100, Must: []string{"scripts forgotten"}},
 		Open:  openNetwork,
 		Slack: 2 * time.Second, Delay: time.Second, Forget: true, // the client repeats requests by itself
 	}.Run(t)
@@ -31,16 +31,16 @@ func TestSimulation(t *testing.T) {
 
 // network is the server of one world, and the way to it.
 type network struct {
-	*simtest.World
+	*leasesim.World
 	server *miniredis.Miniredis
 }
 
-func openNetwork(w *simtest.World) func(*simtest.Process) *lockstore.Store {
+func openNetwork(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 	n := network{w, miniredis.NewMiniRedis()}
 	var connections sync.WaitGroup
 	w.AtEnd(n.server.Close)
 	w.AtEnd(connections.Wait)
-	return func(p *simtest.Process) *lockstore.Store {
+	return func(p *leasesim.Process) *lockstore.Store {
 		client := dialerClient(w.T, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			ctx, cancel := context.WithCancel(context.Background())
@@ -75,7 +75,7 @@ func (s byteByByte) Close() error {
 
 // serve is one connection. What it has read from the client reaches the server, even if the
 // client does not wait any more.
-func (n network) serve(ctx context.Context, p *simtest.Process, client net.Conn) {
+func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn) {
 	defer client.Close()
 	server, err := n.server.Dial()
 	require.NoError(n.T, err)
@@ -90,11 +90,11 @@ func (n network) serve(ctx context.Context, p *simtest.Process, client net.Conn)
 			if p.Chance(0.02, "scripts forgotten") {
 				n.exchange(server, []string{"SCRIPT", "FLUSH"})
 			}
-			reply, err = simtest.Send(ctx, p, func() (string, bool, error) { return n.script(command) })
+			reply, err = leasesim.Send(ctx, p, func() (string, bool, error) { return n.script(command) })
 		} else {
 			reply = n.exchange(server, command)
 		}
-		if errors.Is(err, simtest.ErrDown) {
+		if errors.Is(err, leasesim.ErrDown) {
 			reply, err = "-LOADING Redis is loading the dataset in memory\r\n", nil
 		}
 		if err != nil {

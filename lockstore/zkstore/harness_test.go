@@ -10,7 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/simtest"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -57,7 +57,7 @@ func conformance(t *testing.T, addrs string) {
 
 // TestRuleBook compares the store with the rule book by random requests to a real server.
 func TestRuleBook(t *testing.T) {
-	simtest.RuleBookOnServers(t, "random requests to ZooKeeper and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
+	leasesim.RuleBookOnServers(t, "random requests to ZooKeeper and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"ZooKeeper": func(t *testing.T) storetest.Harness {
 			addr := testservers.ZooKeeper(t).Addr
 			return harness(t, addr, openTable(t, addr))

@@ -1,4 +1,4 @@
-// Package simtest simulates processes that share keys of a store: the shipped guard over a faulty way to any store, in the
+// Package leasesim simulates processes that share keys of a store: the shipped guard over a faulty way to any store, in the
 // virtual time of a synctest bubble, from a seed.
 //
 // The processes freeze, die, and have clocks that are off, drift and step (see Process). Their requests and replies are
@@ -6,7 +6,7 @@
 //
 // All random numbers of a process come from its own generator, and no two processes act at the same moment. So a seed
 // can be replayed. A seed that fails prints its story, one event a line, and the command that repeats it.
-package simtest
+package leasesim
 
 import (
 	"fmt"

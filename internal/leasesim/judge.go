@@ -1,4 +1,4 @@
-package simtest
+package leasesim
 
 import (
 	"context"
