@@ -61,13 +61,13 @@ import (
 // function's name and the request id. The guard logs one JSON line for each run to
 // standard output. MustGuardFromEnv also makes slog's default logger write such lines, for
 // the messages of stores and adapters. It sends no request to the store.
-func MustGuardFromEnv(openers ...lockstore.Opener) *guard.Guard {
-	return MustGuardWith(nil, openers...)
+func MustGuardFromEnv(openers ...lockstore.SchemeOpener) *guard.Guard {
+	return MustGuardFromEnvWith(nil, openers...)
 }
 
-// MustGuardWith is MustGuardFromEnv for a program that sets more than the environment says, such as
+// MustGuardFromEnvWith is MustGuardFromEnv for a program that sets more than the environment says, such as
 // guard.Options.Wake: set gets the options as boot has made them, and may change them.
-func MustGuardWith(set func(*guard.Options), openers ...lockstore.Opener) *guard.Guard {
+func MustGuardFromEnvWith(set func(*guard.Options), openers ...lockstore.SchemeOpener) *guard.Guard {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log whose reader has gone would end the process, with its leases
 	g, err := newGuard(os.Stdout, getenv, set, openers...)
 	if err != nil {
@@ -87,9 +87,9 @@ func MustURLFromEnv(name string) *url.URL {
 	return u
 }
 
-// Getenv returns an environment variable, or "" if the variable is not set. It is
+// EnvVar returns an environment variable, or "" if the variable is not set. It is
 // os.Getenv, and it tells Start that the function knows the variable.
-func Getenv(name string) string { return getenv(name) }
+func EnvVar(name string) string { return getenv(name) }
 
 // Must returns v, or exits with err's sentence. It is for what a function opens
 // beside its guard.
@@ -106,7 +106,7 @@ func Must[T any](v T, err error) T {
 //
 //	boot.Start(g, guard.Wrap(g, key, handle))
 //
-// For a handler that takes its locks itself see guard.TakesOwnLocks.
+// For a handler that takes its locks itself see guard.WrapUnlocked.
 //
 // With LOCK_SIGTERM=true Start registers for SIGTERM. Lambda then sends SIGTERM half a
 // second before it ends the process, also after a timeout. Registering makes the
@@ -127,7 +127,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.Opener) (*guard.Guard, error) {
+func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.SchemeOpener) (*guard.Guard, error) {
 	options := guard.Options{HolderInfo: holderInfo}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {

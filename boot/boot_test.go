@@ -110,7 +110,7 @@ func (*NotEnoughMoney) Error() string { return "not enough money" }
 func function() {
 	do := "" // what the event asks for
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault { return faultOf(do, c) })
-	g := MustGuardFromEnv(lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
+	g := MustGuardFromEnv(lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
 	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
 		do = e.Do
 		if e.Do == "no-key" {
@@ -176,7 +176,7 @@ func invoke(t *testing.T, f *lambdatest.Environment, e event) lambdatest.Result 
 func TestErrorTypesOnTheWire(t *testing.T) {
 	f := startFunction(t, 2*time.Second)
 	for do, want := range map[string]string{
-		"work": "", "busy": "LockBusy", "lose": "LockLost", "corrupt": "LockCorrupt", "no-key": "LockInvalid",
+		"work": "", "busy": "LockBusy", "lose": "LockLost", "corrupt": "LockCorrupt", "no-key": "LockBadRequest",
 		"down": "LockStoreUnavailable", "unknown": "LockStoreUnavailable", "fail": "NotEnoughMoney",
 	} {
 		t.Run(do, func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestErrorTypesOnTheWire(t *testing.T) {
 	t.Run("F65 deadline", func(t *testing.T) {
 		r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"work","Key":"k"}`), Deadline: time.Now().Add(200 * time.Millisecond)})
 		require.NoError(t, err)
-		require.Equal(t, "LockDeadline", r.ErrorType)
+		require.Equal(t, "LockNoTime", r.ErrorType)
 	})
 	t.Run("F04 panic", func(t *testing.T) {
 		r := invoke(t, f, event{Do: "panic", Key: "account/7"})
@@ -243,7 +243,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
 		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
-	}, nil, lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return memstore.New(nil), nil }})
+	}, nil, lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return memstore.New(nil), nil }})
 	require.NoError(t, err)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")

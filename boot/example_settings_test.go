@@ -13,7 +13,7 @@ import (
 // missing or wrong setting ends main with a message that names it.
 func ExampleMustURLFromEnv() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener)
-	stage := boot.Getenv("LOCK_STAGE")
+	stage := boot.EnvVar("LOCK_STAGE")
 	data := boot.MustURLFromEnv("ACCOUNTS_URL")
 	_, _ = stage, data // for handle
 	boot.Start(g, guard.Wrap(g, key, handle))

@@ -24,20 +24,20 @@ import (
 // events are, for each metric filter of template.yaml, the reports that its alarm is for; those of "none" are for no alarm.
 var events = map[string][]guard.Report{
 	"none": {
-		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Minute, HoldTime: time.Hour, QueuePosition: 3, Woken: 2},
-		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Minute},
+		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Minute, HoldTime: time.Hour, QueuePosition: 3, OwnersWoken: 2},
+		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute},
 		{Outcome: guard.OutcomeError, Err: errors.New("own")},
 		{Outcome: guard.OutcomePanic},
 		{Outcome: guard.OutcomeDeadline, ReleaseErr: errors.New("cut off")},
 	},
 	"LockLost":   {{Outcome: guard.OutcomeLost}},
 	"LockFailed": {{Outcome: guard.OutcomeUnavailable}, {Outcome: guard.OutcomeUnknown}, {Outcome: guard.OutcomeCorrupt}},
-	"LockQueue":  {{Outcome: guard.OutcomeBusy, Lapsed: 2}, {Outcome: guard.OutcomeBusy, NoPlace: true}},
+	"LockQueue":  {{Outcome: guard.OutcomeBusy, MissedTurns: 2}, {Outcome: guard.OutcomeBusy, NoPlace: true}},
 	"LockWake":   {{Outcome: guard.OutcomeOK, WakeErr: errors.New("no right")}},
 	"LockCalls":  {{Outcome: guard.OutcomeOK, FailedCalls: 3}},
 	"LockHeld": { // HeldMinutes is 1 or more
-		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Hour},
-		{Outcome: guard.OutcomeBusy, State: lockstore.Held, HeldFor: time.Minute + time.Millisecond},
+		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Hour},
+		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute + time.Millisecond},
 	},
 	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}, {Outcome: guard.OutcomeOK, WaitTime: time.Minute + time.Millisecond}},
 	"LockDoubt":  {{Outcome: guard.OutcomeInDoubt}, {Outcome: guard.OutcomeNoResult}, {Outcome: guard.OutcomeOK, CompleteErr: errors.New("too large")}},

@@ -21,7 +21,7 @@ import (
 const secret = "hunter2hunter2"
 
 var (
-	openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, memstore.Opener}
+	openers = []lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, memstore.Opener}
 	schemes = slices.Concat(dynamostore.Opener.Schemes, redisstore.Opener.Schemes, elasticache.Opener.Schemes, zkstore.Opener.Schemes, memstore.Opener.Schemes)
 )
 

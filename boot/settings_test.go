@@ -38,7 +38,7 @@ func measure(t *testing.T, env map[string]string) (m measured) {
 			return storetest.Fault{}
 		})
 		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil,
-			lockstore.Opener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
+			lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
 		require.NoError(t, err)
 		left := func(ctx context.Context) (d time.Duration) {
 			require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {

@@ -28,7 +28,7 @@ type wanted struct {
 	once bool // the run does not wait for a key that is completed or in a cooldown
 
 	turn    time.Duration // of a parked place; 0 is none
-	address lockstore.Address
+	address lockstore.WakeAddress
 }
 
 // attempt is the acquisition of a run, also while it waits. It has one owner at a time. It needs a new one
@@ -49,7 +49,7 @@ type attempt struct {
 	early    int             // how many turns in a row came without any wait
 	sent     time.Duration   // when the present request was first sent; the trust counts from here
 	ttl      time.Duration   // of the present request
-	note     lockstore.Note  // of the last answer
+	note     lockstore.Hint  // of the last answer
 	lease    lockstore.Lease // that the store has given to the owner, and that the run does not work under yet
 	kept     error           // why giveBack failed
 }
@@ -92,7 +92,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			r.noteHolder(a.busy)
 			switch gone := r.callerGone(); {
 			case gone != nil:
-				return a.giveUp(OutcomeDeadline, &LockDeadline{Key: r.key, Err: gone})
+				return a.giveUp(OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone})
 			case !again:
 				return a.giveUp(OutcomeBusy, a.busy)
 			case a.lease.Fence != 0 && !r.wanted.long && r.take(a.lease, a.sent, true): // it was handed over
@@ -134,7 +134,7 @@ func (r *run) mayAsk() (Outcome, error) {
 		}
 	}
 	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
-		return OutcomeDeadline, &LockDeadline{Key: r.key, Err: errShutdown}
+		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: errShutdown}
 	}
 	if left := r.call.deadline - r.call.start; left < r.guard.opt.DeadlineMargin+leastWork {
 		return r.tooLate(left)
@@ -144,7 +144,7 @@ func (r *run) mayAsk() (Outcome, error) {
 
 // tooLate is the answer when too little time is left until the caller's deadline.
 func (r *run) tooLate(left time.Duration) (Outcome, error) {
-	return OutcomeDeadline, &LockDeadline{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
+	return OutcomeDeadline, &LockNoTime{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
 }
 
 // callerGone says why nobody waits for this run any more; nil while somebody does.
@@ -207,10 +207,10 @@ func (a *attempt) requestLease() (Outcome, error) {
 func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	r := a.run
 	if a.handed != 0 {
-		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.handed, Note: a.note}, a.ttl, r.setSince(a.sent))
+		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.handed, Hint: a.note}, a.ttl, r.setSince(a.sent))
 	}
 	return r.guard.store.Acquire(ctx, lockstore.Request{
-		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Note: a.note,
+		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Hint: a.note,
 		Parked: r.wanted.turn, Address: r.wanted.address,
 	})
 }
@@ -228,7 +228,7 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 	w.noPlace = (w.noPlace || a.joins && !done) && place == 0
 	w.position = cmp.Or(w.position, place)
 	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), 0, place, refusal.Fence
-	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Note, lockstore.Lease{}
+	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
 }
 
 // notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
@@ -237,7 +237,7 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 func (a *attempt) notGranted(err error) (Outcome, error) {
 	r := a.run
 	if gone := r.callerGone(); gone != nil {
-		return OutcomeDeadline, &LockDeadline{Key: r.key, Err: gone}
+		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone}
 	}
 	if a.busy != nil && a.lease.Fence == 0 && outcomeOf(err) == OutcomeUnavailable && a.acquires.unknown == nil && r.now()-a.heard < storeRetryBudget {
 		return OutcomeBusy, a.busy
@@ -282,7 +282,7 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
-		if granted, ok := errors.AsType[*lockstore.Granted](err); ok {
+		if granted, ok := errors.AsType[*lockstore.StillHolds](err); ok {
 			a.lease = lockstore.Lease{Key: a.run.key, Owner: a.owner, Fence: granted.Fence}
 			if granted.Fence == 0 {
 				a.acquires.unknown = granted // a store that does not say which lease it is

@@ -130,9 +130,9 @@ func TestDoAllRefusesBeforeItAsks(t *testing.T) {
 	} {
 		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			err := b.DoAll(ctx, c.keys, neverRunsAll(t))
-			require.IsType(t, &LockInvalid{}, err)
+			require.IsType(t, &LockBadRequest{}, err)
 			require.ErrorContains(t, err, c.want)
-			require.Equal(t, c.key, err.(*LockInvalid).Key)
+			require.Equal(t, c.key, err.(*LockBadRequest).Key)
 			require.Empty(t, b.store.requests)
 			require.Equal(t, OutcomeInvalid, b.report(t).Outcome)
 		})

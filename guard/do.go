@@ -23,8 +23,8 @@ type Lock struct {
 
 // Do acquires the lock of key, runs work and releases the lock. It returns what work
 // returned, with these exceptions. A mistake in the program is a plain error, and work does not
-// run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockDeadline,
-// *LockInvalid, *LockCorrupt or *LockStoreUnavailable. If the lock is lost while work runs, the
+// run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockNoTime,
+// *LockBadRequest, *LockCorrupt or *LockStoreUnavailable. If the lock is lost while work runs, the
 // error is a *LockLost.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
@@ -92,7 +92,7 @@ const maxKeys = 16
 // DoAll releases the locks in reverse order. All releases together
 // have the time that Do has for one. Each key that DoAll has tried has a Report.
 //
-// There are 1 to 16 keys; other numbers are a *LockInvalid. A key that stands twice is locked once.
+// There are 1 to 16 keys; other numbers are a *LockBadRequest. A key that stands twice is locked once.
 func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.Context, locks []Lock) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -28,9 +28,9 @@ type LockBusy struct {
 	Key   string
 	State lockstore.State // Free only if the store gave no reason
 
-	// Holder, Remaining and QueuePosition are as in lockstore.Refused.
+	// Holder, StateEndsIn and QueuePosition are as in lockstore.Refused.
 	Holder        lockstore.HolderInfo
-	Remaining     time.Duration
+	StateEndsIn   time.Duration
 	QueuePosition int
 
 	// Err is the last refusal, a *lockstore.Refused. It can be older than State. It has the result if the
@@ -41,7 +41,7 @@ type LockBusy struct {
 func newLockBusy(key string, err error) *LockBusy {
 	busy := &LockBusy{Key: key, Err: err}
 	refusal := busy.refusal()
-	busy.State, busy.Holder, busy.Remaining, busy.QueuePosition = refusal.State, refusal.Holder, refusal.Remaining, refusal.QueuePosition
+	busy.State, busy.Holder, busy.StateEndsIn, busy.QueuePosition = refusal.State, refusal.Holder, refusal.StateEndsIn, refusal.QueuePosition
 	return busy
 }
 
@@ -57,13 +57,13 @@ func (e *LockBusy) Error() string {
 	s := fmt.Sprintf("lock %q is busy: ", e.Key)
 	switch e.State {
 	case lockstore.Completed, lockstore.Cooldown:
-		return s + fmt.Sprintf("the work was done by %v, and nobody gets the lock for at most %v", e.Holder, e.Remaining)
+		return s + fmt.Sprintf("the work was done by %v, and nobody gets the lock for at most %v", e.Holder, e.StateEndsIn)
 	case lockstore.InDoubt:
 		return s + fmt.Sprintf("%v started the work and did not say how it ended; somebody has to resolve the lock", e.Holder)
 	case lockstore.Reserved:
 		return s + "reserved for runs that have waited longer"
 	case lockstore.Revoked:
-		return s + fmt.Sprintf("revoked by %v, and its lease lasts for at most %v", e.Holder, e.Remaining)
+		return s + fmt.Sprintf("revoked by %v, and its lease lasts for at most %v", e.Holder, e.StateEndsIn)
 	}
 	return s + fmt.Sprintf("held by %v", e.Holder)
 }
@@ -80,16 +80,16 @@ func (e *LockBusy) Unwrap() error {
 // what it wrote may stand. From Acquire, Renew and Release it means that the long-lived lease had
 // ended. It matches lockstore.ErrLost, Cause and Err.
 type LockLost struct {
-	Key   string
-	Err   error // the work's own error; nil if the work returned nil
-	Cause error // the store's answer, or that the trust in the lease has ended
+	Key     string
+	WorkErr error // the work's own error; nil if the work returned nil
+	Cause   error // the store's answer, or that the trust in the lease has ended
 }
 
 func (e *LockLost) Error() string {
 	s := fmt.Sprintf("lock %q was lost; what was written under it may stand", e.Key)
 	said := ""
-	if e.Err != nil {
-		said = ": " + e.Err.Error()
+	if e.WorkErr != nil {
+		said = ": " + e.WorkErr.Error()
 	}
 	if e.Cause != nil {
 		// Work often returns its context's cause. The text must have neither the cause
@@ -104,7 +104,7 @@ func (e *LockLost) Error() string {
 
 // Unwrap returns lockstore.ErrLost, the work's error and the cause.
 func (e *LockLost) Unwrap() []error {
-	all := withSentinel(lockstore.ErrLost, e.Err)
+	all := withSentinel(lockstore.ErrLost, e.WorkErr)
 	if e.Cause != nil {
 		all = append(all, e.Cause)
 	}
@@ -121,17 +121,17 @@ func (e *lossError) Error() string { return e.text }
 
 func (e *lossError) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
 
-// LockDeadline: there was no time for the work, because the deadline was too near, the
+// LockNoTime: there was no time for the work, because the deadline was too near, the
 // caller went away, or the guard was shut down. The work did not run. It matches
 // ErrDeadline.
-type LockDeadline struct {
+type LockNoTime struct {
 	Key string
 	Err error // the caller's cancellation, or that Shutdown was called; nil if the deadline was too near
 
 	left, reserve time.Duration // if the deadline was too near: the time until the deadline, and Options.DeadlineMargin
 }
 
-func (e *LockDeadline) Error() string {
+func (e *LockNoTime) Error() string {
 	s := fmt.Sprintf("lock %q: no time left to run the work: ", e.Key)
 	if e.Err != nil {
 		return s + e.Err.Error()
@@ -140,19 +140,19 @@ func (e *LockDeadline) Error() string {
 }
 
 // Unwrap returns ErrDeadline and the cause.
-func (e *LockDeadline) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
+func (e *LockNoTime) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
 
-// LockInvalid: the request is invalid (for example its key, TTL, Wait or number of keys), the key
+// LockBadRequest: the request is invalid (for example its key, TTL, Wait or number of keys), the key
 // function failed, or a run around this one holds the key already. No work of this call ran. It matches lockstore.ErrInvalid.
-type LockInvalid struct {
+type LockBadRequest struct {
 	Key string // cut to lockstore.MaxKeyBytes, unless the key function failed
 	Err error
 }
 
-func (e *LockInvalid) Error() string { return fmt.Sprintf("lock %q is invalid: %v", e.Key, e.Err) }
+func (e *LockBadRequest) Error() string { return fmt.Sprintf("lock %q is invalid: %v", e.Key, e.Err) }
 
 // Unwrap returns lockstore.ErrInvalid and the reason.
-func (e *LockInvalid) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
+func (e *LockBadRequest) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
 
 // LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up so that it
 // cannot hold locks. Trying again does not help. No work of this call ran. It matches

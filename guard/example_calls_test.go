@@ -112,7 +112,7 @@ func ExampleGuard_WithCooldown() {
 func ExampleUnfenced() {
 	send := func(_ context.Context, address string) (string, error) { return "sent to " + address, nil }
 	key := func(_ context.Context, address string) (string, error) { return lockstore.Key("mail", address), nil }
-	handler := guard.Wrap(newGuard(), key, guard.Unfenced(send)) // for boot.Start
+	handler := guard.Wrap(newGuard(), key, guard.WithoutFence(send)) // for boot.Start
 	fmt.Println(handler.Handle(context.Background(), "ada@example.com"))
 	// Output: sent to ada@example.com <nil>
 }
@@ -120,7 +120,7 @@ func ExampleUnfenced() {
 // A handler that learns only in its work what it has to lock.
 func ExampleTakesOwnLocks() {
 	g := newGuard()
-	handler := guard.TakesOwnLocks(func(ctx context.Context, order string) (string, error) {
+	handler := guard.WrapUnlocked(func(ctx context.Context, order string) (string, error) {
 		account := "7" // read from the order
 		err := g.Do(ctx, lockstore.Key("account", account), func(context.Context, guard.Lock) error {
 			return nil // write with the fence of this lock

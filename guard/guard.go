@@ -96,8 +96,8 @@ type Options struct {
 	// goroutines of its own, for several owners at once. A wake-up has 1 s, or what the release has left if that is less.
 	// Until then the guard repeats a Wake that fails, unless the error matches
 	// ErrInvalid, ErrRefused, ErrLost or ErrCorrupt of lockstore: return ErrInvalid if nobody waits at the address
-	// any more. Nothing here changes the outcome of a run; see Report.Woken and Report.WakeErr.
-	Wake func(context.Context, lockstore.Address) error
+	// any more. Nothing here changes the outcome of a run; see Report.OwnersWoken and Report.WakeErr.
+	Wake func(context.Context, lockstore.WakeAddress) error
 
 	// Granted is called when a run of Do, DoAll or DoOnce has the lock, before its work: to begin a span, for example. The report
 	// says what is known so far. The work's context and Observe's context take their values from the context that Granted

@@ -130,12 +130,12 @@ func TestWhatGuardsShare(t *testing.T) {
 	on("Shutdown, and which keys are held", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		g, ctx := b.WithMaxHolders(2), t.Context()
 		require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ Lock) error {
-			require.IsType(t, &LockInvalid{}, b.Do(ctx, "k", neverRuns(t)), "F51: a run that would wait for itself")
+			require.IsType(t, &LockBadRequest{}, b.Do(ctx, "k", neverRuns(t)), "F51: a run that would wait for itself")
 			b.Shutdown()
 			require.ErrorIs(t, context.Cause(ctx), errShutdown)
 			return nil
 		}))
-		require.IsType(t, &LockDeadline{}, g.Do(ctx, "k", neverRuns(t)))
+		require.IsType(t, &LockNoTime{}, g.Do(ctx, "k", neverRuns(t)))
 	})
 }
 
@@ -190,7 +190,7 @@ func TestWrap(t *testing.T) {
 			t.Error("ran")
 			return "", nil
 		}).Handle(ctx, "k")
-		require.IsType(t, &LockInvalid{}, err)
+		require.IsType(t, &LockBadRequest{}, err)
 		require.ErrorIs(t, err, bad)
 		require.Empty(t, b.store.requests)
 	})
@@ -204,8 +204,8 @@ func TestWrap(t *testing.T) {
 		b := newBench(t, Options{})
 		for _, h := range []Wrapped[string, string]{
 			Wrap[string, string](b.Guard, nil, echo), Wrap[string, string](b.Guard, key, nil),
-			Wrap(b.Guard, key, Unfenced[string, string](nil)), Wrap(nil, key, echo),
-			TakesOwnLocks[string, string](nil), {},
+			Wrap(b.Guard, key, WithoutFence[string, string](nil)), Wrap(nil, key, echo),
+			WrapUnlocked[string, string](nil), {},
 		} {
 			_, err := h.Handle(ctx, "k")
 			require.ErrorContains(t, err, "nil")
@@ -213,9 +213,9 @@ func TestWrap(t *testing.T) {
 	})
 	t.Run("F51 a handler wrapped twice is refused, not locked out by itself", func(t *testing.T) {
 		b := newBench(t, Options{})
-		twice := Wrap(b.Guard, key, Unfenced(Wrap(b.Guard, key, echo).Handle))
+		twice := Wrap(b.Guard, key, WithoutFence(Wrap(b.Guard, key, echo).Handle))
 		_, err := twice.Handle(ctx, "k")
-		require.IsType(t, &LockInvalid{}, err)
+		require.IsType(t, &LockBadRequest{}, err)
 		b.free(t, "k")
 	})
 	t.Run("a result that would be read after the release is refused", func(t *testing.T) {
@@ -269,12 +269,12 @@ func TestLogReports(t *testing.T) {
 		want   string // parts of the line, and its level
 		not    string
 	}{
-		{Report{Outcome: OutcomeBusy, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4}, "level=INFO failed_calls=3 no_place=true lapsed=2 woken=4", "state="},
+		{Report{Outcome: OutcomeBusy, MissedTurns: 2, NoPlace: true, FailedCalls: 3, OwnersWoken: 4}, "level=INFO failed_calls=3 no_place=true lapsed=2 woken=4", "state="},
 		{Report{Outcome: OutcomeOK, WakeErr: cause}, "level=WARN wakeError=denied", "releaseError"},
 		{Report{Outcome: OutcomeOK, ReleaseErr: cause}, "level=WARN releaseError=denied", "wakeError"},
 		{Report{Outcome: OutcomeOK, CompleteErr: cause}, "level=WARN completeError=denied", "releaseError"},
-		{Report{Outcome: OutcomeBusy, State: lockstore.Held, HeldFor: 1500 * time.Millisecond}, "level=INFO state=held held_ms=1500", "fence=7"},
-		{Report{Outcome: OutcomeBusy, State: lockstore.Held, HeldFor: time.Second, heldLong: true}, "level=WARN held_ms=1000", "seat"},
+		{Report{Outcome: OutcomeBusy, KeyState: lockstore.Held, HeldFor: 1500 * time.Millisecond}, "level=INFO state=held held_ms=1500", "fence=7"},
+		{Report{Outcome: OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Second, heldLong: true}, "level=WARN held_ms=1000", "seat"},
 		{Report{Outcome: OutcomeOK, HolderInfo: lockstore.HolderInfo{Caller: "jo"}, maxHolders: 3, seat: 2, Fence: 7}, "level=INFO fence=7 max_holders=3 seat=2 caller=jo", "lapsed"},
 		{lost(nil), "level=WARN work_ok=true", "caller"},
 		{lost(cause), "level=WARN", "work_ok"},
@@ -334,8 +334,8 @@ func TestErrorsMatch(t *testing.T) {
 		{&LockLost{"k", cause, nil}, []error{lockstore.ErrLost, cause}},
 		{&LockLost{"k", nil, nil}, []error{lockstore.ErrLost}},
 		{&LockLost{"k", errors.New("work"), cause}, []error{lockstore.ErrLost, cause}},
-		{&LockDeadline{Key: "k", Err: cause}, []error{ErrDeadline, cause}},
-		{&LockInvalid{"k", cause}, []error{lockstore.ErrInvalid, cause}},
+		{&LockNoTime{Key: "k", Err: cause}, []error{ErrDeadline, cause}},
+		{&LockBadRequest{"k", cause}, []error{lockstore.ErrInvalid, cause}},
 		{&LockCorrupt{"k", cause}, []error{lockstore.ErrCorrupt, cause}},
 		{&LockStoreUnavailable{"k", cause}, []error{cause}},
 	} {

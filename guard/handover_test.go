@@ -92,7 +92,7 @@ func TestHandOver(t *testing.T) {
 	on("P2 the trust counts from before the call, and not from the wake-up", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		b.store.acquire = b.from(2, fails(errDown))
 		b.told(func(*driver.Answer) { pass(300 * time.Millisecond) })
-		require.Equal(t, handedAfter+lockstore.Turn-margin, lostAt(t, b))
+		require.Equal(t, handedAfter+lockstore.TurnTime-margin, lostAt(t, b))
 		require.Len(t, b.store.releases, 1, "after the end of the trust, too")
 	})
 	for name, says := range map[string]hook{"F09 lost": says(driver.Lost), "refused": says(driver.Refused)} {
@@ -102,12 +102,12 @@ func TestHandOver(t *testing.T) {
 		})
 	}
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		var notes []driver.Note
-		note := func(answers ...driver.Note) hook {
+		var notes []driver.Hint
+		note := func(answers ...driver.Hint) hook {
 			return func(ctx context.Context, n int, r request) (driver.Answer, error) {
-				notes = append(notes, r.Note)
+				notes = append(notes, r.Hint)
 				a, err := b.store.pass(ctx, r)
-				a.Note = answers[min(n, len(answers))-1]
+				a.Hint = answers[min(n, len(answers))-1]
 				return a, err
 			}
 		}
@@ -116,14 +116,14 @@ func TestHandOver(t *testing.T) {
 		first := b.store.await
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			if n < 3 {
-				notes = append(notes, r.Note)
+				notes = append(notes, r.Hint)
 				pass(time.Duration(n-1) * (handedAfter + 1))
-				return driver.Answer{Outcome: driver.NotYet, Note: []driver.Note{"", "waited"}[n-1]}, nil
+				return driver.Answer{Outcome: driver.NotYet, Hint: []driver.Hint{"", "waited"}[n-1]}, nil
 			}
 			return first(ctx, n, r)
 		}
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { pass(30 * time.Second); return nil }))
-		require.Equal(t, []driver.Note{"", "refused", "refused", "waited", "handed over", "extended", "renewed"}, notes)
+		require.Equal(t, []driver.Hint{"", "refused", "refused", "waited", "handed over", "extended", "renewed"}, notes)
 	})
 	on("the store learns how old the last refusal is, by the clock that saw more", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var elapsed []time.Duration
@@ -178,7 +178,7 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 	on("F65 too little time is left for the work: it is released", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.freeAfter(300*time.Millisecond, b.occupy(t, "k", time.Hour))
 		b.told(func(*driver.Answer) { pass(100 * time.Millisecond) }) // a freeze
-		require.IsType(t, &LockDeadline{}, b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t)))
+		require.IsType(t, &LockNoTime{}, b.Do(within(t, 700*time.Millisecond), "k", neverRuns(t)))
 		require.Len(t, b.store.releases, 1)
 		b.free(t, "k")
 	})
@@ -186,14 +186,14 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		b.store.await = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			a, err := b.store.pass(ctx, r)
 			if n == 1 {
-				b.freeAfter(20*time.Second, b.occupied(t, "k", lockstore.Turn))
+				b.freeAfter(20*time.Second, b.occupied(t, "k", lockstore.TurnTime))
 			}
 			return a, err
 		}
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		r := b.report(t)
-		require.Equal(t, handedAfter+lockstore.Turn+20*time.Second, r.WaitTime)
-		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.Lapsed, r.FailedCalls})
+		require.Equal(t, handedAfter+lockstore.TurnTime+20*time.Second, r.WaitTime)
+		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.MissedTurns, r.FailedCalls})
 		b.oneOwner(t)
 	})
 }

@@ -29,7 +29,7 @@ type LeaseRequest struct {
 	// The guard gives nothing back that such an owner has, because the caller asks again with it. If the outcome of the call is
 	// unknown, the error is *LockStoreUnavailable, also if a later answer said that another owner has the lock. If the store
 	// knows that the owner's lease has ended, the error is *LockLost: take a new owner. A call with Wait
-	// that is told busy keeps its place in the key's queue. Only a call within lockstore.Turn (2 s) finds its turn there.
+	// that is told busy keeps its place in the key's queue. Only a call within lockstore.TurnTime (2 s) finds its turn there.
 	// Abandon ends all of that.
 	Owner lockstore.Owner
 
@@ -50,13 +50,13 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 // an Acquire has taken.
 //
 // A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
-// the address. The owner then has the time turn, lockstore.Turn to lockstore.MaxParked, to call Park or Acquire again: only this
+// the address. The owner then has the time turn, lockstore.TurnTime to lockstore.MaxParkedTurn, to call Park or Acquire again: only this
 // call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
 // after a time of its own. It keeps its place if it calls before its turn is over.
 //
 // The request has an Owner and no Wait, and the store has parked places: DynamoDB, Redis,
-// PostgreSQL or memstore. Otherwise the error is *LockInvalid.
-func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, address lockstore.Address) (lockstore.Lease, error) {
+// PostgreSQL or memstore. Otherwise the error is *LockBadRequest.
+func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, address lockstore.WakeAddress) (lockstore.Lease, error) {
 	var mistake error
 	switch {
 	case req.Owner == "":
@@ -64,7 +64,7 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 	case req.Wait != 0:
 		mistake = lockstore.Invalidf("guard: Park with Wait %v; want 0, a parked owner does not wait here", req.Wait)
 	case turn == 0:
-		mistake = lockstore.Invalidf("guard: the turn is 0s; want %v to %v", lockstore.Turn, lockstore.MaxParked)
+		mistake = lockstore.Invalidf("guard: the turn is 0s; want %v to %v", lockstore.TurnTime, lockstore.MaxParkedTurn)
 	case g.Validate() == nil && !g.parks:
 		mistake = lockstore.Invalidf("guard: this store has no parked places: %w", errors.ErrUnsupported)
 	}
@@ -110,7 +110,7 @@ func (r *run) finish(outcome Outcome, err error) error {
 // the caller may trust the lease, counted as for Acquire. *LockLost says that the lease
 // has ended or that another owner has the key. After *LockStoreUnavailable nobody knows
 // whether the lease is renewed, unless the error matches lockstore.ErrUnavailable: then it is as
-// before. The caller may call Renew again. Other errors are *LockInvalid and *LockCorrupt.
+// before. The caller may call Renew again. Other errors are *LockBadRequest and *LockCorrupt.
 func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
 	if err := g.usable(ctx); err != nil {
 		return 0, err
@@ -148,7 +148,7 @@ func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) 
 }
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
-// errors are those of Release, *LockInvalid if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
+// errors are those of Release, *LockBadRequest if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
 // that says so if MaxHolders is above 1.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
 	if err := cmp.Or(g.usable(ctx), g.alone("a cooldown")); err != nil {

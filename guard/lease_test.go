@@ -39,8 +39,8 @@ func TestLongLivedLease(t *testing.T) {
 	on("is completed: nobody gets the key for a time", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(ctx, req)
 		require.NoError(t, err)
-		require.IsType(t, &LockInvalid{}, b.Complete(ctx, lease, 0))
-		require.IsType(t, &LockInvalid{}, b.Complete(ctx, lease, -time.Second))
+		require.IsType(t, &LockBadRequest{}, b.Complete(ctx, lease, 0))
+		require.IsType(t, &LockBadRequest{}, b.Complete(ctx, lease, -time.Second))
 		require.NoError(t, b.Complete(ctx, lease, time.Minute))
 		require.NoError(t, b.Complete(ctx, lease, time.Minute), "again is nil")
 		require.Equal(t, outcomeReleased, b.reports[3].Outcome)
@@ -70,7 +70,7 @@ func TestLongLivedLease(t *testing.T) {
 			"Key has a control character at byte": {Key: "k\n", TTL: time.Minute},
 		} {
 			_, err := b.Acquire(ctx, req)
-			require.IsType(t, &LockInvalid{}, err)
+			require.IsType(t, &LockBadRequest{}, err)
 			require.ErrorContains(t, err, want)
 		}
 		_, err := b.Acquire(ctx, LeaseRequest{Key: strings.Repeat("k", 5000)})

@@ -50,7 +50,7 @@ func TestManyKeys(t *testing.T) {
 					if err != nil || len(status.Holders) > g.MaxHolders() {
 						t.Errorf("key %q: the store has %+v, %v", key, status, err)
 					}
-					return slices.ContainsFunc(status.Holders, func(h lockstore.Holder) bool {
+					return slices.ContainsFunc(status.Holders, func(h lockstore.LiveLease) bool {
 						return h.Fence == lock.Fence && h.Seat == lock.Seat && h.State == lockstore.Held
 					})
 				}

@@ -14,12 +14,12 @@ type OnceOptions struct {
 	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
 	// If the work then does not end with a Completion that completes or frees the key, and has not stored its
 	// result itself, the key is in doubt when its lease ends: nobody gets it before somebody resolves it, for
-	// at least lockstore.StartedFor.
+	// at least lockstore.StartMarkTime.
 	MarkStarted bool
 
-	// Refused says how DoOnce ends when the work does not run because the key is completed, in a
+	// OnRefused says how DoOnce ends when the work does not run because the key is completed, in a
 	// cooldown or in doubt; busy.State says which. nil returns the *LockBusy.
-	Refused func(busy *LockBusy) (Outcome, error)
+	OnRefused func(busy *LockBusy) (Outcome, error)
 }
 
 // Completion says what work leaves in the place of its lease. The zero value stores no result.
@@ -28,11 +28,11 @@ type Completion struct {
 	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
 	// OnceOptions.MarkStarted left in doubt. After work that returned an error nothing is stored.
 	ResultTime time.Duration
-	Result     lockstore.Secret
+	Result     lockstore.HiddenBytes
 
-	// Substitute is stored in place of Result if the store refuses Result as invalid, because it
+	// ResultIfTooLarge is stored in place of Result if the store refuses Result as invalid, because it
 	// is too large for this store. nil stores nothing then.
-	Substitute lockstore.Secret
+	ResultIfTooLarge lockstore.HiddenBytes
 
 	// Err is set if Result is only a note: it says why there is no result. It becomes Report.CompleteErr.
 	Err error
@@ -68,7 +68,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 	var completion Completion
 	worked := false
 	j := job{
-		wanted: wanted{long: true, once: true}, refused: k.Refused,
+		wanted: wanted{long: true, once: true}, refused: k.OnRefused,
 		work: func(ctx context.Context, locks map[string]Lock) (err error) {
 			worked = true
 			completion, err = work(ctx, locks[key])
@@ -120,9 +120,9 @@ func (r *run) complete(c Completion) {
 	lease, note := r.lease(), c.Err
 	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
-		if outcomeOf(err) == OutcomeInvalid && c.Substitute != nil {
+		if outcomeOf(err) == OutcomeInvalid && c.ResultIfTooLarge != nil {
 			note = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
-			c.Result, c.Substitute = c.Substitute, nil
+			c.Result, c.ResultIfTooLarge = c.ResultIfTooLarge, nil
 			r.calls.count(nil)
 			err = r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 		}

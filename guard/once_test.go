@@ -13,7 +13,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-var hour = Completion{ResultTime: time.Hour, Result: lockstore.Secret("result"), Substitute: lockstore.Secret("substitute")}
+var hour = Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("result"), ResultIfTooLarge: lockstore.HiddenBytes("substitute")}
 
 func completes(context.Context, Lock) (Completion, error) { return hour, nil }
 
@@ -37,7 +37,7 @@ func TestDoOnce(t *testing.T) {
 			require.Equal(t, map[bool]int{false: 2, true: 3}[started], first.Calls)
 
 			refusal := errors.New("refused for good")
-			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started, Refused: func(busy *LockBusy) (Outcome, error) {
+			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started, OnRefused: func(busy *LockBusy) (Outcome, error) {
 				require.Equal(t, lockstore.Completed, busy.State)
 				var refused *lockstore.Refused
 				require.ErrorAs(t, busy, &refused)

@@ -17,9 +17,9 @@ const (
 	OutcomeError       Outcome = "error"       // the work returned an error
 	OutcomePanic       Outcome = "panic"       // the work panicked or called runtime.Goexit
 	OutcomeLost        Outcome = "lost"        // the lease was lost before the work returned
-	OutcomeBusy        Outcome = "busy"        // the lock did not become free in time, see Report.State
+	OutcomeBusy        Outcome = "busy"        // the lock did not become free in time, see Report.KeyState
 	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
-	OutcomeInvalid     Outcome = "invalid"     // the request is wrong, see LockInvalid
+	OutcomeInvalid     Outcome = "invalid"     // the request is wrong, see LockBadRequest
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
 	OutcomeUnavailable Outcome = "unavailable" // the store gave no clear answer in time, or a lease was lost before the work
 	OutcomeUnknown     Outcome = "unknown"     // the outcome of a request is unknown: the store may keep a lease or a place that nobody uses
@@ -67,7 +67,7 @@ func (r *run) failure(err error) (Outcome, error) {
 	case OutcomeLost:
 		return outcome, &LockLost{Key: r.key, Cause: err}
 	case OutcomeInvalid:
-		return outcome, &LockInvalid{shortKey(r.key), err}
+		return outcome, &LockBadRequest{shortKey(r.key), err}
 	case OutcomeCorrupt:
 		return outcome, &LockCorrupt{r.key, err}
 	case OutcomeUnavailable:

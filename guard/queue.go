@@ -33,7 +33,7 @@ func (a *attempt) wait() bool {
 		return false // nobody knows when it is free
 	case busy.State.Done():
 		// It is free at a known time. The run does not wait if it asks for the result.
-		return !r.wanted.once && busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)
+		return !r.wanted.once && busy.StateEndsIn < a.waitEnd-r.now() && r.sleep(busy.StateEndsIn)
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()
 	}
@@ -54,19 +54,19 @@ func (a *attempt) awaitTurn() bool {
 	if began >= a.waitEnd {
 		return false
 	}
-	ctx, cancel := r.guard.clock.withEnd(&r.window, min(a.waitEnd, began+max(a.busy.Remaining, firstPause)))
+	ctx, cancel := r.guard.clock.withEnd(&r.window, min(a.waitEnd, began+max(a.busy.StateEndsIn, firstPause)))
 	defer cancel()
-	var news lockstore.Awaited
+	var news lockstore.AwaitedTurn
 	var err error
 	for n := 0; n < mostNotYet && err == nil && !news.Ask && news.Lease.Fence == 0; n++ {
 		a.sent = r.now() // the trust in a lease that is handed over counts from here
-		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: r.key, Owner: a.owner, Elapsed: a.sent - refused, Note: a.note})
+		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: r.key, Owner: a.owner, Elapsed: a.sent - refused, Hint: a.note})
 		if ctx.Err() != nil {
 			r.calls.count(nil) // the wait is over, and nothing has failed
 		} else {
 			r.calls.count(err)
 		}
-		a.note = cmp.Or(news.Lease.Note, news.Note, a.note)
+		a.note = cmp.Or(news.Lease.Hint, news.Hint, a.note)
 	}
 	if a.lease, a.handed = news.Lease, news.Lease.Fence; a.handed != 0 {
 		a.queued = false
@@ -100,7 +100,7 @@ func (a *attempt) pollKey() bool {
 		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
 			return true // a refusal of an acquire says more
 		default:
-			busy.State, busy.Holder, busy.Remaining, a.heard = status.State, status.Holder, status.Remaining, r.now()
+			busy.State, busy.Holder, busy.StateEndsIn, a.heard = status.State, status.Holder, status.Remaining, r.now()
 		}
 	}
 	return false

@@ -81,7 +81,7 @@ func TestQueue(t *testing.T) {
 		require.True(t, ok, "%T", err)
 		require.Equal(t, lockstore.Reserved, busy.State)
 		require.Zero(t, busy.Holder)
-		require.Equal(t, lockstore.Turn, busy.Remaining)
+		require.Equal(t, lockstore.TurnTime, busy.StateEndsIn)
 		require.EqualError(t, err, `lock "k" is busy: reserved for runs that have waited longer`)
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 		require.Empty(t, b.store.leaves)
@@ -97,8 +97,8 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		want error
 	}{
 		"the end of Wait":          {func(*bench, func()) {}, &LockBusy{}},
-		"the caller leaves":        {func(_ *bench, cancel func()) { cancel() }, &LockDeadline{}},
-		"F69 Shutdown":             {func(b *bench, _ func()) { b.Shutdown() }, &LockDeadline{}},
+		"the caller leaves":        {func(_ *bench, cancel func()) { cancel() }, &LockNoTime{}},
+		"F69 Shutdown":             {func(b *bench, _ func()) { b.Shutdown() }, &LockNoTime{}},
 		"F11 a freeze":             {func(b *bench, _ func()) { b.shift(instant{wall: time.Hour}) }, &LockBusy{}},
 		"F11 a freeze of a minute": {func(b *bench, _ func()) { b.shift(instant{wall: time.Minute}) }, &LockBusy{}},
 	} {
@@ -180,7 +180,7 @@ func TestUnknownOutcomeInAQueue(t *testing.T) {
 		go func() { assert.NoError(t, b.Do(ctx, "k", nothing)) }()
 		pass(time.Second)
 		require.NoError(t, b.store.Store.Release(ctx, lease))
-		pass(lockstore.Turn - 1)
+		pass(lockstore.TurnTime - 1)
 		got, err := b.Acquire(ctx, repeatable)
 		require.NoError(t, err, "F26: it was handed the key between two calls")
 		require.Equal(t, time.Minute-margin, got.TTL)
@@ -279,7 +279,7 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
 		require.Equal(t, 1, b.report(t).QueuePosition, "when it got one")
 		require.False(t, b.report(t).NoPlace, "it got one in the end")
-		require.Zero(t, b.report(t).Lapsed)
+		require.Zero(t, b.report(t).MissedTurns)
 		require.LessOrEqual(t, len(b.store.requests), 13)
 		b.oneOwner(t)
 		b.free(t, "k")

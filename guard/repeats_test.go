@@ -155,7 +155,7 @@ func (w *repeatWorld) run() {
 	}
 	all.Wait()
 	// The last late requests arrive. The dead delay others by a lease and by their turns.
-	leasesim.Pass(3*leasesim.TTL + lockstore.MaxTurns*lockstore.Turn)
+	leasesim.Pass(3*leasesim.TTL + lockstore.MaxTurnsBefore*lockstore.TurnTime)
 	w.Settle()
 	for _, key := range []string{"a", "b"} { // without faults, before and after an operator
 		for round := range uint64(2) {
@@ -518,7 +518,7 @@ func (p *repeatProcess) judgeRepeat(c *repeatCall, out repeatResult, replay *ide
 		got = ended{"in doubt", e.First.ID, out}
 	case *guard.LockBusy:
 		got.said = "busy"
-	case *guard.LockDeadline, *guard.LockStoreUnavailable, *guard.LockLost:
+	case *guard.LockNoTime, *guard.LockStoreUnavailable, *guard.LockLost:
 		got.said = "no lease"
 	default:
 		p.Fail("call %s: %T: %v", c.id, err, err)

@@ -18,9 +18,9 @@ type Report struct {
 	Key        string
 	HolderInfo lockstore.HolderInfo // this run, as others see it in the lock
 
-	Outcome Outcome
-	Err     error           // what Do returned
-	State   lockstore.State // of the key in the last refusal or later read; Free if there was none
+	Outcome  Outcome
+	Err      error           // what Do returned
+	KeyState lockstore.State // of the key in the last refusal or later read; Free if there was none
 
 	// HeldFor is how long the holder had had the key that was refused last, by the clocks of the holder and of this process. It is 0 if that
 	// is unknown or State is not Held.
@@ -34,8 +34,8 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run wanted a place in the key's queue and had none when its wait ended
-	Lapsed        int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
-	Woken         int             // parked owners that this run has woken
+	MissedTurns   int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
+	OwnersWoken   int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
 	Calls         int             // of the store's methods, except TakeAddress. Most send one request; a wait for a turn takes many calls, or one that sends many requests
 	FailedCalls   int             // those that failed: the store or the client's pool was overloaded, down or silent; also if a repeat succeeded
@@ -48,7 +48,7 @@ type Report struct {
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
-	// by its TTL; then the work may run again, or the key is in doubt. If Completion.Substitute or
+	// by its TTL; then the work may run again, or the key is in doubt. If Completion.ResultIfTooLarge or
 	// another note is stored, the work of a repeat does not run, and it gets no result.
 	CompleteErr error
 
@@ -61,9 +61,9 @@ type Report struct {
 func (r *run) report(outcome Outcome, err error) Report {
 	report := Report{
 		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
-		State: r.waiting.state, HeldFor: r.waiting.heldFor, heldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
+		KeyState: r.waiting.state, HeldFor: r.waiting.heldFor, heldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
 		maxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
-		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, Lapsed: r.waiting.lapsed, Woken: r.wakes.woken,
+		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, MissedTurns: r.waiting.lapsed, OwnersWoken: r.wakes.woken,
 		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
 	}
 	lease := r.lease()
@@ -106,19 +106,19 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 				attrs = append(attrs, attr)
 			}
 		}
-		refused := r.Fence == 0 && r.State != lockstore.Free
+		refused := r.Fence == 0 && r.KeyState != lockstore.Free
 		add(r.FailedCalls > 0, slog.Int("failed_calls", r.FailedCalls))
-		add(refused, slog.String("state", r.State.String()))
+		add(refused, slog.String("state", r.KeyState.String()))
 		add(refused && r.HeldFor > 0, slog.Float64("held_ms", milliseconds(r.HeldFor)))
 		add(r.QueuePosition > 0, slog.Int("queue_position", r.QueuePosition))
 		add(r.NoPlace, slog.Bool("no_place", true))
-		add(r.Lapsed > 0, slog.Int("lapsed", r.Lapsed))
-		add(r.Woken > 0, slog.Int("woken", r.Woken))
+		add(r.MissedTurns > 0, slog.Int("lapsed", r.MissedTurns))
+		add(r.OwnersWoken > 0, slog.Int("woken", r.OwnersWoken))
 		add(r.maxHolders > 1, slog.Int("max_holders", r.maxHolders))
 		add(r.maxHolders > 1 && r.Fence != 0, slog.Int("seat", r.seat))
 		add(!r.AcquiredAt.IsZero(), slog.Time("acquired_at", r.AcquiredAt))
 		lost, ok := errors.AsType[*LockLost](r.Err)
-		add(ok && lost.Err == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero(), slog.Bool("work_ok", true))
+		add(ok && lost.WorkErr == nil && r.Outcome == OutcomeLost && !r.AcquiredAt.IsZero(), slog.Bool("work_ok", true))
 		add(r.HolderInfo.Caller != "", slog.String("caller", r.HolderInfo.Caller))
 		for i, err := range [...]error{r.Err, r.ReleaseErr, r.CompleteErr, r.WakeErr} {
 			if err != nil {

@@ -214,7 +214,7 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	case err != nil:
 		return outcome, err
 	case gone != nil:
-		return OutcomeDeadline, &LockDeadline{Key: r.key, Err: gone}
+		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone}
 	case left >= leastWork:
 		return OutcomeOK, nil
 	}

@@ -192,7 +192,7 @@ func TestDeadlineOnTwoClocks(t *testing.T) {
 			}))
 			require.LessOrEqual(t, b.store.requests[0].TTL, short+time.Second)
 			err := b.Do(endsAt{t.Context(), clocktest.Ago(short-left.mono, short-left.wall)}, "k", neverRuns(t))
-			require.IsType(t, &LockDeadline{}, err)
+			require.IsType(t, &LockNoTime{}, err)
 		})
 	}
 }
@@ -322,7 +322,7 @@ func TestShutdown(t *testing.T) {
 		b.free(t, "k")
 
 		err := b.Do(context.Background(), "k", neverRuns(t))
-		require.IsType(t, &LockDeadline{}, err)
+		require.IsType(t, &LockNoTime{}, err)
 		require.ErrorIs(t, err, errShutdown)
 	})
 }
@@ -335,7 +335,7 @@ func TestAKeyInsideItself(t *testing.T) {
 			return b.Do(ctx, "other", func(ctx context.Context, lock Lock) error {
 				assert.Equal(t, "other", lock.Key)
 				err := b.Do(ctx, "k", neverRuns(t))
-				assert.IsType(t, &LockInvalid{}, err)
+				assert.IsType(t, &LockBadRequest{}, err)
 				assert.ErrorIs(t, err, errNested)
 				return nil
 			})
@@ -362,6 +362,6 @@ func TestALockAroundIsLostAfterItsCallerHasLeft(t *testing.T) {
 		})
 		lost, ok := err.(*LockLost)
 		require.True(t, ok, "%v", err)
-		require.NoError(t, lost.Err)
+		require.NoError(t, lost.WorkErr)
 	})
 }

@@ -125,8 +125,8 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 	}{
 		"Granted is slow, and nothing renews the lease": {time.Second, func(*bench) { pass(4 * time.Second) }, &LockStoreUnavailable{}},
 		"F08 a freeze until the lease is over":          {time.Second, func(b *bench) { b.shift(instant{wall: time.Second}) }, &LockStoreUnavailable{}},
-		"F08 a freeze until the deadline":               {time.Minute, func(b *bench) { b.shift(instant{wall: 29650 * time.Millisecond}) }, &LockDeadline{}},
-		"Shutdown":                                      {time.Minute, func(b *bench) { b.Shutdown() }, &LockDeadline{}},
+		"F08 a freeze until the deadline":               {time.Minute, func(b *bench) { b.shift(instant{wall: 29650 * time.Millisecond}) }, &LockNoTime{}},
+		"Shutdown":                                      {time.Minute, func(b *bench) { b.Shutdown() }, &LockNoTime{}},
 	} {
 		for call, do := range map[string]func(*bench, context.Context) error{
 			"Do": func(b *bench, ctx context.Context) error { return b.Do(ctx, "k", neverRuns(t)) },

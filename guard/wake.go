@@ -105,7 +105,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
 		return errNoWake
 	}
-	var address lockstore.Address
+	var address lockstore.WakeAddress
 	try := func(ctx context.Context) (err error) {
 		if address == "" {
 			if address, err = r.guard.store.TakeAddress(ctx, r.key, owner); err != nil {
@@ -134,7 +134,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 }
 
 // hide returns the text of an error without the address.
-func hide(a lockstore.Address, err error) error {
+func hide(a lockstore.WakeAddress, err error) error {
 	if a == "" {
 		return err
 	}

@@ -40,7 +40,7 @@ func newSleepers(t *testing.T, opt Options) *sleepers {
 }
 
 // Wake is Options.Wake. It sees the hand-over in the store: a wake-up comes after the write.
-func (s *sleepers) Wake(ctx context.Context, a lockstore.Address) error {
+func (s *sleepers) Wake(ctx context.Context, a lockstore.WakeAddress) error {
 	token, _ := a.TaskToken()
 	owner := lockstore.Owner(token)
 	s.mu.Lock()
@@ -123,7 +123,7 @@ func TestWakeUps(t *testing.T) {
 		"completion": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
 			require.NoError(t, s.DoOnce(t.Context(), "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
 				park()
-				return Completion{ResultTime: time.Hour, Result: lockstore.Secret("done")}, nil
+				return Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("done")}, nil
 			}))
 		}},
 		"a grant that leaves room for one more": {run: func(t *testing.T, s *sleepers, park func()) {
@@ -142,7 +142,7 @@ func TestWakeUps(t *testing.T) {
 			synctest.Wait()
 			require.Equal(t, []lockstore.Owner{owner}, s.woken)
 			r := s.report(t)
-			require.Equal(t, 1, r.Woken)
+			require.Equal(t, 1, r.OwnersWoken)
 			require.NoError(t, r.WakeErr)
 			_, err := s.holds(t, owner)
 			if c.completed {
@@ -206,7 +206,7 @@ func TestWakeUpsThatFail(t *testing.T) {
 				require.Contains(t, out.String(), "level=INFO")
 				require.Contains(t, out.String(), "woken=1")
 			} else {
-				require.Zero(t, r.Woken)
+				require.Zero(t, r.OwnersWoken)
 				require.ErrorContains(t, r.WakeErr, "1 of 1 parked owners")
 				require.ErrorContains(t, r.WakeErr, c.why)
 				require.Contains(t, out.String(), "level=WARN")
@@ -250,44 +250,46 @@ func hangsUntil(n int) func(context.Context, int) error {
 // addresses is a store whose addresses are taken through a hook.
 type addresses struct {
 	driver.Driver
-	take func(n int, take func() (driver.Secret, error)) (driver.Secret, error)
+	take func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error)
 	n    int
 }
 
 func (a *addresses) Unwrap() driver.Driver { return a.Driver }
 
-func (a *addresses) PutAddress(context.Context, string, driver.Owner, driver.Secret, time.Duration) error {
+func (a *addresses) PutAddress(context.Context, string, driver.Owner, driver.HiddenBytes, time.Duration) error {
 	return errors.ErrUnsupported
 }
 
-func (a *addresses) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+func (a *addresses) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	a.n++
 	p, _ := driver.As[driver.Parker](a.Driver)
-	return a.take(a.n, func() (driver.Secret, error) { return p.TakeAddress(ctx, key, owner) })
+	return a.take(a.n, func() (driver.HiddenBytes, error) { return p.TakeAddress(ctx, key, owner) })
 }
 
 func TestAddressesThatCannotBeTaken(t *testing.T) {
 	for name, c := range map[string]struct {
-		take func(n int, take func() (driver.Secret, error)) (driver.Secret, error)
+		take func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error)
 		n    int
 		why  string
 	}{
-		"once": {n: 2, take: func(n int, take func() (driver.Secret, error)) (driver.Secret, error) {
+		"once": {n: 2, take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
 			if n == 1 {
 				return nil, errDown
 			}
 			return take()
 		}},
-		"an answer is lost": {n: 2, why: "no address", take: func(n int, take func() (driver.Secret, error)) (driver.Secret, error) {
+		"an answer is lost": {n: 2, why: "no address", take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
 			a, err := take()
 			if n == 1 {
 				return nil, errLostReply
 			}
 			return a, err
 		}},
-		"another has taken it":  {n: 1, why: "no address", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { return nil, nil }},
-		"of a kind of tomorrow": {n: 1, why: "foreign or corrupt", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { return driver.Secret("mail x@y"), nil }},
-		"panics":                {n: 1, why: "panicked", take: func(int, func() (driver.Secret, error)) (driver.Secret, error) { panic("boom") }},
+		"another has taken it": {n: 1, why: "no address", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) { return nil, nil }},
+		"of a kind of tomorrow": {n: 1, why: "foreign or corrupt", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
+			return driver.HiddenBytes("mail x@y"), nil
+		}},
+		"panics": {n: 1, why: "panicked", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) { panic("boom") }},
 	} {
 		on(name, t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 			lease := s.parkedBehind(t)
@@ -298,12 +300,12 @@ func TestAddressesThatCannotBeTaken(t *testing.T) {
 			r := s.report(t)
 			if c.why == "" {
 				require.NoError(t, r.WakeErr)
-				require.Equal(t, 1, r.Woken)
+				require.Equal(t, 1, r.OwnersWoken)
 				return
 			}
 			require.ErrorContains(t, r.WakeErr, c.why)
 			require.NotContains(t, r.WakeErr.Error(), "x@y")
-			require.Zero(t, r.Woken)
+			require.Zero(t, r.OwnersWoken)
 		})
 	}
 }
@@ -329,7 +331,7 @@ func TestManyWakeUps(t *testing.T) {
 		}))
 		require.ElementsMatch(t, all, s.woken)
 		require.Equal(t, mostWakes, s.most)
-		require.Equal(t, 64, s.report(t).Woken)
+		require.Equal(t, 64, s.report(t).OwnersWoken)
 	})
 	on("a DoAll wakes within the time of one release", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 		s.wake = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
@@ -353,7 +355,7 @@ func TestWakeUpsThatNobodyCanMake(t *testing.T) {
 		lease := b.parkedBehind(t)
 		require.NoError(t, b.Release(t.Context(), lease))
 		require.EqualError(t, b.report(t).WakeErr, "1 of 1 parked owners that have to ask again were not woken: guard.Options.Wake is nil")
-		require.Zero(t, b.report(t).Woken)
+		require.Zero(t, b.report(t).OwnersWoken)
 	})
 }
 
@@ -372,7 +374,7 @@ func TestShutdownCutsWakeUps(t *testing.T) {
 }
 
 func TestPark(t *testing.T) {
-	const turn = lockstore.MaxParked
+	const turn = lockstore.MaxParkedTurn
 	address := lockstore.TaskToken("hunter2")
 	request := func() LeaseRequest { return LeaseRequest{Key: "k", TTL: time.Minute, Owner: lockstore.NewOwner()} }
 	on("takes a place and does not wait", t, newSleepers, Options{Wait: time.Hour}, func(t *testing.T, s *sleepers) {
@@ -400,7 +402,7 @@ func TestPark(t *testing.T) {
 	for i, c := range []struct {
 		change  func(*LeaseRequest)
 		turn    time.Duration
-		address lockstore.Address
+		address lockstore.WakeAddress
 		want    string
 	}{
 		{func(r *LeaseRequest) { r.Owner = "" }, turn, address, "without Owner"},
@@ -421,7 +423,7 @@ func TestPark(t *testing.T) {
 				c.change(&req)
 			}
 			_, err := b.Park(t.Context(), req, c.turn, c.address)
-			require.IsType(t, &LockInvalid{}, err)
+			require.IsType(t, &LockBadRequest{}, err)
 			require.ErrorContains(t, err, c.want)
 			require.NotContains(t, err.Error(), "hunter2")
 			require.Less(t, len(err.Error()), 300)
@@ -432,7 +434,7 @@ func TestPark(t *testing.T) {
 		g, err := New(memstore.New(nil).WrapDriver(func(d driver.Driver) driver.Driver { return struct{ driver.Driver }{d} }), Options{})
 		require.NoError(t, err)
 		_, err = g.Park(t.Context(), request(), turn, address)
-		require.IsType(t, &LockInvalid{}, err)
+		require.IsType(t, &LockBadRequest{}, err)
 		require.ErrorIs(t, err, errors.ErrUnsupported)
 	})
 }

@@ -18,9 +18,9 @@ type Handler[In, Out any] func(ctx context.Context, lock Lock, in In) (Out, erro
 // a batch.
 type Work[In any] func(ctx context.Context, lock Lock, in In) error
 
-// Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [TakesOwnLocks] and the
+// Wrapped is a Lambda handler whose work runs under a lock. Only [Wrap], [WrapUnlocked] and the
 // packages below make one. So a handler without a lock gets to boot.Start only if somebody writes
-// TakesOwnLocks. Handle of the zero value returns an error.
+// WrapUnlocked. Handle of the zero value returns an error.
 type Wrapped[In, Out any] struct {
 	handle func(context.Context, In) (Out, error)
 }
@@ -34,15 +34,15 @@ func (w Wrapped[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 	return w.handle(ctx, in)
 }
 
-// TakesOwnLocks makes a Wrapped of a handler that calls Do or Acquire itself. It adds no lock: only
+// WrapUnlocked makes a Wrapped of a handler that calls Do or Acquire itself. It adds no lock: only
 // the handler itself makes sure that it holds one. It is for adapters, and for handlers whose
 // key is known only in the middle of the work. If handler is nil, every call is an error.
-func TakesOwnLocks[In, Out any](handler func(context.Context, In) (Out, error)) Wrapped[In, Out] {
+func WrapUnlocked[In, Out any](handler func(context.Context, In) (Out, error)) Wrapped[In, Out] {
 	return Wrapped[In, Out]{handler}
 }
 
 // Wrap returns a Lambda handler that starts next only when it has the lock of key(in). It answers as
-// Do does. If key returns an error, next does not run and the error is a *LockInvalid.
+// Do does. If key returns an error, next does not run and the error is a *LockBadRequest.
 //
 // Mistakes in the program are plain errors of every invocation, see the package's
 // documentation. One of them is an Out that is an io.Reader: Lambda would read it after
@@ -60,13 +60,13 @@ func Wrap[In, Out any](g *Guard, key KeyFunc[In], next Handler[In, Out]) Wrapped
 	case reflect.TypeFor[Out]().Implements(reflect.TypeFor[io.Reader]()):
 		mistake = errStream
 	}
-	return TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
+	return WrapUnlocked(func(ctx context.Context, in In) (out Out, err error) {
 		if mistake != nil {
 			return none, mistake
 		}
 		k, err := key(ctx, in)
 		if err != nil {
-			return none, &LockInvalid{k, err}
+			return none, &LockBadRequest{k, err}
 		}
 		err = g.Do(ctx, k, func(ctx context.Context, lock Lock) error {
 			var err error
@@ -85,10 +85,10 @@ var (
 	errStream    = errors.New("guard: the handler's result is an io.Reader, which Lambda would read after the lock is released")
 )
 
-// Unfenced makes a Handler of a plain handler, which does not use the fence. If such a
-// holder stalls past its lease, nothing refuses its late write. A search for Unfenced
+// WithoutFence makes a Handler of a plain handler, which does not use the fence. If such a
+// holder stalls past its lease, nothing refuses its late write. A search for WithoutFence
 // finds the handlers that accept this.
-func Unfenced[In, Out any](next func(context.Context, In) (Out, error)) Handler[In, Out] {
+func WithoutFence[In, Out any](next func(context.Context, In) (Out, error)) Handler[In, Out] {
 	if next == nil {
 		return nil
 	}

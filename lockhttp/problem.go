@@ -66,7 +66,7 @@ func refusal(method string, err error) *problem {
 			return newProblem(http.StatusUnprocessableEntity, "ended", "Idempotency-Key: the lease that was had with it has ended; use a new one.")
 		}
 		return errNoLease
-	case *guard.LockDeadline:
+	case *guard.LockNoTime:
 		if e.Err == nil {
 			return guarded(err, "unavailable", "There was no time left for the request. Try again, with the same Idempotency-Key if there was one.")
 		}

@@ -12,7 +12,7 @@
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
-//	hand-over      the request that makes room makes the first in the queue the holder, see [Turn]
+//	hand-over      the request that makes room makes the first in the queue the holder, see [TurnTime]
 //	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
 //	result         what the work returned, stored in the key's entry: a refusal brings it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
@@ -45,7 +45,7 @@
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. [ErrContended] only adds why. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error,
-//     except [ErrGranted], means that the outcome is unknown: the
+//     except [ErrStillHolds], means that the outcome is unknown: the
 //     server may have applied the request. After an unknown outcome a caller must not
 //     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store

@@ -29,9 +29,9 @@ var (
 	// could change it, or it is throttled. The request may succeed if it is sent again. The error
 	// matches ErrUnavailable, too, if the request was certainly not applied; otherwise the outcome is unknown.
 	ErrContended = errors.New("many ask for the lock at once")
-	// ErrGranted is what Leave returns if the owner does not wait: it holds the key, or was
+	// ErrStillHolds is what Leave returns if the owner does not wait: it holds the key, or was
 	// handed the key. It comes as *Granted, which has the fence of the lease.
-	ErrGranted = errors.New("the owner that leaves the queue holds the lock")
+	ErrStillHolds = errors.New("the owner that leaves the queue holds the lock")
 )
 
 // Refused says why the key was not granted: what its state is, and for how long. Its content
@@ -50,17 +50,17 @@ type Refused struct {
 	// QueuePosition is the owner's place in the key's queue: 1 is next, 0 is none.
 	QueuePosition int
 
-	// Remaining is the longest time until a takeover, if the holder is dead; until this
+	// StateEndsIn is the longest time until a takeover, if the holder is dead; until this
 	// owner's turn, if the key is Reserved; or until the key is free, if it is Completed or in
 	// its Cooldown. Most holders release long before it, so it is not a time to wait. It is 0 if
 	// the key is InDoubt.
-	Remaining time.Duration
+	StateEndsIn time.Duration
 
-	Result Secret // of the work, if the key is Completed
+	Result HiddenBytes // of the work, if the key is Completed
 
 	Fence Fence // of the key's last grant; 0 when the store knows none
 
-	Note Note
+	Hint Hint
 
 	atOnce bool // a Revoke asked to open the key at once
 }
@@ -72,19 +72,19 @@ func (e *Refused) Error() string {
 	}
 	switch {
 	case e.atOnce:
-		return fmt.Sprintf("lock %q cannot be opened at once: its work has started (%v). When the lease has ended, after at most %v more, somebody has to resolve the key", e.Key, e.Holder, e.Remaining)
+		return fmt.Sprintf("lock %q cannot be opened at once: its work has started (%v). When the lease has ended, after at most %v more, somebody has to resolve the key", e.Key, e.Holder, e.StateEndsIn)
 	case e.State == Reserved:
-		return fmt.Sprintf("lock %q is kept for those who wait, for at most %v more%s", e.Key, e.Remaining, place)
+		return fmt.Sprintf("lock %q is kept for those who wait, for at most %v more%s", e.Key, e.StateEndsIn, place)
 	case e.State == Revoked:
-		return fmt.Sprintf("lock %q was revoked by %v, and its lease lasts for at most %v more%s", e.Key, e.Holder, e.Remaining, place)
+		return fmt.Sprintf("lock %q was revoked by %v, and its lease lasts for at most %v more%s", e.Key, e.Holder, e.StateEndsIn, place)
 	case e.State == Completed:
-		return fmt.Sprintf("lock %q: the work was done by %v, and its result is stored for at most %v more (%v)", e.Key, e.Holder, e.Remaining, e.Result)
+		return fmt.Sprintf("lock %q: the work was done by %v, and its result is stored for at most %v more (%v)", e.Key, e.Holder, e.StateEndsIn, e.Result)
 	case e.State == Cooldown:
-		return fmt.Sprintf("lock %q: the work was done by %v, and nobody gets the key for at most %v more", e.Key, e.Holder, e.Remaining)
+		return fmt.Sprintf("lock %q: the work was done by %v, and nobody gets the key for at most %v more", e.Key, e.Holder, e.StateEndsIn)
 	case e.State == InDoubt:
 		return fmt.Sprintf("lock %q is in doubt: %v started the work and did not say how it ended; somebody has to resolve the key", e.Key, e.Holder)
 	}
-	return fmt.Sprintf("lock %q is held by %v, for at most %v more%s", e.Key, e.Holder, e.Remaining, place)
+	return fmt.Sprintf("lock %q is held by %v, for at most %v more%s", e.Key, e.Holder, e.StateEndsIn, place)
 }
 
 // Unwrap makes errors.Is(err, ErrRefused) true.
@@ -93,21 +93,21 @@ func (e *Refused) Unwrap() error { return ErrRefused }
 func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
 	return &Refused{
-		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Remaining: s.Remaining, Result: s.Result, Fence: s.Fence, Note: a.Note,
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, StateEndsIn: s.Remaining, Result: s.Result, Fence: s.Fence, Hint: a.Hint,
 		atOnce: r.Kind == driver.Revoke,
 	}
 }
 
-// Granted is the error of a Leave by an owner that has a lease. It matches ErrGranted.
-type Granted struct {
+// StillHolds is the error of a Leave by an owner that has a lease. It matches ErrStillHolds.
+type StillHolds struct {
 	Key   string
 	Fence Fence
 }
 
-func (e *Granted) Error() string { return fmt.Sprintf("key %q: %v", e.Key, ErrGranted) }
+func (e *StillHolds) Error() string { return fmt.Sprintf("key %q: %v", e.Key, ErrStillHolds) }
 
-// Unwrap makes errors.Is(err, ErrGranted) true.
-func (e *Granted) Unwrap() error { return ErrGranted }
+// Unwrap makes errors.Is(err, ErrStillHolds) true.
+func (e *StillHolds) Unwrap() error { return ErrStillHolds }
 
 // Invalidf returns an error that matches ErrInvalid, for authors of stores. Its text is
 // that of fmt.Errorf, without the words of ErrInvalid. Name the package, the field and

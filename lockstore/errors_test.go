@@ -15,7 +15,7 @@ import (
 )
 
 func TestRefused(t *testing.T) {
-	by, secret := lockstore.HolderInfo{Name: "withdraw", ID: "8f50"}, lockstore.Secret("a secret result")
+	by, secret := lockstore.HolderInfo{Name: "withdraw", ID: "8f50"}, lockstore.HiddenBytes("a secret result")
 	for state, want := range map[lockstore.State]string{
 		lockstore.Reserved:  `lock "account/7" is kept for those who wait, for at most 30s more; place 2 in its queue`,
 		lockstore.Held:      `lock "account/7" is held by withdraw (8f50), for at most 30s more; place 2 in its queue`,
@@ -24,7 +24,7 @@ func TestRefused(t *testing.T) {
 		lockstore.Cooldown:  `lock "account/7": the work was done by withdraw (8f50), and nobody gets the key for at most 30s more`,
 		lockstore.InDoubt:   `lock "account/7" is in doubt: withdraw (8f50) started the work and did not say how it ended; somebody has to resolve the key`,
 	} {
-		e := &lockstore.Refused{Key: "account/7", State: state, Holder: by, QueuePosition: 2, Remaining: 30 * time.Second, Result: secret}
+		e := &lockstore.Refused{Key: "account/7", State: state, Holder: by, QueuePosition: 2, StateEndsIn: 30 * time.Second, Result: secret}
 		require.EqualError(t, e, want)
 		wrapped := fmt.Errorf("guard: %w", e)
 		require.ErrorIs(t, wrapped, lockstore.ErrRefused)
@@ -40,7 +40,7 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	e := &lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, Remaining: time.Second}
+	e := &lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, StateEndsIn: time.Second}
 	assert.EqualError(t, e, `lock "k" is held by withdraw (8f50), for at most 1s more`, "without a place")
 	assert.Equal(t, "a secret result", string([]byte(secret)), "a conversion gives the data")
 }

@@ -39,7 +39,7 @@ func Example() {
 
 // A program that chooses its store by a URL.
 func ExampleOpen() {
-	getenv := func(string) string { return "" } // os.Getenv, or boot.Getenv in a function
+	getenv := func(string) string { return "" } // os.Getenv, or boot.EnvVar in a function
 	store, err := lockstore.Open(context.Background(), "memory://", getenv, memstore.Opener)
 	if err != nil {
 		log.Fatal(err)

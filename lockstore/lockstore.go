@@ -28,23 +28,23 @@ type Request struct {
 	JoinQueue bool
 
 	// Parked, if it is not 0, is for an owner that does not wait itself: somebody wakes it at Address
-	// when the key is handed over to it or completed. Parked is how long this hand-over lasts, [Turn] to
-	// [MaxParked]: in this time the owner has to ask again. It needs JoinQueue, and a store whose
+	// when the key is handed over to it or completed. Parked is how long this hand-over lasts, [TurnTime] to
+	// [MaxParkedTurn]: in this time the owner has to ask again. It needs JoinQueue, and a store whose
 	// driver is a driver.Parker: another store sends nothing, and its error matches errors.ErrUnsupported. At most half of a
 	// queue's places are parked; if there is none left, the request gets no place.
 	//
 	// A wake-up may be lost, late or doubled. So a parked owner asks again after a time of its own, too,
 	// and it never trusts a wake-up: its next Acquire says whether it has the lease. A repeat with another address
-	// replaces the first one. The store forgets an address StartedFor after the last request with it.
+	// replaces the first one. The store forgets an address StartMarkTime after the last request with it.
 	Parked  time.Duration
-	Address Address
+	Address WakeAddress
 
-	Note Note // of this owner's last refusal or Awaited
+	Hint Hint // of this owner's last refusal or AwaitedTurn
 }
 
-// Note is a hint of a store to itself, see [Request], [Lease], [Refused] and [Place]. A caller that
+// Hint is what a store says of a store to itself, see [Request], [Lease], [Refused] and [Place]. A caller that
 // loses it loses speed and nothing else.
-type Note = driver.Note
+type Hint = driver.Hint
 
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
 // from before the request that returned it. TTL is zero or negative when the answer
@@ -58,7 +58,7 @@ type Lease struct {
 	Fence Fence
 	TTL   time.Duration
 	Seat  int // the lowest number, from 0, that no other holder of the key had at the grant
-	Note  Note
+	Hint  Hint
 }
 
 // Encode writes the key, the owner and the fence as one line of text, for a program that
@@ -136,11 +136,11 @@ type Status struct {
 	Waiting   int           // places in the key's queue
 	Parked    int           // those of them where nobody waits, see Request.Parked
 	Started   bool          // the work has started, see Store.MarkStarted: the key is in doubt if its lease ends without an answer
-	Holders   []Holder      // everybody who has a live lease, in the order of the grants
+	Holders   []LiveLease   // everybody who has a live lease, in the order of the grants
 }
 
-// Holder is one of those who hold a key.
-type Holder struct {
+// LiveLease is that of one of those who hold a key.
+type LiveLease struct {
 	State      State      // Held, Revoked, or Reserved if the key was handed over and the lease is not extended yet
 	HolderInfo HolderInfo // who has the lease, or who revoked it; zero if State is Reserved
 	Fence      Fence
@@ -154,7 +154,7 @@ func (s Status) MaxHolders() int {
 	if len(s.Holders) == 0 {
 		return 0
 	}
-	return slices.MinFunc(s.Holders, func(a, b Holder) int { return a.MaxHolders - b.MaxHolders }).MaxHolders
+	return slices.MinFunc(s.Holders, func(a, b LiveLease) int { return a.MaxHolders - b.MaxHolders }).MaxHolders
 }
 
 func statusOf(key string, s driver.Status) Status {
@@ -163,7 +163,7 @@ func statusOf(key string, s driver.Status) Status {
 		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
 	}
 	for _, h := range s.Holders {
-		one := Holder{State: h.State, Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Remaining: h.Remaining}
+		one := LiveLease{State: h.State, Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Remaining: h.Remaining}
 		if h.State.Taken() {
 			one.HolderInfo = DecodeHolderInfo(h.Text)
 		}

@@ -33,9 +33,9 @@ func (c Config) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "{%s://%s}", c.URL.Scheme, c.URL.Host)
 }
 
-// Opener opens the stores of some URL schemes. A store's package has one in its
+// SchemeOpener opens the stores of some URL schemes. A store's package has one in its
 // variable Opener. A program links the stores whose openers its main names.
-type Opener struct {
+type SchemeOpener struct {
 	Schemes []string // in lower case, such as "redis"
 	Open    func(context.Context, Config) (*Store, error)
 }
@@ -45,7 +45,7 @@ type Opener struct {
 // which may be secret. An unknown scheme's error lists the schemes that are
 // linked. A scheme that two openers have is an error, and so is an opener without
 // a scheme or without a func.
-func Open(ctx context.Context, rawURL string, getenv func(string) string, openers ...Opener) (*Store, error) {
+func Open(ctx context.Context, rawURL string, getenv func(string) string, openers ...SchemeOpener) (*Store, error) {
 	open, err := byScheme(openers)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func Open(ctx context.Context, rawURL string, getenv func(string) string, opener
 	return open[u.Scheme](ctx, Config{URL: u, Getenv: getenv})
 }
 
-func byScheme(openers []Opener) (map[string]func(context.Context, Config) (*Store, error), error) {
+func byScheme(openers []SchemeOpener) (map[string]func(context.Context, Config) (*Store, error), error) {
 	if len(openers) == 0 {
 		return nil, Invalidf("lockstore: there is no opener; want one for each store, such as dynamostore.Opener")
 	}

@@ -17,14 +17,14 @@ import (
 )
 
 // opener opens each of the schemes as the store or the error.
-func opener(store *lockstore.Store, err error, schemes ...string) lockstore.Opener {
-	return lockstore.Opener{Schemes: schemes, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store, err }}
+func opener(store *lockstore.Store, err error, schemes ...string) lockstore.SchemeOpener {
+	return lockstore.SchemeOpener{Schemes: schemes, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store, err }}
 }
 
 func TestOpen(t *testing.T) {
 	store := memstore.New(nil)
 	var got lockstore.Config
-	memory := lockstore.Opener{Schemes: []string{"ram", "memory"}, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
+	memory := lockstore.SchemeOpener{Schemes: []string{"ram", "memory"}, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 		got = c
 		return store, nil
 	}}
@@ -45,7 +45,7 @@ func TestOpen(t *testing.T) {
 
 func TestOpenRefusesMistakesInTheOpeners(t *testing.T) {
 	redis := opener(memstore.New(nil), nil, "redis", "valkey")
-	for says, openers := range map[string][]lockstore.Opener{
+	for says, openers := range map[string][]lockstore.SchemeOpener{
 		"there is no opener":                                  nil,
 		`two openers have the scheme "valkey"`:                {redis, opener(memstore.New(nil), nil, "memory", "valkey")},
 		`two openers have the scheme "memory"`:                {opener(memstore.New(nil), nil, "memory", "memory")},
@@ -59,7 +59,7 @@ func TestOpenRefusesMistakesInTheOpeners(t *testing.T) {
 }
 
 func TestOpenNeverShowsASecret(t *testing.T) {
-	openers := []lockstore.Opener{opener(nil, nil, "redis"), opener(nil, nil, "dynamodb", "nothing")}
+	openers := []lockstore.SchemeOpener{opener(nil, nil, "redis"), opener(nil, nil, "dynamodb", "nothing")}
 	for _, raw := range []string{
 		"",
 		"hunter2",

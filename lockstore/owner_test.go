@@ -35,7 +35,7 @@ func TestOwnerIsNeverPrintedWhole(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%+q", "%x", "% X", "%d", "%U", "%z", "%10.30s"} {
 		for what, value := range map[string]any{
 			"owner": owner, "pointer": &owner, "lease": lease, "pointer to lease": &lease, "request": req,
-			"address": [2]any{owner, req.Address}, "address of an unknown kind": [2]any{owner, lockstore.Address(secret)},
+			"address": [2]any{owner, req.Address}, "address of an unknown kind": [2]any{owner, lockstore.WakeAddress(secret)},
 			"slice": []lockstore.Owner{owner}, "map": map[lockstore.Owner]lockstore.Owner{owner: owner},
 			"any": struct{ Any any }{lease},
 		} {

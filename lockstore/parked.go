@@ -12,12 +12,12 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
-// MaxParked bounds [Request.Parked].
-const MaxParked = driver.MaxParked
+// MaxParkedTurn bounds [Request.Parked].
+const MaxParkedTurn = driver.MaxParkedTurn
 
-// Address says where a parked owner is woken. Whoever knows it can end the wait of a program, so it
+// WakeAddress says where a parked owner is woken. Whoever knows it can end the wait of a program, so it
 // is a secret: a printed Address shows only its kind and length. Its text, for a store, is string(address).
-type Address string
+type WakeAddress string
 
 // The kinds of addresses. A store keeps no other, because a function that wakes an address calls
 // AWS with its own rights.
@@ -27,16 +27,16 @@ const taskToken = "states "
 const MaxTaskTokenBytes = 2048
 
 // TaskToken is the address of a state of AWS Step Functions that waits for a task token.
-func TaskToken(token string) Address { return Address(taskToken + token) }
+func TaskToken(token string) WakeAddress { return WakeAddress(taskToken + token) }
 
 // TaskToken returns the token of a state of AWS Step Functions; false if the address is of another kind.
-func (a Address) TaskToken() (token string, ok bool) {
+func (a WakeAddress) TaskToken() (token string, ok bool) {
 	return strings.CutPrefix(string(a), taskToken)
 }
 
 // Validate returns an error that matches ErrInvalid unless the address is of a known kind, printable ASCII
 // without spaces, and not too long. The error does not show the address.
-func (a Address) Validate() error {
+func (a WakeAddress) Validate() error {
 	token, known := a.TaskToken()
 	switch {
 	case !known:
@@ -51,7 +51,7 @@ func (a Address) Validate() error {
 }
 
 // String shows the kind and the length.
-func (a Address) String() string {
+func (a WakeAddress) String() string {
 	if token, ok := a.TaskToken(); ok {
 		return "task token of " + strconv.Itoa(len(token)) + " bytes"
 	}
@@ -59,18 +59,18 @@ func (a Address) String() string {
 }
 
 // Format is String for every verb.
-func (a Address) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
+func (a WakeAddress) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
 
 // MarshalText is String.
-func (a Address) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+func (a WakeAddress) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // validateParked checks the fields of a request for a parked place.
 func (r Request) validateParked() error {
 	switch {
 	case r.Parked == 0 && r.Address == "":
 		return nil
-	case r.Parked < Turn || r.Parked > MaxParked:
-		return Invalidf("lockstore: Parked is %v; want %v to %v, with an Address", r.Parked, Turn, MaxParked)
+	case r.Parked < TurnTime || r.Parked > MaxParkedTurn:
+		return Invalidf("lockstore: Parked is %v; want %v to %v, with an Address", r.Parked, TurnTime, MaxParkedTurn)
 	case !r.JoinQueue:
 		return Invalidf("lockstore: Parked is %v without JoinQueue; only a place in the queue is parked", r.Parked)
 	}
@@ -80,7 +80,7 @@ func (r Request) validateParked() error {
 const (
 	// addressTime is how long a store keeps an address after the last request with it. A place lasts for as
 	// long as others renew their leases, or as the key is in doubt, so no time is enough for all.
-	addressTime = StartedFor
+	addressTime = StartMarkTime
 
 	// forgetTime bounds the time that an Acquire takes to delete an address that nobody needs: its lease runs meanwhile.
 	forgetTime = time.Second
@@ -105,7 +105,7 @@ func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if err := p.PutAddress(ctx, r.Key, r.Owner, driver.Secret(r.Address), addressTime); errors.Is(err, ErrUnavailable) || errors.Is(err, ErrCorrupt) {
+	if err := p.PutAddress(ctx, r.Key, r.Owner, driver.HiddenBytes(r.Address), addressTime); errors.Is(err, ErrUnavailable) || errors.Is(err, ErrCorrupt) {
 		return Lease{}, err
 	} else if err != nil {
 		return Lease{}, fmt.Errorf("%s: not applied, because the address may not be stored: %w: %w", s.name, ErrUnavailable, err)
@@ -123,7 +123,7 @@ func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 // TakeAddress returns the address of a parked owner and deletes it: who calls it has to wake the owner. The
 // address is "" if the store has none. The error matches ErrCorrupt if the address is of no kind that this version knows, and
 // errors.ErrUnsupported if the driver is no driver.Parker. A guard calls it.
-func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (Address, error) {
+func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (WakeAddress, error) {
 	p, err := s.parker(ctx, key, owner)
 	if err != nil {
 		return "", err
@@ -132,7 +132,7 @@ func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (Addre
 	if err != nil || len(text) == 0 {
 		return "", err
 	}
-	a := Address(text)
+	a := WakeAddress(text)
 	if bad := a.Validate(); bad != nil {
 		return "", fmt.Errorf("%s: key %q: %w: the address of a parked owner: %v", s.name, key, ErrCorrupt, bad)
 	}

@@ -17,7 +17,7 @@ import (
 // parker is a driver that keeps one address, and notes what it is asked.
 type parker struct {
 	*fake
-	address       driver.Secret
+	address       driver.HiddenBytes
 	putErr, taken error
 	asked         []string
 }
@@ -27,12 +27,12 @@ func (p *parker) Do(ctx context.Context, key string, r driver.Request) (driver.A
 	return p.fake.Do(ctx, key, r)
 }
 
-func (p *parker) PutAddress(_ context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
+func (p *parker) PutAddress(_ context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	p.asked, p.address = append(p.asked, fmt.Sprintf("put %s %s for %v", key, string(owner), d)), address
 	return p.putErr
 }
 
-func (p *parker) TakeAddress(context.Context, string, driver.Owner) (driver.Secret, error) {
+func (p *parker) TakeAddress(context.Context, string, driver.Owner) (driver.HiddenBytes, error) {
 	p.asked = append(p.asked, "take")
 	return p.address, p.taken
 }
@@ -62,7 +62,7 @@ func TestAcquireOfAParkedPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &parker{fake: &fake{answer: tc.answer, err: tc.err}, putErr: tc.putErr, taken: fails}
 			lease, err := lockstore.New("mystore", wrapper{p}).Acquire(t.Context(), lockstore.Request{
-				Key: "k", Owner: "o", TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParked, Address: lockstore.TaskToken("t"),
+				Key: "k", Owner: "o", TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParkedTurn, Address: lockstore.TaskToken("t"),
 			})
 			require.ErrorIs(t, err, tc.want)
 			if tc.putErr != nil {
@@ -73,7 +73,7 @@ func TestAcquireOfAParkedPlace(t *testing.T) {
 			assert.Equal(t, tc.asked, p.asked)
 			assert.Equal(t, string(lockstore.TaskToken("t")), string(p.address))
 			if len(p.asked) > 1 {
-				assert.Equal(t, driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: lockstore.HolderInfo{}.Encode(), Join: true, Parked: lockstore.MaxParked}, p.last)
+				assert.Equal(t, driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: lockstore.HolderInfo{}.Encode(), Join: true, Parked: lockstore.MaxParkedTurn}, p.last)
 			}
 		})
 	}
@@ -82,20 +82,20 @@ func TestAcquireOfAParkedPlace(t *testing.T) {
 func TestTakeAddress(t *testing.T) {
 	p := &parker{fake: &fake{}}
 	s := lockstore.New("mystore", wrapper{p})
-	take := func() (lockstore.Address, error) { return s.TakeAddress(t.Context(), "k", "o") }
+	take := func() (lockstore.WakeAddress, error) { return s.TakeAddress(t.Context(), "k", "o") }
 	address, err := take()
 	require.NoError(t, err)
 	assert.Empty(t, address)
-	p.address = driver.Secret(lockstore.TaskToken("a-token"))
+	p.address = driver.HiddenBytes(lockstore.TaskToken("a-token"))
 	address, err = take()
 	require.NoError(t, err)
 	token, ok := address.TaskToken()
 	assert.True(t, ok)
 	assert.Equal(t, "a-token", token)
-	_, ok = lockstore.Address("a-token").TaskToken()
+	_, ok = lockstore.WakeAddress("a-token").TaskToken()
 	assert.False(t, ok)
 
-	p.address = driver.Secret("a later version's secret")
+	p.address = driver.HiddenBytes("a later version's secret")
 	address, err = take()
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 	assert.Equal(t, []error{lockstore.ErrCorrupt}, matches(err))

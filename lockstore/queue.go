@@ -10,19 +10,19 @@ import (
 // their places. [Request.JoinQueue] asks for a place, and [Store.AwaitTurn] waits there.
 //
 // Whatever makes room hands the key to the first in the queue, for one turn. The state is Reserved then. The owner may
-// work under this lease, see [Awaited], and its next Acquire or Renew makes the lease as long as its TTL. If it does not come within
+// work under this lease, see [AwaitedTurn], and its next Acquire or Renew makes the lease as long as its TTL. If it does not come within
 // its turn, it has lost its place and nothing else.
 //
-// So an owner that has fewer than MaxTurns places before it, whose turns together are less than 60 s, and that asks as soon as its
+// So an owner that has fewer than MaxTurnsBefore places before it, whose turns together are less than 60 s, and that asks as soon as its
 // turn has come, is not overtaken. (If the key is free, and somebody before it leaves, its turn comes earlier than it knows: until it asks
 // again, an owner behind it may be granted the key.) An owner that died while it waited delays those behind it by one turn. A queue
-// whose owners all died keeps a key from a new owner for at most MaxTurns + 1 turns, or for 60 s and MaxParked if some are parked, see
+// whose owners all died keeps a key from a new owner for at most MaxTurnsBefore + 1 turns, or for 60 s and MaxParkedTurn if some are parked, see
 // [Request.Parked]. A queue that is full, missing or damaged takes nothing from the lock: its owners have no place.
 //
 // The rule in full, which is the same for every store, is the documentation of package internal/rules.
 const (
-	Turn     = driver.Turn // on the store's clock; a clock with whole seconds may add up to 3.5 s
-	MaxTurns = driver.MaxTurns
+	TurnTime       = driver.TurnTime // on the store's clock; a clock with whole seconds may add up to 3.5 s
+	MaxTurnsBefore = driver.MaxTurnsBefore
 )
 
 // Place is an owner's place in a queue, for [Store.AwaitTurn].
@@ -30,11 +30,11 @@ type Place struct {
 	Key     string
 	Owner   Owner
 	Elapsed time.Duration // since the owner's last Acquire that was refused was sent, by clocks that see a freeze of the process
-	Note    Note          // of the last Refused or Awaited
+	Hint    Hint          // of the last Refused or AwaitedTurn
 }
 
-// Awaited is what an owner in a queue has learned.
-type Awaited struct {
+// AwaitedTurn is what an owner in a queue has learned.
+type AwaitedTurn struct {
 	// Lease, if its Fence is not 0, is the lease that was handed over to the owner. Its TTL is at
 	// most a Turn: work that is longer has to extend it, with an Acquire that has this Fence.
 	Lease Lease
@@ -43,5 +43,5 @@ type Awaited struct {
 	// may have come, it may have lost its place, or the key may be in doubt.
 	Ask bool
 
-	Note Note
+	Hint Hint
 }

@@ -11,14 +11,14 @@ const (
 	MaxResultTime = 31 * 24 * time.Hour
 	// MaxResultBytes bounds the data of a Complete, in bytes.
 	MaxResultBytes = 256 << 10
-	// StartedFor is for how long a store remembers at least that the work has begun.
-	StartedFor = 30 * 24 * time.Hour
+	// StartMarkTime is for how long a store remembers at least that the work has begun.
+	StartMarkTime = 30 * 24 * time.Hour
 )
 
-// Secret is data of a user. Printed, or encoded as text or JSON, it shows its length only.
+// HiddenBytes is data of a user. Printed, or encoded as text or JSON, it shows its length only.
 // To use the data, convert it: []byte(secret). In an unexported field Go prints it whole,
 // when the struct around the field is printed.
-type Secret = driver.Secret
+type HiddenBytes = driver.HiddenBytes
 
 // ValidateGrant checks a lease that was granted: its Fence is known.
 func ValidateGrant(l Lease) error {

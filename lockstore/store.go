@@ -109,12 +109,12 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 func (s *Store) acquire(ctx context.Context, req Request) (Lease, error) {
 	a, err := s.do(ctx, req.Key, driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
-		Note: req.Note,
+		Hint: req.Hint,
 	})
 	if err != nil {
 		return Lease{}, err
 	}
-	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}, nil
+	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Hint: a.Hint}, nil
 }
 
 // Extend makes a lease that was handed over to its owner last for ttl from now on, and says who holds it. Like Acquire it returns the
@@ -126,11 +126,11 @@ func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, hold
 	if err := ValidateTTL(ttl); err != nil {
 		return Lease{}, err
 	}
-	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Note: lease.Note})
+	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Hint: lease.Hint})
 	if err != nil {
 		return Lease{}, err
 	}
-	return Lease{Key: lease.Key, Owner: lease.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Note: a.Note}, nil
+	return Lease{Key: lease.Key, Owner: lease.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Hint: a.Hint}, nil
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
@@ -144,21 +144,21 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Leas
 	if err := ValidateTTL(ttl); err != nil {
 		return Lease{}, err
 	}
-	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note, TTL: ttl})
+	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, TTL: ttl})
 	if err != nil {
 		return Lease{}, err
 	}
-	lease.TTL, lease.Note = min(a.TTL, MaxTTL), cmp.Or(a.Note, lease.Note)
+	lease.TTL, lease.Hint = min(a.TTL, MaxTTL), cmp.Or(a.Hint, lease.Hint)
 	return lease, nil
 }
 
 // Release ends the lease if this lease holds the key, or held it last. The key is free then, or
-// handed over to the first in the queue, see [Turn]. The same release again returns nil. For a lease that was revoked, see [Store.Revoke].
+// handed over to the first in the queue, see [TurnTime]. The same release again returns nil. For a lease that was revoked, see [Store.Revoke].
 func (s *Store) Release(ctx context.Context, lease Lease) error {
 	if err := ValidateGrant(lease); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint})
 	return err
 }
 
@@ -176,7 +176,7 @@ func (s *Store) Abandon(ctx context.Context, key string, owner Owner) error {
 // Release or an abandon of this owner, or when the work's result has ended. If the lease
 // ends without them, the state is InDoubt: nobody knows whether the work had its
 // effect. Everybody is then refused, until [Store.ResolveEffect] or [Store.ResolveNoEffect].
-// A store remembers the mark for at least StartedFor.
+// A store remembers the mark for at least StartMarkTime.
 //
 // The same MarkStarted again returns nil. MarkStarted returns [ErrLost] when the lease is
 // expired, released or another owner's. A caller begins the work only after nil, and only while
@@ -185,7 +185,7 @@ func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
 	if err := ValidateGrant(lease); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint})
 	return err
 }
 
@@ -204,7 +204,7 @@ func (s *Store) Complete(ctx context.Context, lease Lease, result []byte, d time
 	if err := ValidateComplete(lease, result, d); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Note: lease.Note, Result: result, TTL: d})
+	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, Result: result, TTL: d})
 	return err
 }
 
@@ -221,32 +221,32 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 }
 
 // AwaitTurn waits in the key's queue, for an owner that has a place there. It returns when the store
-// has an answer, and an answer may be no news: so a caller calls it until the Awaited has a lease or says Ask.
+// has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
 // It asks the driver once; some drivers read the key several times meanwhile, see driver.Driver. If ctx ends first, the error matches the context's.
-func (s *Store) AwaitTurn(ctx context.Context, p Place) (Awaited, error) {
+func (s *Store) AwaitTurn(ctx context.Context, p Place) (AwaitedTurn, error) {
 	if err := s.usable(ctx, Lease{Key: p.Key, Owner: p.Owner}); err != nil {
-		return Awaited{}, err
+		return AwaitedTurn{}, err
 	}
-	a, err := s.driver.Await(ctx, p.Key, driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Note: p.Note})
+	a, err := s.driver.Await(ctx, p.Key, driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Hint: p.Hint})
 	if err != nil {
-		return Awaited{}, err
+		return AwaitedTurn{}, err
 	}
 	switch {
 	case !slices.Contains(outcomes[driver.AwaitTurn], a.Outcome):
-		return Awaited{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
+		return AwaitedTurn{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
 	case a.Outcome != driver.Granted:
-		return Awaited{Ask: a.Outcome == driver.Ask, Note: a.Note}, nil
-	case a.Fence < 1 || a.TTL > MaxParked || !validSeat(a):
-		return Awaited{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParked)
+		return AwaitedTurn{Ask: a.Outcome == driver.Ask, Hint: a.Hint}, nil
+	case a.Fence < 1 || a.TTL > MaxParkedTurn || !validSeat(a):
+		return AwaitedTurn{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParkedTurn)
 	}
 	// The place may be a parked one, whose turn is longer.
-	return Awaited{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: min(a.TTL, Turn), Seat: a.Seat, Note: a.Note}}, nil
+	return AwaitedTurn{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: min(a.TTL, TurnTime), Seat: a.Seat, Hint: a.Hint}}, nil
 }
 
 // Leave ends the owner's place in the key's queue, and changes nothing else. It ends no lease,
 // and the store may still grant the key to a late request of this owner. If the owner has no
 // place, Leave returns nil. If the owner holds the key, or was handed the key and its turn has not
-// ended, it returns a *[Granted].
+// ended, it returns a *[StillHolds].
 func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
 	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
 		return err
@@ -330,7 +330,7 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 	case a.Outcome == driver.Refused:
 		return refusedBy(key, r, a)
 	case a.Outcome == driver.Holding:
-		return fmt.Errorf("%s: %w", s.name, &Granted{key, a.Fence})
+		return fmt.Errorf("%s: %w", s.name, &StillHolds{key, a.Fence})
 	case a.Outcome == driver.Exclusive:
 		return Invalidf("%s: key %q: %s needs a lease with MaxHolders 1", s.name, key, r.Kind)
 	case r.Kind == driver.Acquire && a.Fence < 1:

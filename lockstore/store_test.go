@@ -55,8 +55,8 @@ func (l lister) List(ctx context.Context, prefix string, page func(driver.Page) 
 	free := held
 	free.State = driver.Free // what a driver says more about it is not true
 	return page(driver.Page{
-		Keys: []driver.Listed{{Key: prefix + "held", Status: held}, {Key: prefix + "free", Status: free}},
-		Read: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
+		Keys:        []driver.Listed{{Key: prefix + "held", Status: held}, {Key: prefix + "free", Status: free}},
+		EntriesRead: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
 	})
 }
 
@@ -70,12 +70,12 @@ func (l lister) Check(context.Context) ([]driver.Finding, error) {
 	return []driver.Finding{{Problem: "p", Fix: "f"}}, nil
 }
 
-func (l lister) PutAddress(context.Context, string, driver.Owner, driver.Secret, time.Duration) error {
+func (l lister) PutAddress(context.Context, string, driver.Owner, driver.HiddenBytes, time.Duration) error {
 	l.calls++
 	return nil
 }
 
-func (l lister) TakeAddress(context.Context, string, driver.Owner) (driver.Secret, error) {
+func (l lister) TakeAddress(context.Context, string, driver.Owner) (driver.HiddenBytes, error) {
 	l.calls++
 	return nil, nil
 }
@@ -139,7 +139,7 @@ var optional = []call{
 	{"Extent", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error { return alone(s.Extent(ctx)) }},
 	{"Check", 0, func(ctx context.Context, s *lockstore.Store, _ lockstore.Lease) error { return alone(s.Check(ctx)) }},
 	{"Acquire of a parked place", driver.Acquire, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-		return alone(s.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: time.Minute, JoinQueue: true, Parked: lockstore.Turn, Address: lockstore.TaskToken("t")}))
+		return alone(s.Acquire(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner, TTL: time.Minute, JoinQueue: true, Parked: lockstore.TurnTime, Address: lockstore.TaskToken("t")}))
 	}},
 	{"TakeAddress", 0, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 		return alone(s.TakeAddress(ctx, l.Key, l.Owner))
@@ -157,7 +157,7 @@ func alone[T any](got T, err error) error {
 var good = lockstore.Lease{Key: "k", Owner: "o", Fence: 7}
 
 var named = []error{
-	lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrGranted,
+	lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrStillHolds,
 }
 
 func matches(err error) (all []error) {
@@ -289,7 +289,7 @@ func TestDriverThatLies(t *testing.T) {
 		driver.Revoke:      {driver.Done, driver.Refused, driver.Lost},
 	}
 	means := map[driver.Outcome]error{
-		driver.Refused: lockstore.ErrRefused, driver.Lost: lockstore.ErrLost, driver.Holding: lockstore.ErrGranted, driver.Exclusive: lockstore.ErrInvalid,
+		driver.Refused: lockstore.ErrRefused, driver.Lost: lockstore.ErrLost, driver.Holding: lockstore.ErrStillHolds, driver.Exclusive: lockstore.ErrInvalid,
 	}
 	for _, c := range calls {
 		if c.kind == driver.AwaitTurn {
@@ -359,7 +359,7 @@ func TestStoreAndDriver(t *testing.T) {
 	f := &fake{}
 	s := lockstore.New("mystore", f)
 	by := lockstore.HolderInfo{Name: "f", ID: "1"}
-	status := driver.Status{State: driver.Held, Fence: 7, Holder: by.Encode(), Remaining: time.Second, Waiting: 3, Result: driver.Secret("r")}
+	status := driver.Status{State: driver.Held, Fence: 7, Holder: by.Encode(), Remaining: time.Second, Waiting: 3, Result: driver.HiddenBytes("r")}
 	sent := func(want driver.Request, err error) {
 		t.Helper()
 		require.NoError(t, err)
@@ -368,13 +368,13 @@ func TestStoreAndDriver(t *testing.T) {
 	f.answer = driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second}
 	_, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute, HolderInfo: by, JoinQueue: true})
 	sent(driver.Request{Kind: driver.Acquire, Owner: "o", TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Join: true}, err)
-	_, err = s.Extend(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Note: "n"}, time.Minute, by)
-	sent(driver.Request{Kind: driver.Acquire, Owner: "o", Fence: 7, TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Note: "n"}, err)
-	renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Seat: 2, Note: "n"}, time.Minute)
-	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute, Note: "n"}, err)
-	want := lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Seat: 2, Note: "n"}
+	_, err = s.Extend(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Hint: "n"}, time.Minute, by)
+	sent(driver.Request{Kind: driver.Acquire, Owner: "o", Fence: 7, TTL: time.Minute, MaxHolders: 1, Holder: by.Encode(), Hint: "n"}, err)
+	renewed, err := s.Renew(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7, Seat: 2, Hint: "n"}, time.Minute)
+	sent(driver.Request{Kind: driver.Renew, Owner: "o", Fence: 7, TTL: time.Minute, Hint: "n"}, err)
+	want := lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Seat: 2, Hint: "n"}
 	assert.Equal(t, want, renewed, "an answer without a note ends none")
-	f.answer.Note, want.Note = "m", "m"
+	f.answer.Hint, want.Hint = "m", "m"
 	renewed, err = s.Renew(t.Context(), renewed, time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, want, renewed)
@@ -383,7 +383,7 @@ func TestStoreAndDriver(t *testing.T) {
 	sent(driver.Request{Kind: driver.Abandon, Owner: "o"}, s.Abandon(t.Context(), "k", "o"))
 	sent(driver.Request{Kind: driver.Leave, Owner: "o"}, s.Leave(t.Context(), "k", "o"))
 	sent(driver.Request{Kind: driver.MarkStarted, Owner: "o", Fence: 7}, s.MarkStarted(t.Context(), good))
-	result := driver.Secret("result")
+	result := driver.HiddenBytes("result")
 	sent(driver.Request{Kind: driver.Complete, Owner: "o", Fence: 7, Result: result, TTL: time.Hour}, s.Complete(t.Context(), good, result, time.Hour))
 	sent(driver.Request{Kind: driver.Resolve, Fence: 7, Effect: true, Result: result, TTL: time.Hour}, s.ResolveEffect(t.Context(), "k", 7, result, time.Hour))
 	sent(driver.Request{Kind: driver.Resolve, Fence: 7}, s.ResolveNoEffect(t.Context(), "k", 7))
@@ -404,7 +404,7 @@ func TestStoreAndDriver(t *testing.T) {
 	assert.Equal(t, lockstore.Status{Key: "k", Fence: 7, Waiting: 3}, got, "a free key has no holder")
 
 	f.answer = driver.Answer{Outcome: driver.Refused, Position: 4, Status: status}
-	refused := lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, QueuePosition: 4, Fence: 7, Remaining: time.Second, Result: lockstore.Secret("r")}
+	refused := lockstore.Refused{Key: "k", State: lockstore.Held, Holder: by, QueuePosition: 4, Fence: 7, StateEndsIn: time.Second, Result: lockstore.HiddenBytes("r")}
 	_, err = s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute})
 	assert.Equal(t, &refused, err)
 	_, err = s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: 7, OpenAtOnce: true})
@@ -422,23 +422,23 @@ func TestStoreAndDriver(t *testing.T) {
 
 // AwaitTurn asks the driver once, and an answer that cannot be true is an error.
 func TestAwaitTurn(t *testing.T) {
-	place := lockstore.Place{Key: "k", Owner: "o", Elapsed: time.Second, Note: "n"}
+	place := lockstore.Place{Key: "k", Owner: "o", Elapsed: time.Second, Hint: "n"}
 	for _, c := range []struct {
 		answer driver.Answer
-		want   lockstore.Awaited
+		want   lockstore.AwaitedTurn
 		err    string
 	}{
-		{answer: driver.Answer{Outcome: driver.NotYet, Note: "m"}, want: lockstore.Awaited{Note: "m"}},
-		{answer: driver.Answer{Outcome: driver.Ask}, want: lockstore.Awaited{Ask: true}},
+		{answer: driver.Answer{Outcome: driver.NotYet, Hint: "m"}, want: lockstore.AwaitedTurn{Hint: "m"}},
+		{answer: driver.Answer{Outcome: driver.Ask}, want: lockstore.AwaitedTurn{Ask: true}},
 		{
-			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second, Note: "m"},
-			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Note: "m"}},
+			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second, Hint: "m"},
+			want:   lockstore.AwaitedTurn{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Hint: "m"}},
 		},
 		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 0"},
 		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 31 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 0 for 31s"},
 		{
-			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: lockstore.MaxParked}, // an owner that parked and waits now
-			want:   lockstore.Awaited{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: lockstore.Turn}},
+			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: lockstore.MaxParkedTurn}, // an owner that parked and waits now
+			want:   lockstore.AwaitedTurn{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: lockstore.TurnTime}},
 		},
 		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 32, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 32 for 1s"},
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
@@ -452,7 +452,7 @@ func TestAwaitTurn(t *testing.T) {
 		}
 		assert.Equal(t, c.want, got)
 		assert.Equal(t, 1, f.calls)
-		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o", Elapsed: time.Second, Note: "n"}, f.last)
+		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o", Elapsed: time.Second, Hint: "n"}, f.last)
 	}
 	f := &fake{err: context.DeadlineExceeded}
 	_, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), place)
@@ -483,7 +483,7 @@ func TestWrapDriver(t *testing.T) {
 			{Key: "a/held", State: lockstore.Held, Fence: 7, Holder: lockstore.HolderInfo{Name: "f"}, Remaining: time.Second, Waiting: 2},
 			{Key: "a/free", Fence: 7, Waiting: 2},
 		},
-		Read: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
+		EntriesRead: 4, Requests: 3, Damaged: 1, DamagedNames: []string{"x"},
 	}, page)
 	extent, err := s.Extent(t.Context())
 	require.NoError(t, err)

@@ -537,14 +537,14 @@ func TestWakesParkedRuns(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	revoke := func(key string) result {
 		lease := p.take(key, "hangs")
-		p.park(key, lockstore.MaxParked)
+		p.park(key, lockstore.MaxParkedTurn)
 		return p.lockctl("revoke", "--open-at-once", "--fence", fence(lease), key)
 	}
 	for key, command := range map[string]func(key string) result{
 		"revoke": revoke,
 		"resolve": func(key string) result {
 			lease := p.starts(key)
-			p.park(key, lockstore.MaxParked)
+			p.park(key, lockstore.MaxParkedTurn)
 			p.awaitDoubt(key)
 			return p.lockctl("resolve", "--fence", fence(lease), key, "no-effect")
 		},
@@ -554,7 +554,7 @@ func TestWakesParkedRuns(t *testing.T) {
 			require.NoError(t, err)
 			run.start(t)
 			require.Equal(t, 0, p.lockctl("watch", "--until", "held", key).status)
-			p.park(key, lockstore.MaxParked)
+			p.park(key, lockstore.MaxParkedTurn)
 			require.NoError(t, in.Close())
 			return run.result(t)
 		},

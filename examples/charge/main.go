@@ -25,7 +25,7 @@ type Receipt struct {
 
 func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener)
-	l := boot.Must(openLedger(boot.MustURLFromEnv("CHARGES_URL"), boot.MustURLFromEnv("LOCK_URL"), boot.Getenv))
+	l := boot.Must(openLedger(boot.MustURLFromEnv("CHARGES_URL"), boot.MustURLFromEnv("LOCK_URL"), boot.EnvVar))
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	boot.Start(g, idempotency.Wrap(once, call, l.charge))
 }

@@ -21,7 +21,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	store := boot.Must(lockstore.Open(ctx, boot.Getenv("LOCK_URL"), boot.Getenv, dynamostore.Opener, redisstore.Opener))
+	store := boot.Must(lockstore.Open(ctx, boot.EnvVar("LOCK_URL"), boot.EnvVar, dynamostore.Opener, redisstore.Opener))
 	g := boot.Must(guard.New(store, guard.Options{
 		MaxHold:    4 * time.Hour, // without it the work ends after 15 minutes
 		HolderInfo: holder,

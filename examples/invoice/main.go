@@ -20,9 +20,9 @@ type Order struct{ Shop, Text string }
 var rows redis.UniversalClient
 
 func main() {
-	rows = boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.Getenv}))
+	rows = boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.EnvVar}))
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener) // LOCK_URL says which
-	boot.Start(g, guard.Wrap(g, key, guard.Unfenced(invoice)))
+	boot.Start(g, guard.Wrap(g, key, guard.WithoutFence(invoice)))
 }
 
 func key(_ context.Context, o Order) (string, error) { return lockstore.Key("invoices", o.Shop), nil }
@@ -32,7 +32,7 @@ func invoice(ctx context.Context, o Order) (int, error) {
 	if err != nil && err != redis.Nil {
 		return 0, err
 	}
-	file := fmt.Sprintf("%s/%s-%d.txt", boot.Getenv("FOLDER"), lockstore.Key(o.Shop), last+1)
+	file := fmt.Sprintf("%s/%s-%d.txt", boot.EnvVar("FOLDER"), lockstore.Key(o.Shop), last+1)
 	if err := os.WriteFile(file, []byte(o.Text), 0o644); err != nil {
 		return 0, err
 	}

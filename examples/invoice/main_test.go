@@ -22,7 +22,7 @@ func TestInvoice(t *testing.T) {
 	rows = redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	require.NoError(t, err)
-	number, err := guard.Wrap(g, key, guard.Unfenced(invoice)).Handle(t.Context(), Order{"acme", "one desk"})
+	number, err := guard.Wrap(g, key, guard.WithoutFence(invoice)).Handle(t.Context(), Order{"acme", "one desk"})
 	require.NoError(t, err)
 	require.Equal(t, 1, number)
 }

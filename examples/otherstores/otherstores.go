@@ -12,7 +12,7 @@ import (
 )
 
 // Run is the function with locks in one store.
-func Run(opener lockstore.Opener) {
+func Run(opener lockstore.SchemeOpener) {
 	g := boot.MustGuardFromEnv(opener)
 	boot.Start(g, guard.Wrap(g, key, handle(boot.MustURLFromEnv("COUNTER_URL").String())))
 }

@@ -29,7 +29,7 @@ type Receipt struct {
 func main() {
 	// LOCK_URL chooses one of these stores: DynamoDB in AWS, Redis on your machine.
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
-	accounts := boot.Must(openAccounts(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
+	accounts := boot.Must(openAccounts(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.EnvVar))
 	boot.Start(g, guard.Wrap(g, key, handle(accounts)))
 }
 

@@ -26,7 +26,7 @@ func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	client := sqs.NewFromConfig(boot.Must(config.LoadDefaultConfig(context.Background())))
-	boot.Start(g, handler(g, once, work, delay(client, boot.Getenv("QUEUE_URL"))))
+	boot.Start(g, handler(g, once, work, delay(client, boot.EnvVar("QUEUE_URL"))))
 }
 
 // handler takes the lock of a shop first, and looks then if an order is done.

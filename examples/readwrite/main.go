@@ -18,14 +18,14 @@ type Document struct{ ID, Title, Body string }
 
 func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
-	rows := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.Getenv}))
+	rows := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.EnvVar}))
 	boot.Start(g, handler(g, rows))
 }
 
 func handler(g *guard.Guard, rows redis.Cmdable) guard.Wrapped[Document, Document] {
-	reader := guard.Wrap(g.WithMaxHolders(lockstore.MaxHolders), key, guard.Unfenced(read(rows)))
-	writer := guard.Wrap(g.WithMaxHolders(1), key, guard.Unfenced(write(rows)))
-	return guard.TakesOwnLocks(func(ctx context.Context, d Document) (Document, error) {
+	reader := guard.Wrap(g.WithMaxHolders(lockstore.MaxHolders), key, guard.WithoutFence(read(rows)))
+	writer := guard.Wrap(g.WithMaxHolders(1), key, guard.WithoutFence(write(rows)))
+	return guard.WrapUnlocked(func(ctx context.Context, d Document) (Document, error) {
 		if d.Body == "" {
 			return reader.Handle(ctx, d)
 		}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // function is the main function of the versions with one store, and of the version in between, which has
 // NEW_LOCK_URL, too.
 func function() {
-	resource := boot.Getenv("RESOURCE")
+	resource := boot.EnvVar("RESOURCE")
 	key := func(_ context.Context, event string) (string, error) { return event, nil }
 	handle := func(ctx context.Context, lock guard.Lock, _ string) (string, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("%s/%d", resource, lock.Fence), nil)
@@ -45,7 +45,7 @@ func function() {
 		}
 		return reply.Status, reply.Body.Close()
 	}
-	if boot.Getenv("NEW_LOCK_URL") == "" {
+	if boot.EnvVar("NEW_LOCK_URL") == "" {
 		g := boot.MustGuardFromEnv(redisstore.Opener)
 		boot.Start(g, guard.Wrap(g, key, handle))
 	}

@@ -69,10 +69,10 @@ func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle 
 
 // Guards returns the guards for such a move: of the store that LOCK_URL names, and of the store that
 // NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
-func Guards(openers ...lockstore.Opener) (from, to *guard.Guard) {
+func Guards(openers ...lockstore.SchemeOpener) (from, to *guard.Guard) {
 	var options guard.Options
-	from = boot.MustGuardWith(func(o *guard.Options) { options = *o }, openers...)
+	from = boot.MustGuardFromEnvWith(func(o *guard.Options) { options = *o }, openers...)
 	url := boot.MustURLFromEnv("NEW_LOCK_URL").String()
-	store := boot.Must(lockstore.Open(context.Background(), url, boot.Getenv, openers...))
+	store := boot.Must(lockstore.Open(context.Background(), url, boot.EnvVar, openers...))
 	return from, boot.Must(guard.New(store, options))
 }

@@ -40,13 +40,13 @@ func recordKey(r events.KafkaRecord) (string, error) {
 // recordKey. At the first error it stops, and Lambda sends all records again, also those that are done.
 func records(ctx context.Context, g *guard.Guard, e events.KafkaEvent, work func(context.Context, guard.Lock, events.KafkaRecord) error) error {
 	if len(e.Records) == 0 {
-		return &guard.LockInvalid{Err: fmt.Errorf("the event (eventSource %q) has no records of Kafka; want one of MSK or Kafka", e.EventSource)}
+		return &guard.LockBadRequest{Err: fmt.Errorf("the event (eventSource %q) has no records of Kafka; want one of MSK or Kafka", e.EventSource)}
 	}
 	for _, partition := range slices.Sorted(maps.Keys(e.Records)) {
 		for _, r := range e.Records[partition] {
 			key, err := recordKey(r)
 			if err != nil {
-				return &guard.LockInvalid{Key: key, Err: err}
+				return &guard.LockBadRequest{Key: key, Err: err}
 			}
 			if err := g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error { return work(ctx, lock, r) }); err != nil {
 				return err
@@ -87,7 +87,7 @@ func Example_s3() {
 // A record without a key ends the batch. Lambda sends all records again.
 func Example_kafka() {
 	g := boot.Must(guard.New(memstore.New(nil), guard.Options{}))
-	handler := guard.TakesOwnLocks(func(ctx context.Context, e events.KafkaEvent) (string, error) {
+	handler := guard.WrapUnlocked(func(ctx context.Context, e events.KafkaEvent) (string, error) {
 		return "", records(ctx, g, e, func(_ context.Context, lock guard.Lock, r events.KafkaRecord) error {
 			value, err := base64.StdEncoding.DecodeString(r.Value)
 			fmt.Printf("%s under %s\n", value, lock.Key)

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 const (
 	environments = atOnce + 3
-	ttl          = lockstore.Turn // a run that was handed the key has it for a turn at least
+	ttl          = lockstore.TurnTime // a run that was handed the key has it for a turn at least
 )
 
 // provider is a slow provider, which counts how many requests it serves at once.

@@ -37,14 +37,14 @@ import (
 )
 
 func main() {
-	secret := boot.Must(secretFrom(boot.Getenv("JWT_SECRET")))
+	secret := boot.Must(secretFrom(boot.EnvVar("JWT_SECRET")))
 	if len(os.Args) > 1 {
 		fmt.Println(boot.Must(token(secret, os.Args[1:]...)))
 		return
 	}
-	g := boot.MustGuardWith(func(o *guard.Options) { o.HolderInfo = process }, dynamostore.Opener, redisstore.Opener)
-	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.Getenv}))
-	server := &http.Server{Addr: cmp.Or(boot.Getenv("ADDRESS"), "127.0.0.1:8080"), Handler: handler(g, secret, accounts), ReadTimeout: 10 * time.Second}
+	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.HolderInfo = process }, dynamostore.Opener, redisstore.Opener)
+	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.EnvVar}))
+	server := &http.Server{Addr: cmp.Or(boot.EnvVar("ADDRESS"), "127.0.0.1:8080"), Handler: handler(g, secret, accounts), ReadTimeout: 10 * time.Second}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

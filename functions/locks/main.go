@@ -12,6 +12,6 @@ import (
 
 func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener, elasticache.Opener)
-	service := boot.Must(lockhttp.Open(g, boot.MustURLFromEnv("LOCK_TOKEN_SECRET"), boot.Getenv))
-	boot.Start(g, guard.TakesOwnLocks(service.Handle))
+	service := boot.Must(lockhttp.Open(g, boot.MustURLFromEnv("LOCK_TOKEN_SECRET"), boot.EnvVar))
+	boot.Start(g, guard.WrapUnlocked(service.Handle))
 }

@@ -19,9 +19,9 @@ import (
 )
 
 func main() {
-	wake := boot.Must(sfnwake.FromEnv(boot.Getenv)) // payouts that wait for an account
-	g := boot.MustGuardWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
+	wake := boot.Must(sfnwake.FromEnv(boot.EnvVar)) // payouts that wait for an account
+	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.EnvVar))
 	boot.Start(g, sqsbatch.Wrap(g, key, handle(ledger)))
 }
 

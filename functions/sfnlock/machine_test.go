@@ -100,8 +100,8 @@ const (
 
 // final are the errors for which a second try does not help.
 var final = map[string][]string{
-	invokeFunction:   {"LockInvalid", "LockCorrupt", "LockLost"},
-	invokeWithAToken: {"LockInvalid", "LockCorrupt", "LockLost"},
+	invokeFunction:   {"LockBadRequest", "LockCorrupt", "LockLost"},
+	invokeWithAToken: {"LockBadRequest", "LockCorrupt", "LockLost"},
 	updateItem:       {"DynamoDB.ConditionalCheckFailedException"},
 }
 
@@ -181,7 +181,7 @@ func TestTimes(t *testing.T) {
 
 	// A shorter one than the turn would ask for nothing during each turn; a state whose time is over has failed
 	// by another name than one whose heartbeat is missing.
-	assert.Greater(t, wait.HeartbeatSeconds, int(lockstore.MaxParked.Seconds()))
+	assert.Greater(t, wait.HeartbeatSeconds, int(lockstore.MaxParkedTurn.Seconds()))
 	assert.Greater(t, wait.TimeoutSeconds, wait.HeartbeatSeconds, "Step Functions wants that")
 	assert.Contains(t, again.ErrorEquals, "States.HeartbeatTimeout")
 	busy, asks := retries("LockBusy"), time.Duration(0)

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	wake := boot.Must(sfnwake.FromEnv(boot.Getenv))
-	g := boot.MustGuardWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
-	boot.Start(g, guard.TakesOwnLocks(handler(g, wake)))
+	wake := boot.Must(sfnwake.FromEnv(boot.EnvVar))
+	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
+	boot.Start(g, guard.WrapUnlocked(handler(g, wake)))
 }

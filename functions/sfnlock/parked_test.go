@@ -646,7 +646,7 @@ type wire struct {
 
 func (s *wire) Unwrap() driver.Driver { return s.Driver }
 
-func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.Secret, d time.Duration) error {
+func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return ctx.Err()
 	}
@@ -658,7 +658,7 @@ func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, addre
 	return err
 }
 
-func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (driver.Secret, error) {
+func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (driver.HiddenBytes, error) {
 	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return nil, ctx.Err()
 	}
@@ -717,7 +717,7 @@ func (s *wire) wakeFirst(ctx context.Context, key string) {
 	}
 	p, _ := driver.As[driver.Parker](s.Driver)
 	address, _ := p.TakeAddress(ctx, key, queue[0])
-	if token, ok := lockstore.Address(address).TaskToken(); ok {
+	if token, ok := lockstore.WakeAddress(address).TaskToken(); ok {
 		_ = w.send(token)
 	}
 	sleep(ctx, s.i.e.UpTo(200*time.Millisecond))
@@ -778,9 +778,9 @@ func (w *world) applied(i *invocation, r driver.Request, a driver.Answer) {
 		}
 		w.queue = w.queue[1:]
 		to := w.owners[owner]
-		w.offer = &offer{to: to, at: time.Now(), turn: lockstore.Turn, by: i, disturbed: to.status != "" || to.ctx.Err() != nil}
+		w.offer = &offer{to: to, at: time.Now(), turn: lockstore.TurnTime, by: i, disturbed: to.status != "" || to.ctx.Err() != nil}
 		if len(a.Wake) > 0 {
-			w.offer.turn = lockstore.MaxParked
+			w.offer.turn = lockstore.MaxParkedTurn
 		}
 		w.Count(fmt.Sprint("hand-overs with a turn of ", w.offer.turn))
 	}

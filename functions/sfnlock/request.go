@@ -29,8 +29,8 @@ type request struct {
 	redrive   int64
 	fence     lockstore.Fence
 	ttl       time.Duration
-	token     lockstore.Address // of the state that waits for the lock; "" is none
-	woken     bool              // the execution was woken before
+	token     lockstore.WakeAddress // of the state that waits for the lock; "" is none
+	woken     bool                  // the execution was woken before
 }
 
 const (
@@ -145,7 +145,7 @@ func parseAction(text string) (r request, err error) {
 }
 
 // taskToken reads the token of a state that waits. It is a secret, so its error does not show it.
-func taskToken(values map[string]json.Token) (lockstore.Address, error) {
+func taskToken(values map[string]json.Token) (lockstore.WakeAddress, error) {
 	token, err := strictjson.String(values, "taskToken")
 	if err != nil {
 		return "", err

@@ -12,8 +12,8 @@
 // where execution is $$.Execution.Id, redrive is $$.Execution.RedriveCount and taskToken is
 // $$.Task.Token. Acquire and renew answer with the fence, and with expiresAt by the function's
 // clock, the safety margin taken off. The errors are those of package guard, for
-// a Retry or a Catch to match by name: LockBusy, LockLost, LockDeadline,
-// LockInvalid, LockCorrupt and LockStoreUnavailable; and NotWoken.
+// a Retry or a Catch to match by name: LockBusy, LockLost, LockNoTime,
+// LockBadRequest, LockCorrupt and LockStoreUnavailable; and NotWoken.
 //
 // # Waiting
 //
@@ -30,7 +30,7 @@
 // A wake-up can be lost: who hands the lock over dies before it sends the token, or may not send it. And if a
 // holder dies, nobody hands over. So a state that waits needs HeartbeatSeconds, and a Retry that
 // asks again, with the same owner and a new token. Nobody sends heartbeats.
-// An execution that asks within its turn of 30 s (lockstore.MaxParked) still has the lock. After that it
+// An execution that asks within its turn of 30 s (lockstore.MaxParkedTurn) still has the lock. After that it
 // gets the last place.
 //
 // # Life of a lock
@@ -96,7 +96,7 @@ func (e *NotWoken) Error() string {
 func (e *NotWoken) Unwrap() error { return e.Err }
 
 // wake ends the state that waits at an address.
-type wake func(context.Context, lockstore.Address) error
+type wake func(context.Context, lockstore.WakeAddress) error
 
 // handler handles the actions of states and the events of executions that have
 // ended.
@@ -104,7 +104,7 @@ func handler(g *guard.Guard, w wake) func(context.Context, json.RawMessage) (Ans
 	return func(ctx context.Context, in json.RawMessage) (Answer, error) {
 		r, err := parse(in)
 		if err != nil {
-			return Answer{}, &guard.LockInvalid{Key: r.key[:min(len(r.key), lockstore.MaxKeyBytes)], Err: err}
+			return Answer{}, &guard.LockBadRequest{Key: r.key[:min(len(r.key), lockstore.MaxKeyBytes)], Err: err}
 		}
 		if r.token != "" {
 			return r.park(ctx, g, w)
@@ -146,7 +146,7 @@ func (r request) lease() guard.LeaseRequest {
 // wait may rely on.
 func (r request) park(ctx context.Context, g *guard.Guard, w wake) (Answer, error) {
 	req := r.lease()
-	_, err := g.Park(ctx, req, lockstore.MaxParked, r.token)
+	_, err := g.Park(ctx, req, lockstore.MaxParkedTurn, r.token)
 	if errors.Is(err, errors.ErrUnsupported) { // the store has no parked places, so the Retry for LockBusy has to do
 		_, err = g.Acquire(ctx, req)
 	}

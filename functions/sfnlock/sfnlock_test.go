@@ -255,7 +255,7 @@ func TestWakeUpsThatFail(t *testing.T) {
 			require.NoError(t, holder.release(t, held.Fence))
 			require.ErrorContains(t, report.WakeErr, says)
 			require.NotContains(t, report.WakeErr.Error(), "token-of-parked")
-			pass(lockstore.MaxParked - time.Second)
+			pass(lockstore.MaxParkedTurn - time.Second)
 			_, err = next.acquire(t)
 			require.IsType(t, &guard.LockBusy{}, err, "the turn is not over")
 			pass(time.Second)
@@ -296,7 +296,7 @@ func TestWokenTooLate(t *testing.T) {
 		require.Empty(t, log.String())
 
 		require.NoError(t, holder.release(t, held.Fence))
-		pass(lockstore.MaxParked + time.Second)
+		pass(lockstore.MaxParkedTurn + time.Second)
 		_, err = next.acquire(t)
 		require.NoError(t, err)
 		_, err = parked.do(t, acquire, `, "ttl": 60, "woken": true`)
@@ -423,13 +423,13 @@ func TestBadEvents(t *testing.T) {
 	}
 }
 
-// refused checks that the input is a *guard.LockInvalid that says what is wrong.
+// refused checks that the input is a *guard.LockBadRequest that says what is wrong.
 func refused(t *testing.T, in, want string) {
 	t.Helper()
 	_, err := testHandler(t, memstore.New(nil))(t.Context(), json.RawMessage(in))
 	require.ErrorContains(t, err, want, "%.200s", in)
 	require.NotContains(t, err.Error(), "hidden words")
-	require.IsType(t, &guard.LockInvalid{}, err, "%.200s", in)
+	require.IsType(t, &guard.LockBadRequest{}, err, "%.200s", in)
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	require.Less(t, len(err.Error()), 3*lockstore.MaxKeyBytes)
 }

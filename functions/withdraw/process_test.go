@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	g := boot.MustGuardFromEnv(redisstore.Opener)
-	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.EnvVar))
 	ledger.Pay = pay(gate)
 	next := handle(ledger)
 	boot.Start(g, serve(g, key, func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {

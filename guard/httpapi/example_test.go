@@ -86,7 +86,7 @@ func ExampleOnce() {
 // The answer of a handler that takes its locks itself.
 func ExampleProblem() {
 	g := newGuard()
-	handler := guard.TakesOwnLocks(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
+	handler := guard.WrapUnlocked(func(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 		err := g.Do(ctx, "", func(context.Context, guard.Lock) error { return nil })
 		if response, ok := httpapi.Problem(err); ok {
 			return response.For(r), nil

@@ -57,7 +57,7 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 		}
 	}
 	guarded := guard.Wrap(g, key, work)
-	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
 		out, err := guarded.Handle(ctx, in)
 		if own, ok := err.(*workError); ok {
 			return out.For(in), own.error

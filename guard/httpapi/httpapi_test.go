@@ -58,7 +58,7 @@ func TestRetryAfterGrowsWithTheHold(t *testing.T) {
 		} {
 			seen := map[string]bool{}
 			for range 1000 {
-				out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, Remaining: time.Hour})
+				out, ok := Problem(&guard.LockBusy{Key: "k", State: lockstore.Held, Holder: lockstore.HolderInfo{Since: time.Now().Add(-held)}, StateEndsIn: time.Hour})
 				require.True(t, ok)
 				seen[out.Header.Get("Retry-After")] = true
 			}
@@ -85,7 +85,7 @@ func TestProblemOfALockThatNobodyHolds(t *testing.T) {
 		{lockstore.Completed, 0, "1", "stays closed"},
 		{lockstore.Cooldown, 89*time.Second + 1, "90", "stays closed"},
 	} {
-		out, ok := Problem(&guard.LockBusy{Key: "k", State: c.state, Remaining: c.left})
+		out, ok := Problem(&guard.LockBusy{Key: "k", State: c.state, StateEndsIn: c.left})
 		require.True(t, ok)
 		require.Equal(t, 409, out.StatusCode)
 		require.Equal(t, c.retryAfter, out.Header.Get("Retry-After"))
@@ -107,7 +107,7 @@ func TestProblemOfOtherErrors(t *testing.T) {
 	require.False(t, ok)
 	_, ok = Problem(nil)
 	require.False(t, ok)
-	out, ok := Problem(&guard.LockInvalid{Key: "k"})
+	out, ok := Problem(&guard.LockBadRequest{Key: "k"})
 	require.True(t, ok)
 	require.Equal(t, 400, out.StatusCode)
 }

@@ -77,7 +77,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		Replayed:   replayed,
 	}
 	mistake := once.Check()
-	return guard.TakesOwnLocks(func(ctx context.Context, in Request) (Response, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
 		if mistake != nil {
 			return Response{}, mistake
 		}

@@ -21,7 +21,7 @@ type Response struct {
 }
 
 // For returns the answer in the form that the source of the request wants. Wrap and Once do this themselves; a handler of
-// guard.TakesOwnLocks has to.
+// guard.WrapUnlocked has to.
 func (r Response) For(in Request) Response {
 	r.source = in.source
 	return r

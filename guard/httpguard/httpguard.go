@@ -128,7 +128,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
 				k, err := ask(r, "no key", key)
 				if err != nil {
-					return a, &guard.LockInvalid{Key: k, Err: err}
+					return a, &guard.LockBadRequest{Key: k, Err: err}
 				}
 				err = g.Do(ctx, k, func(ctx context.Context, lock guard.Lock) (err error) {
 					a, err = record(ctx, lock, maxAnswer, next, r, c)

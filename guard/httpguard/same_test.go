@@ -206,7 +206,7 @@ func k1(body string) sent { return sent{keys: []string{"k1"}, body: body} }
 // Each situation gives the same answers from both adapters.
 func TestSameAnswersAsHTTPAPI(t *testing.T) {
 	refused := func(state lockstore.State, left time.Duration) *bench {
-		return new(bench).fails(driver.Acquire, &lockstore.Refused{Key: "k", State: state, Remaining: left, Holder: lockstore.HolderInfo{Name: "somebody"}})
+		return new(bench).fails(driver.Acquire, &lockstore.Refused{Key: "k", State: state, StateEndsIn: left, Holder: lockstore.HolderInfo{Name: "somebody"}})
 	}
 	one := func(s sent) func(*testing.T, *bench) []got {
 		return func(_ *testing.T, b *bench) []got { return []got{b.send(s)} }

@@ -70,7 +70,7 @@ func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout t
 		(<-answers)().send(w)
 		return
 	}
-	p, _ := httpanswer.OfLock(&guard.LockDeadline{})
+	p, _ := httpanswer.OfLock(&guard.LockNoTime{})
 	if c.leave() == begun {
 		p = httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
 	}
@@ -105,7 +105,7 @@ func (c *client) leave() (state int32) {
 // begin returns the context of the handler: lock, until the client waits no longer. It is an error if that is so already.
 func (c *client) begin(lock context.Context, key string) (context.Context, context.CancelFunc, error) {
 	if !c.state.CompareAndSwap(waiting, begun) {
-		return nil, nil, &guard.LockDeadline{Key: key, Err: context.Cause(c)}
+		return nil, nil, &guard.LockNoTime{Key: key, Err: context.Cause(c)}
 	}
 	ctx, cancel := context.WithCancelCause(lock)
 	end := func() {}

@@ -19,7 +19,7 @@ const (
 	// AtLeastOnce lets the work run again: at least one effect.
 	AtLeastOnce Doubt = iota
 	// AtMostOnce refuses the key until somebody resolves it: at most one effect, while the
-	// store remembers that the work has started (lockstore.StartedFor, 30 days, at least).
+	// store remembers that the work has started (lockstore.StartMarkTime, 30 days, at least).
 	AtMostOnce
 )
 
@@ -138,7 +138,7 @@ type Replay struct {
 // Replay is nil, and Do returns what work returned, with the exceptions of guard.Guard.Do.
 //
 // The further errors are *RepeatMismatch, *RepeatInDoubt and *RepeatNoAnswer. If c.Fingerprint has
-// no JSON form, the error is a *guard.LockInvalid and nothing ran.
+// no JSON form, the error is a *guard.LockBadRequest and nothing ran.
 func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context, guard.Lock) (Out, error)) (out Out, replay *Replay, err error) {
 	if err := mistake[Out](o); err != nil {
 		return out, nil, err
@@ -148,12 +148,12 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 	}
 	match, err := c.hash()
 	if err != nil {
-		return out, nil, &guard.LockInvalid{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
+		return out, nil, &guard.LockBadRequest{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
 	}
 	form := form{match, o.opt.Version}
 	opt := guard.OnceOptions{
 		MarkStarted: o.opt.InDoubt == AtMostOnce,
-		Refused: func(busy *guard.LockBusy) (guard.Outcome, error) {
+		OnRefused: func(busy *guard.LockBusy) (guard.Outcome, error) {
 			var outcome guard.Outcome
 			out, outcome, err = read[Out](busy, form)
 			if err == nil {
@@ -184,7 +184,7 @@ func mistake[Out any](o *Once) error {
 
 // Wrap returns a plain Lambda handler that runs next once for each call(in). It answers as
 // Do does. If call returns an error, next does not run and the error is a
-// *guard.LockInvalid.
+// *guard.LockBadRequest.
 //
 // The event is what comes again. A batch of SQS or of a stream comes again in other parts,
 // so do not wrap a handler of batches; see sqsbatch.Once and stream.Once.
@@ -199,13 +199,13 @@ func Wrap[In, Out any](o *Once, call func(context.Context, In) (Call, error), ne
 	case next == nil:
 		mistake = errors.New("idempotency: the handler is nil")
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, in In) (out Out, err error) {
+	return guard.WrapUnlocked(func(ctx context.Context, in In) (out Out, err error) {
 		if mistake != nil {
 			return out, mistake
 		}
 		c, err := call(ctx, in)
 		if err != nil {
-			return out, &guard.LockInvalid{Key: c.Key, Err: err}
+			return out, &guard.LockBadRequest{Key: c.Key, Err: err}
 		}
 		out, _, err = Do(ctx, o, c, func(ctx context.Context, lock guard.Lock) (Out, error) { return next(ctx, lock, in) })
 		return out, err
@@ -246,9 +246,9 @@ func unmarked(err error) (own error, marked bool) {
 
 // Result is a result that the work stores itself, together with its effect.
 type Result struct {
-	Lock guard.Lock       // of the key, and not of a lock inside the work
-	Data lockstore.Secret // what to store
-	Time time.Duration    // for how long
+	Lock guard.Lock            // of the key, and not of a lock inside the work
+	Data lockstore.HiddenBytes // what to store
+	Time time.Duration         // for how long
 }
 
 // Prepare returns the result of the work to which ctx belongs, for a transaction that

@@ -459,7 +459,7 @@ func TestPrograms(t *testing.T) {
 		pass(time.Minute)
 		require.NoError(t, b.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
 			_, _, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
-			require.IsType(t, &guard.LockInvalid{}, err, "held by the run around it")
+			require.IsType(t, &guard.LockBadRequest{}, err, "held by the run around it")
 			return nil
 		}))
 	})
@@ -476,7 +476,7 @@ func TestPrograms(t *testing.T) {
 			"Fingerprint NaN":       {Key: strings.Repeat("k", 2000), Fingerprint: math.NaN()},
 		} {
 			_, _, err := Do(ctx, o, call, never[receipt](t))
-			require.IsType(t, &guard.LockInvalid{}, err, name)
+			require.IsType(t, &guard.LockBadRequest{}, err, name)
 			require.ErrorIs(t, err, lockstore.ErrInvalid, name)
 			require.Less(t, len(err.Error()), 2000, name)
 		}
@@ -513,7 +513,7 @@ func TestPrograms(t *testing.T) {
 		}
 		own := errors.New("own")
 		_, err := Wrap(o, func(context.Context, int) (Call, error) { return Call{Key: "k"}, own }, handler).Handle(ctx, 1)
-		require.IsType(t, &guard.LockInvalid{}, err)
+		require.IsType(t, &guard.LockBadRequest{}, err)
 		require.ErrorIs(t, err, own)
 		require.NoError(t, NoEffect(nil))
 	})

@@ -37,10 +37,12 @@ type form struct {
 	version string
 }
 
-func (f form) result(text []byte) lockstore.Secret     { return f.envelope(withResult, text) }
-func (f form) noResult(reason string) lockstore.Secret { return f.envelope(noResult, []byte(reason)) }
+func (f form) result(text []byte) lockstore.HiddenBytes { return f.envelope(withResult, text) }
+func (f form) noResult(reason string) lockstore.HiddenBytes {
+	return f.envelope(noResult, []byte(reason))
+}
 
-func (f form) envelope(kind byte, text []byte) lockstore.Secret {
+func (f form) envelope(kind byte, text []byte) lockstore.HiddenBytes {
 	data := make([]byte, 0, headerSize+len(f.version)+len(text))
 	data = append(data, layout, kind)
 	if f.match != nil {
@@ -104,7 +106,7 @@ func completion[Out any](o *Once, f form, out Out) guard.Completion {
 		c.Result, c.Err = f.noResult(err.code), err
 		return c
 	}
-	c.Result, c.Substitute = f.result(text), f.noResult(tooLarge)
+	c.Result, c.ResultIfTooLarge = f.result(text), f.noResult(tooLarge)
 	return c
 }
 
@@ -155,7 +157,7 @@ func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome
 		var zero Out
 		return zero, guard.OutcomeNoResult, &RepeatNoAnswer{busy.Key, busy.Holder, reason}
 	}
-	var result lockstore.Secret
+	var result lockstore.HiddenBytes
 	if refused, ok := busy.Err.(*lockstore.Refused); ok {
 		result = refused.Result
 	}

@@ -145,9 +145,9 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 			c.Add(ctx, int64(n), with)
 		}
 	}
-	count(i.lapsed, report.Lapsed)
+	count(i.lapsed, report.MissedTurns)
 	count(i.failed, report.FailedCalls)
-	count(i.woken, report.Woken)
+	count(i.woken, report.OwnersWoken)
 	if report.NoPlace {
 		count(i.noPlace, 1)
 	}

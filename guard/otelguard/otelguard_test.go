@@ -174,7 +174,7 @@ func TestSpans(t *testing.T) {
 		global(t, sdktrace.NewTracerProvider(), sdkmetric.NewMeterProvider(sdkmetric.WithReader(x.reader)))
 		opt, err := otelguard.Instrument(guard.Options{}, "memory")
 		require.NoError(t, err)
-		report := guard.Report{Outcome: guard.OutcomeBusy, Calls: 5, Lapsed: 2, NoPlace: true, FailedCalls: 3, Woken: 4, WakeErr: errors.New(secret)}
+		report := guard.Report{Outcome: guard.OutcomeBusy, Calls: 5, MissedTurns: 2, NoPlace: true, FailedCalls: 3, OwnersWoken: 4, WakeErr: errors.New(secret)}
 		opt.Observe(t.Context(), report)
 		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.no_place": 1, "lambdalock.failed_calls": 3, "lambdalock.woken": 4, "lambdalock.not_woken": 1}, x.counters(t))
 	})

@@ -50,7 +50,7 @@ func TestOnce(t *testing.T) {
 		_, err = handle.Handle(request("r-3"), []byte(`"wednesday"`))
 		require.Equal(t, fails, err, "the work's own error")
 		_, err = handle.Handle(request("r-3"), []byte(`""`))
-		require.IsType(t, &guard.LockInvalid{}, err)
+		require.IsType(t, &guard.LockBadRequest{}, err)
 
 		_, err = b.store.Acquire(context.Background(), lockstore.Request{Key: "nightly/thursday", Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-4"}})
 		require.NoError(t, err)

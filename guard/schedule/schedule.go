@@ -77,9 +77,9 @@ func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped
 		mistake = errors.New("schedule: the work is nil")
 	}
 	if bad := lockstore.ValidateKey(key); mistake == nil && bad != nil {
-		mistake = &guard.LockInvalid{Key: key, Err: bad}
+		mistake = &guard.LockBadRequest{Key: key, Err: bad}
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (Result, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, event json.RawMessage) (Result, error) {
 		if mistake != nil {
 			return Result{}, mistake
 		}

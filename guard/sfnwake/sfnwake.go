@@ -1,8 +1,8 @@
 // Package sfnwake wakes states of AWS Step Functions that wait for a lock with a task token: it makes
 // a guard.Options.Wake.
 //
-//	g := boot.MustGuardWith(func(o *guard.Options) {
-//		o.Wake = boot.Must(sfnwake.FromEnv(boot.Getenv))
+//	g := boot.MustGuardFromEnvWith(func(o *guard.Options) {
+//		o.Wake = boot.Must(sfnwake.FromEnv(boot.EnvVar))
 //	}, dynamostore.Opener)
 //
 // The function's role needs states:SendTaskSuccess on the state machines that wait. Only packages that
@@ -38,8 +38,8 @@ const callTime = 900 * time.Millisecond
 // New returns a guard.Options.Wake that ends the wait of a state: with SendTaskSuccess and the output {}. The
 // error of an address where no execution waits any more, and that of a missing permission, match
 // lockstore.ErrInvalid, so the guard does not repeat them.
-func New(client Client) func(context.Context, lockstore.Address) error {
-	return func(ctx context.Context, a lockstore.Address) error {
+func New(client Client) func(context.Context, lockstore.WakeAddress) error {
+	return func(ctx context.Context, a lockstore.WakeAddress) error {
 		token, ok := a.TaskToken()
 		switch {
 		case client == nil:
@@ -54,7 +54,7 @@ func New(client Client) func(context.Context, lockstore.Address) error {
 
 // FromEnv is New with a client that takes the region and the credentials from Lambda's environment, as the
 // stores do. It sends nothing.
-func FromEnv(getenv func(string) string) (func(context.Context, lockstore.Address) error, error) {
+func FromEnv(getenv func(string) string) (func(context.Context, lockstore.WakeAddress) error, error) {
 	client := &http.Client{Timeout: callTime}
 	credentials, err := awsenv.Credentials(getenv, client)
 	if err != nil {

@@ -35,7 +35,7 @@ func server(t *testing.T, answer http.HandlerFunc) map[string]string {
 	return map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "s3cret", "AWS_ENDPOINT_URL_SFN": s.URL}
 }
 
-func open(t *testing.T, env map[string]string) func(context.Context, lockstore.Address) error {
+func open(t *testing.T, env map[string]string) func(context.Context, lockstore.WakeAddress) error {
 	t.Helper()
 	wake, err := sfnwake.FromEnv(func(name string) string { return env[name] })
 	require.NoError(t, err)

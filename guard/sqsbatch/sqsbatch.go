@@ -134,7 +134,7 @@ func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
 	case s.work == nil:
 		mistake = errors.New("sqsbatch: the work is nil")
 	}
-	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.SQSEventResponse, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, event json.RawMessage) (events.SQSEventResponse, error) {
 		if mistake != nil {
 			return events.SQSEventResponse{}, mistake
 		}

@@ -68,7 +68,7 @@ import (
 // stream while the lock of key(record) is held.
 func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord], work guard.Work[events.DynamoDBEventRecord]) guard.Wrapped[json.RawMessage, events.DynamoDBEventResponse] {
 	s := shard[events.DynamoDBEventRecord]{g, key, work, func(r events.DynamoDBEventRecord) string { return r.Change.SequenceNumber }}
-	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.DynamoDBEventResponse, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, event json.RawMessage) (events.DynamoDBEventResponse, error) {
 		failed, err := s.run(ctx, func() ([]events.DynamoDBEventRecord, error) {
 			in, err := eventsource.Read[events.DynamoDBEvent]("stream", event, eventsource.DynamoDB)
 			return in.Records, err
@@ -88,7 +88,7 @@ func WrapDynamoDB(g *guard.Guard, key guard.KeyFunc[events.DynamoDBEventRecord],
 // while the lock of key(record) is held.
 func WrapKinesis(g *guard.Guard, key guard.KeyFunc[events.KinesisEventRecord], work guard.Work[events.KinesisEventRecord]) guard.Wrapped[json.RawMessage, events.KinesisEventResponse] {
 	s := shard[events.KinesisEventRecord]{g, key, work, func(r events.KinesisEventRecord) string { return r.Kinesis.SequenceNumber }}
-	return guard.TakesOwnLocks(func(ctx context.Context, event json.RawMessage) (events.KinesisEventResponse, error) {
+	return guard.WrapUnlocked(func(ctx context.Context, event json.RawMessage) (events.KinesisEventResponse, error) {
 		failed, err := s.run(ctx, func() ([]events.KinesisEventRecord, error) {
 			in, err := eventsource.Read[events.KinesisEvent]("stream", event, eventsource.Kinesis)
 			return in.Records, err

@@ -70,7 +70,7 @@ type pass struct {
 
 // healthy says whether the run waits and has met no fault. The queue's promises about a
 // place hold for the first places; those behind them share a turn.
-func (r *run) healthy() bool { return r.waiting && !r.trouble && r.place <= lockstore.MaxTurns }
+func (r *run) healthy() bool { return r.waiting && !r.trouble && r.place <= lockstore.MaxTurnsBefore }
 
 func (p *Process) current() *run {
 	p.jmu.Lock()
@@ -179,7 +179,7 @@ func (p *Process) told(r *run, q driver.Request, a driver.Answer, err error) {
 
 func (p *Process) refused(r *run, a driver.Answer) {
 	now := time.Now()
-	if free := now.Sub(p.free); !p.several() && !r.trouble && !p.OldReads && p.Step == 0 && a.Status.State == driver.Reserved && free >= (lockstore.MaxTurns+1)*lockstore.Turn+p.sim.Slack {
+	if free := now.Sub(p.free); !p.several() && !r.trouble && !p.OldReads && p.Step == 0 && a.Status.State == driver.Reserved && free >= (lockstore.MaxTurnsBefore+1)*lockstore.TurnTime+p.sim.Slack {
 		p.Fail("a key that nobody has had for %v is reserved: %+v", free, a)
 	}
 	if a.Position > 0 && r.place == 0 {
@@ -221,7 +221,7 @@ func (p *Process) granted(r *run, fence lockstore.Fence) {
 		if r.since.After(free) {
 			free = r.since
 		}
-		if idle, most := time.Since(free), time.Duration(r.place-1)*lockstore.Turn+p.sim.Slack; idle > most && !p.several() {
+		if idle, most := time.Since(free), time.Duration(r.place-1)*lockstore.TurnTime+p.sim.Slack; idle > most && !p.several() {
 			p.Fail("the key was free for %v before place %d had it; want at most %v", idle, r.place, most)
 		}
 	}
@@ -378,7 +378,7 @@ func (p *Process) returned(r *run, report guard.Report, err error) {
 		if should = true; r.inTime && !r.trouble {
 			p.Fail("lost, and nothing was in the way: %v", err)
 		}
-	case *guard.LockDeadline, *guard.LockStoreUnavailable:
+	case *guard.LockNoTime, *guard.LockStoreUnavailable:
 	default:
 		if should = true; err != nil && err != errWork {
 			p.Fail("%T: %v", err, err)

@@ -29,7 +29,7 @@ func (s State) Broken() string {
 		switch {
 		case s.Closed.For > 0:
 			return "somebody waits for a closed key"
-		case w.MaxHolders < 1 || w.Parked < 0 || w.Parked > driver.MaxParked:
+		case w.MaxHolders < 1 || w.Parked < 0 || w.Parked > driver.MaxParkedTurn:
 			return "a place has a number or a turn that no request has"
 		case slices.ContainsFunc(s.Queue[:i], func(o Waiter) bool { return o.Owner == w.Owner }):
 			return "an owner has two places"

@@ -29,7 +29,7 @@
 //
 // A request that is refused may take the last place. Who has k places before it may be
 // granted the key when there has been room, for it and for those before it, for k turns of
-// [driver.Turn], and at most for [driver.MaxTurns] turns. Who has no place has all places before it. So the first
+// [driver.TurnTime], and at most for [driver.MaxTurnsBefore] turns. Who has no place has all places before it. So the first
 // in the queue gets the key at once, somebody dead delays the others by one turn, and a
 // reader does not pass a writer that waits. A grant ends the place of the owner, and all
 // places before it: they had their turn.
@@ -51,7 +51,7 @@
 // # Parked places
 //
 // Nobody waits at a parked place: its owner asks again only when somebody wakes it. So its turn is
-// longer, up to [driver.MaxParked], and whoever hands the key over to it learns from the answer whom to
+// longer, up to [driver.MaxParkedTurn], and whoever hands the key over to it learns from the answer whom to
 // wake; so does whoever closes the key. A wake-up that is lost costs the owner its place, and the others
 // this turn. All turns together keep the key from nobody for longer than [driver.MaxDelay]. At most half
 // of the places are parked.
@@ -164,7 +164,7 @@ type Waiter struct {
 
 // turn is for how long the key is handed over to the place.
 func (w Waiter) turn() time.Duration {
-	return min(max(driver.Turn, w.Parked), driver.MaxParked) // the place may be damaged
+	return min(max(driver.TurnTime, w.Parked), driver.MaxParkedTurn) // the place may be damaged
 }
 
 // Parked are the owners of the parked places of a queue.
@@ -204,8 +204,8 @@ const (
 type Closed struct {
 	Since  time.Time
 	For    time.Duration
-	Result driver.Secret // nil is a cooldown
-	Text   string        // who did the work
+	Result driver.HiddenBytes // nil is a cooldown
+	Text   string             // who did the work
 }
 
 // End is when the key opens.

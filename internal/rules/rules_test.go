@@ -88,7 +88,7 @@ func sharing(o driver.Owner, most int) driver.Request {
 
 func park(o driver.Owner) driver.Request {
 	r := acquire(o)
-	r.Parked = driver.MaxParked
+	r.Parked = driver.MaxParkedTurn
 	return r
 }
 
@@ -173,7 +173,7 @@ func TestParkedPlaces(t *testing.T) {
 	k.wants(driver.Refused, at(0), acquire("waits"))
 	assert.Equal(t, driver.MaxDelay, k.Wait(k.State, at(10), "waits"), "three turns are more")
 	assert.Equal(t, []driver.Owner{"p1"}, k.wants(driver.Done, at(1), by(driver.Release, "a", a.Fence)).Wake)
-	p1 := k.granted(at(1+driver.MaxParked.Seconds()-0.1), acquire("p1"))
+	p1 := k.granted(at(1+driver.MaxParkedTurn.Seconds()-0.1), acquire("p1"))
 	assert.Equal(t, []driver.Owner{"p2", "p3"}, k.wants(driver.Done, at(32), by(driver.Complete, "p1", p1.Fence)).Wake, "they learn the result")
 }
 
@@ -277,7 +277,7 @@ func TestStatus(t *testing.T) {
 	k.granted(at(5), by(driver.Renew, "a", a.Fence))
 	refused := k.wants(driver.Refused, at(6), sharing("c", 2)).Status
 	assert.Equal(t, 5*time.Second, refused.Remaining, "b's lease ends first")
-	assert.Equal(t, []driver.Holder{
+	assert.Equal(t, []driver.LiveLease{
 		{Fence: a.Fence, MaxHolders: 2, Text: "holder a", Remaining: 9 * time.Second, State: driver.Held},
 		{Fence: b.Fence, Seat: 1, MaxHolders: 2, Text: "holder b", Remaining: 5 * time.Second, State: driver.Held},
 	}, refused.Holders)

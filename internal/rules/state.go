@@ -95,7 +95,7 @@ func (d *decision) wait(most int, before []Waiter) (all, held time.Duration) {
 
 // delay is how long places keep the key from who comes after them.
 func delay(before []Waiter) (d time.Duration) {
-	for _, w := range before[:min(len(before), driver.MaxTurns)] {
+	for _, w := range before[:min(len(before), driver.MaxTurnsBefore)] {
 		d += w.turn()
 	}
 	return min(d, driver.MaxDelay)
@@ -269,7 +269,7 @@ func (d *decision) status() driver.Status {
 	for _, h := range d.Holders {
 		s.Started = s.Started || h.Started
 		if d.live(h) {
-			s.Holders = append(s.Holders, driver.Holder{
+			s.Holders = append(s.Holders, driver.LiveLease{
 				Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, Text: h.Text, Remaining: h.End().Sub(d.clock.Early), State: stateOf(h),
 			})
 		} else if h.Started {

@@ -36,7 +36,7 @@ func (g grid) all(each func(s rules.State, owners int)) {
 func (g grid) leases(s rules.State, owners int, each func(rules.State, int)) {
 	if len(s.Holders) == 0 {
 		for _, end := range g.ends {
-			for _, result := range []driver.Secret{nil, driver.Secret("done")} {
+			for _, result := range []driver.HiddenBytes{nil, driver.HiddenBytes("done")} {
 				closed := s
 				closed.Closed = rules.Closed{Since: noon.Add(end - ttl), For: ttl, Result: result}
 				g.ended(closed, owners, each)
@@ -169,7 +169,7 @@ func requests(s rules.State, owners int) (all []driver.Request) {
 	for _, fence := range fences {
 		for n := range 2 {
 			r := base
-			r.Fence, r.AtOnce, r.Effect, r.Result = fence, n == 0, n == 0, driver.Secret("resolved")
+			r.Fence, r.AtOnce, r.Effect, r.Result = fence, n == 0, n == 0, driver.HiddenBytes("resolved")
 			for _, kind := range []driver.Kind{driver.Revoke, driver.Resolve} {
 				r.Kind = kind
 				all = append(all, r)
@@ -223,7 +223,9 @@ func (c *chance) instant(limit time.Duration) time.Duration {
 // length is a time above 0.
 func (c *chance) length(limit time.Duration) time.Duration { return 1 + c.instant(limit).Abs() }
 
-func (c *chance) parked() time.Duration { return min(driver.MaxParked, c.length(driver.MaxParked)) }
+func (c *chance) parked() time.Duration {
+	return min(driver.MaxParkedTurn, c.length(driver.MaxParkedTurn))
+}
 
 func (c *chance) text() string {
 	return []string{"somebody", "somebody else", lockstore.HolderInfo{}.Encode()}[c.IntN(3)]
@@ -237,8 +239,8 @@ func (c *chance) number() int {
 	return 1 + c.IntN(c.holders)
 }
 
-func (c *chance) result() driver.Secret {
-	return driver.Secret([]string{"done", "line\n", "\xff\x00 \x00", "{} "}[c.IntN(4)])
+func (c *chance) result() driver.HiddenBytes {
+	return driver.HiddenBytes([]string{"done", "line\n", "\xff\x00 \x00", "{} "}[c.IntN(4)])
 }
 
 func (c *chance) state() (s rules.State) {

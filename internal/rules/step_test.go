@@ -205,7 +205,7 @@ func (s *step) wrongGrant() string {
 		switch {
 		case place < 0 || !n.HandedOver:
 			return "somebody is granted the key that did not ask"
-		case n.MaxHolders != s.before.Queue[place].MaxHolders || n.TTL != max(driver.Turn, s.before.Queue[place].Parked):
+		case n.MaxHolders != s.before.Queue[place].MaxHolders || n.TTL != max(driver.TurnTime, s.before.Queue[place].Parked):
 			return "a key is handed over for another turn or number"
 		case !s.makesRoom():
 			return "a request that makes no room hands the key over"
@@ -251,8 +251,8 @@ func (s *step) waitsFor(place int) (before []rules.Waiter, at time.Time) {
 	}
 	turns := time.Duration(0)
 	for i, w := range before {
-		if i < driver.MaxTurns {
-			turns += max(driver.Turn, w.Parked)
+		if i < driver.MaxTurnsBefore {
+			turns += max(driver.TurnTime, w.Parked)
 		}
 	}
 	return before, s.clock.Early.Add(-min(turns, driver.MaxDelay))

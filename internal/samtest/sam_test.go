@@ -46,7 +46,7 @@ const (
 	localSecret = "text:///signs-tokens-on-this-machine-and-nowhere-else"
 )
 
-var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, zkstore.Opener}
+var openers = []lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, zkstore.Opener}
 
 // starts are the stores on this machine.
 var starts = map[string]func(*testing.T, *template.Template) store{"Redis": startRedis, "DynamoDB": startDynamo, "ZooKeeper": startZooKeeper}

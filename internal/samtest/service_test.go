@@ -120,7 +120,7 @@ func slow(answer []byte) bool {
 		ErrorType  string
 	}
 	_ = json.Unmarshal(answer, &a) // what is no JSON is no such answer
-	return a.StatusCode == http.StatusServiceUnavailable || a.ErrorType == "LockStoreUnavailable" || a.ErrorType == "LockDeadline"
+	return a.StatusCode == http.StatusServiceUnavailable || a.ErrorType == "LockStoreUnavailable" || a.ErrorType == "LockNoTime"
 }
 
 func (r response) slow() bool { return r.status == http.StatusServiceUnavailable }

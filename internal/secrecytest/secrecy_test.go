@@ -249,7 +249,7 @@ func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 	require.Error(t, do("error", func(context.Context, guard.Lock) error { return errors.New("its own") }))
 	require.NoError(t, do("panic", func(context.Context, guard.Lock) error { panic("boom") }))
 	for _, key := range []string{"", "a\nb", strings.Repeat("k", 2000)} {
-		require.IsType(t, &guard.LockInvalid{}, do(key, fine))
+		require.IsType(t, &guard.LockBadRequest{}, do(key, fine))
 	}
 	hurried, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
@@ -316,7 +316,7 @@ func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 func park(ctx context.Context, w *watch, store *lockstore.Store, key string) {
 	token := "token" + string(lockstore.NewOwner())
 	w.owner(lockstore.Owner(token))
-	r := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParked, Address: lockstore.TaskToken(token)}
+	r := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: lockstore.MaxParkedTurn, Address: lockstore.TaskToken(token)}
 	w.owner(r.Owner)
 	w.show("parked", r)
 	_, err := store.Acquire(ctx, r)
@@ -525,7 +525,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrInvalid)
 		w.show("a damaged lease's", err)
 	}
-	result := lockstore.Secret(lockstore.NewOwner())
+	result := lockstore.HiddenBytes(lockstore.NewOwner())
 	w.owner(lockstore.Owner(result))
 	refused := &lockstore.Refused{Result: result}
 	address := lockstore.TaskToken(string(owner))
@@ -533,26 +533,26 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	shown := map[string]bool{}
 	for _, v := range []any{
 		config, &config, lockstore.URLParts{}, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
-		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.Holder{Fence: 7}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.Refused{Key: "k"},
-		refused, *refused, result, &result, []lockstore.Secret{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
+		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.LiveLease{Fence: 7}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.Refused{Key: "k"},
+		refused, *refused, result, &result, []lockstore.HiddenBytes{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
-		address, &address, []lockstore.Address{address}, lockstore.Address(owner), lockstore.Request{Address: address}, &lockstore.Request{Address: address},
-		&lockstore.Granted{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Note: lockstore.Note(owner)}, lockstore.Awaited{Lease: lease, Note: lockstore.Note(owner)}, driver.Note(owner),
+		address, &address, []lockstore.WakeAddress{address}, lockstore.WakeAddress(owner), lockstore.Request{Address: address}, &lockstore.Request{Address: address},
+		&lockstore.StillHolds{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Hint: lockstore.Hint(owner)}, lockstore.AwaitedTurn{Lease: lease, Hint: lockstore.Hint(owner)}, driver.Hint(owner),
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
-		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", Err: inner, Cause: inner}, &guard.LockDeadline{Key: "k", Err: inner},
-		&guard.LockInvalid{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
+		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", WorkErr: inner, Cause: inner}, &guard.LockNoTime{Key: "k", Err: inner},
+		&guard.LockBadRequest{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
-		guard.OnceOptions{}, guard.Completion{Result: result, Substitute: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
+		guard.OnceOptions{}, guard.Completion{Result: result, ResultIfTooLarge: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
 		idempotency.Replay{}, idempotency.Result{Data: result}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.ResultError{},
 
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore, service,
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,
 		casstore.Options{}, casstore.Entry{Version: "v"}, casstore.Page{}, casstore.Listed{},
-		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.Secret(result),
-		driver.Answer{HandedOver: []driver.Owner{owner}, Wake: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.Holder{Text: "n"},
+		driver.Request{Kind: driver.Acquire, Owner: owner, Result: result}, &driver.Request{Owner: owner}, driver.Acquire, driver.Owner(owner), driver.Fence(7), driver.HiddenBytes(result),
+		driver.Answer{HandedOver: []driver.Owner{owner}, Wake: []driver.Owner{owner}}, driver.Granted, driver.Held, driver.Status{Result: result}, driver.Page{}, driver.Listed{}, driver.LiveLease{Text: "n"},
 		schedule.Result{Skipped: true}, httpapi.Request{Method: "GET"}, httpapi.Response{StatusCode: 200}, httpapi.OnceOptions{}, httpguard.Options{}, httpguard.OnceOptions{},
 	} {
 		name, _, _ := strings.Cut(strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), "[") // without type arguments

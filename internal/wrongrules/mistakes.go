@@ -243,21 +243,21 @@ var queueing = []Mistake{
 	before("M32 callers without a place overtake the queue", driver.Acquire, func(c *call) { when(c.place() < 0, c.overtake) }),
 	after("queue: a grant keeps the place", driver.Acquire, func(c *call) { when(c.granted(), func() { c.Queue = c.was.Queue }) }),
 	after("queue: leave does nothing", driver.Leave, func(c *call) { c.Queue = c.was.Queue }),
-	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) { c.turnOf(driver.Turn / 2) }),
+	after("M99 who leaves gives half a turn back", driver.Leave, func(c *call) { c.turnOf(driver.TurnTime / 2) }),
 	before("M31 a dead waiter blocks the queue", driver.Acquire, func(c *call) {
 		for i, h := range c.Holders {
 			when(h.HandedOver && h.Owner != c.Owner, func() { c.revive(&c.Holders[i]) })
 		}
 	}),
-	{"M95 M97 queue: turns of a second", func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 2 * free }) }, func(c *call) { c.turnOf(driver.Turn / 2) }},
+	{"M95 M97 queue: turns of a second", func(c *call) { c.roomFor(func(free time.Duration) time.Duration { return 2 * free }) }, func(c *call) { c.turnOf(driver.TurnTime / 2) }},
 	before("M96 M98 a queue of dead owners closes a key for three turns", driver.Acquire, func(c *call) {
-		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.roomFor(plus(2 * driver.Turn)) })
+		when(c.place() > 3 || c.place() < 0 && len(c.Queue) > 3, func() { c.roomFor(plus(2 * driver.TurnTime)) })
 	}),
 	before("queue: every place is a turn", driver.Acquire, func(c *call) {
-		if i := c.place(); i > driver.MaxTurns {
-			c.roomFor(plus(-time.Duration(i-driver.MaxTurns) * driver.Turn))
-		} else if i < 0 && len(c.Queue) > driver.MaxTurns {
-			c.roomFor(plus(-time.Duration(len(c.Queue)-driver.MaxTurns) * driver.Turn))
+		if i := c.place(); i > driver.MaxTurnsBefore {
+			c.roomFor(plus(-time.Duration(i-driver.MaxTurnsBefore) * driver.TurnTime))
+		} else if i < 0 && len(c.Queue) > driver.MaxTurnsBefore {
+			c.roomFor(plus(-time.Duration(len(c.Queue)-driver.MaxTurnsBefore) * driver.TurnTime))
 		}
 	}),
 	before("queue: who leaves behind the first hands the key to it", driver.Leave, func(c *call) {
@@ -290,8 +290,8 @@ var parking = []Mistake{
 		if i := c.place(); i >= 0 {
 			before = c.Queue[:i]
 		}
-		for _, w := range before[:min(len(before), driver.MaxTurns)] {
-			all += max(driver.Turn, w.Parked)
+		for _, w := range before[:min(len(before), driver.MaxTurnsBefore)] {
+			all += max(driver.TurnTime, w.Parked)
 		}
 		c.roomFor(plus(min(0, driver.MaxDelay-all)))
 	}),
@@ -314,7 +314,7 @@ func (c *call) overtake() {
 	for i, h := range c.Holders {
 		when(h.HandedOver && h.Owner != c.Owner && c.live(h), func() { c.Holders[i].Since = c.Early.Add(-h.TTL) })
 	}
-	c.roomFor(plus(driver.MaxTurns * driver.Turn))
+	c.roomFor(plus(driver.MaxTurnsBefore * driver.TurnTime))
 }
 
 // turnOf changes the turn of who was handed the key.
@@ -575,7 +575,7 @@ var Induced = []Mistake{
 func (c *call) handOverFirst() {
 	w := c.Queue[0]
 	c.LastFence++
-	c.Holders = append(c.Holders, rules.Holder{Owner: w.Owner, Fence: c.LastFence, MaxHolders: w.MaxHolders, Since: c.Late, TTL: max(driver.Turn, w.Parked), HandedOver: true})
+	c.Holders = append(c.Holders, rules.Holder{Owner: w.Owner, Fence: c.LastFence, MaxHolders: w.MaxHolders, Since: c.Late, TTL: max(driver.TurnTime, w.Parked), HandedOver: true})
 	c.Queue = c.Queue[1:]
 	if w.Parked > 0 {
 		c.answer.Wake = append(c.answer.Wake, w.Owner)

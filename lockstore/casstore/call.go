@@ -32,9 +32,9 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 	case a.Outcome == driver.Granted:
 		a.TTL -= s.opt.Margin
 	case a.Outcome == driver.Refused && a.Position > 0 && !c.told.IsZero():
-		a.Note = driver.Note(strconv.FormatInt(c.told.UnixNano(), 10)) // see handedOver
+		a.Hint = driver.Hint(strconv.FormatInt(c.told.UnixNano(), 10)) // see handedOver
 	case a.Outcome == driver.Refused:
-		a.Note = "unsure" // in place of the note of an earlier refusal
+		a.Hint = "unsure" // in place of the note of an earlier refusal
 	}
 	return a, err
 }

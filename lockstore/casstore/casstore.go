@@ -215,8 +215,8 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 // a time of the service that the refused Acquire has seen. A lease that begins at that time or later ends one
 // Turn after the Acquire was sent, or later, however long this Await takes. A lease that begins earlier may be over.
 func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
-	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
-	ttl := driver.Turn - r.Elapsed - s.opt.Margin
+	refusedAt, err := strconv.ParseInt(string(r.Hint), 10, 64)
+	ttl := driver.TurnTime - r.Elapsed - s.opt.Margin
 	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
 	if i < 0 || err != nil || ttl < driver.LeastTrust || s.begin(v.Holders[i].Since) < refusedAt {
 		return a

@@ -275,8 +275,8 @@ func TestListCountsWhatIsDamaged(t *testing.T) {
 		require.Len(t, page.Keys[0].Holders, 1)
 		page.Keys[0].Remaining, page.Keys[0].Holders = 0, nil
 		require.Equal(t, lockstore.Page{
-			Keys: []lockstore.Status{{Key: "k", State: lockstore.Held, Fence: lease.Fence}},
-			Read: 5, Requests: 2, Damaged: 3, DamagedNames: []string{"row b", "row a"},
+			Keys:        []lockstore.Status{{Key: "k", State: lockstore.Held, Fence: lease.Fence}},
+			EntriesRead: 5, Requests: 2, Damaged: 3, DamagedNames: []string{"row b", "row a"},
 		}, page)
 	})
 }
@@ -362,7 +362,7 @@ func TestHandOverThatIsAppliedLate(t *testing.T) {
 		_, err := waiter.Acquire(t.Context(), req)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 1, refused.QueuePosition)
-		news, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: refused.Note})
+		news, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: refused.Hint})
 		require.NoError(t, err)
 		take(t, open(t, m), time.Minute) // the turn is over
 		require.Zero(t, news.Lease.TTL, "two owners trust their leases")

@@ -142,7 +142,7 @@ func (q *queue) UnmarshalJSON(text []byte) error {
 }
 
 func (w waiter) damaged() bool {
-	return w.Owner == "" || w.Others < 0 || w.Parked < 0 || w.Parked > driver.MaxParked
+	return w.Owner == "" || w.Others < 0 || w.Parked < 0 || w.Parked > driver.MaxParkedTurn
 }
 
 const mark = "lambdalock2 "

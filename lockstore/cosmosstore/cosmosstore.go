@@ -21,11 +21,11 @@ import (
 )
 
 // Opener opens cosmos URLs.
-var Opener = lockstore.Opener{Schemes: []string{"cosmos"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"cosmos"}, Open: Open}
 
 const (
 	// skew is between the clocks of the service's hosts. It is whole seconds, as the stamps
-	// are: lockstore.Refused.Remaining would be too short by the rest.
+	// are: lockstore.Refused.StateEndsIn would be too short by the rest.
 	skew   = time.Second
 	margin = 250 * time.Millisecond
 )

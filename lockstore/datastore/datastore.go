@@ -13,7 +13,7 @@ import (
 )
 
 // Opener opens datastore URLs.
-var Opener = lockstore.Opener{Schemes: []string{"datastore"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"datastore"}, Open: Open}
 
 // DefaultKind is the kind of the locks' entities.
 const DefaultKind = "Lock"

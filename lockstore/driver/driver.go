@@ -24,7 +24,7 @@ type Driver interface {
 	// Await waits for the turn of an owner that has a place in the queue of the key. The
 	// outcome is Ask if an Acquire of the owner may now have another answer than before,
 	// NotYet if the wait ended without news, and Granted if the owner was handed the key, with
-	// Fence, Seat, TTL and Note. Ask and NotYet may be wrong. Granted is not, unless the owner
+	// Fence, Seat, TTL and Hint. Ask and NotYet may be wrong. Granted is not, unless the owner
 	// itself or a Revoke has ended that lease since. Its TTL counts from before this Await, like
 	// every TTL. So an Await whose TTL rests on its own request makes at most one: between two of them the
 	// process may be frozen, and only the caller sees that. One whose TTL rests on Elapsed, or that only says Ask
@@ -40,18 +40,18 @@ type Kind int
 const (
 	// Inspect reads the state of the key and changes nothing.
 	Inspect Kind = iota
-	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Parked, Note. With a Fence it
+	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Parked, Hint. With a Fence it
 	// only extends the lease that was handed over with this fence.
 	Acquire
 	// Renew makes the lease last for the longer of its TTL and this one, from now on:
-	// Owner, Fence, TTL, Note.
+	// Owner, Fence, TTL, Hint.
 	Renew
-	// Release ends the lease: Owner, Fence, Note.
+	// Release ends the lease: Owner, Fence, Hint.
 	Release
 	// Abandon ends whatever an owner has, a lease or a place, and leaves a mark, so that a
-	// late duplicate of its Acquire takes no lock: Owner, Note.
+	// late duplicate of its Acquire takes no lock: Owner, Hint.
 	Abandon
-	// Leave ends the owner's place in the queue and nothing else: Owner, Note.
+	// Leave ends the owner's place in the queue and nothing else: Owner, Hint.
 	Leave
 	// MarkStarted says that the work begins: Owner, Fence. From then on the key is in
 	// doubt if the lease ends by time.
@@ -65,7 +65,7 @@ const (
 	// Revoke takes the lease with this Fence away from its owner: Holder says who does it.
 	// The key stays held until the end of the lease. AtOnce frees it now.
 	Revoke
-	// AwaitTurn is the kind of each request of Await: Owner, Elapsed, Note.
+	// AwaitTurn is the kind of each request of Await: Owner, Elapsed, Hint.
 	AwaitTurn
 )
 
@@ -90,12 +90,12 @@ type Request struct {
 	Join       bool   // a refused Acquire takes the last place in the queue
 
 	// Parked is above 0, and Join true, if nobody waits at the place: who hands the key over to it has to
-	// wake its owner. Parked is the turn of the place, at most MaxParked.
+	// wake its owner. Parked is the turn of the place, at most MaxParkedTurn.
 	Parked time.Duration
 	AtOnce bool
 	Effect bool
-	Result Secret
-	Note   Note // from the last Answer to this owner that had one
+	Result HiddenBytes
+	Hint   Hint // from the last Answer to this owner that had one
 
 	// Elapsed is for Await: how long ago the owner's last Acquire that was refused was sent.
 	Elapsed time.Duration
@@ -147,7 +147,7 @@ type Answer struct {
 	// with an error may have some.
 	Wake []Owner
 
-	Note Note // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
+	Hint Hint // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
 }
 
 // Status is the state of a key with its details.
@@ -158,13 +158,13 @@ type Status struct {
 	Remaining time.Duration // the longest time until the state ends, if nobody asks for anything
 	Waiting   int           // places in the queue
 	Parked    int           // those of them that are parked
-	Result    Secret
-	Started   bool     // the work under the lease has started
-	Holders   []Holder // who has a live lease, in the order of the grants
+	Result    HiddenBytes
+	Started   bool        // the work under the lease has started
+	Holders   []LiveLease // who has a live lease, in the order of the grants
 }
 
-// Holder is one of those who hold a key.
-type Holder struct {
+// LiveLease is that of one of those who hold a key.
+type LiveLease struct {
 	Fence      Fence
 	Seat       int
 	MaxHolders int
@@ -174,15 +174,15 @@ type Holder struct {
 }
 
 // The queue's times, on the store's clock. A place whose owner does not ask delays the next one by its own turn:
-// a Turn, or for a parked place what its owner has asked for, up to MaxParked. That is time for a wake-up and the
-// start of an environment. At most MaxTurns places cost their turns, and together at most MaxDelay.
+// a Turn, or for a parked place what its owner has asked for, up to MaxParkedTurn. That is time for a wake-up and the
+// start of an environment. At most MaxTurnsBefore places cost their turns, and together at most MaxDelay.
 const (
-	Turn      = 2 * time.Second
-	MaxTurns  = 5
-	MaxParked = 30 * time.Second
-	MaxDelay  = 60 * time.Second
+	TurnTime       = 2 * time.Second
+	MaxTurnsBefore = 5
+	MaxParkedTurn  = 30 * time.Second
+	MaxDelay       = 60 * time.Second
 )
 
 // LeastTrust is for how long an Await that is Granted lets the owner trust its lease at least. With less the
 // outcome is Ask: the owner makes the lease longer before it relies on it.
-const LeastTrust = Turn / 4
+const LeastTrust = TurnTime / 4

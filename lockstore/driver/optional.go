@@ -18,10 +18,10 @@ type Lister interface {
 
 // Page is a part of a listing.
 type Page struct {
-	Keys     []Listed
-	Read     int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
-	Requests int // that were sent
-	Damaged  int // entries that are damaged, or that another program has written
+	Keys        []Listed
+	EntriesRead int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
+	Requests    int // that were sent
+	Damaged     int // entries that are damaged, or that another program has written
 	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
 	// has no name for an entry that has none.
 	DamagedNames []string
@@ -55,10 +55,10 @@ type Finding struct {
 type Parker interface {
 	// PutAddress keeps the address of an owner for the time d, in place of an earlier one. A copy of the request that arrives
 	// when another address is there changes nothing. An error is like an error of Do.
-	PutAddress(ctx context.Context, key string, owner Owner, address Secret, d time.Duration) error
+	PutAddress(ctx context.Context, key string, owner Owner, address HiddenBytes, d time.Duration) error
 
 	// TakeAddress returns the address and deletes it; nil if there is none.
-	TakeAddress(ctx context.Context, key string, owner Owner) (Secret, error)
+	TakeAddress(ctx context.Context, key string, owner Owner) (HiddenBytes, error)
 }
 
 // As finds an optional interface, [Lister], [Checker], [Parker] or io.Closer, on d or on a driver that

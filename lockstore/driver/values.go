@@ -33,28 +33,28 @@ func (f Fence) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(f), 10), nil
 }
 
-// Note is a hint of a driver to itself: what it saw in an answer, for the next request of the
+// Hint is what a driver says of a driver to itself: what it saw in an answer, for the next request of the
 // same owner. A request without its note has the same outcome, and may cost more. A note may
 // hold owners, so it is not printed.
-type Note string
+type Hint string
 
 // String shows the length.
-func (n Note) String() string { return "note of " + strconv.Itoa(len(n)) + " bytes" }
+func (n Hint) String() string { return "note of " + strconv.Itoa(len(n)) + " bytes" }
 
 // Format is String for every verb.
-func (n Note) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, n.String()) }
+func (n Hint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, n.String()) }
 
 // MarshalText is String.
-func (n Note) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
+func (n Hint) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// Secret is data of a user, see lockstore.Secret.
-type Secret []byte
+// HiddenBytes is data of a user, see lockstore.HiddenBytes.
+type HiddenBytes []byte
 
 // String shows the length.
-func (s Secret) String() string { return strconv.Itoa(len(s)) + " bytes" }
+func (s HiddenBytes) String() string { return strconv.Itoa(len(s)) + " bytes" }
 
 // Format is String for every verb.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+func (s HiddenBytes) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // MarshalText is String.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s HiddenBytes) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -41,7 +41,7 @@ const (
 // acquire sends one write, which grants a free key, or takes the last place of the queue. If it
 // is refused, the row decides. An owner that knows more begins in another way.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
-	n := parseNote(q.Note)
+	n := parseNote(q.Hint)
 	if q.Fence == 0 && n.full {
 		if a, refused, err := t.lookForRoom(ctx, key, q); err != nil || refused {
 			return a, err
@@ -164,6 +164,6 @@ func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (
 
 // withoutPlace is the refusal of an owner that gets no place now.
 func withoutPlace(a driver.Answer, seen row) driver.Answer {
-	a.Position, a.Status.Waiting, a.Note = 0, len(seen.Queue), noteFull
+	a.Position, a.Status.Waiting, a.Hint = 0, len(seen.Queue), noteFull
 	return a
 }

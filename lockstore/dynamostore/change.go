@@ -52,7 +52,7 @@ func (t *table) clockOf(r reply) rules.Clock {
 
 // decide asks the rule book.
 func (t *table) decide(seen row, r reply, q driver.Request) (next rules.State, changed bool, a driver.Answer) {
-	q.Note, q.Join = "", q.Join && !seen.damaged
+	q.Hint, q.Join = "", q.Join && !seen.damaged
 	clock := t.clockOf(r)
 	if i := seen.holder(q.Owner); q.Kind == driver.Renew && i >= 0 {
 		q.TTL = max(q.TTL, seen.Holders[i].End().Sub(clock.Late)) // the row does not have the TTL, and a renewal shortens nothing
@@ -246,7 +246,7 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 			}
 		}
 		if a.Position > 0 {
-			a.Note = placeNote(a.Position, t.clock.local(), seen)
+			a.Hint = placeNote(a.Position, t.clock.local(), seen)
 		}
 		return a, nil, nil
 	case q.Kind == driver.MarkStarted:
@@ -277,9 +277,9 @@ func (t *table) conclude(ctx context.Context, q request, seen row, r reply, a dr
 		a.Wake = q.wakes(seen)
 		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:
-		a.Note = placeNote(a.Position, t.clock.local(), seen)
+		a.Hint = placeNote(a.Position, t.clock.local(), seen)
 	case a.Outcome == driver.Refused && q.Join && len(seen.Queue) >= maxPlaces:
-		a.Note = noteFull
+		a.Hint = noteFull
 	case q.Kind == driver.Revoke && q.ambiguous:
 		return revokedBefore(q.key, q.Request, seen, a, q.answer)
 	case a.Outcome == driver.Lost && q.ambiguous && q.mark != 0 && markOf(seen.item) == q.mark:

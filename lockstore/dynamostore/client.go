@@ -20,7 +20,7 @@ import (
 )
 
 // Opener opens dynamodb URLs.
-var Opener = lockstore.Opener{Schemes: []string{"dynamodb"}, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+var Opener = lockstore.SchemeOpener{Schemes: []string{"dynamodb"}, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	s, err := Open(ctx, cfg)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func testCompleteItem(t *testing.T, client *dynamodb.Client) {
 		t.Helper()
 		refused := refusal(t, store, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.Equal(t, string(result), string(refused.Result))
-		require.InDelta(t, time.Hour.Seconds(), refused.Remaining.Seconds(), 10)
+		require.InDelta(t, time.Hour.Seconds(), refused.StateEndsIn.Seconds(), 10)
 	}
 
 	t.Run("F13 the effect and the result are written together, once", func(t *testing.T) {

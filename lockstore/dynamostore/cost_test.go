@@ -295,7 +295,7 @@ func TestThrottledJoin(t *testing.T) {
 		_, err = s.Acquire(t.Context(), req)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		service.Fault = nil
-		req.Note = refused.Note
+		req.Hint = refused.Hint
 		_, err = s.Acquire(t.Context(), req)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 1, refused.QueuePosition, "it takes a place when it asks again")

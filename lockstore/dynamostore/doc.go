@@ -76,7 +76,7 @@
 // Never delete a lock row by hand: a request on its way could make it again, with a smaller fence. Time
 // to live deletes a row at least a day after its last use, and a completed one two days after the key opens, so it
 // never frees a lock. Until somebody says how started work has ended, the row stays for
-// lockstore.StartedFor (30 days). The next fence after a deleted row is larger unless the local clock is wrong by more than a day.
+// lockstore.StartMarkTime (30 days). The next fence after a deleted row is larger unless the local clock is wrong by more than a day.
 //
 // # Clocks
 //

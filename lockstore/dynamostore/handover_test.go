@@ -27,7 +27,7 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 			pass(time.Second) // a part of the turn is over
 			service.Fault = always(fakedynamo.Fault{Out: slow})
 			began := time.Now()
-			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
+			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: req.Hint})
 			require.NoError(t, err)
 			require.Greater(t, news.Lease.Fence, lease.Fence)
 			end := began.Add(news.Lease.TTL)
@@ -61,7 +61,7 @@ func TestHandOverByAWrongClock(t *testing.T) {
 				before := service.Requests()
 				require.NoError(t, s.Release(t.Context(), lease))
 				require.Equal(t, 2, service.Requests()-before)
-				require.InDelta(t, time.Now().Add(lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
+				require.InDelta(t, time.Now().Add(lockstore.TurnTime).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
 				require.NotZero(t, awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req).Fence)
 			})
 		}
@@ -78,9 +78,9 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 		go func() { assert.NoError(t, s.Release(t.Context(), lease)) }()
 		pass(slow + 100*time.Millisecond)
 		require.Equal(t, 2, service.Requests()-before)
-		req.Note = "read" // at once
+		req.Hint = "read" // at once
 		require.NotZero(t, awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req).Fence)
-		require.InDelta(t, began.Add(slow+lockstore.Turn).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
+		require.InDelta(t, began.Add(slow+lockstore.TurnTime).UnixMilli(), number(t, fakeRows{service}.get(t, key), "expires"), 1001)
 	})
 }
 
@@ -99,7 +99,7 @@ func TestClockSetDuringAHandOver(t *testing.T) {
 			})
 			require.NoError(t, s.Release(t.Context(), lease))
 			asked := time.Now()
-			req.Note = "read" // at once
+			req.Hint = "read" // at once
 			next := awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req)
 			require.NotZero(t, next.Fence)
 			requireTrustIsOver(t, service, asked.Add(next.TTL), dynamostore.Options{})
@@ -140,7 +140,7 @@ func TestQueueChangesDuringARequest(t *testing.T) {
 				case "join":
 					got, err = s.Acquire(t.Context(), reader)
 					if refused, ok := errors.AsType[*lockstore.Refused](err); ok {
-						reader.Note, err = refused.Note, nil
+						reader.Hint, err = refused.Hint, nil
 					}
 				}
 				require.NoError(t, err)
@@ -212,10 +212,10 @@ func TestAwaitTurnThatCannotRead(t *testing.T) {
 		service.Fault = always(refused("AccessDeniedException", ""))
 		for range 10 {
 			began := time.Now()
-			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: req.Note})
+			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: req.Hint})
 			require.NoError(t, err)
 			require.True(t, news.Ask)
-			require.GreaterOrEqual(t, time.Since(began), lockstore.Turn/2-time.Millisecond)
+			require.GreaterOrEqual(t, time.Since(began), lockstore.TurnTime/2-time.Millisecond)
 		}
 	})
 }

@@ -65,7 +65,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 		}
 		r.date = serverTime(out.ResultMetadata)
 		t.clock.learn(r.sent, r.date)
-		p := driver.Page{Read: int(out.ScannedCount), Requests: 1}
+		p := driver.Page{EntriesRead: int(out.ScannedCount), Requests: 1}
 		for _, item := range out.Items {
 			name := textOf(item[t.names.key])
 			if isAddressRow(name) {

@@ -178,7 +178,7 @@ func TestAnyOwnerJoinsSeveral(t *testing.T) {
 				require.Equal(t, 1, place(owner))
 				require.NoError(t, s.Release(t.Context(), lease)) // it is handed the key
 				require.Equal(t, 1, place(first))
-				pass(lockstore.Turn + 1200*time.Millisecond)
+				pass(lockstore.TurnTime + 1200*time.Millisecond)
 			} else {
 				require.Equal(t, 1, place(first))
 			}

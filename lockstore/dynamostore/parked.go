@@ -40,7 +40,7 @@ func isAddressRow(name string) bool {
 
 // PutAddress implements driver.Parker by one write, and by a second one if it replaces an address. Each write names the address
 // that it replaces, or none: so a copy that arrives late changes nothing.
-func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
+func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	w := write{
 		row: t.names.addressRow(key, owner),
 		becomes: values{
@@ -69,7 +69,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 }
 
 // TakeAddress implements driver.Parker by one write. If its reply is lost, so is the address.
-func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	r, err := t.update(ctx, key, write{
 		row:        t.names.addressRow(key, owner),
 		becomes:    values{attrResult: nil},

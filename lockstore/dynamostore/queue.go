@@ -16,7 +16,7 @@ const (
 	// shortLook is the pause before a waiter's first read, and at least between two of them.
 	shortLook = 5 * time.Millisecond
 	// longLook is the longest pause: a hand-over lasts for a Turn.
-	longLook = driver.Turn / 2
+	longLook = driver.TurnTime / 2
 	// perPlace is how long a hand-over takes at least, if nothing is known of this queue.
 	perPlace = 25 * time.Millisecond
 	// early is how long before its turn a waiter begins to read often.
@@ -27,8 +27,8 @@ const (
 
 // Notes, which are hints, see driver.Request.
 const (
-	noteRead driver.Note = "read" // of a waiter: an Acquire begins with a read
-	noteFull driver.Note = "full" // of an owner that found the queue full: it writes only if a read shows room
+	noteRead driver.Hint = "read" // of a waiter: an Acquire begins with a read
+	noteFull driver.Hint = "full" // of an owner that found the queue full: it writes only if a read shows room
 )
 
 // note is a decoded note.
@@ -48,17 +48,17 @@ func (n note) String() string {
 
 // placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
 // took.
-func placeNote(place int, now time.Time, seen row) driver.Note {
+func placeNote(place int, now time.Time, seen row) driver.Hint {
 	n := note{place: place, since: now, fence: seen.LastFence}
 	for _, e := range seen.Ended {
 		if took := time.Duration(seen.LastFence-e.Fence) * time.Microsecond; e.Fence > 0 && took > 0 && took < time.Minute {
 			n.pace = took
 		}
 	}
-	return driver.Note(n.String())
+	return driver.Hint(n.String())
 }
 
-func parseNote(text driver.Note) note {
+func parseNote(text driver.Hint) note {
 	var kind string
 	var since, pace int64
 	var n note
@@ -110,13 +110,13 @@ func (n note) look(now, clock time.Time) time.Duration {
 // price, and may see an older row: so it is handed the key, and asks, after a consistent read.
 func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	began, local := time.Now(), t.clock.local()
-	n := parseNote(q.Note)
+	n := parseNote(q.Hint)
 	if n.place == 0 {
 		n.since = local
 	}
 	look := n.look(local, t.clock.read())
 	consistent := n.place <= near || n.steady && look < longLook // it expects to be near
-	if q.Note == noteRead {
+	if q.Hint == noteRead {
 		consistent = true
 	} else if err := pause.For(ctx, look*7/8+t.random(look/8)); err != nil {
 		return driver.Answer{}, err
@@ -138,16 +138,16 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	place := seen.place(q.Owner) + 1
 	switch {
 	case place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:
-		return driver.Answer{Outcome: driver.NotYet, Note: driver.Note(n.next(place, seen.LastFence, t.clock.local()).String())}, nil
+		return driver.Answer{Outcome: driver.NotYet, Hint: driver.Hint(n.next(place, seen.LastFence, t.clock.local()).String())}, nil
 	case !consistent:
-		return driver.Answer{Outcome: driver.NotYet, Note: noteRead}, nil
+		return driver.Answer{Outcome: driver.NotYet, Hint: noteRead}, nil
 	case i >= 0 && seen.Holders[i].HandedOver && !r.date.IsZero():
 		h := seen.Holders[i]
-		trust := passed + min(driver.Turn, h.End().Sub(r.date)) - margin
+		trust := passed + min(driver.TurnTime, h.End().Sub(r.date)) - margin
 		if trust-passed >= driver.LeastTrust {
 			t.memory.remember(key, seen, q.Owner)
-			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.Turn, trust)}, nil
+			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: min(driver.TurnTime, trust)}, nil
 		}
 	}
-	return driver.Answer{Outcome: driver.Ask, Note: noteRead}, nil
+	return driver.Answer{Outcome: driver.Ask, Hint: noteRead}, nil
 }

@@ -47,7 +47,7 @@ func TestLastPlaceInsideAJoin(t *testing.T) {
 func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
 	t.Helper()
 	req := queued(1)
-	req.Note = refusal(t, s, req).Note
+	req.Hint = refusal(t, s, req).Hint
 	return req
 }
 
@@ -55,9 +55,9 @@ func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
 func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) lockstore.Lease {
 	t.Helper()
 	for {
-		news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: req.Note})
+		news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: req.Hint})
 		require.NoError(t, err)
-		req.Note = news.Note
+		req.Hint = news.Hint
 		if news.Ask || news.Lease.Fence != 0 {
 			return news.Lease
 		}
@@ -67,16 +67,16 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 // A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
 // within half a Turn.
 func TestPauseAfterAnyNote(t *testing.T) {
-	for _, note := range []lockstore.Note{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
+	for _, note := range []lockstore.Hint{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
 		bubble(t, string(note), func(t *testing.T) {
 			_, s := newFake(t)
 			held(t, s)
 			req := join(t, s)
 			began := time.Now()
-			_, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Note: note})
+			_, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: note})
 			require.NoError(t, err)
 			require.Greater(t, time.Since(began), time.Millisecond)
-			require.LessOrEqual(t, time.Since(began), lockstore.Turn/2)
+			require.LessOrEqual(t, time.Since(began), lockstore.TurnTime/2)
 		})
 	}
 }
@@ -145,11 +145,11 @@ func testAddress(t *testing.T, client *dynamodb.Client) {
 	require.Error(t, lockstore.ValidateKey(name))
 	both := func() map[string]error {
 		_, taken := p.TakeAddress(ctx, key, owner)
-		return map[string]error{"put": p.PutAddress(ctx, key, owner, driver.Secret("new"), time.Hour), "take": taken}
+		return map[string]error{"put": p.PutAddress(ctx, key, owner, driver.HiddenBytes("new"), time.Hour), "take": taken}
 	}
 
 	for range 2 { // also in the row of one that was taken
-		require.NoError(t, p.PutAddress(ctx, key, owner, driver.Secret("one"), time.Hour))
+		require.NoError(t, p.PutAddress(ctx, key, owner, driver.HiddenBytes("one"), time.Hour))
 		row := r.get(t, name)
 		require.InDelta(t, time.Now().Add(time.Hour).Unix(), number(t, row, "ttl"), 5)
 		require.NotContains(t, dump(row), owner)
@@ -160,7 +160,7 @@ func testAddress(t *testing.T, client *dynamodb.Client) {
 	}
 
 	named := newStoreOver(t, client, 0, dynamostore.Options{TTL: "other"}).Driver().(driver.Parker)
-	require.ErrorIs(t, named.PutAddress(ctx, key, owner, driver.Secret("new"), time.Hour), lockstore.ErrCorrupt, "F50")
+	require.ErrorIs(t, named.PutAddress(ctx, key, owner, driver.HiddenBytes("new"), time.Hour), lockstore.ErrCorrupt, "F50")
 	_, err := named.TakeAddress(ctx, key, owner)
 	require.ErrorIs(t, err, lockstore.ErrCorrupt, "F50")
 
@@ -200,7 +200,7 @@ func TestAddressWhoseReplyIsLost(t *testing.T) {
 		service.Fault = on(fakedynamo.Fault{LoseReply: io.ErrUnexpectedEOF}, 1, 5) // the SDK sends the first again, and it finds its own address
 		s := newStore(t, service, 0, dynamostore.Options{})
 		p := s.Driver().(driver.Parker)
-		require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.Secret("token"), time.Hour))
+		require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.HiddenBytes("token"), time.Hour))
 		require.Zero(t, listed(t, s, ""), "the row of an address is neither a lock nor damaged")
 		_, err := p.TakeAddress(t.Context(), key, "a")
 		require.True(t, isUnknown(err), "%v", err)

@@ -166,7 +166,7 @@ func (r *row) decodeOwner() error {
 		if result, ok := r.item[attrResult].(*types.AttributeValueMemberB); ok {
 			r.Closed.Result = result.Value
 		} else if r.item[attrSize] != nil {
-			r.Closed.Result = driver.Secret{} // a listing does not read it
+			r.Closed.Result = driver.HiddenBytes{} // a listing does not read it
 		}
 	case sharedOwner:
 		var all []sharedLease
@@ -186,7 +186,7 @@ func (r *row) decodeOwner() error {
 		if h.HandedOver {
 			h.Text = "" // it is that of a request that has joined since
 		}
-		turn, _ := number(r.item, attrHandedOver, driver.MaxParked.Milliseconds())
+		turn, _ := number(r.item, attrHandedOver, driver.MaxParkedTurn.Milliseconds())
 		r.Holders = []rules.Holder{endingAt(end, turn, h)}
 	}
 	return nil
@@ -195,8 +195,8 @@ func (r *row) decodeOwner() error {
 // endingAt is a holder whose lease ends then. turn is for how many milliseconds it was handed over, if its place was parked.
 func endingAt(end time.Time, turn int64, h rules.Holder) rules.Holder {
 	if h.HandedOver {
-		turn = min(turn, driver.MaxParked.Milliseconds())
-		h.TTL = max(driver.Turn, time.Duration(turn)*time.Millisecond)
+		turn = min(turn, driver.MaxParkedTurn.Milliseconds())
+		h.TTL = max(driver.TurnTime, time.Duration(turn)*time.Millisecond)
 	}
 	h.Since = end.Add(-h.TTL)
 	return h
@@ -241,7 +241,7 @@ func (r *row) decodeQueue() {
 
 func waiter(owner string, more values) rules.Waiter {
 	most, _ := number(more, placeMaxHolders, lockstore.MaxHolders)
-	parked, _ := number(more, placeParked, driver.MaxParked.Milliseconds())
+	parked, _ := number(more, placeParked, driver.MaxParkedTurn.Milliseconds())
 	since, _ := number(more, placeSince, maxMilli)
 	return rules.Waiter{
 		Owner: driver.Owner(owner), MaxHolders: max(1, int(most)), Parked: time.Duration(parked) * time.Millisecond, Since: time.UnixMilli(since),
@@ -352,7 +352,7 @@ func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 
 // parkedTurn is the turn of a hand-over to a parked place, and otherwise 0.
 func parkedTurn(h rules.Holder) time.Duration {
-	if h.HandedOver && h.TTL > driver.Turn {
+	if h.HandedOver && h.TTL > driver.TurnTime {
 		return h.TTL
 	}
 	return 0

@@ -11,11 +11,11 @@ import (
 )
 
 // The mark of work that has started is the ttl of its row. So it moves about once a day, with a renewal: it is never less than
-// leastMark, lockstore.StartedFor after the end of the lease. Each MarkStarted writes a mark of its own, so no call
+// leastMark, lockstore.StartMarkTime after the end of the lease. Each MarkStarted writes a mark of its own, so no call
 // removes a mark on which the work of another call rests.
 
 // markAt is the mark of work that starts at a time.
-func markAt(at time.Time) int64 { return at.Add(lockstore.StartedFor+idleRow).Unix() + 1 }
+func markAt(at time.Time) int64 { return at.Add(lockstore.StartMarkTime+idleRow).Unix() + 1 }
 
 func leastMark(end time.Time) int64 { return markAt(end.Add(-idleRow)) }
 

@@ -82,7 +82,7 @@ func TestStartedWorkOfMonths(t *testing.T) {
 			require.NoError(t, err)
 			row := fakeRows{service}.get(t, key)
 			end := time.UnixMilli(number(t, row, "expires"))
-			require.False(t, time.Unix(number(t, row, "ttl"), 0).Before(end.Add(lockstore.StartedFor)), "%v", end)
+			require.False(t, time.Unix(number(t, row, "ttl"), 0).Before(end.Add(lockstore.StartMarkTime)), "%v", end)
 			require.Equal(t, row["ttl"], row["started"])
 		}
 		require.LessOrEqual(t, service.Requests()-before, 40*(24+3))

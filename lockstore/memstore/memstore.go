@@ -8,7 +8,7 @@
 //     lease has expired, and the time part of a fence.
 //   - Trust. A lease may be trusted for its whole TTL. Another owner may get the key
 //     at the instant at which the lease expires.
-//   - Queue. A release hands the key over to the first in the queue, see lockstore.Turn.
+//   - Queue. A release hands the key over to the first in the queue, see lockstore.TurnTime.
 //   - Memory. The store remembers the last 16 acquisitions of each key that have
 //     ended. So a late duplicate of such an acquire gets ErrLost and takes no lock, and
 //     the second release of a lease returns nil.
@@ -46,7 +46,7 @@ type parked struct {
 }
 
 type address struct {
-	text driver.Secret
+	text driver.HiddenBytes
 	end  time.Time
 }
 
@@ -54,7 +54,7 @@ type address struct {
 const lookAgain = 5 * time.Millisecond
 
 // Opener opens memory URLs: each is a new empty store.
-var Opener = lockstore.Opener{
+var Opener = lockstore.SchemeOpener{
 	Schemes: []string{"memory"},
 	Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 		if _, err := cfg.Params(lockstore.URLParts{Want: "memory://"}); err != nil {
@@ -133,7 +133,7 @@ func (m *memory) write(key string, next rules.State) {
 }
 
 // PutAddress implements driver.Parker.
-func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, text driver.Secret, d time.Duration) error {
+func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.parked[parked{key, owner}] = address{slices.Clone(text), m.now().Add(d)}
@@ -141,7 +141,7 @@ func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, t
 }
 
 // TakeAddress implements driver.Parker.
-func (m *memory) TakeAddress(_ context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+func (m *memory) TakeAddress(_ context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.parked[parked{key, owner}]
@@ -160,7 +160,7 @@ func (m *memory) List(_ context.Context, prefix string, page func(driver.Page) e
 func (m *memory) list(prefix string) driver.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, now := driver.Page{Read: len(m.states), Requests: 1}, rules.At(m.now())
+	p, now := driver.Page{EntriesRead: len(m.states), Requests: 1}, rules.At(m.now())
 	for _, key := range slices.Sorted(maps.Keys(m.states)) {
 		if strings.HasPrefix(key, prefix) {
 			_, _, answer, _ := m.book.Decide(m.states[key], now, driver.Request{Kind: driver.Inspect})

@@ -33,7 +33,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 					return err // without a key the page is empty
 				}
 				last = key
-				p.Read++
+				p.EntriesRead++
 				a, err := got.answer(&call{key: last, request: requestText(driver.Inspect.String(), "", last)})
 				if errors.Is(err, lockstore.ErrCorrupt) || lockstore.ValidateKey(last) != nil {
 					p.Damaged++
@@ -47,7 +47,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 		if err != nil {
 			return err
 		}
-		if err := page(p); err != nil || p.Read < pageSize {
+		if err := page(p); err != nil || p.EntriesRead < pageSize {
 			return err
 		}
 	}
@@ -108,8 +108,8 @@ const (
 )
 
 // PutAddress implements driver.Parker, by one request, and by a second one if it replaces an address.
-func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, d time.Duration) error {
-	var was driver.Secret
+func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
+	var was driver.HiddenBytes
 	for range 4 {
 		there, err := s.park(ctx, &call{key: key, kind: driver.Acquire, owner: owner}, address, d, was)
 		if err != nil || there == nil {
@@ -123,7 +123,7 @@ func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner,
 }
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
-func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	c := &call{key: key, kind: driver.Leave, owner: owner}
 	taken, err := s.park(ctx, c, nil, 0, nil)
 	if err == nil && taken == nil && c.repeated() {
@@ -132,7 +132,7 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 	return taken, err
 }
 
-func (s *server) park(ctx context.Context, c *call, address driver.Secret, d time.Duration, was driver.Secret) (there driver.Secret, err error) {
+func (s *server) park(ctx context.Context, c *call, address driver.HiddenBytes, d time.Duration, was driver.HiddenBytes) (there driver.HiddenBytes, err error) {
 	err = s.query(ctx, c, "SELECT "+string(s.Table)+"_park($1::text, $2::text, $3::text, $4::bytea, $5::bigint, $6::bytea)", []any{s.Table.asked(), c.key, c, []byte(address), micros(d), []byte(was)}, (*[]byte)(&there))
 	if err != nil {
 		return nil, err // the statement may go on, and set there

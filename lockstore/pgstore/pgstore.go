@@ -65,8 +65,8 @@ var parts = lockstore.URLParts{
 //	pgstore.Opener(func(url string) (*sql.DB, error) { return sql.Open("postgres", url) }, pgstore.Options{})
 //
 // A program that has a *sql.DB already returns it from open, whatever the URL is. The store does not close it.
-func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.Opener {
-	return lockstore.Opener{Schemes: []string{"postgres", "postgresql"}, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
+	return lockstore.SchemeOpener{Schemes: []string{"postgres", "postgresql"}, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 		if open == nil {
 			return nil, lockstore.Invalidf("pgstore: the function that opens the database is nil")
 		}
@@ -207,13 +207,13 @@ func (r *row) answer(c *call) (driver.Answer, error) {
 			for i := range min(len(words), len(n)) {
 				n[i], _ = strconv.ParseInt(words[i], 10, 64)
 			}
-			h := driver.Holder{Fence: driver.Fence(n[0]), Seat: int(n[1]), MaxHolders: int(n[2]), State: driver.State(n[3]), Remaining: duration(n[4])}
+			h := driver.LiveLease{Fence: driver.Fence(n[0]), Seat: int(n[1]), MaxHolders: int(n[2]), State: driver.State(n[3]), Remaining: duration(n[4])}
 			h.Text = words[len(words)-1]
 			a.Status.Holders = append(a.Status.Holders, h)
 		}
 	}
 	if a.Outcome == driver.Refused {
-		a.Note = note{fence: driver.Fence(r.fence), place: r.place}.text()
+		a.Hint = note{fence: driver.Fence(r.fence), place: r.place}.text()
 	}
 	for line := range strings.Lines(r.handedOver) {
 		owner, _, _ := strings.Cut(line, " ")
@@ -231,11 +231,11 @@ type note struct {
 	place int
 }
 
-func (n note) text() driver.Note {
-	return driver.Note(strconv.FormatInt(int64(n.fence), 10) + " " + strconv.Itoa(n.place))
+func (n note) text() driver.Hint {
+	return driver.Hint(strconv.FormatInt(int64(n.fence), 10) + " " + strconv.Itoa(n.place))
 }
 
-func readNote(text driver.Note) (n note, ok bool) {
+func readNote(text driver.Hint) (n note, ok bool) {
 	fence, place, _ := strings.Cut(string(text), " ")
 	f, err := strconv.ParseInt(fence, 10, 64)
 	n.fence = driver.Fence(f)

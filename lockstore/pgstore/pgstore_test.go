@@ -267,9 +267,9 @@ func TestListen(t *testing.T) {
 		_, err := waiter.Acquire(ctx, r)
 		refused, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok, "%v", err)
-		return lockstore.Place{Key: key, Owner: r.Owner, Note: refused.Note}
+		return lockstore.Place{Key: key, Owner: r.Owner, Hint: refused.Hint}
 	}
-	await := func(p lockstore.Place) lockstore.Awaited {
+	await := func(p lockstore.Place) lockstore.AwaitedTurn {
 		a, err := waiter.AwaitTurn(ctx, p)
 		require.NoError(t, err)
 		return a
@@ -288,7 +288,7 @@ func TestListen(t *testing.T) {
 	hear() // perhaps before it waits
 	awaited := await(place)
 	require.Equal(t, before, w.requests.Load())
-	require.Equal(t, driver.Turn-trustMargin, awaited.Lease.TTL)
+	require.Equal(t, driver.TurnTime-trustMargin, awaited.Lease.TTL)
 	status, err := holder.Inspect(ctx, key)
 	require.NoError(t, err)
 	require.Equal(t, status.Fence, awaited.Lease.Fence)

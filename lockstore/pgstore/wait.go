@@ -36,8 +36,8 @@ const (
 
 // Await implements driver.Driver. It waits for a wake-up, if it is woken, or lets a pause pass. Then it reads once.
 func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	began, ask := time.Now(), driver.Answer{Outcome: driver.Ask, Note: r.Note}
-	seen, known := readNote(r.Note)
+	began, ask := time.Now(), driver.Answer{Outcome: driver.Ask, Hint: r.Hint}
+	seen, known := readNote(r.Hint)
 	look := min(longLook, time.Duration(max(1, seen.place))*shortLook+r.Elapsed/20)
 	if s.Listen != nil {
 		look = wokenLook
@@ -46,11 +46,11 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 	defer s.leave(w)
 	select {
 	case news := <-w.news:
-		ttl := driver.Turn - r.Elapsed - trustMargin
+		ttl := driver.TurnTime - r.Elapsed - trustMargin
 		if !known || news.fence <= seen.fence || ttl < driver.LeastTrust {
 			return ask, nil
 		}
-		return driver.Answer{Outcome: driver.Granted, Fence: news.fence, Seat: news.seat, TTL: ttl, Note: r.Note}, nil
+		return driver.Answer{Outcome: driver.Granted, Fence: news.fence, Seat: news.seat, TTL: ttl, Hint: r.Hint}, nil
 	case <-time.After(look*3/4 + rand.N(look/2)):
 	case <-ctx.Done():
 		return driver.Answer{}, ctx.Err()
@@ -65,12 +65,12 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 		return driver.Answer{}, err
 	case a.Outcome == driver.NotYet:
 		seen.place = got.place
-		a = driver.Answer{Outcome: driver.NotYet, Note: seen.text()}
+		a = driver.Answer{Outcome: driver.NotYet, Hint: seen.text()}
 		if !known {
-			a.Note = ""
+			a.Hint = ""
 		}
 	case a.Outcome == driver.Granted && a.TTL-time.Since(began) >= driver.LeastTrust:
-		a.TTL, a.Note = min(a.TTL, driver.Turn), r.Note
+		a.TTL, a.Hint = min(a.TTL, driver.TurnTime), r.Hint
 	default:
 		a = ask
 	}

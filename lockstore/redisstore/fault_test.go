@@ -203,7 +203,7 @@ func TestOutOfMemory(t *testing.T) {
 		ctx := t.Context()
 		abandon := func(lease lockstore.Lease) error { return s.Abandon(ctx, lease.Key, lease.Owner) }
 		full := func(lease lockstore.Lease, err error) error {
-			assert.True(t, err != nil || lease.TTL > lockstore.Turn)
+			assert.True(t, err != nil || lease.TTL > lockstore.TurnTime)
 			return err
 		}
 		ended := func(key string) {
@@ -236,7 +236,7 @@ func TestOutOfMemory(t *testing.T) {
 				req := request(key)
 				lease, err := s.Acquire(ctx, req)
 				require.NoError(t, err)
-				require.NoError(t, driverOf(s).PutAddress(ctx, key, req.Owner, driver.Secret("token"), time.Hour))
+				require.NoError(t, driverOf(s).PutAddress(ctx, key, req.Owner, driver.HiddenBytes("token"), time.Hour))
 				configure(t, admin, "maxmemory", "1")
 				return lease
 			}
@@ -254,7 +254,7 @@ func TestOutOfMemory(t *testing.T) {
 				}},
 				"renew what was handed over": {handOver, func(lease lockstore.Lease) error { return failure(s.Renew(ctx, lease, time.Hour)) }},
 				"leave, being handed the key": {handOver, func(lease lockstore.Lease) error {
-					require.ErrorAs(t, s.Leave(ctx, lease.Key, lease.Owner), new(*lockstore.Granted))
+					require.ErrorAs(t, s.Leave(ctx, lease.Key, lease.Owner), new(*lockstore.StillHolds))
 					return nil
 				}},
 				"abandon what was handed over": {handOver, abandon},
@@ -294,7 +294,7 @@ func TestOutOfMemory(t *testing.T) {
 					return abandon(lease)
 				}},
 				"take an address, and put none": {lone, func(lease lockstore.Lease) error {
-					requireUnavailable(t, driverOf(s).PutAddress(ctx, lease.Key, lease.Owner, driver.Secret("token"), time.Hour), "OOM")
+					requireUnavailable(t, driverOf(s).PutAddress(ctx, lease.Key, lease.Owner, driver.HiddenBytes("token"), time.Hour), "OOM")
 					address, err := driverOf(s).TakeAddress(ctx, lease.Key, lease.Owner)
 					require.Equal(t, "token", string(address))
 					return err
@@ -347,7 +347,7 @@ func TestSlotThatStaysOpen(t *testing.T) {
 		lease = handed(t, s, waiting[0]) // its note names the next one
 		move := openSlot(t, nodes, DefaultPrefix+"hot")
 		for i, req := range waiting[1:] {
-			require.NotEmpty(t, lease.Note)
+			require.NotEmpty(t, lease.Hint)
 			began := time.Now()
 			require.NoError(t, s.Release(t.Context(), lease), "release %d", i)
 			require.Less(t, time.Since(began), time.Second)

@@ -228,7 +228,7 @@ func requestsOn(entry rules.State, sound bool) (all []driver.Request) {
 			driver.Request{Kind: driver.Abandon, Owner: by},
 			driver.Request{Kind: driver.Leave, Owner: by},
 			driver.Request{Kind: driver.MarkStarted, Owner: by, Fence: fence},
-			driver.Request{Kind: driver.Complete, Owner: by, Fence: fence, TTL: time.Minute, Result: driver.Secret("result")},
+			driver.Request{Kind: driver.Complete, Owner: by, Fence: fence, TTL: time.Minute, Result: driver.HiddenBytes("result")},
 		)
 	}
 	all = append(all,
@@ -315,7 +315,7 @@ func keptFor(s rules.State, now time.Time) time.Duration {
 	for _, h := range s.Holders {
 		begins(h.Since, h.TTL)
 		if h.Started {
-			left = max(left, lockstore.StartedFor)
+			left = max(left, lockstore.StartMarkTime)
 		}
 	}
 	return time.Hour + (left + time.Millisecond - 1).Truncate(time.Millisecond)

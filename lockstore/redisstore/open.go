@@ -17,7 +17,7 @@ import (
 )
 
 // Opener opens redis, rediss, valkey and valkeys URLs.
-var Opener = lockstore.Opener{Schemes: []string{"redis", "rediss", "valkey", "valkeys"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"redis", "rediss", "valkey", "valkeys"}, Open: Open}
 
 // Open opens the store that cfg.URL names, see the package documentation. It makes no
 // network call.

@@ -42,7 +42,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 			if err != nil {
 				return err
 			}
-			p := driver.Page{Read: len(names), Requests: 1}
+			p := driver.Page{EntriesRead: len(names), Requests: 1}
 			for _, name := range names {
 				key, ours := strings.CutPrefix(name, s.prefix)
 				if hash := maphash.String(seed, name); !ours || seen[hash] || lockstore.ValidateKey(key) != nil {

@@ -14,8 +14,8 @@ const addressEnd = "\naddress"
 
 // PutAddress implements driver.Parker, by one request, and by a second one if it replaces an address. A server that is out of
 // memory refuses it, as it refuses a grant.
-func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, text driver.Secret, d time.Duration) error {
-	var was driver.Secret
+func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
+	var was driver.HiddenBytes
 	for range 4 {
 		r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, text, d, was)
 		switch {
@@ -30,7 +30,7 @@ func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner,
 }
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
-func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.Secret, error) {
+func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Leave}, key, owner, nil, 0, nil)
 	switch {
 	case err != nil:
@@ -47,7 +47,7 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 
 // sendAddress sends the script of an address. It has the priority of the request like, see lanes. The address is beside the
 // list of its owner, on the same node of a cluster.
-func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.Secret, d time.Duration, was driver.Secret) (reply, error) {
+func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration, was driver.HiddenBytes) (reply, error) {
 	if err := s.lanes.enter(ctx, like); err != nil {
 		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}

@@ -18,7 +18,7 @@ func putAndTake(t *testing.T, s *lockstore.Store, key string) {
 	t.Helper()
 	const owner = "OWNEROWNEROWNER"
 	for _, address := range []string{"one", "two"} {
-		require.NoError(t, driverOf(s).PutAddress(t.Context(), key, owner, driver.Secret(address), time.Hour))
+		require.NoError(t, driverOf(s).PutAddress(t.Context(), key, owner, driver.HiddenBytes(address), time.Hour))
 	}
 	for _, want := range []string{"two", ""} {
 		address, err := driverOf(s).TakeAddress(t.Context(), key, owner)
@@ -35,7 +35,7 @@ func TestAddress(t *testing.T) {
 		d := driverOf(s)
 		const owner = "OWNEROWNEROWNER"
 		for _, key := range []string{"a", "{a}", "{}a", "a{b}c"} {
-			require.NoError(t, d.PutAddress(ctx, key, owner, driver.Secret("token"), time.Hour))
+			require.NoError(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour))
 			name := d.list(key, owner) + addressEnd
 			require.True(t, strings.HasPrefix(name, DefaultPrefix), "the rights of deploy/cache.yaml")
 			require.NotContains(t, name, owner)
@@ -60,7 +60,7 @@ func TestAddress(t *testing.T) {
 				require.NoError(t, admin.Del(ctx, name).Err())
 				require.NoError(t, write())
 				before := admin.Dump(ctx, name).Val()
-				require.ErrorIs(t, d.PutAddress(ctx, key, owner, driver.Secret("token"), time.Hour), lockstore.ErrCorrupt)
+				require.ErrorIs(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour), lockstore.ErrCorrupt)
 				_, err := d.TakeAddress(ctx, key, owner)
 				require.ErrorIs(t, err, lockstore.ErrCorrupt)
 				require.Equal(t, before, admin.Dump(ctx, name).Val())

@@ -72,7 +72,7 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 	element, err := s.await(ctx, key, r.Owner)
 	switch {
 	case errors.Is(err, errOthers):
-		return driver.Answer{Outcome: driver.NotYet, Note: r.Note}, nil
+		return driver.Answer{Outcome: driver.NotYet, Hint: r.Hint}, nil
 	case err != nil:
 		return driver.Answer{}, err
 	}
@@ -89,15 +89,15 @@ const trustMargin = 250 * time.Millisecond
 // the owner's last Acquire that was refused, if its fence is larger than the one that was the last then. An
 // older element is of a turn that is over.
 func granting(element string, r driver.Request) driver.Answer {
-	ask := driver.Answer{Outcome: driver.Ask, Note: r.Note}
+	ask := driver.Answer{Outcome: driver.Ask, Hint: r.Hint}
 	p := parser{rest: element}
 	fence, ttl, seat := p.fence(), p.micros(), p.number()
-	refusedAt, err := strconv.ParseInt(string(r.Note), 10, 64)
-	ttl = min(ttl, driver.Turn) - r.Elapsed - trustMargin
+	refusedAt, err := strconv.ParseInt(string(r.Hint), 10, 64)
+	ttl = min(ttl, driver.TurnTime) - r.Elapsed - trustMargin
 	if p.err != nil || err != nil || int64(fence) <= refusedAt || ttl < driver.LeastTrust {
 		return ask
 	}
-	return driver.Answer{Outcome: driver.Granted, Fence: fence, Seat: seat, TTL: ttl, Note: driver.Note(p.rest)}
+	return driver.Answer{Outcome: driver.Granted, Fence: fence, Seat: seat, TTL: ttl, Hint: driver.Hint(p.rest)}
 }
 
 // await returns the owner's element, or "".
@@ -233,11 +233,11 @@ func (s *server) together(key string) bool {
 // server refuses only because of that owner's list is no reason to keep the key.
 func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
 	list := ""
-	if r.Note != "" && s.together(key) {
-		list = s.list(key, lockstore.Owner(r.Note))
+	if r.Hint != "" && s.together(key) {
+		list = s.list(key, lockstore.Owner(r.Hint))
 	}
 	if list != "" && !s.wakeUps.pauses(list) {
-		got, err := s.send(ctx, releaseScript, key, s.prefix+key, list, r.Owner, digits(r.Fence), secret(r.Note))
+		got, err := s.send(ctx, releaseScript, key, s.prefix+key, list, r.Owner, digits(r.Fence), secret(r.Hint))
 		// While a slot moves, the entry and the list may be on two nodes: TRYAGAIN.
 		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT", "TRYAGAIN"}, meaning(err).kind) {
 			return got, err

@@ -30,23 +30,23 @@ func queued(t *testing.T, s *lockstore.Store, key string) lockstore.Request {
 	held, ok := err.(*lockstore.Refused)
 	require.True(t, ok, "%v", err)
 	require.NotZero(t, held.QueuePosition)
-	req.Note = held.Note
+	req.Hint = held.Hint
 	return req
 }
 
 // awaiting begins to wait for the request's turn, with no end of a wait at the server
 // that a test could meet.
-func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan lockstore.Awaited {
+func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan lockstore.AwaitedTurn {
 	t.Helper()
-	done := make(chan lockstore.Awaited, 1)
+	done := make(chan lockstore.AwaitedTurn, 1)
 	go func() { done <- await(t, s, req) }()
 	return done
 }
 
 // await waits once for the request's turn.
-func await(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.Awaited {
+func await(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.AwaitedTurn {
 	t.Helper()
-	news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Note: req.Note})
+	news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: req.Hint})
 	assert.NoError(t, err)
 	return news
 }
@@ -164,7 +164,7 @@ func TestWaitForOthers(t *testing.T) {
 		driverOf(s).push(t.Context(), "k", driverOf(s).list("k", first.Owner), lease.Owner, r.handed[0].element)
 		require.Greater(t, (<-pauses).Lease.Fence, lease.Fence)
 		require.Zero(t, time.Since(began))
-		require.Equal(t, lockstore.Awaited{Note: second.Note}, <-waits, "it waits on, and asks nothing")
+		require.Equal(t, lockstore.AwaitedTurn{Hint: second.Hint}, <-waits, "it waits on, and asks nothing")
 		require.Len(t, sent.commands, 2, "the release and the push")
 		require.Empty(t, w.pausing)
 	})
@@ -228,11 +228,11 @@ func TestNodeThatHangs(t *testing.T) {
 // An element may be old, late or damaged. Then its owner asks the entry.
 func TestElements(t *testing.T) {
 	for element, c := range map[string]struct {
-		note    lockstore.Note
+		note    lockstore.Hint
 		elapsed time.Duration
 		want    driver.Answer
 	}{
-		"8 2000000 3 next": {"7", 100 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Note: "next"}},
+		"8 2000000 3 next": {"7", 100 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Hint: "next"}},
 		"8 2000000 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
 		"8 2000001 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
 		"8 2000000 1 ":     {"7", 1251 * time.Millisecond, driver.Answer{}},
@@ -246,9 +246,9 @@ func TestElements(t *testing.T) {
 		"":                 {"7", 0, driver.Answer{}},
 	} {
 		if c.want.Outcome == 0 {
-			c.want = driver.Answer{Outcome: driver.Ask, Note: c.note}
+			c.want = driver.Answer{Outcome: driver.Ask, Hint: c.note}
 		}
-		require.Equal(t, c.want, granting(element, driver.Request{Kind: driver.AwaitTurn, Note: c.note, Elapsed: c.elapsed}), element)
+		require.Equal(t, c.want, granting(element, driver.Request{Kind: driver.AwaitTurn, Hint: c.note, Elapsed: c.elapsed}), element)
 	}
 }
 
@@ -336,7 +336,7 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 			require.NoError(t, s.Leave(t.Context(), first.Key, first.Owner))
 		}, []string{both, own}},
 		"F59 the note is lost": {func(_ *testing.T, _ *lockstore.Store, _ lockstore.Request, lease *lockstore.Lease) {
-			lease.Note = ""
+			lease.Hint = ""
 		}, []string{own, own}},
 	}
 	test := func(t *testing.T, url string) {

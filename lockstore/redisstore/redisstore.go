@@ -203,7 +203,7 @@ type secret []byte
 // MarshalBinary is called when the client writes the command.
 func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
 
-func (s secret) String() string { return lockstore.Secret(s).String() }
+func (s secret) String() string { return lockstore.HiddenBytes(s).String() }
 
 // flag is a bool as a script's argument.
 func flag(on bool) string {

@@ -38,7 +38,7 @@ var requests = map[string]func(context.Context, *lockstore.Store) error{
 		return s.ResolveNoEffect(ctx, someLease.Key, someLease.Fence)
 	},
 	"PutAddress": func(ctx context.Context, s *lockstore.Store) error {
-		return driverOf(s).PutAddress(ctx, someLease.Key, someLease.Owner, driver.Secret("token"), time.Hour)
+		return driverOf(s).PutAddress(ctx, someLease.Key, someLease.Owner, driver.HiddenBytes("token"), time.Hour)
 	},
 	"TakeAddress": func(ctx context.Context, s *lockstore.Store) error {
 		return failure(driverOf(s).TakeAddress(ctx, someLease.Key, someLease.Owner))

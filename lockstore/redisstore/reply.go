@@ -51,7 +51,7 @@ type reply struct {
 	started   bool
 	holder    string
 	result    []byte
-	holders   []driver.Holder
+	holders   []driver.LiveLease
 	next      lockstore.Owner   // who is the first in the queue
 	handed    []news            // whose lists have no element yet
 	wake      []lockstore.Owner // the parked owners that were handed the key, or whose queue has ended
@@ -165,9 +165,9 @@ func (p *parser) news() (all []news, wake []lockstore.Owner) {
 	return all, wake
 }
 
-func (p *parser) holders() (all []driver.Holder) {
+func (p *parser) holders() (all []driver.LiveLease) {
 	for p.rest != "" && p.rest[0] != '\n' {
-		h := driver.Holder{Fence: p.fence(), Remaining: p.micros(), Seat: p.number(), MaxHolders: p.number()}
+		h := driver.LiveLease{Fence: p.fence(), Remaining: p.micros(), Seat: p.number(), MaxHolders: p.number()}
 		if letter := p.word(); letter != "" {
 			h.State = states[code(letter[0])]
 		}
@@ -193,7 +193,7 @@ func (r reply) outcome(key string, req driver.Request) (driver.Answer, error) {
 	}
 	switch r.code {
 	case granted:
-		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, Seat: r.seat, TTL: r.left, Note: driver.Note(r.next)}, nil
+		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, Seat: r.seat, TTL: r.left, Hint: driver.Hint(r.next)}, nil
 	case done:
 		return driver.Answer{Outcome: driver.Done}, nil
 	case holds:
@@ -234,7 +234,7 @@ func (r reply) status(state driver.State, req driver.Request) driver.Answer {
 		State: state, Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.result, Started: r.started, Holders: r.holders,
 	}
 	if req.Kind != driver.Inspect && !r.ended {
-		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status, Note: driver.Note(strconv.FormatInt(int64(r.fence), 10))}
+		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status, Hint: driver.Hint(strconv.FormatInt(int64(r.fence), 10))}
 	}
 	status.Waiting, status.Parked = r.queue, r.parked
 	return driver.Answer{Outcome: driver.Done, Status: status}

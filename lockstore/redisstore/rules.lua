@@ -509,7 +509,7 @@ local function entryText()
 end
 
 -- retention is the time until an hour after the end of the last lease or of the time for which the key is
--- closed, in milliseconds. When the work has started, it is 30 days, lockstore.StartedFor, and an hour.
+-- closed, in milliseconds. When the work has started, it is 30 days, lockstore.StartMarkTime, and an hour.
 local function retention()
 	local left = closed and math.max(closed.since + closed.ttl - now, 0) or 0
 	for _, h in ipairs(holders) do left = math.max(left, h.since + h.ttl - now, h.started and 2592000000000 or 0) end

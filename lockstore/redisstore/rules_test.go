@@ -26,7 +26,7 @@ const (
 func differs(before rules.State, now time.Time, r driver.Request, got driver.Answer, entry string) (next rules.State, problem string) {
 	next, _, want, _ := book.Decide(before, rules.At(now.UTC().Truncate(time.Microsecond)), r) // TIME has microseconds
 	for _, a := range []*driver.Answer{&want, &got} {
-		a.Why, a.Note = "", ""
+		a.Why, a.Hint = "", ""
 		if a.Outcome == driver.Lost {
 			a.HandedOver = nil
 		}
@@ -115,7 +115,7 @@ func decode(entry string) (s rules.State, ok bool) {
 	case "K", "C":
 		s.Closed = rules.Closed{Since: at(p[5]), For: span(p[6]), Text: p[7]}
 		if rest != "" {
-			s.Closed.Result = driver.Secret(rest)
+			s.Closed.Result = driver.HiddenBytes(rest)
 		}
 		rest = ""
 	case "X":

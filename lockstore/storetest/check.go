@@ -299,8 +299,8 @@ func (c *check) isRefused(err error, states ...lockstore.State) *lockstore.Refus
 	}
 	over := e.State.Done() || e.State == lockstore.InDoubt // nobody waits for it
 	switch {
-	case (e.Remaining > 0) == (e.State == lockstore.InDoubt):
-		c.Errorf("the key is %v for %v more; want more than 0, and 0 only for a key in doubt", e.State, e.Remaining)
+	case (e.StateEndsIn > 0) == (e.State == lockstore.InDoubt):
+		c.Errorf("the key is %v for %v more; want more than 0, and 0 only for a key in doubt", e.State, e.StateEndsIn)
 	case e.State == lockstore.Reserved && e.Holder != lockstore.HolderInfo{}:
 		c.Errorf("the key is reserved, and the refusal says that %v holds it; want no holder", e.Holder)
 	case over && e.QueuePosition != 0:

@@ -61,7 +61,7 @@ var errorCases = []testCase{
 				c.fatalf("Acquire again after a lost reply: %v; want the lease", err)
 			}
 			c.loseReply("Renew", func() error { _, err := c.tryRenew(lease, long); return err })
-			if left := c.held(req.Key).Remaining; left < long-time.Minute {
+			if left := c.held(req.Key).StateEndsIn; left < long-time.Minute {
 				c.Errorf("after a renewal whose reply was lost others have to wait %v; want %v", left, long)
 			}
 			c.renew(lease, long)

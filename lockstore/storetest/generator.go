@@ -111,7 +111,7 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	if c.Parks && random.IntN(3) == 0 {
 		g.turn = 3 * time.Second // another than that of a place where somebody waits
 		if c.virtual && random.IntN(2) == 0 {
-			g.turn = driver.MaxParked - time.Duration(random.IntN(2))*edgeTTL
+			g.turn = driver.MaxParkedTurn - time.Duration(random.IntN(2))*edgeTTL
 		}
 	}
 	return g

@@ -57,7 +57,7 @@ type Harness struct {
 	// Parks is for a store whose queue has parked places. If its driver is a driver.Parker, it keeps addresses, too.
 	Parks bool
 
-	// TurnDelay is by how much a turn of the queue may differ from lockstore.Turn, for
+	// TurnDelay is by how much a turn of the queue may differ from lockstore.TurnTime, for
 	// clocks with whole seconds.
 	TurnDelay time.Duration
 

@@ -16,7 +16,7 @@ var hoursCases = []testCase{
 		"Its owner starts only when it is woken. With a turn cut to whole seconds, or to what another place has, it comes too late.",
 		func(c *check) {
 			c.parks()
-			for i, d := range []time.Duration{lockstore.Turn, edgeTTL + time.Second, 16*time.Second + edgeTTL, lockstore.MaxParked - edgeTTL, lockstore.MaxParked} {
+			for i, d := range []time.Duration{lockstore.TurnTime, edgeTTL + time.Second, 16*time.Second + edgeTTL, lockstore.MaxParkedTurn - edgeTTL, lockstore.MaxParkedTurn} {
 				if !c.virtual && d < 10*time.Second {
 					continue // a busy machine may take longer
 				}
@@ -26,7 +26,7 @@ var hoursCases = []testCase{
 				c.heldPlace(req, 1)
 				handed := c.elapsed()
 				c.release(lease)
-				left := c.refused(newRequest(lease.Key, long), lockstore.Reserved).Remaining
+				left := c.refused(newRequest(lease.Key, long), lockstore.Reserved).StateEndsIn
 				if least := handed + d - c.elapsed() - c.TurnDelay - rounding; left < least || left > d+c.TurnDelay+c.TakeoverDelay+rounding {
 					c.Errorf("the turn of a place that is parked for %v lasts %v more; want at least %v", d, left, least)
 				}
@@ -98,7 +98,7 @@ var hoursCases = []testCase{
 			if err := <-done; err != nil {
 				c.fatalf("AwaitTurn: %v; want it to end after the release", err)
 			}
-			if late, most := c.elapsed()-released, lockstore.Turn+c.TakeoverDelay; late > most {
+			if late, most := c.elapsed()-released, lockstore.TurnTime+c.TakeoverDelay; late > most {
 				c.Errorf("AwaitTurn returned %v after the release; want at most %v", late, most)
 			}
 		},
@@ -118,7 +118,7 @@ var hoursCases = []testCase{
 			c.expire(lockstore.MaxTTL)
 			for range 2 {
 				c.inDoubt(req, newRequest(req.Key, long))
-				c.Sleep(lockstore.StartedFor/2 - time.Hour)
+				c.Sleep(lockstore.StartMarkTime/2 - time.Hour)
 			}
 			c.release(lease)
 			c.next(lease)

@@ -71,7 +71,7 @@ var ownerCases = []testCase{
 				if least := end - c.elapsed() - c.Margin - rounding; trusted < least {
 					c.Errorf("a renewal for %v may be trusted for %v; want at least %v", ttl, trusted, least)
 				}
-				left := c.held(req.Key).Remaining
+				left := c.held(req.Key).StateEndsIn
 				if left < long-time.Minute || sent+trusted > c.elapsed()+left {
 					c.Errorf("after a renewal for %v, trusted for %v, others have to wait %v; want nearly %v", ttl, trusted, left, long)
 				}

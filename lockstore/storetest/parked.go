@@ -67,7 +67,7 @@ var parkedCases = []testCase{
 				}
 				req.Address = lockstore.TaskToken("late")
 				deliver := c.Delay(c.t)
-				ctx, cancel := context.WithTimeout(c.t.Context(), lockstore.Turn/4)
+				ctx, cancel := context.WithTimeout(c.t.Context(), lockstore.TurnTime/4)
 				_, err := c.Store.Acquire(ctx, req)
 				cancel()
 				if err == nil || errors.Is(err, lockstore.ErrRefused) {
@@ -110,14 +110,16 @@ func (c *check) parks() {
 
 func parked(key string) lockstore.Request {
 	req := queued(key)
-	req.Parked, req.Address = lockstore.Turn, lockstore.TaskToken("t")
+	req.Parked, req.Address = lockstore.TurnTime, lockstore.TaskToken("t")
 	return req
 }
 
 // takes checks what TakeAddress returns in another process.
-func (c *check) takes(key string, owner lockstore.Owner, want lockstore.Address) {
+func (c *check) takes(key string, owner lockstore.Owner, want lockstore.WakeAddress) {
 	c.Helper()
-	got, err := within(c, func(ctx context.Context) (lockstore.Address, error) { return c.client(1).TakeAddress(ctx, key, owner) })
+	got, err := within(c, func(ctx context.Context) (lockstore.WakeAddress, error) {
+		return c.client(1).TakeAddress(ctx, key, owner)
+	})
 	if err != nil {
 		c.fatalf("TakeAddress of %q: %v", key, err)
 	}

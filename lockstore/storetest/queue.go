@@ -29,7 +29,7 @@ var queueCases = []testCase{
 			c.renew(lease, long)
 			c.release(lease)
 			if c.virtual {
-				c.turns(lockstore.MaxTurns+1, queued(lease.Key))
+				c.turns(lockstore.MaxTurnsBefore+1, queued(lease.Key))
 			}
 		},
 	},
@@ -149,12 +149,12 @@ var queueCases = []testCase{
 			c.heldPlace(first, 1)
 			second, third := c.join(lease.Key, 2), c.join(lease.Key, 3)
 			c.release(lease)
-			c.Sleep(lockstore.Turn + c.TakeoverDelay)
+			c.Sleep(lockstore.TurnTime + c.TakeoverDelay)
 			for _, req := range []lockstore.Request{first, last} {
 				_, err := c.tryAcquire(req)
 				c.wantErr("Acquire before the turn", err, lockstore.ErrRefused)
 			}
-			c.ShiftClock(c.t, -lockstore.Turn/2-c.TakeoverDelay)
+			c.ShiftClock(c.t, -lockstore.TurnTime/2-c.TakeoverDelay)
 			c.leave(third)
 			c.leave(second) // hands over to the first and the last
 			c.acquire(first)
@@ -217,7 +217,7 @@ func (c *check) served(last lockstore.Lease, req lockstore.Request) lockstore.Le
 func (c *check) turns(n int, req lockstore.Request) {
 	c.Helper()
 	start := c.elapsed()
-	least := time.Duration(n) * lockstore.Turn
+	least := time.Duration(n) * lockstore.TurnTime
 	most := least + c.TurnDelay + c.TakeoverDelay + rounding // the turn of who was handed the key ends as a lease does
 	for {
 		sent := c.elapsed() - start
@@ -245,7 +245,7 @@ func (c *check) newsAfter(what string, req lockstore.Request, happens func()) {
 	if err := <-done; err != nil {
 		c.fatalf("AwaitTurn: %v; want it to end after %s", err, what)
 	}
-	if late, most := c.elapsed()-happened, lockstore.Turn+c.TakeoverDelay+c.slack(); late > most {
+	if late, most := c.elapsed()-happened, lockstore.TurnTime+c.TakeoverDelay+c.slack(); late > most {
 		c.Errorf("AwaitTurn returned %v after %s; want at most %v", late, what, most)
 	}
 }
@@ -273,6 +273,6 @@ func AwaitTurn(ctx context.Context, s *lockstore.Store, key string, owner lockst
 		if err != nil || news.Ask || news.Lease.Fence != 0 {
 			return err
 		}
-		place.Note = news.Note
+		place.Hint = news.Hint
 	}
 }

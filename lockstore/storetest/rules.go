@@ -150,7 +150,7 @@ type comparison struct {
 	owners  [people]driver.Owner
 	beliefs []belief
 	fences  fences                // as the store has them
-	notes   map[int]driver.Note   // of the store, from the last answers to each owner
+	notes   map[int]driver.Hint   // of the store, from the last answers to each owner
 	refused map[int]time.Duration // when an owner's last Acquire that was refused was sent
 	over    map[driver.Owner]bool // the owner awaits no turn any more, or what it was handed was revoked
 	began   time.Time
@@ -163,7 +163,7 @@ type comparison struct {
 func (c *check) comparison() *comparison {
 	m := &comparison{
 		check: c, book: rules.Book{Places: cmp.Or(c.Places, 64), Marks: cmp.Or(c.Marks, 16)},
-		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Note{}, refused: map[int]time.Duration{}, over: map[driver.Owner]bool{}, began: time.Now(), at: c.elapsed(),
+		key: newKey(), beliefs: []belief{{fences: fences{0}}}, fences: fences{0}, notes: map[int]driver.Hint{}, refused: map[int]time.Duration{}, over: map[driver.Owner]bool{}, began: time.Now(), at: c.elapsed(),
 	}
 	prefix := fmt.Sprintf("%016x-", rand.Uint64())
 	for n := range m.owners { // each differs from another one in its case, or in one more character
@@ -450,10 +450,10 @@ func (m *comparison) await(s step) string {
 	defer cancel()
 	m.compared.Add(1)
 	a, err := m.client(s.owner).Driver().Await(ctx, m.key, driver.Request{
-		Kind: driver.AwaitTurn, Owner: m.owners[s.owner], Elapsed: m.asked - m.refused[s.owner], Note: m.note(s),
+		Kind: driver.AwaitTurn, Owner: m.owners[s.owner], Elapsed: m.asked - m.refused[s.owner], Hint: m.note(s),
 	})
-	if a.Note != "" && err == nil {
-		m.notes[s.owner] = a.Note
+	if a.Hint != "" && err == nil {
+		m.notes[s.owner] = a.Hint
 	}
 	if err != nil && ctx.Err() == nil {
 		return err.Error()
@@ -473,7 +473,7 @@ func (m *comparison) await(s step) string {
 }
 
 // note is that of the step's owner, if its caller has kept it.
-func (m *comparison) note(s step) driver.Note {
+func (m *comparison) note(s step) driver.Hint {
 	if s.noNote {
 		return ""
 	}
@@ -517,7 +517,7 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 		restore = m.LoseReplies(m.t)
 	}
 	r := m.request(s, m.fences)
-	r.Note = m.note(s)
+	r.Hint = m.note(s)
 	m.compared.Add(1)
 	got.answer, got.err = d.Do(ctx, m.key, r)
 	restore()
@@ -527,8 +527,8 @@ func (m *comparison) send(s step, looks bool) (got seen) {
 	if got.err != nil {
 		got.answer = driver.Answer{}
 	}
-	if got.answer.Note != "" {
-		m.notes[s.owner] = got.answer.Note
+	if got.answer.Hint != "" {
+		m.notes[s.owner] = got.answer.Hint
 	}
 	if s.kind == driver.Acquire && got.answer.Outcome == driver.Refused {
 		m.refused[s.owner] = m.asked
@@ -558,9 +558,9 @@ func (m *comparison) request(s step, f fences) driver.Request {
 	if s.far > 0 {
 		r.Fence = farFences(r.Fence)[s.far-1]
 	}
-	var result driver.Secret
+	var result driver.HiddenBytes
 	if s.result {
-		result = driver.Secret(results[s.owner%len(results)])
+		result = driver.HiddenBytes(results[s.owner%len(results)])
 	}
 	switch s.kind {
 	case driver.Acquire:
@@ -741,8 +741,8 @@ func (m *comparison) passed(beliefs []belief) (passed bool) {
 // deadlines are the times at which the answers of a key change.
 func deadlines(s rules.State, yield func(time.Time) bool) {
 	each := func(end time.Time) {
-		for _, w := range s.Queue[:min(len(s.Queue), driver.MaxTurns)] {
-			end = end.Add(max(driver.Turn, w.Parked))
+		for _, w := range s.Queue[:min(len(s.Queue), driver.MaxTurnsBefore)] {
+			end = end.Add(max(driver.TurnTime, w.Parked))
 			yield(end)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // store does not use or that would be read as another part. No error may show what may be a secret. good has
 // a parameter if the store has any, and a host without a port. uses are those of "user", "port" and "path" that
 // the store's URL may have, and "others" if others than the store read some of its parameters. Opening sends nothing.
-func URLs(t *testing.T, opener lockstore.Opener, getenv func(string) string, good string, uses ...string) {
+func URLs(t *testing.T, opener lockstore.SchemeOpener, getenv func(string) string, good string, uses ...string) {
 	t.Helper()
 	const secret = "s3cr3t"
 	scheme, rest, _ := strings.Cut(good, "://")

@@ -99,7 +99,7 @@ var situations = func() []situation {
 	}
 	parks := func(owner, most int) step {
 		s := acquire(owner, most)
-		s.parked = driver.MaxParked
+		s.parked = driver.MaxParkedTurn
 		return s
 	}
 	by := func(kind driver.Kind, owner int) step {

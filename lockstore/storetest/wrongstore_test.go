@@ -41,7 +41,7 @@ type wrongServer struct {
 	hang     bool // no reply comes
 	counter  driver.Fence
 	pushed   map[driver.Owner]driver.Fence // to those who were handed the key
-	parked   map[string]driver.Secret      // addresses
+	parked   map[string]driver.HiddenBytes // addresses
 	since    map[string]time.Time          // when an address came, or an owner for a key
 	counts   map[driver.Kind]int           // requests
 	left     int                           // requests until inside is called, see Harness.Inside
@@ -53,7 +53,7 @@ var errCut = errors.New("connection reset")
 
 func newWrong(bug string) *wrongDriver {
 	d := &wrongServer{
-		bug: bug, book: rules.Book{Places: 40, Marks: 16}, decide: rules.Book.Decide, rows: map[string]row{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.Secret{}, since: map[string]time.Time{}, counts: map[driver.Kind]int{},
+		bug: bug, book: rules.Book{Places: 40, Marks: 16}, decide: rules.Book.Decide, rows: map[string]row{}, pushed: map[driver.Owner]driver.Fence{}, parked: map[string]driver.HiddenBytes{}, since: map[string]time.Time{}, counts: map[driver.Kind]int{},
 	}
 	if i := slices.IndexFunc(wrongrules.All, func(m wrongrules.Mistake) bool { return m.Name == bug }); i >= 0 {
 		d.decide = wrongrules.All[i].Decide
@@ -247,7 +247,7 @@ func (d *wrongDriver) arrive(ctx context.Context, key string, r driver.Request, 
 		d.rows[d.place(key)] = row{State: next}
 	}
 	if d.has("parked: who leaves takes all addresses along") && r.Kind == driver.Leave || d.has("parked: a completion drops the addresses") && r.Kind == driver.Complete {
-		maps.DeleteFunc(d.parked, func(at string, _ driver.Secret) bool { return strings.HasPrefix(at, key+"\n") })
+		maps.DeleteFunc(d.parked, func(at string, _ driver.HiddenBytes) bool { return strings.HasPrefix(at, key+"\n") })
 	}
 	for _, h := range next.Holders {
 		if slices.Contains(a.HandedOver, h.Owner) {
@@ -343,11 +343,11 @@ func (d *wrongServer) awaited(key string, r driver.Request) (a driver.Answer) {
 	}
 	switch {
 	case d.has("await: trust counts from the wake-up"), d.has("await: a hand-over that has lapsed"):
-		a.TTL = driver.Turn
+		a.TTL = driver.TurnTime
 	case d.has("await: the fence of before the hand-over") && len(s.Ended) > 0:
 		a.Fence = s.Ended[len(s.Ended)-1].Fence
 	case d.has("await: an element of an earlier hand-over") && d.pushed[r.Owner] > 0:
-		a = driver.Answer{Outcome: driver.Granted, Fence: d.pushed[r.Owner], TTL: driver.Turn - r.Elapsed}
+		a = driver.Answer{Outcome: driver.Granted, Fence: d.pushed[r.Owner], TTL: driver.TurnTime - r.Elapsed}
 	}
 	return a
 }
@@ -412,9 +412,9 @@ func (d *wrongServer) addressOf(key string, owner driver.Owner) string {
 }
 
 // PutAddress implements driver.Parker.
-func (d *wrongDriver) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.Secret, _ time.Duration) error {
+func (d *wrongDriver) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, _ time.Duration) error {
 	at := d.addressOf(key, owner)
-	var was driver.Secret
+	var was driver.HiddenBytes
 	d.locked(func() { was = d.parked[at] })
 	put := func() {
 		d.locked(func() {
@@ -435,7 +435,7 @@ func (d *wrongDriver) PutAddress(ctx context.Context, key string, owner driver.O
 }
 
 // TakeAddress implements driver.Parker.
-func (d *wrongDriver) TakeAddress(_ context.Context, key string, owner driver.Owner) (address driver.Secret, err error) {
+func (d *wrongDriver) TakeAddress(_ context.Context, key string, owner driver.Owner) (address driver.HiddenBytes, err error) {
 	d.locked(func() {
 		at := d.addressOf(key, owner)
 		if d.has("parked: an address is kept for a day") && d.older(24*time.Hour, "address "+at) {

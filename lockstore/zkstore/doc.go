@@ -114,7 +114,7 @@
 // # Waiting
 //
 // An owner that waits for its turn has an ephemeral node. The write of a release makes the
-// first in the queue the holder, for one lockstore.Turn, and deletes the node of this owner, in one transaction. Only this
+// first in the queue the holder, for one lockstore.TurnTime, and deletes the node of this owner, in one transaction. Only this
 // owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. An owner that died
 // while it waited costs the others one turn, not the timeout of its session. A waiter also
 // reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.

@@ -71,7 +71,7 @@ func testList(t *testing.T, addr string) {
 		require.ElementsMatch(t, all, keys, "each key once")
 		require.ElementsMatch(t, []string{"a%2fb", "a b", "%zz", "%ff", "%00"}, pages[0].DamagedNames)
 		pages[0].DamagedNames = nil
-		require.Equal(t, lockstore.Page{Keys: []lockstore.Status{}, Read: 5, Requests: 2, Damaged: 5}, pages[0])
+		require.Equal(t, lockstore.Page{Keys: []lockstore.Status{}, EntriesRead: 5, Requests: 2, Damaged: 5}, pages[0])
 	})
 
 	t.Run("pages", func(t *testing.T) {
@@ -90,7 +90,7 @@ func testList(t *testing.T, addr string) {
 		read := 0
 		for i, p := range pages {
 			require.Equal(t, []int{2, 1 + pageKeys, 1 + pageKeys, 1 + 3}[i], p.Requests)
-			read += p.Read
+			read += p.EntriesRead
 		}
 		extent, err := s.Extent(t.Context())
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func testList(t *testing.T, addr string) {
 		keys, pages := listed(t, s, "held")
 		t.Logf("%d names took %v", n+1, time.Since(began).Round(time.Millisecond))
 		require.Equal(t, []string{"held"}, keys)
-		require.Equal(t, n, pages[0].Read)
+		require.Equal(t, n, pages[0].EntriesRead)
 		_, lease := acquire(t, s, "other")
 		require.NoError(t, s.Release(t.Context(), lease), "the session goes on")
 	})

@@ -12,7 +12,7 @@ import (
 )
 
 // Opener opens zookeeper URLs.
-var Opener = lockstore.Opener{Schemes: []string{"zookeeper"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"zookeeper"}, Open: Open}
 
 // authVariable is the environment variable with the credentials.
 const authVariable = "ZOOKEEPER_AUTH"

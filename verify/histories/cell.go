@@ -188,7 +188,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 	left := make([][]string, len(c.runs))
 	for i, r := range c.runs {
 		leaving.Go(func() {
-			left[i] = r.lockAgain(c.sys.open(r.seed), ttl+s.late+time.Second+(lockstore.MaxTurns+1)*lockstore.Turn)
+			left[i] = r.lockAgain(c.sys.open(r.seed), ttl+s.late+time.Second+(lockstore.MaxTurnsBefore+1)*lockstore.TurnTime)
 		})
 	}
 	leaving.Wait()

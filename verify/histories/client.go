@@ -287,7 +287,7 @@ func (c *client) result(lock guard.Lock) guard.Completion {
 			return guard.Completion{} // the effect may be missing
 		}
 	}
-	return guard.Completion{ResultTime: resultTime, Result: lockstore.Secret(result)}
+	return guard.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(result)}
 }
 
 // operate is what an operator does about the last lease of a key.

@@ -453,7 +453,7 @@ func (r *run) deliver(e *environment, t *try) {
 		if !excused {
 			r.problem("the process of try %d ended by itself: %s %q", t.Event.Try, answer.ErrorMessage, last)
 		}
-	case "LockInvalid", "LockCorrupt":
+	case "LockBadRequest", "LockCorrupt":
 		r.problem("try %d: %s", t.Event.Try, answer.Payload)
 	default:
 		r.counts[t.outcome]++

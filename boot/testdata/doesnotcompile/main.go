@@ -12,7 +12,7 @@ func main() {
 	var g *guard.Guard
 	key := func(context.Context, string) (string, error) { return "k", nil }
 	handle := func(_ context.Context, in string) (string, error) { return in, nil }
-	boot.Start(g, guard.Wrap(g, key, guard.Unfenced(handle)))
-	boot.Start(g, guard.TakesOwnLocks(handle))
+	boot.Start(g, guard.Wrap(g, key, guard.WithoutFence(handle)))
+	boot.Start(g, guard.WrapUnlocked(handle))
 	boot.Start(g, handle)
 }

@@ -21,7 +21,7 @@ import (
 type order struct{ Shop, Text string }
 
 func main() {
-	rows := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.Getenv}))
+	rows := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ROWS_URL"), Getenv: boot.EnvVar}))
 	// The guard writes this line in the program with the lock. lockctl reads from it which calls overlap.
 	report := guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))
 	lambda.Start(func(ctx context.Context, o order) (n int, err error) {
@@ -43,7 +43,7 @@ func invoice(ctx context.Context, rows redis.UniversalClient, o order) (int, err
 	if err != nil && err != redis.Nil {
 		return 0, err
 	}
-	file := fmt.Sprintf("%s/%s-%d.txt", boot.Getenv("FOLDER"), lockstore.Key(o.Shop), last+1)
+	file := fmt.Sprintf("%s/%s-%d.txt", boot.EnvVar("FOLDER"), lockstore.Key(o.Shop), last+1)
 	if err := os.WriteFile(file, []byte(o.Text), 0o644); err != nil {
 		return 0, err
 	}

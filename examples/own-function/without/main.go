@@ -23,7 +23,7 @@ type order struct {
 }
 
 func main() {
-	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.Getenv}))
+	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.EnvVar}))
 	// The guard writes this line in the function with the lock. lockctl reads from it which calls overlap.
 	report := guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))
 	lambda.Start(func(ctx context.Context, o order) (balance int64, err error) {

@@ -31,7 +31,7 @@ import (
 )
 
 func main() {
-	t := tool{url: boot.MustURLFromEnv("ACCOUNTS_URL"), getenv: boot.Getenv, out: os.Stdout}
+	t := tool{url: boot.MustURLFromEnv("ACCOUNTS_URL"), getenv: boot.EnvVar, out: os.Stdout}
 	if err := t.run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "accountstool:", err)
 		os.Exit(1)

@@ -20,7 +20,7 @@ import (
 )
 
 func main() {
-	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.Getenv))
+	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.EnvVar))
 	logger := slog.New(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: lambdacontext.ReplaceAttr}))
 	f := function{ledger, guard.LogReports(logger)}
 	lambda.StartHandlerFunc(f.handle)

@@ -50,13 +50,13 @@ func OfLock(err error) (p Problem, ok bool) {
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
 		return Problem{http.StatusConflict, detail, retryAfter(e)}, true
-	case *guard.LockInvalid:
+	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
 			detail = e.Err.Error()
 		}
 		return Problem{Status: http.StatusBadRequest, Detail: detail}, true
-	case *guard.LockDeadline:
+	case *guard.LockNoTime:
 		return Problem{http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1}, true
 	case *guard.LockStoreUnavailable:
 		return Problem{http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1}, true
@@ -98,7 +98,7 @@ func retryAfter(busy *guard.LockBusy) int {
 	case lockstore.InDoubt:
 		return 0
 	case lockstore.Completed, lockstore.Cooldown:
-		return max(1, int(math.Ceil(busy.Remaining.Seconds())))
+		return max(1, int(math.Ceil(busy.StateEndsIn.Seconds())))
 	}
 	longest := 1
 	if since := busy.Holder.Since; !since.IsZero() {

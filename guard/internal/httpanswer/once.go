@@ -115,7 +115,7 @@ func (r *request[In, Out]) work(ctx context.Context, lock guard.Lock) (answer Ou
 	}
 	key, err := r.LockKey(ctx, r.in)
 	if err != nil {
-		r.inner = &guard.LockInvalid{Key: key, Err: err}
+		r.inner = &guard.LockBadRequest{Key: key, Err: err}
 		return answer, idempotency.NoEffect(r.inner)
 	}
 	started := false

@@ -20,7 +20,7 @@ func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempoten
 	return func(ctx context.Context, lock guard.Lock, in In) error {
 		c, err := call(ctx, in)
 		if err != nil {
-			return &guard.LockInvalid{Key: c.Key, Err: err}
+			return &guard.LockBadRequest{Key: c.Key, Err: err}
 		}
 		ran := false
 		_, replay, err := idempotency.Do(ctx, o, c, func(ctx context.Context, _ guard.Lock) (struct{}, error) {

@@ -57,7 +57,7 @@ const (
 )
 
 // Opener opens elasticache URLs.
-var Opener = lockstore.Opener{Schemes: []string{"elasticache"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"elasticache"}, Open: Open}
 
 // Open opens the store that the URL names, see the package documentation. It makes no
 // network call. An error that it returns matches lockstore.ErrInvalid.

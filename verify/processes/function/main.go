@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	cfg := lockstore.Config{URL: boot.MustURLFromEnv("LISTS_URL"), Getenv: boot.Getenv}
+	cfg := lockstore.Config{URL: boot.MustURLFromEnv("LISTS_URL"), Getenv: boot.EnvVar}
 	variant := cfg.Getenv("VARIANT")
 	plant := func(d driver.Driver) driver.Driver { return d }
 	switch variant {
@@ -41,7 +41,7 @@ func main() {
 	for name, doubt := range map[string]idempotency.Doubt{"AtLeastOnce": idempotency.AtLeastOnce, "AtMostOnce": idempotency.AtMostOnce} {
 		once[name] = idempotency.Wrap(boot.Must(idempotency.New(g, idempotency.Options{InDoubt: doubt})), call, f.add)
 	}
-	boot.Start(g, guard.TakesOwnLocks(func(ctx context.Context, e processes.Event) (string, error) {
+	boot.Start(g, guard.WrapUnlocked(func(ctx context.Context, e processes.Event) (string, error) {
 		if e.Once != "" {
 			return once[e.Once].Handle(ctx, e)
 		}
@@ -135,8 +135,8 @@ func refused(held context.Context, e processes.Event, err error) error {
 }
 
 // planted plants a bug in the stores that o opens.
-func planted(o lockstore.Opener, plant func(driver.Driver) driver.Driver) lockstore.Opener {
-	return lockstore.Opener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+func planted(o lockstore.SchemeOpener, plant func(driver.Driver) driver.Driver) lockstore.SchemeOpener {
+	return lockstore.SchemeOpener{Schemes: o.Schemes, Open: func(ctx context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 		s, err := o.Open(ctx, cfg)
 		if err != nil {
 			return nil, err

@@ -47,8 +47,8 @@ func TestList(t *testing.T) {
 		return driver.Listed{Key: key, Status: driver.Status{State: driver.Held, Holder: holder.Encode(), Fence: 7, Remaining: time.Minute}}
 	}
 	all := []driver.Page{
-		{Read: 3, Keys: []driver.Listed{held("b", 11), held("c", 1), {Key: "free", Status: driver.Status{Fence: 3}}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
-		{Read: 3, Keys: []driver.Listed{held("a", 100), held("unknown", -1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
+		{EntriesRead: 3, Keys: []driver.Listed{held("b", 11), held("c", 1), {Key: "free", Status: driver.Status{Fence: 3}}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
+		{EntriesRead: 3, Keys: []driver.Listed{held("a", 100), held("unknown", -1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
 	}
 	const damaged = `lockctl: 18 entries are damaged or another program's, and not listed, such as ["l:x" "l:y\u202e" "3" "4" "5" "6" "7" "8" "9" "10"]` + "\n"
 	for name, c := range map[string]struct {
@@ -102,7 +102,7 @@ func TestForms(t *testing.T) {
 		holder := lockstore.HolderInfo{Name: "withdraw", ID: "8f0e\u2066", Since: time.Now().Add(-90 * time.Minute)}
 		held := lockstore.Status{Key: "account/7\u202e", State: lockstore.Held, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3, Parked: 1}
 		several := held
-		several.Key, several.Holders = "export", []lockstore.Holder{
+		several.Key, several.Holders = "export", []lockstore.LiveLease{
 			{State: lockstore.Held, HolderInfo: holder, Fence: held.Fence - 1, MaxHolders: 3, Remaining: 12 * time.Second},
 			{State: lockstore.Reserved, Fence: held.Fence, Seat: 2, MaxHolders: 4, Remaining: 2 * time.Second},
 		}

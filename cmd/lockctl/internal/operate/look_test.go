@@ -42,19 +42,19 @@ func (s *scripted) Do(ctx context.Context, _ string, _ driver.Request) (driver.A
 }
 
 var (
-	revoked   = scriptedAnswer{status: driver.Status{State: driver.Revoked, Holder: annRevoked.Encode(), Fence: 7, Remaining: 10 * time.Second, Holders: []driver.Holder{ofFence7}}}
+	revoked   = scriptedAnswer{status: driver.Status{State: driver.Revoked, Holder: annRevoked.Encode(), Fence: 7, Remaining: 10 * time.Second, Holders: []driver.LiveLease{ofFence7}}}
 	inDoubt   = scriptedAnswer{status: driver.Status{State: driver.InDoubt, Holder: annRevoked.Encode(), Fence: 7}}
 	completed = scriptedAnswer{status: driver.Status{State: driver.Completed, Fence: 7, Remaining: time.Minute}}
 	open7     = scriptedAnswer{status: driver.Status{Fence: 7}}
 	reserved7 = scriptedAnswer{status: driver.Status{State: driver.Reserved, Fence: 7, Remaining: time.Second, Waiting: 1}}
-	next      = scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 8, Remaining: time.Minute, Holders: []driver.Holder{{State: driver.Held, Fence: 8, MaxHolders: 1, Remaining: time.Minute}}}}
+	next      = scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 8, Remaining: time.Minute, Holders: []driver.LiveLease{{State: driver.Held, Fence: 8, MaxHolders: 1, Remaining: time.Minute}}}}
 	fails     = scriptedAnswer{err: fmt.Errorf("%w: connection refused", lockstore.ErrUnavailable)}
 	slow      = scriptedAnswer{slow: true}
 	damaged   = scriptedAnswer{err: lockstore.ErrCorrupt}
 
 	annRevoked   = lockstore.HolderInfo{Name: "revoked by ann"}
-	ofFence7     = driver.Holder{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
-	revokedLease = heldLease{Holder: lockstore.Holder{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
+	ofFence7     = driver.LiveLease{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
+	revokedLease = heldLease{Holder: lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
 )
 
 // what has been said and printed until a wait of watch or revoke --wait has ended.
@@ -130,10 +130,10 @@ func TestWaits(t *testing.T) {
 // A hand-over to a parked run that does not come is found at the end of its turn, and no other: not one that is used, an
 // ordinary one, or one that comes later.
 func TestCheckWaitsForParkedRuns(t *testing.T) {
-	handed := func(fence driver.Fence, left time.Duration) driver.Holder {
-		return driver.Holder{State: driver.Reserved, Fence: fence, MaxHolders: 3, Remaining: left}
+	handed := func(fence driver.Fence, left time.Duration) driver.LiveLease {
+		return driver.LiveLease{State: driver.Reserved, Fence: fence, MaxHolders: 3, Remaining: left}
 	}
-	at := func(holders ...driver.Holder) scriptedAnswer {
+	at := func(holders ...driver.LiveLease) scriptedAnswer {
 		return scriptedAnswer{status: driver.Status{State: driver.Reserved, Holders: holders}}
 	}
 	used := handed(7, time.Minute)
@@ -175,12 +175,12 @@ func TestCheckWaitsForParkedRuns(t *testing.T) {
 
 // A line for the key and for each holder, whenever another holds it, and none for a renewal.
 func TestWatchSeveral(t *testing.T) {
-	one := driver.Holder{State: driver.Held, Fence: 7, MaxHolders: 3, Remaining: time.Minute}
+	one := driver.LiveLease{State: driver.Held, Fence: 7, MaxHolders: 3, Remaining: time.Minute}
 	renewed, two, handed := one, one, one
 	renewed.Remaining = 2 * time.Minute
 	two.Fence, two.Seat = 8, 1
 	handed.Fence, handed.State = 9, driver.Reserved
-	holds := func(last driver.Fence, holders ...driver.Holder) scriptedAnswer {
+	holds := func(last driver.Fence, holders ...driver.LiveLease) scriptedAnswer {
 		return scriptedAnswer{status: driver.Status{State: driver.Held, Fence: last, Remaining: time.Minute, Holders: holders}}
 	}
 	got := waitsIn(t, time.Hour, []scriptedAnswer{

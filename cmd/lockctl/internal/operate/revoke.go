@@ -89,7 +89,7 @@ func (r *revoker) run(ctx context.Context) error {
 		return err
 	})
 	if started, ok := errors.AsType[*lockstore.Refused](err); ok {
-		return exit.Errorf(exit.No, "%q cannot be opened at once: its work has started. Revoke its lease without --open-at-once; when the lease is over, within %v, lockctl resolve opens the key", r.key, started.Remaining.Round(time.Second))
+		return exit.Errorf(exit.No, "%q cannot be opened at once: its work has started. Revoke its lease without --open-at-once; when the lease is over, within %v, lockctl resolve opens the key", r.key, started.StateEndsIn.Round(time.Second))
 	}
 	if errors.Is(err, lockstore.ErrLost) {
 		if seen, err = r.inspect(ctx); err == nil {
@@ -124,7 +124,7 @@ func (r *revoker) done(who string, l heldLease) string {
 
 // heldLease is a lease of a key, which may be revoked already.
 type heldLease struct {
-	lockstore.Holder
+	lockstore.LiveLease
 	started bool // its work has
 }
 
@@ -135,7 +135,7 @@ func hasLease(s lockstore.Status) bool {
 
 // withFence is the lease that has this fence.
 func withFence(s lockstore.Status, fence lockstore.Fence) (heldLease, bool) {
-	i := slices.IndexFunc(s.Holders, func(h lockstore.Holder) bool { return h.Fence == fence })
+	i := slices.IndexFunc(s.Holders, func(h lockstore.LiveLease) bool { return h.Fence == fence })
 	if i < 0 || !hasLease(s) {
 		return heldLease{}, false
 	}

@@ -51,7 +51,7 @@ func (s *settings) request(ctx context.Context, g *guard.Guard, stderr io.Writer
 	req := guard.LeaseRequest{Key: s.key, TTL: s.ttl, HolderInfo: s.holder}
 	lease, err := g.Acquire(ctx, req)
 	if busy, ok := errors.AsType[*guard.LockBusy](err); ok && s.wait > 0 {
-		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.Remaining))
+		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.StateEndsIn))
 		telling, stop := context.WithCancel(ctx)
 		defer stop()
 		go s.tell(telling, g, stderr)

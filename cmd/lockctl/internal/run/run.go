@@ -73,14 +73,14 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, stderr io.Writer
 			err = g.Release(context.WithoutCancel(ctx), lease)
 		}
 		ended := exit.Ended(ctx)
-		if _, late := errors.AsType[*guard.LockDeadline](err); late || err == nil {
+		if _, late := errors.AsType[*guard.LockNoTime](err); late || err == nil {
 			return lease, ended
 		}
 		return lease, &exit.Error{Status: ended.Status, Err: err}
 	}
 	busy, isBusy := errors.AsType[*guard.LockBusy](err)
 	if before, ok := errors.AsType[doneBefore](err); ok {
-		busy, isBusy = &guard.LockBusy{State: before.State, Holder: lockstore.DecodeHolderInfo(before.Holder), Remaining: before.Remaining}, true
+		busy, isBusy = &guard.LockBusy{State: before.State, Holder: lockstore.DecodeHolderInfo(before.Holder), StateEndsIn: before.Remaining}, true
 	}
 	if !isBusy {
 		return lease, stores.Failed(err)
@@ -92,7 +92,7 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, stderr io.Writer
 	case busy.State.Done():
 		text, status = "done already: ", s.doneStatus
 	}
-	return lease, &exit.Error{Status: status, Err: errors.New(text + stateText(busy.State, busy.Holder, busy.Remaining))}
+	return lease, &exit.Error{Status: status, Err: errors.New(text + stateText(busy.State, busy.Holder, busy.StateEndsIn))}
 }
 
 func stateText(state lockstore.State, holder lockstore.HolderInfo, left time.Duration) string {

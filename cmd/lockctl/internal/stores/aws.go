@@ -37,9 +37,9 @@ func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
 // credentials are those of the AWS CLI: of --profile and --region, of the environment, of
 // the shared files, single sign-on included. An emulator on this machine needs neither, and
 // has its own defaults: there AWS_PROFILE, which is for AWS, does not count, and --profile does.
-func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.Opener, err error) {
+func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.SchemeOpener, err error) {
 	region := cmp.Or(s.Region, os.Getenv("AWS_REGION"))
-	openers = []lockstore.Opener{dynamostore.Opener, elasticache.Opener}
+	openers = []lockstore.SchemeOpener{dynamostore.Opener, elasticache.Opener}
 	u, err := lockstore.ParseURL(url) // the openers say what is wrong with it
 	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !IsLocalDynamoDB(u)) {
 		if s.Region != "" && u.Scheme == "dynamodb" && u.Query().Has("region") {
@@ -59,8 +59,8 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 	}, openers, nil
 }
 
-func signedBy(credentials signer) []lockstore.Opener {
-	return []lockstore.Opener{
+func signedBy(credentials signer) []lockstore.SchemeOpener {
+	return []lockstore.SchemeOpener{
 		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 			s, err := dynamostore.OpenWith(c, credentials)
 			if err != nil {
@@ -84,7 +84,7 @@ func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, er
 
 // Waker returns what wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that
 // of the flags, of the store's URL or of the AWS configuration, which is read once.
-func (s *Settings) Waker() func(context.Context, lockstore.Address) error {
+func (s *Settings) Waker() func(context.Context, lockstore.WakeAddress) error {
 	read := sync.OnceValues(func() (aws.Config, error) {
 		region := s.Region
 		if u, err := lockstore.ParseURL(s.url()); err == nil {
@@ -92,7 +92,7 @@ func (s *Settings) Waker() func(context.Context, lockstore.Address) error {
 		}
 		return s.awsConfig(context.Background(), region)
 	})
-	return func(ctx context.Context, a lockstore.Address) error {
+	return func(ctx context.Context, a lockstore.WakeAddress) error {
 		cfg, err := read()
 		if err != nil {
 			return err

@@ -45,11 +45,11 @@ Every user of the machine can see the arguments of a process: put a URL with a p
 
 const callTime = 10 * time.Second
 
-var openers = []lockstore.Opener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, postgres}
+var openers = []lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, postgres}
 
 // Has says that lockctl has the store of a URL's scheme.
 func Has(scheme string) bool {
-	return slices.ContainsFunc(openers, func(o lockstore.Opener) bool { return slices.Contains(o.Schemes, scheme) })
+	return slices.ContainsFunc(openers, func(o lockstore.SchemeOpener) bool { return slices.Contains(o.Schemes, scheme) })
 }
 
 // Settings are the flags of each command that works on a store.
@@ -72,7 +72,7 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, url, getenv, append([]lockstore.Opener{redisstore.Opener, zkstore.Opener, postgres}, aws...)...)
+	return open(ctx, url, getenv, append([]lockstore.SchemeOpener{redisstore.Opener, zkstore.Opener, postgres}, aws...)...)
 }
 
 // url is that of --store or of the environment.
@@ -86,11 +86,11 @@ func Call(ctx context.Context, call func(context.Context) error) error {
 }
 
 // Open opens the store of a URL with the openers of lockctl and with more of them.
-func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (*lockstore.Store, error) {
+func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.SchemeOpener) (*lockstore.Store, error) {
 	return open(ctx, url, getenv, slices.Concat(openers, more)...)
 }
 
-func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.Opener) (*lockstore.Store, error) {
+func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.SchemeOpener) (*lockstore.Store, error) {
 	store, err := lockstore.Open(ctx, url, getenv, openers...)
 	if err != nil {
 		return nil, exit.Errorf(exit.Config, "--store, %s: %w", Variable, err)
@@ -165,7 +165,7 @@ func serverStatus(err error) int {
 }
 
 // Reach opens the store of a URL and uses it once, so that a wrong address or password is told before anything begins.
-func Reach(ctx context.Context, url string, getenv func(string) string, more ...lockstore.Opener) (*lockstore.Store, error) {
+func Reach(ctx context.Context, url string, getenv func(string) string, more ...lockstore.SchemeOpener) (*lockstore.Store, error) {
 	store, err := Open(ctx, url, getenv, more...)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func main() {
 	default:
 		panic("unknown mode " + mode)
 	}
-	boot.Start(writers, guard.TakesOwnLocks(func(ctx context.Context, e event) (string, error) { return "done", handle(ctx, e) }))
+	boot.Start(writers, guard.WrapUnlocked(func(ctx context.Context, e event) (string, error) { return "done", handle(ctx, e) }))
 }
 
 func wait(ctx context.Context) error {
