@@ -109,7 +109,7 @@ func ExampleGuard_WithCooldown() {
 }
 
 // A handler that cannot use the fence, because the mail server compares nothing.
-func ExampleUnfenced() {
+func ExampleWithoutFence() {
 	send := func(_ context.Context, address string) (string, error) { return "sent to " + address, nil }
 	key := func(_ context.Context, address string) (string, error) { return lockstore.Key("mail", address), nil }
 	handler := guard.Wrap(newGuard(), key, guard.WithoutFence(send)) // for boot.Start
@@ -118,7 +118,7 @@ func ExampleUnfenced() {
 }
 
 // A handler that learns only in its work what it has to lock.
-func ExampleTakesOwnLocks() {
+func ExampleWrapUnlocked() {
 	g := newGuard()
 	handler := guard.WrapUnlocked(func(ctx context.Context, order string) (string, error) {
 		account := "7" // read from the order

@@ -42,7 +42,7 @@ type Request struct {
 	Hint Hint // of this owner's last refusal or AwaitedTurn
 }
 
-// Hint is what a store says of a store to itself, see [Request], [Lease], [Refused] and [Place]. A caller that
+// Hint is what a store tells itself, see [Request], [Lease], [Refused] and [Place]. A caller that
 // loses it loses speed and nothing else.
 type Hint = driver.Hint
 
@@ -139,7 +139,7 @@ type Status struct {
 	Holders   []LiveLease   // everybody who has a live lease, in the order of the grants
 }
 
-// LiveLease is that of one of those who hold a key.
+// LiveLease is the lease of one who holds a key.
 type LiveLease struct {
 	State      State      // Held, Revoked, or Reserved if the key was handed over and the lease is not extended yet
 	HolderInfo HolderInfo // who has the lease, or who revoked it; zero if State is Reserved

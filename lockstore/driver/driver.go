@@ -163,7 +163,7 @@ type Status struct {
 	Holders   []LiveLease // who has a live lease, in the order of the grants
 }
 
-// LiveLease is that of one of those who hold a key.
+// LiveLease is the lease of one who holds a key.
 type LiveLease struct {
 	Fence      Fence
 	Seat       int

@@ -33,8 +33,8 @@ func (f Fence) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(f), 10), nil
 }
 
-// Hint is what a driver says of a driver to itself: what it saw in an answer, for the next request of the
-// same owner. A request without its note has the same outcome, and may cost more. A note may
+// Hint is what a driver tells itself: what it saw in an answer, for the next request of the
+// same owner. A request without its hint has the same outcome, and may cost more. A hint may
 // hold owners, so it is not printed.
 type Hint string
 

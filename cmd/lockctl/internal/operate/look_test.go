@@ -54,7 +54,7 @@ var (
 
 	annRevoked   = lockstore.HolderInfo{Name: "revoked by ann"}
 	ofFence7     = driver.LiveLease{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
-	revokedLease = heldLease{Holder: lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
+	revokedLease = heldLease{LiveLease: lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
 )
 
 // what has been said and printed until a wait of watch or revoke --wait has ended.
