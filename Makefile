@@ -74,7 +74,7 @@ test-others:
 	tests examples/etcdstore -parallel 32 ./...; \
 	tests lockstore/pgstore ./...; \
 	tests examples/sqlfence ./...; \
-	tests examples/otherstores ./...; \
+	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
 	tests examples/webserver ./...; \
 	tests examples/queue ./...; \

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/seam"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/seam"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 // instant is one moment on both local clocks. The guard needs both, because each can

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The numbers of the life cycle. The first three are the defaults of TTL, MaxHold and DeadlineMargin. The

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 // tellGranted tells Options.Granted that the run has its lock.

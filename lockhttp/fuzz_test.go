@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

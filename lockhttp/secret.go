@@ -15,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager/types"
 
-	"github.com/lambdalock/lambdalock/internal/awsenv"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 const (

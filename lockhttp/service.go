@@ -36,7 +36,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

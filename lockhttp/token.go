@@ -9,7 +9,7 @@ import (
 	"io"
 	"strconv"
 
-	"github.com/lambdalock/lambdalock/internal/stableowner"
+	"github.com/lambdalock/lambdalock/internal/lib/stableowner"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

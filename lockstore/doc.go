@@ -1,6 +1,6 @@
 // Package lockstore is for authors of stores, and for tools that look at locks; programs use package
 // guard. It is the contract between a guard and the place where its locks live. [Store], a struct, has all
-// methods of this contract. Below it is a driver, see package driver, which sends the requests.
+// methods of this contract. Below it is the driver of a store's package, which sends the requests.
 //
 // # Words
 //

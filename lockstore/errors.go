@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // The outcomes of a request. Each has one meaning; find it with errors.Is. Every other

@@ -3,7 +3,7 @@ package lockstore
 import (
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Fence is a fencing token: a number that grows with every grant of its key. A resource

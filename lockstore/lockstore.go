@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Request asks for the lease of a key.
@@ -30,7 +30,7 @@ type Request struct {
 	// Parked, if it is not 0, is for an owner that does not wait itself: somebody wakes it at Address
 	// when the key is handed over to it or completed. Parked is how long this hand-over lasts, [TurnTime] to
 	// [MaxParkedTurn]: in this time the owner has to ask again. It needs JoinQueue, and a store whose
-	// driver is a driver.Parker: another store sends nothing, and its error matches errors.ErrUnsupported. At most half of a
+	// queue has parked places: another store sends nothing, and its error matches errors.ErrUnsupported. At most half of a
 	// queue's places are parked; if there is none left, the request gets no place.
 	//
 	// A wake-up may be lost, late or doubled. So a parked owner asks again after a time of its own, too,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // What follows is for operators and their tools. A guard does not use it.

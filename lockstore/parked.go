@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // MaxParkedTurn bounds [Request.Parked].
@@ -122,7 +122,7 @@ func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 
 // TakeAddress returns the address of a parked owner and deletes it: who calls it has to wake the owner. The
 // address is "" if the store has none. The error matches ErrCorrupt if the address is of no kind that this version knows, and
-// errors.ErrUnsupported if the driver is no driver.Parker. A guard calls it.
+// errors.ErrUnsupported if the store has no parked places. A guard calls it.
 func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (WakeAddress, error) {
 	p, err := s.parker(ctx, key, owner)
 	if err != nil {

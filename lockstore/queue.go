@@ -3,7 +3,7 @@ package lockstore
 import (
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // An entry may have a queue: owners that wait, in the order in which the store gave them
@@ -19,7 +19,7 @@ import (
 // whose owners all died keeps a key from a new owner for at most MaxTurnsBefore + 1 turns, or for 60 s and MaxParkedTurn if some are parked, see
 // [Request.Parked]. A queue that is full, missing or damaged takes nothing from the lock: its owners have no place.
 //
-// The rule in full, which is the same for every store, is the documentation of package internal/rules.
+// The rule in full, which is the same for every store, is the documentation of package internal/lib/rules.
 const (
 	TurnTime       = driver.TurnTime // on the store's clock; a clock with whole seconds may add up to 3.5 s
 	MaxTurnsBefore = driver.MaxTurnsBefore

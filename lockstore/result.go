@@ -3,7 +3,7 @@ package lockstore
 import (
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 const (

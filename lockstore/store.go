@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Store keeps leases. The constructor of a store's package makes it; its methods are safe for
@@ -222,7 +222,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 
 // AwaitTurn waits in the key's queue, for an owner that has a place there. It returns when the store
 // has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
-// It asks the driver once; some drivers read the key several times meanwhile, see driver.Driver. If ctx ends first, the error matches the context's.
+// It asks the driver once; some drivers read the key several times meanwhile. If ctx ends first, the error matches the context's.
 func (s *Store) AwaitTurn(ctx context.Context, p Place) (AwaitedTurn, error) {
 	if err := s.usable(ctx, Lease{Key: p.Key, Owner: p.Owner}); err != nil {
 		return AwaitedTurn{}, err

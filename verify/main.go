@@ -43,11 +43,11 @@ type part struct {
 }
 
 var parts = []part{
-	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInduction", gate: true, atLeast: map[string]int64{states: 100_000}},
-	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInductionBeyond", seeded: true, gate: true, atLeast: map[string]int64{states: 5_000_000}},
-	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestInductionFindsMistakes", gate: true},
-	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "TestProof", atLeast: map[string]int64{lemmas: 48}},
-	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/rules", run: "(TestModel|TestModelFindsMistakes)", seeded: true, gate: true, atLeast: map[string]int64{steps: 1_000_000}},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/lib/rules", run: "TestInduction", gate: true, atLeast: map[string]int64{states: 100_000}},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/lib/rules", run: "TestInductionBeyond", seeded: true, gate: true, atLeast: map[string]int64{states: 5_000_000}},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/lib/rules", run: "TestInductionFindsMistakes", gate: true},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/lib/rules", run: "TestProof", atLeast: map[string]int64{lemmas: 48}},
+	{kind: verifyrecord.Induction, dir: "..", pkg: "./internal/lib/rules", run: "(TestModel|TestModelFindsMistakes)", seeded: true, gate: true, atLeast: map[string]int64{steps: 1_000_000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./guard", run: "(TestRepeats|TestManyKeys)", seeded: true, gate: true, atLeast: map[string]int64{seeds: 6000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./functions/sfnlock", run: "TestExecutions", seeded: true, gate: true, atLeast: map[string]int64{seeds: 4000}},

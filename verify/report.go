@@ -15,7 +15,7 @@ import (
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
 	{verifyrecord.Induction, "Every step of the rules from every small state of a key, reachable or not, and from random ones: the invariant holds after it, nobody loses what it trusts, and the answer is true. " +
-		"A [proof](../internal/rules/testdata/proof/proof.dfy) without a bound is about a model, which makes the same steps as the rules from random states."},
+		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without a bound is about a model, which makes the same steps as the rules from random states."},
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
 	{verifyrecord.Histories, "Shipped guards on real servers during faults. A sweep looks at who could trust a lease at the same time, seats, fences, what a resource accepted, results, and refusals of a free key. In the end each key becomes free."},

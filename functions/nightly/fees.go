@@ -22,7 +22,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
 )
 
 // feeEvent is what the schedule sends.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

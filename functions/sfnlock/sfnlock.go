@@ -72,8 +72,8 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/stableowner"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/stableowner"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

@@ -67,7 +67,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 // Options are the settings of Wrap; the zero value is good for most servers.

@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/isolate"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
-	"github.com/lambdalock/lambdalock/internal/tell"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 // shard works on batches of one source's records.

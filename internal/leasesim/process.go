@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/seam"
+	"github.com/lambdalock/lambdalock/internal/lib/seam"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

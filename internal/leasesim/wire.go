@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Send carries one request of the process to a server, or loses it. deliver applies it there: at most twice, and perhaps

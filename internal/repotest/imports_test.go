@@ -16,42 +16,42 @@ var layers = []struct {
 	who string
 	may []string
 }{
-	{"lockstore", []string{"lockstore/driver"}},
-	{"lockstore/driver", nil},
-	{"lockstore/storetest", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules", "internal/verifyrecord"}},
-	{"internal/awsenv", []string{"lockstore"}},
-	{"internal/stableowner", []string{"lockstore"}},
-	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "lockstore/driver", "lockstore/storetest"}},
+	{"lockstore", []string{"internal/lib/driver"}},
+	{"internal/lib/driver", nil},
+	{"lockstore/storetest", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/rules", "internal/verifyrecord"}},
+	{"internal/lib/awsenv", []string{"lockstore"}},
+	{"internal/lib/stableowner", []string{"lockstore"}},
+	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "internal/lib/driver", "lockstore/storetest"}},
 	{"lockstore/internal/httpclient", []string{"lockstore"}},
 	{"lockstore/internal/golden", []string{"lockstore"}},
-	{"lockstore/memstore", []string{"lockstore", "lockstore/driver", "internal/rules"}},
-	{"internal/rules", []string{"lockstore", "lockstore/driver"}},
-	{"internal/wrongrules", []string{"internal/rules", "lockstore", "lockstore/driver"}},
+	{"lockstore/memstore", []string{"lockstore", "internal/lib/driver", "internal/lib/rules"}},
+	{"internal/lib/rules", []string{"lockstore", "internal/lib/driver"}},
+	{"internal/wrongrules", []string{"internal/lib/rules", "lockstore", "internal/lib/driver"}},
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
-	{"internal/leasesim", []string{"guard", "lockstore", "lockstore/driver", "lockstore/storetest", "internal/seam", "internal/verifyrecord"}},
-	{"lockstore/casstore", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/rules"}},
-	{"lockstore/dynamostore/...", []string{"lockstore", "internal/awsenv", "internal/pause", "internal/tell", "lockstore/driver", "lockstore/internal/httpclient", "internal/rules"}},
-	{"lockstore/*store/...", []string{"lockstore", "internal/awsenv", "internal/pause", "lockstore/casstore", "lockstore/driver", "lockstore/internal/httpclient"}},
-	{"guard", []string{"lockstore", "lockstore/driver", "internal/pause", "internal/seam", "internal/tell"}},
-	{"guard/internal/batchtest", []string{"guard", "lockstore", "lockstore/driver", "lockstore/memstore", "lockstore/storetest"}},
+	{"internal/leasesim", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/storetest", "internal/lib/seam", "internal/verifyrecord"}},
+	{"lockstore/casstore", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/rules"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "internal/lib/tell", "internal/lib/driver", "lockstore/internal/httpclient", "internal/lib/rules"}},
+	{"lockstore/*store/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "lockstore/casstore", "internal/lib/driver", "lockstore/internal/httpclient"}},
+	{"guard", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/seam", "internal/lib/tell"}},
+	{"guard/internal/batchtest", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "lockstore"}},
-	{"guard/sfnwake", []string{"lockstore", "internal/awsenv"}},
-	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "internal/tell", "lockstore"}},
-	{"boot", []string{"guard", "internal/tell", "lockstore"}},
+	{"guard/sfnwake", []string{"lockstore", "internal/lib/awsenv"}},
+	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "internal/lib/tell", "lockstore"}},
+	{"boot", []string{"guard", "internal/lib/tell", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
 	// The lock service: functions/locks and lockctl serve are its mains.
-	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/awsenv", "internal/stableowner", "internal/strictjson", "internal/tell"}},
-	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/strictjson", "functions/internal/..."}},
+	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/lib/awsenv", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell"}},
+	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/strictjson", "functions/internal/..."}},
 	{"functions/withdraw/without", []string{"boot", "guard", "guard/httpapi", "lockstore", "functions/internal/..."}},
-	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/stableowner", "internal/strictjson", "internal/tell", "functions/internal/..."}},
+	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell", "functions/internal/..."}},
 	// Samples that are in no template.
-	{"examples/otherstores/internal/*", []string{"lockstore"}},
-	{"examples/otherstores/...", []string{"examples/otherstores", "examples/otherstores/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
+	{"examples/counter/internal/*", []string{"lockstore"}},
+	{"examples/counter/...", []string{"examples/counter", "examples/counter/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
 	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "guard/sqsbatch", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
@@ -59,7 +59,7 @@ var layers = []struct {
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
-	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/pause", "cmd/lockctl/internal/..."}},
+	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/lib/pause", "cmd/lockctl/internal/..."}},
 	{"internal/openapitest", []string{"guard/httpapi"}},
 	{"internal/size/...", []string{"boot", "guard", "lockstore", "lockstore/*store", "lambdatest"}},
 	// The others know none of ours. So a row may name them, and no import leads up through them.
@@ -113,9 +113,6 @@ var badDeps = map[string]string{
 	"google.golang.org/grpc/...":     "4 MB",
 	"google.golang.org/protobuf/...": "2 MB",
 }
-
-// linked are the packages of internal/ that are parts of the product.
-var linked = []string{"internal/awsenv", "internal/pause", "internal/rules", "internal/seam", "internal/stableowner", "internal/strictjson", "internal/tell"}
 
 // forbidden has a row for each function and for each package that others link,
 // so that a new function or a heavier dependency needs an edit here.
@@ -270,7 +267,7 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 		deps := g.deps(module + "/" + p)
 		for bad, why := range row {
 			for dep := range deps {
-				if matches(bad, dep) && !slices.Contains(linked, strings.TrimPrefix(dep, module+"/")) {
+				if matches(bad, dep) && !strings.HasPrefix(dep, module+"/internal/lib/") {
 					problems = append(problems, fmt.Sprintf("%s links %s (%s): %s. Take the import out of one of them", p, dep, why, g.chain(module+"/"+p, dep)))
 				}
 			}
@@ -285,7 +282,7 @@ func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
 }
 
 // withOpeners are the folders whose mains hand openers to boot.
-var withOpeners = []string{"functions/*", "internal/size/probe/*", "examples/otherstores/*"}
+var withOpeners = []string{"functions/*", "internal/size/probe/*", "examples/counter/*"}
 
 // hiddenStores finds stores that a function, or a probe of internal/size with one
 // store, links and its main does not name. casstore is a part of other stores.

@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/awsenv"
+	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
 	"github.com/lambdalock/lambdalock/internal/template"
 )
 

@@ -32,15 +32,15 @@ measure <<'EOF'
 8450000 internal/size/probe/dynamodb
 6700000 internal/size/probe/zookeeper
 11300000 internal/size/probe/both
-7700000 examples/otherstores/cosmosdb
-7300000 examples/otherstores/datastore
+7700000 examples/counter/cosmosdb
+7300000 examples/counter/datastore
 11300000 functions/locks
 11650000 functions/nightly
 11650000 functions/settle
 11650000 functions/sfnlock
 11650000 functions/withdraw
 EOF
-for main in functions/*/main.go internal/size/probe/*/main.go examples/otherstores/*/main.go; do
+for main in functions/*/main.go internal/size/probe/*/main.go examples/counter/*/main.go; do
 	grep -qx "$(dirname "$main")" "$dir/measured" || { echo "$(dirname "$main") has no budget here"; status=1; }
 done
 exit $status

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // uncounted is a mistake in counting: an Acquire does not see the holders from first to last, once there are so many.

@@ -1,5 +1,5 @@
 // Package wrongrules is the rule book, package rules, with one mistake at a time. Each is one that
-// a careful person may make. The induction (internal/rules, TestInduction) and the suite of the stores
+// a careful person may make. The induction (internal/lib/rules, TestInduction) and the suite of the stores
 // (lockstore/storetest) have to find them.
 package wrongrules
 
@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // Mistake changes what goes into a decision, or what comes out of it.

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // book has the settings of the rules.

@@ -4,7 +4,7 @@
 //
 // # How it works
 //
-// The rules of the lock are package internal/rules: a pure function of an entry, the time and a request. This package
+// The rules of the lock are package internal/lib/rules: a pure function of an entry, the time and a request. This package
 // reads the entry, asks the rules, and replaces the entry if nobody has changed it meanwhile. An entry has the whole state
 // of a key, so all changes have one order.
 //
@@ -70,10 +70,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Options are a store's settings.

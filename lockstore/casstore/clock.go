@@ -3,7 +3,7 @@ package casstore
 import (
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // lastStamp is the service's time as this process knows it: a stamp, and when it was seen.

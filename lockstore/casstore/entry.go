@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // entry is the JSON of an Entry's Value: a rules.State. Each time in it that decides anything comes from a stamp

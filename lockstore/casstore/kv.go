@@ -32,7 +32,7 @@ const MaxValue = 350 << 10
 
 // KV has one entry for each key and replaces it by compare-and-swap. It is all that a
 // database has to do for a lock. It is safe for concurrent use. A KV may also implement
-// [Waker], [Lister], driver.Checker for the store's Check, and io.Closer for its Close.
+// [Waker], [Lister], a method Check(context.Context) ([]lockstore.Finding, error) for the store's Check, and io.Closer for its Close.
 //
 // Its errors: ErrConflict; lockstore.ErrUnavailable when the service has certainly
 // not applied the write; lockstore.ErrCorrupt when what is there is no entry of this

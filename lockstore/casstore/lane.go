@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // lane is what the calls of this process for one key share, while there are some. Of those who do not hold the key few are under way

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // maxRemembered bounds the memory of rows. For a key that is not remembered a request reads first.

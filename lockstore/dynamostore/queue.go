@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 )
 
 const (

@@ -3,7 +3,7 @@ package dynamostore
 import (
 	"context"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // release sends one write if nobody is known to wait, and a second one if somebody has joined since this process has seen the row.

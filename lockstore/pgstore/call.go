@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // call is one request. It is also its argument owner: database/sql asks for its value each time just before the driver sends the

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // pageSize is how many keys one request lists.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Options are a store's settings. All programs that use one resource need the same Table.

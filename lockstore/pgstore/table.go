@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Table is the name of a table of locks: letters, digits and "_", at most 40 bytes, in lower case, with the name of a schema and a "." before

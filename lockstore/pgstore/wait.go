@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // A waiter that nobody wakes begins with a read every shortLook. The pause is longer with each place before it and with the time

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Check implements driver.Checker. It reads INFO of the server, or of every master of a

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // lanes shares few connections between the requests of many runs in one process. It has room for a number of

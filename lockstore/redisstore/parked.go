@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // addressEnd is how the name of an address ends. The rest of it is the name of the owner's list.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // code is the first byte of a script's answer. The comments name the rest of the answer.

@@ -1,4 +1,4 @@
--- The entry of a lock, and the rules of package internal/rules, in its words.
+-- The entry of a lock, and the rules of package internal/lib/rules, in its words.
 --
 -- The entry is one string:
 --

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // Harness is a store under test, with hooks to its clock, its client and its server. Only

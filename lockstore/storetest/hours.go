@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // hoursCases are about times that are long: leases of hours, and waits of minutes and days. On the wall clock

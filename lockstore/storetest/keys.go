@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 var keyCases = []testCase{

@@ -1,8 +1,8 @@
 package storetest
 
 import (
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 var requestCases = []testCase{

@@ -44,7 +44,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // A store that asks the rule book is stopped when the book leaves its invariant.

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/internal/wrongrules"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // wrongDriver is the rule book over entries that can be damaged. It has one mistake: one of the rules, from package wrongrules, or one of its own,

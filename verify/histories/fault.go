@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"

@@ -172,7 +172,7 @@ var bugs = []bug{
 		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
 
 	{"M40", "the owner in a log line", test{pkg: "./lockstore", run: "^TestOwnerIsNeverPrintedWhole$"}, `should not contain "secret"`,
-		"lockstore/driver/values.go", "io.WriteString(f, o.String())", "io.WriteString(f, string(o))"},
+		"internal/lib/driver/values.go", "io.WriteString(f, o.String())", "io.WriteString(f, string(o))"},
 }
 
 const (

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/lambdalock/lambdalock/internal/strictjson"
+	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
 )
 
 // Bounds of a withdrawal.

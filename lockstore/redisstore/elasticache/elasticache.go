@@ -44,7 +44,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
-	"github.com/lambdalock/lambdalock/internal/awsenv"
+	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/pause"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 )
 
 // mostLooks is how often a fault looks for the holder of a lock, a millisecond apart, before it takes any

@@ -1,9 +1,7 @@
 // Package driver is what a lock store implements: two methods, and the words of their
-// requests and answers. Package internal/rules decides what the answer to a request is;
-// a driver that keeps its entries in another way has to give the same answers.
-//
-// This package may change until version 1.0. To write a store for a database that can
-// compare and swap, write a casstore.KV in its place: it is smaller, and it stays as it is.
+// requests and answers. Package internal/lib/rules decides what the answer to a request is;
+// a driver that keeps its entries in another way has to give the same answers. It is for the stores of
+// this repository. Who writes another store writes a casstore.KV.
 package driver
 
 import (

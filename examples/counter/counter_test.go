@@ -1,4 +1,4 @@
-package otherstores
+package counter
 
 import (
 	"net/http/httptest"
@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/examples/otherstores/internal/fencednumber"
+	"github.com/lambdalock/lambdalock/examples/counter/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"

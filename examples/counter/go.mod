@@ -1,4 +1,4 @@
-module github.com/lambdalock/lambdalock/examples/otherstores
+module github.com/lambdalock/lambdalock/examples/counter
 
 go 1.26.0
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // A damaged state has room for the first in the queue, and nothing says since when. Nobody passes those who wait.

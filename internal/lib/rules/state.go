@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The parts of a decision: what is true of the state, and how it changes.

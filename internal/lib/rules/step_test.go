@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
 // step is one request, from any state that satisfies the invariant. What is true of every step holds for any number

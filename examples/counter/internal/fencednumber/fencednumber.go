@@ -1,4 +1,4 @@
-// Package fencednumber has the resource of examples/otherstores: a number behind
+// Package fencednumber has the resource of examples/counter: a number behind
 // HTTP that compares fences.
 package fencednumber
 

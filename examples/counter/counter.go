@@ -1,12 +1,12 @@
-// Package otherstores is the smallest function: each task makes a number one larger. Its folders have the
+// Package counter is the smallest function: each task makes a number one larger. Its folders have the
 // mains, one for each store that is a module of its own. The number stands behind COUNTER_URL.
-package otherstores
+package counter
 
 import (
 	"context"
 
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/examples/otherstores/internal/fencednumber"
+	"github.com/lambdalock/lambdalock/examples/counter/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 )

@@ -16,11 +16,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lambdalock/lambdalock/internal/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/wrongrules"
-	"github.com/lambdalock/lambdalock/lockstore/driver"
 )
 
 // The proof, testdata/proof/proof.dfy, is about a model of the rules, testdata/proof/rules.dfy. TestProof proves it.

@@ -93,7 +93,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // Book has the settings of a store.
