@@ -59,6 +59,7 @@ var layers = []struct {
 	// A script and its test.
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
+	{"cmd/lockctl/internal/run", []string{"guard", "lockstore", "internal/lib/driver", "internal/lib/pause", "cmd/lockctl/internal/..."}},
 	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/lib/pause", "cmd/lockctl/internal/..."}},
 	{"internal/openapitest", []string{"guard/httpapi"}},
 	{"internal/size/...", []string{"boot", "guard", "lockstore", "lockstore/*store", "lambdatest"}},

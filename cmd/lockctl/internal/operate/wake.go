@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -29,23 +27,19 @@ func (o *operator) wakes() {
 		}
 		return wake(ctx, address)
 	}
-	o.store = stores.Around(store, func(do stores.Do) stores.Do {
-		return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-			a, err := do(ctx, key, r)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
-			defer cancel()
-			failed := make([]error, len(a.Wake))
-			var all sync.WaitGroup
-			for i, owner := range a.Wake {
-				all.Go(func() { failed[i] = one(ctx, key, owner) })
+	o.store = store.OnWake(func(ctx context.Context, key string, owners []lockstore.Owner) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
+		defer cancel()
+		failed := make([]error, len(owners))
+		var all sync.WaitGroup
+		for i, owner := range owners {
+			all.Go(func() { failed[i] = one(ctx, key, owner) })
+		}
+		all.Wait()
+		for _, err := range failed {
+			if err != nil {
+				fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
 			}
-			all.Wait()
-			for _, err := range failed {
-				if err != nil {
-					fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
-				}
-			}
-			return a, err
 		}
 	})
 }

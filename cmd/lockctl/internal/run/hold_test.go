@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
@@ -162,7 +161,7 @@ func TestEnded(t *testing.T) {
 func holdOf(t *testing.T, store *lockstore.Store, stderr *bytes.Buffer) *hold {
 	t.Helper()
 	granted := &grant{}
-	g, err := guard.New(stores.Around(store, granted.around), guard.Options{})
+	g, err := guard.New(wrap(store, granted.around), guard.Options{})
 	require.NoError(t, err)
 	lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
 	require.NoError(t, err)
@@ -186,7 +185,7 @@ func deaf(t *testing.T) (g *guarded, orders *os.File) {
 // changed is memstore with other answers. The clock of the test begins with the store.
 func changed(change func(since time.Duration, r driver.Request, a *driver.Answer) error) *lockstore.Store {
 	began := time.Now()
-	return stores.Around(memstore.New(time.Now), func(do stores.Do) stores.Do {
+	return wrap(memstore.New(time.Now), func(do send) send {
 		return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 			a, err := do(ctx, key, r)
 			return a, errors.Join(err, change(time.Since(began), r, &a))

@@ -24,7 +24,7 @@ type grant struct {
 }
 
 // around sees the requests for the lease.
-func (g *grant) around(do stores.Do) stores.Do {
+func (g *grant) around(do send) send {
 	return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 		if r.Kind != driver.Acquire {
 			return do(ctx, key, r)

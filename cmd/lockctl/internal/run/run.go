@@ -42,7 +42,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	granted := &grant{once: s.atLeastFor > 0}
-	g, err := guard.New(stores.Around(opened, granted.around), guard.Options{Wake: s.Waker(), Observe: func(_ context.Context, r guard.Report) {
+	g, err := guard.New(wrap(opened, granted.around), guard.Options{Wake: s.Waker(), Observe: func(_ context.Context, r guard.Report) {
 		if r.WakeErr != nil {
 			fmt.Fprintln(stderr, "lockctl: warning:", r.WakeErr)
 		}

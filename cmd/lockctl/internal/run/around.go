@@ -1,4 +1,4 @@
-package stores
+package run
 
 import (
 	"context"
@@ -7,17 +7,17 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Do sends one request to a driver.
-type Do func(ctx context.Context, key string, r driver.Request) (driver.Answer, error)
+// send sends one request to a driver.
+type send func(ctx context.Context, key string, r driver.Request) (driver.Answer, error)
 
-// Around returns the store with around for its requests: it calls do, and sees the whole answer.
-func Around(store *lockstore.Store, around func(do Do) Do) *lockstore.Store {
+// wrap returns the store with around for its requests: it calls do, and sees the whole answer.
+func wrap(store *lockstore.Store, around func(do send) send) *lockstore.Store {
 	return store.WrapDriver(func(d driver.Driver) driver.Driver { return surrounded{d, around(d.Do)} })
 }
 
 type surrounded struct {
 	driver.Driver
-	do Do
+	do send
 }
 
 // Unwrap is for driver.As.
