@@ -11,8 +11,8 @@ var bugs = []bug{
 		"guard/acquire.go", "\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {",
 		"\t\t\tif a.acquires.unknown != nil {\n\t\t\t\ta.acquires.unknown = nil\n\t\t\t\treturn a.giveUp(OutcomeBusy, &LockBusy{Key: r.key})\n\t\t\t}\n\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {"},
 	{"M18", "an unknown attempt is not abandoned", guardSimulation, "M18",
-		"guard/acquire.go", "\t\t\tlease = lockstore.Lease{Key: a.run.key, Owner: a.owner}",
-		"\t\t\treturn nil"},
+		"guard/acquire.go", "a.kept = a.run.abandon(a.owner)",
+		"return nil"},
 	{"M20", "trust counts from the reply", guardSimulation, "P2: ",
 		"guard/acquire.go", "sent+lease.TTL-margin", "now+lease.TTL-margin"},
 	{"M21", "trust on the monotonic clock alone", guardSimulation, "P2: ",
@@ -80,8 +80,8 @@ var bugs = []bug{
 		"lockstore/redisstore/rules.lua", "KEYS[2] and h.owner == ARGV[#ARGV] and wake",
 		"KEYS[2] and wake"},
 	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "got no result, and the store has said",
-		"guard/queue.go", "\t\treturn !r.wanted.once && busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)",
-		"\t\treturn busy.Remaining < a.waitEnd-r.now() && r.sleep(busy.Remaining)"},
+		"guard/queue.go", "\t\treturn !r.wanted.once && busy.StateEndsIn < a.waitEnd-r.now() && r.sleep(busy.StateEndsIn)",
+		"\t\treturn busy.StateEndsIn < a.waitEnd-r.now() && r.sleep(busy.StateEndsIn)"},
 
 	// Work that must not be repeated.
 	{"M136", "a release after a Complete that failed", test{pkg: "./guard", run: "^TestDoOnce$/^a_time_out_of_its_bounds"}, "Should be zero",
