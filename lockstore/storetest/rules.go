@@ -730,6 +730,9 @@ func (m *comparison) lapse(d time.Duration) {
 func (m *comparison) passed(beliefs []belief) (passed bool) {
 	asked, now := m.began.Add(m.asked-m.at), m.began.Add(m.elapsed()-m.at)
 	for _, b := range beliefs {
+		b.state.Holders = slices.DeleteFunc(slices.Clone(b.state.Holders), func(h rules.Holder) bool {
+			return h.HandedOver && !h.Since.Before(now) // no clock is past its end
+		})
 		deadlines(b.state, func(end time.Time) bool {
 			passed = passed || end.Add(m.TakeoverDelay+m.TurnDelay).After(asked) && end.Add(-m.Margin-m.TurnDelay).Before(now)
 			return !passed

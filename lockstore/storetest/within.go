@@ -124,6 +124,7 @@ var situations = func() []situation {
 		{"held by two, a writer waits before a reader", []step{acquire(0, 2), acquire(1, 2), acquire(2, 1), acquire(3, 2)}},
 		{"held by two, a reader waits before a writer", []step{acquire(0, 2), acquire(1, 2), acquire(3, 2), acquire(2, 1)}},
 		{"held by two, a parked writer waits before a reader", []step{acquire(0, 2), acquire(1, 2), parks(2, 1), acquire(3, 2)}},
+		{"held by one of two, a writer waits", []step{acquire(0, 2), acquire(2, 1)}},
 		{"held by one of two, a writer waits before a reader", []step{acquire(0, 2), acquire(2, 1), acquire(3, 2)}},
 		{"held by one of three, a writer and two readers wait", []step{acquire(0, 3), acquire(2, 1), acquire(3, 3), acquire(4, 2)}},
 		{"handed over", []step{acquire(0, 1), acquire(1, 1), acquire(2, 1), by(driver.Release, 0)}},
