@@ -58,11 +58,11 @@ type attempt struct {
 // whose work does not start. After a refusal the same owner asks again: the place in the queue belongs to it.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.waitTime = r.now() - r.call.start }()
-	if outcome, err := r.mayAsk(); err != nil {
+	if outcome, err := r.mayStart(); err != nil {
 		return outcome, err
 	}
 	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), waitEnd: r.call.waitEnd, pauses: r.guard.newPauses()}
-	a.newOwner()
+	a.startOver()
 	for {
 		outcome, err := a.requestLease()
 		switch outcome {
@@ -85,7 +85,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			if a.giveBack() != nil {
 				return a.giveUp(OutcomeUnavailable, &LockStoreUnavailable{r.key, err})
 			}
-			a.newOwner()
+			a.startOver()
 		case OutcomeBusy:
 			a.noteRefusal(newLockBusy(r.key, err))
 			again := a.wait()
@@ -111,7 +111,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			if a.acquires.unknown, a.queued, a.lease = nil, false, (lockstore.Lease{}); r.wanted.owner != "" {
 				return a.giveUp(r.failure(err))
 			}
-			a.newOwner()
+			a.startOver()
 		case OutcomeInvalid, OutcomeCorrupt:
 			return a.giveUp(r.failure(err))
 		default:
@@ -123,8 +123,9 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	}
 }
 
-// mayAsk says why a run asks the store for nothing.
-func (r *run) mayAsk() (Outcome, error) {
+// mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
+// deadline is too near. It sends nothing.
+func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
 	}
@@ -173,21 +174,24 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	return true
 }
 
-// newOwner gives the attempt its owner: another one, unless the caller gave it.
-func (a *attempt) newOwner() {
+// startOver gives the attempt another owner, unless the caller has chosen it, and forgets all that the store has said to the last one: its place,
+// a hand-over, its lease, answers that were lost. It is for the beginning, for a lease that came too late, and for an owner that the store
+// grants nothing any more.
+func (a *attempt) startOver() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
 	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, 0, 0, "", lockstore.Lease{}
 	a.askAfresh()
 }
 
-// askAfresh prepares the next request after an answer that is final for the last one. The trust counts from
+// askAfresh notes when the next request is sent, and for how long it asks, after an answer that is final for the last one. The trust counts from
 // the next request: the repeat of one that was granted after all is answered with the time that is left.
 func (a *attempt) askAfresh() {
 	a.sent = a.run.now()
 	a.ttl = a.run.ttl(a.sent)
 }
 
-// requestLease sends an Acquire until its answer is clear, or until the time to ask is over.
+// requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
+// over. A granted lease is in a.lease then: take makes it the run's.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
@@ -277,8 +281,8 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnknown, &LockStoreUnavailable{r.key, fmt.Errorf("%w: %v", cause, remains)}
 }
 
-// leaveQueue gives up the owner's place in the queue. If the owner was handed the key meanwhile, it has
-// a lease then.
+// leaveQueue gives up the owner's place in the queue. If the owner was handed the key meanwhile,
+// a.lease has that lease, or a.acquires.unknown says so, and giveUp gives it back.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -293,10 +297,10 @@ func (a *attempt) leaveQueue() error {
 	})
 }
 
-// giveBack gives back what the attempt has in the store. If a request of it may arrive later, it
+// giveBack releases the lease that the attempt has in the store. If a request of it may arrive later, it
 // abandons the owner: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. giveBack tries once: after a failure every further call returns the
+// outcomes. If all tries of it fail, every further call returns the
 // same error.
 func (a *attempt) giveBack() error {
 	if a.kept == nil {

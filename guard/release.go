@@ -19,7 +19,7 @@ type releases struct {
 	cut       context.CancelFunc // ends the present one; nil if none is under way
 }
 
-// beginRelease begins a release, a completion or an abandon, and says when its time ends;
+// beginRelease begins a release, a completion or an abandon, or a wait for wake-ups alone, and says when its time ends;
 // the parameter most is the upper bound. It leaves time for the handler's answer before the caller's
 // deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
 func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Context, end time.Duration) {

@@ -34,7 +34,7 @@ func (r *run) renew() {
 		var lease lockstore.Lease
 		outcome, err := t.send(func(ctx context.Context) (err error) {
 			sent = r.now()
-			lease, err = r.extend(ctx, sent)
+			lease, err = r.renewOnce(ctx, sent)
 			return err
 		})
 		switch outcome {
@@ -57,8 +57,8 @@ func (r *run) renew() {
 	}
 }
 
-// extend asks once for a longer lease. The first request after a hand-over writes the name of the holder, too.
-func (r *run) extend(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
+// renewOnce is one request of renew for a longer lease. The first request after a hand-over writes the name of the holder, too.
+func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {
 		return r.guard.store.Extend(ctx, lease, r.ttl(now), r.holder)

@@ -151,7 +151,7 @@ func (r *run) finishWakeUps() {
 	}
 }
 
-// awaitWakeUps waits for wake-ups until end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
+// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends. It waits until end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
 func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
 	for _, ups := range begun {
 		defer ups.cancel()

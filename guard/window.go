@@ -172,7 +172,8 @@ func (w *window) loseByRelease(err error) {
 	}
 }
 
-// forgive is for a lease that turned out to be nobody else's, although its time had ended.
+// forgive is for a Complete that the store has accepted although the lease's time had ended: it was nobody else's. The context stays
+// cancelled.
 func (w *window) forgive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

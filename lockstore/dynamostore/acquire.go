@@ -50,7 +50,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	if q.Fence != 0 || q.MaxHolders > 1 || q.Parked > 0 || n.reads {
 		return t.readAndChange(ctx, key, q)
 	}
-	w, g := t.arriving(q)
+	w, g := t.arrivalWrite(q)
 	r, err := t.update(ctx, key, w)
 	if err != nil {
 		return t.waitWithoutPlace(ctx, key, q, err)
@@ -90,11 +90,11 @@ func (t *table) answerArrival(ctx context.Context, key string, q driver.Request,
 	return t.change(ctx, key, q, seen, *refusal, true)
 }
 
-// arriving is the write that grants the key as it is when nobody was seen: it must be free, or
-// new. If the request joins, the same write takes a place instead if the key is taken: it sets the
+// arrivalWrite is the first write of an Acquire that knows nothing of the row: it grants a key that is free or new. Its fence is of the
+// clock, and is noted in t.sent, so that an abandon can raise the row's fence above it. If the request joins, the same write takes a place instead if the key is taken: it sets the
 // attributes of a lease only if there is none. A row of another program has no number as its
 // fence, and is refused.
-func (t *table) arriving(q driver.Request) (write, *grant) {
+func (t *table) arrivalWrite(q driver.Request) (write, *grant) {
 	now := t.clock.read()
 	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL), place: placeOf(rules.Waiter{Owner: q.Owner, Since: now})}
 	t.sent.note(q.Owner, g.fence)
@@ -162,7 +162,8 @@ func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (
 	return driver.Answer{}, false, nil
 }
 
-// withoutPlace is the refusal of an owner that gets no place now.
+// withoutPlace is the refusal of an owner that gets no place now, because the queue is full, or because the request was throttled or gave
+// way. Its next Acquire begins with a read.
 func withoutPlace(a driver.Answer, seen row) driver.Answer {
 	a.Position, a.Status.Waiting, a.Hint = 0, len(seen.Queue), noteFull
 	return a

@@ -17,7 +17,7 @@ import (
 
 // Package rules decides. What it needs is a row and DynamoDB's time, which each reply has. The new
 // row is written if the old one has not changed. Only an arrival and the release that nobody is known to wait for
-// begin with a write whose condition is the rule: see arriving and releasing.
+// begin with a write whose condition is the rule: see arrivalWrite and releaseWrite.
 
 // book has the settings of the rules. A row has room for two marks, see encode.
 var book = rules.Book{Places: maxPlaces, Marks: 16}
@@ -108,7 +108,7 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 		next, changed, a := t.decide(seen, r, asked)
 		switch {
 		case !changed:
-			return t.conclude(ctx, q, seen, r, a)
+			return t.answerUnchanged(ctx, q, seen, r, a)
 		case n == q.writes() && q.mayGiveWay(seen):
 			return givesWay(seen), nil
 		case n == q.writes():
@@ -222,7 +222,8 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// answerWrite answers a request whose write was applied to the row seen. A refusal is that of a correction, see correct.
+// answerWrite answers a request whose write was applied to the row seen. It may send more writes: the correction of a grant (correct) or of a
+// hand-over (correctTurn), and the removal of a mark that came too late (unmark). A refusal is that of a correction.
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (_ driver.Answer, refusal *reply, err error) {
 	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
@@ -265,15 +266,16 @@ func parkedIn(before row) []driver.Owner {
 	return slices.DeleteFunc(rules.Parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
 }
 
-// conclude returns an answer that needs no write, or none after one whose reply was lost.
-func (t *table) conclude(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
+// answerUnchanged answers when the rules change nothing in the row, also after a write whose reply was lost. It sends a write in two
+// cases: the owner has the lease already (confirm), or its mark came after the end of the lease (unmark).
+func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
 	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
 		a.Wake = q.wakes(seen)
 	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
 	case a.Outcome == driver.Granted:
-		a, err := t.answerRepeat(ctx, q.key, q.Request, seen.Holders[seen.holder(q.Owner)], r)
+		a, err := t.confirmRepeat(ctx, q.key, q.Request, seen.Holders[seen.holder(q.Owner)], r)
 		a.Wake = q.wakes(seen)
 		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:

@@ -117,9 +117,9 @@ func (t *table) correctTurn(ctx context.Context, key string, seen row, next rule
 	}
 }
 
-// answerRepeat answers an owner that holds the lease already: the reply to an earlier
-// call was lost. The TTL is what is left, counted from before this request.
-func (t *table) answerRepeat(ctx context.Context, key string, q driver.Request, h rules.Holder, r reply) (driver.Answer, error) {
+// confirmRepeat answers an owner that holds the lease already: the reply to an earlier
+// call was lost. If nobody shares the key, it writes first (confirm). The TTL is what is left, counted from before this request.
+func (t *table) confirmRepeat(ctx context.Context, key string, q driver.Request, h rules.Holder, r reply) (driver.Answer, error) {
 	if r.date.IsZero() {
 		return driver.Answer{}, noDate(key)
 	}

@@ -12,7 +12,7 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 	if h := seen.alone(); ok && (h == nil || h.Owner == q.Owner && len(seen.Queue) > 0) {
 		return t.readAndChange(ctx, key, q)
 	}
-	r, err := t.update(ctx, key, t.releasing(q))
+	r, err := t.update(ctx, key, t.releaseWrite(q))
 	if err != nil {
 		return driver.Answer{}, err
 	}
@@ -26,8 +26,8 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 	return t.change(ctx, key, q, seen, r, r.ambiguous)
 }
 
-// releasing is the write that frees a key for which nobody waits. The row and its fence stay.
-func (t *table) releasing(q driver.Request) write {
+// releaseWrite is the write that frees a key for which nobody waits. The row and its fence stay.
+func (t *table) releaseWrite(q driver.Request) write {
 	owner, fence := ownerText(q.Owner), fenceNumber(q.Fence) // never sharedOwner
 	return write{
 		becomes: values{

@@ -113,7 +113,7 @@ func (n names) expressions(w write) expressions {
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
-		t.raise(q.Owner, seen, r, &next)
+		t.raiseFence(q.Owner, seen, r, &next)
 	}
 	item, queue := t.encode(seen, next), t.encodeQueue(seen, next)
 	if q.Kind == driver.MarkStarted {
@@ -162,11 +162,11 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raise makes the fence of a free key larger than every fence that this process has sent for the owner, so that
+// raiseFence makes the fence of a free key larger than every fence that this process has sent for the owner, so that
 // a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
 // this process has sent no acquire of it, the row's own fence is large enough: a fence from a clock far
 // ahead would cost every acquire until that time a second request.
-func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) {
+func (t *table) raiseFence(owner driver.Owner, seen row, r reply, next *rules.State) {
 	highest := t.sent.highest(owner)
 	if len(next.Holders) > 0 || next.Closed.For > 0 || len(seen.Holders) > 0 && highest == 0 {
 		return
@@ -176,7 +176,7 @@ func (t *table) raise(owner driver.Owner, seen row, r reply, next *rules.State) 
 	next.LastFence = max(lockstore.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
 }
 
-// sweeps is when DynamoDB may delete the row.
+// sweeps is when DynamoDB may delete the row that becoming writes.
 func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 	if started := item[attrStarted]; started != nil {
 		return started

@@ -66,7 +66,7 @@ var bugs = []bug{
 		"\tif #handed > 0 then\n\t\tfor owner in string.gmatch(queue, ' ([^ \\1]+)') do result = result .. '\\n' .. owner .. ' 1 1 0 ' end\n\tend\n\tfor _, owner in ipairs(woken) do"},
 	{"M90", "a run that waits takes a new owner for each request", test{pkg: "./guard", run: "^TestQueue$/^a_run_asks"}, "a new owner would be the last in the queue",
 		"guard/acquire.go", "\t\t\ta.askAfresh()\n\t\t\tcontinue",
-		"\t\t\ta.newOwner()\n\t\t\tcontinue"},
+		"\t\t\ta.startOver()\n\t\t\tcontinue"},
 	{"M91", "the end of a wait leaves the place in the queue", guardSimulation, "M91 M92",
 		"guard/acquire.go", "\t\tremains = a.leaveQueue()",
 		"\t\tremains = nil"},
