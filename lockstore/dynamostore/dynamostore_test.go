@@ -38,7 +38,7 @@ func TestStoreOnTheFake(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/dynamostore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	leasesim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 6000,
+	leasesim.RuleBook(t, "random requests over DynamoDB's fake and to the rule book", 30, 3000,
 		map[string]func(*testing.T) storetest.Harness{"the fake": onTheFake})
 }
 

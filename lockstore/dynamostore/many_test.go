@@ -79,7 +79,7 @@ func TestHotPartition(t *testing.T) {
 		crowds = append(crowds, crowd{1, 1000, wait, short, int(0.8 * float64(wait) / float64(short+handOver))})
 	}
 	if verifyrecord.Full() && !verifyrecord.Gate() {
-		for _, holders := range []int{10, 20, lockstore.MaxHolders} {
+		for _, holders := range []int{10, lockstore.MaxHolders} {
 			for _, work := range []time.Duration{short, time.Second, 3 * time.Second, 10 * time.Second} {
 				runs := 300
 				if work > time.Second {

@@ -26,7 +26,7 @@ import (
 func TestTrustNeverOverlaps(t *testing.T) {
 	t.Parallel()
 	leasesim.Sim{
-		Part: leasesim.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 320},
+		Part: leasesim.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 200},
 		Open: func(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 			service := fakedynamo.New(table)
 			w.AtEnd(service.Wait)

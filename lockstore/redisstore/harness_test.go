@@ -36,7 +36,7 @@ func TestConformanceVirtualTime(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/redisstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 6000,
+	leasesim.RuleBook(t, "random requests over miniredis and to the rule book", 1, 3000,
 		map[string]func(*testing.T) storetest.Harness{"miniredis": openMini})
 }
 

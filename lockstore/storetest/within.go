@@ -15,7 +15,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Within sends each request from many states of a key, and another owner's request with it: in make verify a third of all pairs of
+// Within sends each request from many states of a key, and another owner's request with it: in make verify a fifth of all pairs of
 // requests, by the seed, elsewhere few. If the harness has Inside, Requests and LoseReplies, the other request comes between the requests
 // of the call, also after a lost reply of one of them, and all replies are lost from one of them on. Otherwise the other one comes after
 // the call, whose reply may be lost, and then the first request comes again. The answers and the state must be those of the rule book to
@@ -35,7 +35,7 @@ func Within(t *testing.T, open func(t *testing.T) Harness) (tried int) {
 				case verifyrecord.Gate():
 					w.stride = verifyrecord.GateShare
 				case verifyrecord.Full():
-					w.stride = 3
+					w.stride = 5
 				}
 				w.pairs = int(first % uint64(w.stride))
 				tries := w.tries()

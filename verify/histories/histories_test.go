@@ -29,7 +29,7 @@ var fewCells = map[string]string{
 func TestHistories(t *testing.T) {
 	logging.Disable() // the Redis client reports each broken connection
 	start := time.Now()
-	first, count := verifyrecord.Seed(t, 1, 5)
+	first, count := verifyrecord.Seed(t, 1, 4)
 	sz := size{operations: 1000}
 	if !verifyrecord.Full() {
 		sz = size{operations: 300, length: 6 * time.Second}
