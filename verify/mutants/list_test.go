@@ -127,7 +127,7 @@ var bugs = []bug{
 		"\t\t\t\tr.releaseAfterWork(err, 0, releaseTime)"},
 
 	// DynamoDB.
-	{"M03", "the tolerance of whole seconds with the wrong sign", test{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=40"}, "M90: ",
+	{"M03", "the tolerance of whole seconds with the wrong sign", test{pkg: dynamo, run: "^TestTrustNeverOverlaps$", env: "VERIFY_SEEDS=100"}, "trust their leases at once",
 		"lockstore/dynamostore/change.go", "Early: r.date.Add(-dateStep)", "Early: r.date.Add(dateStep)"},
 	{"M19", "a takeover after a stale read", test{pkg: dynamo, run: "^TestRenewalStopsATakeover$"}, "in chain but got nil",
 		"lockstore/dynamostore/write.go", "\t\tw.was(seen, leaseAttributes...)",
