@@ -41,7 +41,7 @@ import (
 //     operator has resolved the key.
 func TestRepeats(t *testing.T) {
 	leasesim.Seeds(t, leasesim.Part{
-		Name: "simulated repeats in memory", Few: 45, Full: 6000, Shows: more,
+		Name: "simulated repeats in memory", Few: 45, Full: 4500, Shows: more,
 		Must: []string{
 			"operations", "deaths", "freezes", "effects", more, "transactions", "cancelled transactions", "substitutes", "busy", "replays", "mismatches",
 			"no results", "in doubt", "resolved with effect", "resolved without effect", killed, failed, frozen, tooLong, notStored,
