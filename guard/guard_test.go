@@ -74,6 +74,9 @@ func TestNilArguments(t *testing.T) {
 		for _, g := range []*Guard{nil, new(Guard)} {
 			require.ErrorIs(t, g.Do(ctx, "k", nothing), errNoGuard)
 			require.ErrorIs(t, g.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), errNoGuard)
+			require.ErrorIs(t, g.Release(ctx, lockstore.Lease{}), errNoGuard)
+			require.ErrorIs(t, g.Abandon(ctx, "k", "o"), errNoGuard)
+			require.ErrorIs(t, g.Complete(ctx, lockstore.Lease{}, time.Minute), errNoGuard)
 			require.ErrorIs(t, g.WithCooldown(time.Minute).Validate(), errNoGuard)
 			require.ErrorIs(t, g.WithMaxHolders(2).Validate(), errNoGuard)
 			require.Zero(t, g.HolderInfo(ctx))
@@ -91,6 +94,8 @@ func TestNilArguments(t *testing.T) {
 		_, err = b.Renew(none, lockstore.Lease{}, time.Second)
 		require.ErrorIs(t, err, errNoContext)
 		require.ErrorIs(t, b.Release(none, lockstore.Lease{}), errNoContext)
+		require.ErrorIs(t, b.Abandon(none, "k", "o"), errNoContext)
+		require.ErrorIs(t, b.Complete(none, lockstore.Lease{}, time.Minute), errNoContext)
 		_, err = b.Inspect(none, "k")
 		require.ErrorIs(t, err, errNoContext)
 	})
