@@ -107,14 +107,19 @@ func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 }
 
 func (s *Store) acquire(ctx context.Context, req Request) (Lease, error) {
-	a, err := s.do(ctx, req.Key, driver.Request{
+	return s.grant(ctx, req.Key, driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
 		Hint: req.Hint,
 	})
+}
+
+// grant sends an Acquire and returns the lease.
+func (s *Store) grant(ctx context.Context, key string, r driver.Request) (Lease, error) {
+	a, err := s.do(ctx, key, r)
 	if err != nil {
 		return Lease{}, err
 	}
-	return Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Hint: a.Hint}, nil
+	return Lease{Key: key, Owner: r.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Hint: a.Hint}, nil
 }
 
 // Extend makes a lease that was handed over to its owner last for ttl from now on, and says who holds it. Like Acquire it returns the
@@ -126,11 +131,7 @@ func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, hold
 	if err := ValidateTTL(ttl); err != nil {
 		return Lease{}, err
 	}
-	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Hint: lease.Hint})
-	if err != nil {
-		return Lease{}, err
-	}
-	return Lease{Key: lease.Key, Owner: lease.Owner, Fence: a.Fence, TTL: a.TTL, Seat: a.Seat, Hint: a.Hint}, nil
+	return s.grant(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Hint: lease.Hint})
 }
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
