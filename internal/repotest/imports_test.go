@@ -23,7 +23,7 @@ var layers = []struct {
 	{"internal/lib/stableowner", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "internal/lib/driver", "lockstore/storetest"}},
 	{"lockstore/internal/httpclient", []string{"lockstore"}},
-	{"lockstore/internal/golden", []string{"lockstore"}},
+	{"lockstore/storetest/golden", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "internal/lib/driver", "internal/lib/rules"}},
 	{"internal/lib/rules", []string{"lockstore", "internal/lib/driver"}},
 	{"internal/wrongrules", []string{"internal/lib/rules", "lockstore", "internal/lib/driver"}},

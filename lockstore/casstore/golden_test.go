@@ -9,7 +9,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 func TestGoldenEntries(t *testing.T) {

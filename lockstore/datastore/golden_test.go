@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 func TestGoldenEntities(t *testing.T) {

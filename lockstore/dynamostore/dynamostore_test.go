@@ -14,8 +14,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 // TestMain allows many parallel tests: the cases on the wall clock only wait. The tests that

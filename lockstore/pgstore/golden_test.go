@@ -7,7 +7,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 func TestGoldenRows(t *testing.T) {

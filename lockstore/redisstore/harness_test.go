@@ -21,8 +21,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 // TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual

@@ -11,7 +11,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/castest"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 // No server has the time of a test, so the data of the nodes are kept in memory.
