@@ -13,6 +13,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/internal/entry"
 )
 
 // book has the settings of the rules.
@@ -162,7 +163,7 @@ func (c *call) yields(v view) bool {
 	now := c.store.clockAt(v).Early
 	others := c.conflicts > 0 || now.Sub(v.written) < 4*c.trip
 	return others && slices.ContainsFunc(v.Holders, func(h rules.Holder) bool {
-		return !h.Revoked && now.Before(h.End()) && now.Sub(h.Since.Add(-c.store.blur())) > h.TTL/2
+		return !h.Revoked && now.Before(h.End()) && now.Sub(h.Since.Add(-c.store.codec.Blur())) > h.TTL/2
 	})
 }
 
@@ -220,13 +221,13 @@ func (c *call) decide(v view, r driver.Request) (next rules.State, changed bool,
 	clock := c.store.clockAt(v)
 	next, changed, a, basis = book.Decide(v.State, clock, r)
 	if changed && v.own { // its write comes later
-		clock.Late = thisWrite
+		clock.Late = entry.ThisWrite
 		next, changed, a, basis = book.Decide(v.State, clock, r)
 	}
 	if c.Kind == driver.Acquire && v.version == "" && !v.fresh && clock.Early.Sub(clock.Fences) > farAhead {
 		basis = max(basis, rules.OnFreshRead) // the two clocks of this process do not tell of which time the first fence has to be
 	}
-	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.blur()+farAhead)) {
+	if c.Kind == driver.Acquire && v.begins().After(clock.Early.Add(c.store.codec.Blur()+farAhead)) {
 		basis = rules.OnStamp // a state begins in the future, so a clock was set back: a write sets its begin to now
 	}
 	return next, changed, a, basis
@@ -276,8 +277,8 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	if err := c.ctx.Err(); err != nil {
 		return v, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
-	replacing := s.replacing(v, next)
-	value, began := encode(replacing), time.Now()
+	replacing := s.codec.Replacing(v.entry, v.State, next)
+	value, began := replacing.Encode(), time.Now()
 	e, err := s.send(c.ctx, c.key, value, v.version, handedOver)
 	if err != nil {
 		s.forget(c.key)

@@ -74,6 +74,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/internal/entry"
 )
 
 // Options are a store's settings.
@@ -86,8 +87,6 @@ type Options struct {
 	Margin time.Duration
 }
 
-const maxClockResolution = time.Second
-
 // New returns a store that keeps its leases in a KV. An error of New matches lockstore.ErrInvalid.
 func New(kv KV, opt Options) (*lockstore.Store, error) {
 	s, err := newStore(kv, opt)
@@ -99,8 +98,9 @@ func New(kv KV, opt Options) (*lockstore.Store, error) {
 
 // store is the driver: it keeps leases in a KV.
 type store struct {
-	kv  KV
-	opt Options
+	kv    KV
+	opt   Options
+	codec entry.Codec
 
 	mu    sync.Mutex
 	clock lastStamp
@@ -121,10 +121,11 @@ func newStore(kv KV, opt Options) (*store, error) {
 		return nil, lockstore.Invalidf("%s: MaxClockSkew is %v; want 0 to 1m", opt.Name, opt.MaxClockSkew)
 	case opt.Margin < 0 || opt.Margin > time.Second/2:
 		return nil, lockstore.Invalidf("%s: Margin is %v; want 0 to 500ms", opt.Name, opt.Margin)
-	case kv.ClockResolution() <= 0 || kv.ClockResolution() > maxClockResolution:
+	case kv.ClockResolution() <= 0 || kv.ClockResolution() > entry.MaxResolution:
 		return nil, lockstore.Invalidf("%s: the KV's ClockResolution is %v; want more than 0, at most 1s", opt.Name, kv.ClockResolution())
 	}
-	return &store{kv: kv, opt: opt, writes: map[string]view{}, lanes: map[string]*lane{}}, nil
+	codec := entry.Codec{Resolution: kv.ClockResolution(), Skew: opt.MaxClockSkew}
+	return &store{kv: kv, opt: opt, codec: codec, writes: map[string]view{}, lanes: map[string]*lane{}}, nil
 }
 
 // withOptional is the driver with the optional interfaces that its KV has. The wrappers are
@@ -218,7 +219,7 @@ func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
 	refusedAt, err := strconv.ParseInt(string(r.Hint), 10, 64)
 	ttl := driver.TurnTime - r.Elapsed - s.opt.Margin
 	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
-	if i < 0 || err != nil || ttl < driver.LeastTrust || s.begin(v.Holders[i].Since) < refusedAt {
+	if i < 0 || err != nil || ttl < driver.LeastTrust || s.codec.Begin(v.Holders[i].Since) < refusedAt {
 		return a
 	}
 	h := v.Holders[i]

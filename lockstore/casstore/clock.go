@@ -4,16 +4,17 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/internal/entry"
 )
 
 // lastStamp is the service's time as this process knows it: a stamp, and when it was seen.
 type lastStamp struct{ stamp, at time.Time }
 
 // clockAt is the stamp of v if the call has written v, else a guess of the time now.
-// For a write that is still to come Late is thisWrite: later than everything.
+// For a write that is still to come Late is entry.ThisWrite: later than everything.
 func (s *store) clockAt(v view) rules.Clock {
 	if v.own {
-		late := v.written.Add(s.blur())
+		late := v.written.Add(s.codec.Blur())
 		if begins := v.begins(); begins.After(late) {
 			late = begins // a lease of this stamp begins there: its begin is rounded up
 		}
@@ -22,11 +23,8 @@ func (s *store) clockAt(v view) rules.Clock {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	least, most := passed(s.clock.at)
-	return rules.Clock{Early: s.clock.stamp.Add(most), Late: thisWrite, Fences: s.clock.stamp.Add(least)}
+	return rules.Clock{Early: s.clock.stamp.Add(most), Late: entry.ThisWrite, Fences: s.clock.stamp.Add(least)}
 }
-
-// blur is by how much two stamps of one moment may differ.
-func (s *store) blur() time.Duration { return s.kv.ClockResolution() + s.opt.MaxClockSkew }
 
 // passed is the time since at, by the clock that shows less and by the one that shows more. The monotonic clock stands still
 // while Lambda freezes the process, so leases end by the larger time. The wall clock may be set ahead, so

@@ -29,7 +29,7 @@ func TestTheClockThatSawMoreDecides(t *testing.T) {
 			request := func() lockstore.Request {
 				return lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: 10 * time.Second}
 			}
-			_, err := kv.open(t).Acquire(t.Context(), request())
+			_, err := lockstore.New("first", kv.driver(t)).Acquire(t.Context(), request())
 			require.NoError(t, err)
 			d := kv.driver(t)
 			other := lockstore.New("other", d)

@@ -6,6 +6,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore/internal/entry"
 )
 
 // listing is the driver of a KV that lists its entries.
@@ -25,7 +26,7 @@ func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page
 				listed.DamagedNames = append(listed.DamagedNames, e.Name)
 				continue
 			}
-			_, _, a, _ := book.Decide(v.State, rules.Clock{Early: p.Now, Late: thisWrite}, driver.Request{Kind: driver.Inspect})
+			_, _, a, _ := book.Decide(v.State, rules.Clock{Early: p.Now, Late: entry.ThisWrite}, driver.Request{Kind: driver.Inspect})
 			listed.Keys = append(listed.Keys, driver.Listed{Key: e.Key, Status: a.Status})
 		}
 		return page(listed)

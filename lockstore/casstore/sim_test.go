@@ -151,5 +151,5 @@ func (l *line) write(value []byte, ifVersion string) (Entry, error) {
 func (r *register) count(e Entry) uint64 {
 	v, err := r.reader.view(leasesim.Key, e)
 	require.NoError(r.T, err)
-	return v.entry.it.N
+	return v.entry.Number()
 }

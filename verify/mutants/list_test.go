@@ -165,9 +165,9 @@ var bugs = []bug{
 		"lockstore/casstore/call.go", "!errors.Is(err, lockstore.ErrCorrupt) // a conflict",
 		"!errors.Is(err, lockstore.ErrCorrupt) && !errors.Is(err, ErrConflict) // a conflict"},
 	{"M114", "writes are not counted, and the service drops a write that changes nothing", casSimulation, "M114: a write was not counted",
-		"lockstore/casstore/entry.go", "N: old.N + 1,", "N: max(1, old.N),"},
-	{"M159", "a MarkStarted that was written after the end of its lease counts", test{pkg: cas, run: "^TestStartThatComesTooLate$"}, "somebody has to resolve the key",
-		"lockstore/casstore/entry.go", "h.Starts && e.WrittenAt.Before(since.Add(h.TTL))", "h.Starts"},
+		"lockstore/casstore/internal/entry/entry.go", "N: old.N + 1,", "N: max(1, old.N),"},
+	{"M159", "a MarkStarted that was written after the end of its lease counts", test{pkg: cas, run: "^TestStore$/^clocks_of_1s/^complete$/^a_MarkStarted"}, "want nobody to have it",
+		"lockstore/casstore/internal/entry/entry.go", "h.Starts && written.Before(since.Add(h.TTL))", "h.Starts"},
 	{"M160", "after a conflict, which may be the echo of one's own write, a read that may be old", test{pkg: cas, run: "^TestOldReadAfterARepeatedWrite$"}, "its first write has taken it",
 		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
 

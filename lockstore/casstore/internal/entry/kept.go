@@ -1,0 +1,49 @@
+package entry
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// kept is a JSON object. The fields that T does not have are those of a later version. They
+// stay as they are.
+type kept[T any] struct {
+	it    T
+	other map[string]json.RawMessage
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (k *kept[T]) UnmarshalJSON(text []byte) error {
+	if err := errors.Join(json.Unmarshal(text, &k.it), json.Unmarshal(text, &k.other)); err != nil {
+		return err
+	}
+	known := reflect.TypeFor[T]()
+	for i := range known.NumField() {
+		name, _, _ := strings.Cut(known.Field(i).Tag.Get("json"), ",")
+		maps.DeleteFunc(k.other, func(n string, _ json.RawMessage) bool { return strings.EqualFold(n, name) })
+	}
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (k kept[T]) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(&k.it)
+	if err != nil || len(k.other) == 0 {
+		return text, err
+	}
+	rest, err := json.Marshal(k.other)
+	return slices.Concat(text[:len(text)-1], []byte(","), rest[1:]), err
+}
+
+// with adds to it the unknown fields of the first element of all for which same is true.
+func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
+	k := kept[T]{it: it}
+	if i := slices.IndexFunc(all, func(old kept[T]) bool { return same(old.it) }); i >= 0 {
+		k.other = all[i].other
+	}
+	return k
+}
