@@ -532,7 +532,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 
 	shown := map[string]bool{}
 	for _, v := range []any{
-		config, &config, lockstore.URLParts{}, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
+		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
 		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.LiveLease{Fence: 7}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.Refused{Key: "k"},
 		refused, *refused, result, &result, []lockstore.HiddenBytes{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},

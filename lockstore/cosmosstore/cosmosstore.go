@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
@@ -78,7 +79,7 @@ func (set settings) client(t *transport) (*azcosmos.ContainerClient, error) {
 const emulatorKey = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params(lockstore.URLParts{Want: "cosmos://ACCOUNT/DATABASE/CONTAINER?endpoint=https://HOST", Host: true, Path: true, Params: []string{"endpoint"}})
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{Want: "cosmos://ACCOUNT/DATABASE/CONTAINER?endpoint=https://HOST", Host: true, Path: true, Params: []string{"endpoint"}})
 	if err != nil {
 		return settings{}, err
 	}
@@ -95,11 +96,11 @@ func parse(cfg lockstore.Config) (settings, error) {
 	set := settings{endpoint: "https://" + u.Host + ".documents.azure.com:443/", database: path[0], name: path[1]}
 	key := cfg.Getenv("AZURE_COSMOS_KEY")
 	if raw, ok := params["endpoint"]; ok {
-		e, err := lockstore.ParseEndpoint(raw)
+		e, err := storeurl.Endpoint(raw)
 		if err != nil {
 			return settings{}, fmt.Errorf("cosmosstore: the parameter endpoint: %w", err)
 		}
-		local := lockstore.IsThisMachine(e.Hostname())
+		local := storeurl.IsThisMachine(e.Hostname())
 		if e.Scheme == "http" && !local {
 			return settings{}, invalid("the endpoint is without TLS and its host is not this machine; want https://")
 		}

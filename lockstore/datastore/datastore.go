@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
@@ -51,7 +52,7 @@ type settings struct {
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params(lockstore.URLParts{Want: "datastore://PROJECT/DATABASE?kind=KIND", Host: true, Path: true, Params: []string{"kind"}})
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{Want: "datastore://PROJECT/DATABASE?kind=KIND", Host: true, Path: true, Params: []string{"kind"}})
 	if err != nil {
 		return settings{}, err
 	}
@@ -74,8 +75,8 @@ func parse(cfg lockstore.Config) (settings, error) {
 		return settings{}, invalid("the parameter kind is longer than 100 bytes or begins with __")
 	}
 	if host := cfg.Getenv("DATASTORE_EMULATOR_HOST"); host != "" {
-		u, err := lockstore.ParseEndpoint("http://" + strings.TrimPrefix(host, "http://"))
-		if err != nil || !lockstore.IsThisMachine(u.Hostname()) {
+		u, err := storeurl.Endpoint("http://" + strings.TrimPrefix(host, "http://"))
+		if err != nil || !storeurl.IsThisMachine(u.Hostname()) {
 			return settings{}, invalid("DATASTORE_EMULATOR_HOST is not host:port of this machine; the store uses no TLS there, so other machines are refused")
 		}
 		set.base, set.emulator = "http://"+u.Host, true

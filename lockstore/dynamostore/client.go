@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
@@ -100,7 +101,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 }
 
 func parse(cfg lockstore.Config) (settings, error) {
-	params, err := cfg.Params(lockstore.URLParts{
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "dynamodb://TABLE?region=REGION",
 		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl", "otherttl"},
 	})
@@ -116,11 +117,11 @@ func parse(cfg lockstore.Config) (settings, error) {
 		return settings{}, err
 	}
 	if set.endpoint != "" {
-		endpoint, err := lockstore.ParseEndpoint(set.endpoint)
+		endpoint, err := storeurl.Endpoint(set.endpoint)
 		if err != nil {
 			return settings{}, fmt.Errorf("dynamostore: the parameter endpoint: %w", err)
 		}
-		set.local = lockstore.IsThisMachine(endpoint.Hostname())
+		set.local = storeurl.IsThisMachine(endpoint.Hostname())
 	}
 	if set.region == "" {
 		set.region = awsenv.Region(cfg.Getenv)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -57,7 +58,7 @@ const lookAgain = 5 * time.Millisecond
 var Opener = lockstore.SchemeOpener{
 	Schemes: []string{"memory"},
 	Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-		if _, err := cfg.Params(lockstore.URLParts{Want: "memory://"}); err != nil {
+		if _, err := storeurl.Params(cfg.URL, storeurl.Parts{Want: "memory://"}); err != nil {
 			return nil, err
 		}
 		return New(nil), nil

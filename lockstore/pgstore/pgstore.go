@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -54,7 +55,7 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 	return lockstore.New("pgstore", s), nil
 }
 
-var parts = lockstore.URLParts{
+var parts = storeurl.Parts{
 	Want: "postgres://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver",
 	User: true, Host: true, Port: true, Path: true, Params: []string{"table"}, OtherParams: true,
 }
@@ -70,7 +71,7 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeO
 		if open == nil {
 			return nil, lockstore.Invalidf("pgstore: the function that opens the database is nil")
 		}
-		params, err := cfg.Params(parts)
+		params, err := storeurl.Params(cfg.URL, parts)
 		if err != nil {
 			return nil, err
 		}

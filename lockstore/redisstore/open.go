@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -26,7 +27,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	params, err := cfg.Params(parts)
+	params, err := storeurl.Params(cfg.URL, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ const (
 	paramPrefix      = "prefix"
 )
 
-var parts = lockstore.URLParts{
+var parts = storeurl.Parts{
 	Want: "rediss://USER:PASSWORD@HOST:PORT/DATABASE?prefix=TEXT",
 	User: true, Host: true, Port: true, Path: true, Params: []string{paramCluster, paramConnections, paramPlaintext, paramPrefix},
 }
@@ -105,7 +106,7 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 }
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
-	params, err := cfg.Params(parts)
+	params, err := storeurl.Params(cfg.URL, parts)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +146,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
 		return nil, invalid("names several hosts; want one, from which a cluster's client finds the others")
-	case !encrypted && !plaintext && !lockstore.IsThisMachine(host):
+	case !encrypted && !plaintext && !storeurl.IsThisMachine(host):
 		// Anyone on the network path could read the password and the owners, and end leases.
 		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
 			"or plaintext=true if nobody else can read or change the traffic", u.Scheme)

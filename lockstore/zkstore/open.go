@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -33,7 +34,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 }
 
 func options(cfg lockstore.Config) (Options, error) {
-	params, err := cfg.Params(lockstore.URLParts{
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "zookeeper://HOST:PORT,HOST:PORT/PREFIX?tls=true, and user:password in " + authVariable,
 		Host: true, Port: true, Path: true, Params: []string{paramTLS, paramSkew},
 	})
@@ -55,7 +56,7 @@ func options(cfg lockstore.Config) (Options, error) {
 			return Options{}, lockstore.Invalidf("zkstore: the URL has a server without a host or a port; want zookeeper://host:2181,host:2181")
 		}
 		opt.Servers = append(opt.Servers, net.JoinHostPort(host, port))
-		encrypted = encrypted || !lockstore.IsThisMachine(host)
+		encrypted = encrypted || !storeurl.IsThisMachine(host)
 	}
 	if text, ok := params[paramTLS]; ok {
 		if encrypted, err = strconv.ParseBool(text); err != nil {

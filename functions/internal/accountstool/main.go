@@ -26,6 +26,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
@@ -91,8 +92,8 @@ func (t tool) open(ctx context.Context, ledger *accounts.Ledger, account string,
 // isLocal says that a URL names a DynamoDB on this machine, where a table may be made
 // without asking.
 func isLocal(u *url.URL) bool {
-	endpoint, err := lockstore.ParseEndpoint(u.Query().Get("endpoint"))
-	return err == nil && u.Scheme == "dynamodb" && lockstore.IsThisMachine(endpoint.Hostname())
+	endpoint, err := storeurl.Endpoint(u.Query().Get("endpoint"))
+	return err == nil && u.Scheme == "dynamodb" && storeurl.IsThisMachine(endpoint.Hostname())
 }
 
 func (t tool) makeTable(ctx context.Context) error {

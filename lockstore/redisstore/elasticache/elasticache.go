@@ -45,6 +45,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
@@ -84,7 +85,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	if cfg.Getenv == nil {
 		return cfg, nil, lockstore.Invalidf("elasticache: Config.Getenv is nil")
 	}
-	params, err := cfg.Params(lockstore.URLParts{
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "elasticache://USER@HOST:PORT?cache=NAME",
 		User: true, Host: true, Port: true, Params: []string{"cache", "serverless", "cluster", "prefix"},
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -127,7 +128,7 @@ func onlyHere(next http.Handler) http.Handler {
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name
 		}
-		if !lockstore.IsThisMachine(strings.Trim(host, "[]")) {
+		if !storeurl.IsThisMachine(strings.Trim(host, "[]")) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusForbidden)
 			text := fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host)
@@ -144,7 +145,7 @@ func loopback(address string) (string, error) {
 	if err != nil {
 		host, port = "127.0.0.1", address
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !lockstore.IsThisMachine(host) {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !storeurl.IsThisMachine(host) {
 		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
 	}
 	return net.JoinHostPort(host, port), nil
