@@ -155,7 +155,7 @@ func (w *repeatWorld) run() {
 	}
 	all.Wait()
 	// The last late requests arrive. The dead delay others by a lease and by their turns.
-	leasesim.Pass(3*leasesim.TTL + lockstore.MaxTurnsBefore*lockstore.TurnTime)
+	leasesim.Pass(3*leasesim.TTL + driver.MaxTurnsBefore*lockstore.TurnTime)
 	w.Settle()
 	for _, key := range []string{"a", "b"} { // without faults, before and after an operator
 		for round := range uint64(2) {

@@ -25,7 +25,7 @@
 //     requests and that of the grant allow (Request.MaxHolders). Every new grant has a
 //     larger Fence than every earlier grant of the same key: also after a release, an
 //     expiry, a deleted entry, a restart or a restored older entry. The rule is
-//     fence = max(previous+1, now in microseconds), see [NextFence]. The limit of the
+//     fence = max(previous+1, now in microseconds since 1970). The limit of the
 //     rule: if the previous value is lost, and the clock that decides is behind the last
 //     grant, the next fence can be equal to an earlier one, or smaller.
 //  2. Acquire is idempotent per owner. The same request again, after a lost reply,
@@ -45,7 +45,7 @@
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. [ErrContended] only adds why. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
 //     its error matches both ErrUnavailable and the context's error. Every other error,
-//     except [ErrStillHolds], means that the outcome is unknown: the
+//     except [StillHolds], means that the outcome is unknown: the
 //     server may have applied the request. After an unknown outcome a caller must not
 //     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store

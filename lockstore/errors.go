@@ -29,9 +29,6 @@ var (
 	// could change it, or it is throttled. The request may succeed if it is sent again. The error
 	// matches ErrUnavailable, too, if the request was certainly not applied; otherwise the outcome is unknown.
 	ErrContended = errors.New("many ask for the lock at once")
-	// ErrStillHolds is what Leave returns if the owner does not wait: it holds the key, or was
-	// handed the key. It comes as *Granted, which has the fence of the lease.
-	ErrStillHolds = errors.New("the owner that leaves the queue holds the lock")
 )
 
 // Refused says why the key was not granted: what its state is, and for how long. Its content
@@ -98,16 +95,15 @@ func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	}
 }
 
-// StillHolds is the error of a Leave by an owner that has a lease. It matches ErrStillHolds.
+// StillHolds is the error of a Leave by an owner that does not wait: it holds the key, or was handed the key.
 type StillHolds struct {
 	Key   string
 	Fence Fence
 }
 
-func (e *StillHolds) Error() string { return fmt.Sprintf("key %q: %v", e.Key, ErrStillHolds) }
-
-// Unwrap makes errors.Is(err, ErrStillHolds) true.
-func (e *StillHolds) Unwrap() error { return ErrStillHolds }
+func (e *StillHolds) Error() string {
+	return fmt.Sprintf("key %q: the owner that leaves the queue holds the lock", e.Key)
+}
 
 // Invalidf returns an error that matches ErrInvalid, for authors of stores. Its text is
 // that of fmt.Errorf, without the words of ErrInvalid. Name the package, the field and

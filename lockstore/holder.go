@@ -23,8 +23,8 @@ type HolderInfo struct {
 
 // Bounds of a stored Holder: of its whole text, and of Caller in this text.
 const (
-	MaxHolderBytes = 256
-	MaxCallerBytes = 128
+	maxHolderBytes = 256
+	maxCallerBytes = 128
 )
 
 // String is a part of a sentence for people: who, which run, since when. The caller
@@ -60,8 +60,8 @@ func isSpecial(r rune) bool {
 }
 
 // Encode writes the holder as stores keep it: milliseconds since 1970, id, name
-// and, if there is one, caller, separated by tabs, at most MaxHolderBytes. Control
-// characters and invalid UTF-8 become spaces. A caller of more than MaxCallerBytes
+// and, if there is one, caller, separated by tabs, at most 256 bytes. Control
+// characters and invalid UTF-8 become spaces. A caller of more than 128 bytes
 // keeps its beginning and its end, and "…" between them. To fit, the end of the
 // name is cut, then the end of the id.
 func (h HolderInfo) Encode() string {
@@ -71,11 +71,11 @@ func (h HolderInfo) Encode() string {
 	}
 	caller := clean(h.Caller)
 	if caller != "" {
-		caller = "\t" + shorten(caller, MaxCallerBytes)
+		caller = "\t" + shorten(caller, maxCallerBytes)
 	}
-	var buf [MaxHolderBytes]byte
+	var buf [maxHolderBytes]byte
 	text := append(strconv.AppendInt(buf[:0], ms, 10), '\t')
-	room := MaxHolderBytes - len(text) - len("\t") - len(caller)
+	room := maxHolderBytes - len(text) - len("\t") - len(caller)
 	id := cut(clean(h.ID), room)
 	text = append(append(text, id...), '\t')
 	text = append(append(text, cut(clean(h.Name), room-len(id))...), caller...)
@@ -112,7 +112,7 @@ func shorten(s string, n int) string {
 // becomes the name, cut and cleaned: a holder is for people, and an incomplete answer
 // is better than none.
 func DecodeHolderInfo(s string) HolderInfo {
-	s = s[:min(len(s), MaxHolderBytes)]
+	s = s[:min(len(s), maxHolderBytes)]
 	parts := strings.SplitN(s, "\t", 4)
 	ms, err := strconv.ParseInt(parts[0], 10, 64)
 	if err != nil {

@@ -15,6 +15,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
+// The bounds of a stored holder, and of the caller in it.
+const maxHolderBytes, maxCallerBytes = 256, 128
+
 const cron = "arn:aws:sts::123456789012:assumed-role/cron"
 
 var noon = time.Date(2026, 10, 2, 12, 0, 0, 123_456_789, time.UTC)
@@ -29,7 +32,7 @@ func TestHolderComesBackAsItWent(t *testing.T) {
 		{Name: "5", ID: "7"},
 		{Caller: cron},
 		{Name: "nightly", ID: "8f507cfc", Since: since, Caller: cron},
-		{Name: "nightly", Caller: strings.Repeat("c", lockstore.MaxCallerBytes)},
+		{Name: "nightly", Caller: strings.Repeat("c", maxCallerBytes)},
 	} {
 		assert.Equal(t, h, lockstore.DecodeHolderInfo(h.Encode()), h.Encode())
 	}
@@ -57,13 +60,13 @@ func TestHolderThatIsTooLong(t *testing.T) {
 		"a longer caller":    {lockstore.HolderInfo{Caller: "arn:aws:iam::123456789012:user/" + long + "/jo"}, "^$", "^$", "^arn:aws:iam::123456789012:user/漢+…漢+/jo$"},
 	} {
 		text := c.h.Encode()
-		assert.LessOrEqual(t, len(text), lockstore.MaxHolderBytes, name)
+		assert.LessOrEqual(t, len(text), maxHolderBytes, name)
 		assert.True(t, utf8.ValidString(text), name)
 		back := lockstore.DecodeHolderInfo(text)
 		assert.Regexp(t, c.name, back.Name, name)
 		assert.Regexp(t, c.id, back.ID, name)
 		assert.Regexp(t, c.caller, back.Caller, name)
-		assert.LessOrEqual(t, len(back.Caller), lockstore.MaxCallerBytes, name)
+		assert.LessOrEqual(t, len(back.Caller), maxCallerBytes, name)
 	}
 }
 
@@ -117,16 +120,16 @@ func FuzzHolderEncode(f *testing.F) {
 	f.Add("a\tb\nc", "\xff", int64(-1), "c\td")
 	f.Fuzz(func(t *testing.T, name, id string, ms int64, caller string) {
 		text := lockstore.HolderInfo{Name: name, ID: id, Since: time.UnixMilli(ms), Caller: caller}.Encode()
-		require.LessOrEqual(t, len(text), lockstore.MaxHolderBytes)
+		require.LessOrEqual(t, len(text), maxHolderBytes)
 		require.True(t, utf8.ValidString(text))
 		back := lockstore.DecodeHolderInfo(text)
 		wellFormed(t, back)
 		clean := func(s string) bool {
 			return lockstore.ValidateKey("k"+s) == nil && !strings.Contains(s, "\ufffd")
 		}
-		if len(caller) <= lockstore.MaxCallerBytes && clean(caller) {
+		if len(caller) <= maxCallerBytes && clean(caller) {
 			require.Equal(t, caller, back.Caller, "whatever stands before it")
-			if len(name)+len(id)+len(caller)+len(strconv.FormatInt(ms, 10))+3 <= lockstore.MaxHolderBytes && clean(name) && clean(id) {
+			if len(name)+len(id)+len(caller)+len(strconv.FormatInt(ms, 10))+3 <= maxHolderBytes && clean(name) && clean(id) {
 				require.Equal(t, name, back.Name)
 				require.Equal(t, id, back.ID)
 			}
@@ -148,7 +151,7 @@ func FuzzDecodeHolder(f *testing.F) {
 // wellFormed wants a holder that can be put into any log.
 func wellFormed(t *testing.T, h lockstore.HolderInfo) {
 	t.Helper()
-	require.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), lockstore.MaxHolderBytes)
+	require.LessOrEqual(t, len(h.Name)+len(h.ID)+len(h.Caller), maxHolderBytes)
 	for _, s := range []string{h.Name, h.ID, h.Caller} {
 		if s != "" {
 			require.NoError(t, lockstore.ValidateKey(s), "no control characters, valid UTF-8: %q", s)

@@ -1,6 +1,7 @@
 package lockstore
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"slices"
@@ -46,6 +47,18 @@ type Request struct {
 // loses it loses speed and nothing else.
 type Hint = driver.Hint
 
+// Fence is a fencing token: a number that grows with every grant of its key. A resource
+// keeps the largest fence that it has seen and refuses a write with a smaller one. Then
+// the write of a holder that stalled past its lease does no harm. The idea is from
+// Kleppmann, "How to do distributed locking" (2016), and from Chubby's sequencers
+// (Burrows, OSDI 2006).
+type Fence = driver.Fence
+
+// HiddenBytes is data of a user. Printed, or encoded as text or JSON, it shows its length only.
+// To use the data, convert it: []byte(secret). In an unexported field Go prints it whole,
+// when the struct around the field is printed.
+type HiddenBytes = driver.HiddenBytes
+
 // Lease is a grant. TTL is the time for which the caller may trust the lease, counted
 // from before the request that returned it. TTL is zero or negative when the answer
 // came too late to be of use.
@@ -84,10 +97,10 @@ func ParseLease(text string) (Lease, error) {
 		return Lease{}, errLeaseText
 	}
 	l := Lease{Key: string(key), Owner: Owner(parts[1]), Fence: Fence(fence)}
-	if err := l.Validate(); err != nil {
+	if err := cmp.Or(ValidateKey(l.Key), validateOwner(l.Owner)); err != nil {
 		return Lease{}, err
 	}
-	if l.Encode() != text {
+	if l.Encode() != text || fence < 0 {
 		return Lease{}, errLeaseText
 	}
 	return l, nil
@@ -170,56 +183,4 @@ func statusOf(key string, s driver.Status) Status {
 		status.Holders = append(status.Holders, one)
 	}
 	return status
-}
-
-// Bounds of a TTL, the same for every store.
-const (
-	MinTTL = time.Second
-	MaxTTL = 24 * time.Hour
-)
-
-// MaxHolders bounds Request.MaxHolders. Each request reads and writes the whole entry of its key,
-// and 32 holders make it about 10 KB. On DynamoDB each write of it costs a unit for each KB, and a partition has 1,000 units a
-// second.
-const MaxHolders = 32
-
-// ValidateTTL returns an error matching ErrInvalid unless ttl is MinTTL to
-// MaxTTL.
-func ValidateTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL {
-		return Invalidf("lockstore: TTL is %v; want %v to %v", ttl, MinTTL, MaxTTL)
-	}
-	return nil
-}
-
-// Validate checks the request's bounds. Its error matches ErrInvalid and names the field and
-// the bound.
-func (r Request) Validate() error {
-	if err := ValidateKey(r.Key); err != nil {
-		return err
-	}
-	if err := validateOwner(r.Owner); err != nil {
-		return err
-	}
-	if r.MaxHolders < 0 || r.MaxHolders > MaxHolders {
-		return Invalidf("lockstore: MaxHolders is %d; want 1 to %d", r.MaxHolders, MaxHolders)
-	}
-	if err := r.validateParked(); err != nil {
-		return err
-	}
-	return ValidateTTL(r.TTL)
-}
-
-// Validate checks a lease that is to be renewed. It does not check TTL.
-func (l Lease) Validate() error {
-	if err := ValidateKey(l.Key); err != nil {
-		return err
-	}
-	if err := validateOwner(l.Owner); err != nil {
-		return err
-	}
-	if l.Fence < 0 {
-		return Invalidf("lockstore: Fence is %d; want 0 or more", l.Fence)
-	}
-	return nil
 }

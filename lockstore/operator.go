@@ -17,17 +17,6 @@ type RevokeRequest struct {
 	OpenAtOnce bool       // the key is free at once
 }
 
-// Validate checks the key and the fence. Its error matches ErrInvalid.
-func (r RevokeRequest) Validate() error {
-	if err := ValidateKey(r.Key); err != nil {
-		return err
-	}
-	if r.Fence < 1 {
-		return Invalidf("lockstore: Fence is %d; want that of a grant", r.Fence)
-	}
-	return nil
-}
-
 // Revoke ends the lease that has this key and this fence. It is for a holder that goes on
 // renewing: the lease of a dead holder ends as early without it. From then on its owner can do
 // nothing more: Renew, MarkStarted, Complete and a late Acquire are [ErrLost].
@@ -57,9 +46,6 @@ func (r RevokeRequest) Validate() error {
 // If no live lease of the key has this fence, the error is [ErrLost], and nobody's lease
 // changes. A key whose state is Completed, Cooldown or InDoubt has no live lease.
 func (s *Store) Revoke(ctx context.Context, req RevokeRequest) (Status, error) {
-	if err := req.Validate(); err != nil {
-		return Status{}, err
-	}
 	a, err := s.do(ctx, req.Key, driver.Request{Kind: driver.Revoke, Fence: req.Fence, Holder: req.By.Encode(), AtOnce: req.OpenAtOnce})
 	if err != nil {
 		return Status{}, err
@@ -78,9 +64,6 @@ func (s *Store) Revoke(ctx context.Context, req RevokeRequest) (Status, error) {
 // a *[Refused] while a lease of the key lasts. Otherwise it returns ErrLost when the key is not
 // in doubt with this fence.
 func (s *Store) ResolveEffect(ctx context.Context, key string, fence Fence, result []byte, d time.Duration) error {
-	if err := ValidateResolveEffect(key, fence, result, d); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence, Effect: true, Result: result, TTL: d})
 	return err
 }
@@ -89,9 +72,6 @@ func (s *Store) ResolveEffect(ctx context.Context, key string, fence Fence, resu
 // Release would have done, and the work may run again. It returns nil also when the key has
 // become free under this fence, and otherwise the errors of ResolveEffect.
 func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence Fence) error {
-	if err := ValidateResolveNoEffect(key, fence); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Resolve, Fence: fence})
 	return err
 }

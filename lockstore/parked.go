@@ -34,9 +34,9 @@ func (a WakeAddress) TaskToken() (token string, ok bool) {
 	return strings.CutPrefix(string(a), taskToken)
 }
 
-// Validate returns an error that matches ErrInvalid unless the address is of a known kind, printable ASCII
+// validate returns an error that matches ErrInvalid unless the address is of a known kind, printable ASCII
 // without spaces, and not too long. The error does not show the address.
-func (a WakeAddress) Validate() error {
+func (a WakeAddress) validate() error {
 	token, known := a.TaskToken()
 	switch {
 	case !known:
@@ -64,17 +64,15 @@ func (a WakeAddress) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.St
 // MarshalText is String.
 func (a WakeAddress) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// validateParked checks the fields of a request for a parked place.
-func (r Request) validateParked() error {
+// validateParked checks a request for a parked place.
+func validateParked(r driver.Request, address WakeAddress) error {
 	switch {
-	case r.Parked == 0 && r.Address == "":
-		return nil
 	case r.Parked < TurnTime || r.Parked > MaxParkedTurn:
 		return Invalidf("lockstore: Parked is %v; want %v to %v, with an Address", r.Parked, TurnTime, MaxParkedTurn)
-	case !r.JoinQueue:
+	case !r.Join:
 		return Invalidf("lockstore: Parked is %v without JoinQueue; only a place in the queue is parked", r.Parked)
 	}
-	return r.Address.Validate()
+	return address.validate()
 }
 
 const (
@@ -86,9 +84,9 @@ const (
 	forgetTime = time.Second
 )
 
-// parker checks the key and the owner, and returns the Parker of the driver.
-func (s *Store) parker(ctx context.Context, key string, owner Owner) (driver.Parker, error) {
-	if err := s.usable(ctx, Lease{Key: key, Owner: owner}); err != nil {
+// parker returns the Parker of the driver, for a request that may be sent.
+func (s *Store) parker(ctx context.Context, key string, r driver.Request) (driver.Parker, error) {
+	if err := s.usable(ctx, key, r); err != nil {
 		return nil, err
 	}
 	p, ok := driver.As[driver.Parker](s.driver)
@@ -98,24 +96,27 @@ func (s *Store) parker(ctx context.Context, key string, owner Owner) (driver.Par
 	return p, nil
 }
 
-// acquireOrPark stores the address before it asks for the place, because from then on somebody may hand
+// park stores the address before it asks for the place, because from then on somebody may hand
 // the key over. An owner that has no place then needs no address.
-func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
-	p, err := s.parker(ctx, r.Key, r.Owner)
+func (s *Store) park(ctx context.Context, key string, r driver.Request, address WakeAddress) (Lease, error) {
+	if err := validateParked(r, address); err != nil {
+		return Lease{}, err
+	}
+	p, err := s.parker(ctx, key, r)
 	if err != nil {
 		return Lease{}, err
 	}
-	if err := p.PutAddress(ctx, r.Key, r.Owner, driver.HiddenBytes(r.Address), addressTime); errors.Is(err, ErrUnavailable) || errors.Is(err, ErrCorrupt) {
+	if err := p.PutAddress(ctx, key, r.Owner, driver.HiddenBytes(address), addressTime); errors.Is(err, ErrUnavailable) || errors.Is(err, ErrCorrupt) {
 		return Lease{}, err
 	} else if err != nil {
 		return Lease{}, fmt.Errorf("%s: not applied, because the address may not be stored: %w: %w", s.name, ErrUnavailable, err)
 	}
-	lease, err := s.acquire(ctx, r)
+	lease, err := s.grant(ctx, key, r)
 	refused, isRefused := errors.AsType[*Refused](err)
 	if err == nil || errors.Is(err, ErrLost) || isRefused && refused.QueuePosition == 0 {
 		ctx, cancel := context.WithTimeout(ctx, forgetTime)
 		defer cancel()
-		_, _ = p.TakeAddress(ctx, r.Key, r.Owner) // if it stays, it ends by itself
+		_, _ = p.TakeAddress(ctx, key, r.Owner) // if it stays, it ends by itself
 	}
 	return lease, err
 }
@@ -124,7 +125,7 @@ func (s *Store) acquireOrPark(ctx context.Context, r Request) (Lease, error) {
 // address is "" if the store has none. The error matches ErrCorrupt if the address is of no kind that this version knows, and
 // errors.ErrUnsupported if the store has no parked places. A guard calls it.
 func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (WakeAddress, error) {
-	p, err := s.parker(ctx, key, owner)
+	p, err := s.parker(ctx, key, driver.Request{Kind: driver.AwaitTurn, Owner: owner})
 	if err != nil {
 		return "", err
 	}
@@ -133,7 +134,7 @@ func (s *Store) TakeAddress(ctx context.Context, key string, owner Owner) (WakeA
 		return "", err
 	}
 	a := WakeAddress(text)
-	if bad := a.Validate(); bad != nil {
+	if bad := a.validate(); bad != nil {
 		return "", fmt.Errorf("%s: key %q: %w: the address of a parked owner: %v", s.name, key, ErrCorrupt, bad)
 	}
 	return a, nil

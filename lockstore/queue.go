@@ -13,17 +13,14 @@ import (
 // work under this lease, see [AwaitedTurn], and its next Acquire or Renew makes the lease as long as its TTL. If it does not come within
 // its turn, it has lost its place and nothing else.
 //
-// So an owner that has fewer than MaxTurnsBefore places before it, whose turns together are less than 60 s, and that asks as soon as its
+// So an owner that has fewer than five places before it, whose turns together are less than 60 s, and that asks as soon as its
 // turn has come, is not overtaken. (If the key is free, and somebody before it leaves, its turn comes earlier than it knows: until it asks
 // again, an owner behind it may be granted the key.) An owner that died while it waited delays those behind it by one turn. A queue
-// whose owners all died keeps a key from a new owner for at most MaxTurnsBefore + 1 turns, or for 60 s and MaxParkedTurn if some are parked, see
+// whose owners all died keeps a key from a new owner for at most six turns, or for 60 s and MaxParkedTurn if some are parked, see
 // [Request.Parked]. A queue that is full, missing or damaged takes nothing from the lock: its owners have no place.
 //
 // The rule in full, which is the same for every store, is the documentation of package internal/lib/rules.
-const (
-	TurnTime       = driver.TurnTime // on the store's clock; a clock with whole seconds may add up to 3.5 s
-	MaxTurnsBefore = driver.MaxTurnsBefore
-)
+const TurnTime = driver.TurnTime // 2 s on the store's clock; a clock with whole seconds may add up to 3.5 s
 
 // Place is an owner's place in a queue, for [Store.AwaitTurn].
 type Place struct {

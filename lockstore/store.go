@@ -97,20 +97,14 @@ func (s *Store) OnWake(wake func(ctx context.Context, key string, owners []Owner
 // The same request again returns the same lease, with the time that is left of it, but at
 // most req.TTL.
 func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
-	if err := req.Validate(); err != nil {
-		return Lease{}, err
-	}
-	if req.Parked > 0 {
-		return s.acquireOrPark(ctx, req)
-	}
-	return s.acquire(ctx, req)
-}
-
-func (s *Store) acquire(ctx context.Context, req Request) (Lease, error) {
-	return s.grant(ctx, req.Key, driver.Request{
-		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: max(1, req.MaxHolders), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
+	r := driver.Request{
+		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: cmp.Or(req.MaxHolders, 1), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
 		Hint: req.Hint,
-	})
+	}
+	if req.Parked != 0 || req.Address != "" {
+		return s.park(ctx, req.Key, r, req.Address)
+	}
+	return s.grant(ctx, req.Key, r)
 }
 
 // grant sends an Acquire and returns the lease.
@@ -125,11 +119,8 @@ func (s *Store) grant(ctx context.Context, key string, r driver.Request) (Lease,
 // Extend makes a lease that was handed over to its owner last for ttl from now on, and says who holds it. Like Acquire it returns the
 // same lease again. It returns [ErrLost] if the lease is over.
 func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, holder HolderInfo) (Lease, error) {
-	if err := ValidateGrant(lease); err != nil {
-		return Lease{}, err
-	}
-	if err := ValidateTTL(ttl); err != nil {
-		return Lease{}, err
+	if lease.Fence < 1 {
+		return Lease{}, Invalidf("lockstore: Fence is %d; want that of a grant", lease.Fence)
 	}
 	return s.grant(ctx, lease.Key, driver.Request{Kind: driver.Acquire, Owner: lease.Owner, Fence: lease.Fence, TTL: ttl, MaxHolders: 1, Holder: holder.Encode(), Hint: lease.Hint})
 }
@@ -139,12 +130,6 @@ func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, hold
 // trust it, counted from before the call: a store that would return less than before returns
 // what is left of before. It returns [ErrLost] when the lease is expired, released or another owner's.
 func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
-	if err := lease.Validate(); err != nil {
-		return Lease{}, err
-	}
-	if err := ValidateTTL(ttl); err != nil {
-		return Lease{}, err
-	}
 	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, TTL: ttl})
 	if err != nil {
 		return Lease{}, err
@@ -156,9 +141,6 @@ func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Leas
 // Release ends the lease if this lease holds the key, or held it last. The key is free then, or
 // handed over to the first in the queue, see [TurnTime]. The same release again returns nil. For a lease that was revoked, see [Store.Revoke].
 func (s *Store) Release(ctx context.Context, lease Lease) error {
-	if err := ValidateGrant(lease); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint})
 	return err
 }
@@ -166,9 +148,6 @@ func (s *Store) Release(ctx context.Context, lease Lease) error {
 // Abandon ends all that the owner has of the key, a lease or a place, after an Acquire whose outcome is unknown. A request of this owner
 // that comes later gets nothing.
 func (s *Store) Abandon(ctx context.Context, key string, owner Owner) error {
-	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Abandon, Owner: owner})
 	return err
 }
@@ -183,9 +162,6 @@ func (s *Store) Abandon(ctx context.Context, key string, owner Owner) error {
 // expired, released or another owner's. A caller begins the work only after nil, and only while
 // it trusts the lease.
 func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
-	if err := ValidateGrant(lease); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.MarkStarted, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint})
 	return err
 }
@@ -202,18 +178,12 @@ func (s *Store) MarkStarted(ctx context.Context, lease Lease) error {
 // returns [ErrLost]. A first Complete returns ErrLost when another was granted the key since,
 // and when the lease was released, revoked or resolved.
 func (s *Store) Complete(ctx context.Context, lease Lease, result []byte, d time.Duration) error {
-	if err := ValidateComplete(lease, result, d); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Complete, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, Result: result, TTL: d})
 	return err
 }
 
 // Inspect returns the state of the key. It sees every write that ended before Inspect began.
 func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
-	if err := ValidateKey(key); err != nil {
-		return Status{}, err
-	}
 	a, err := s.do(ctx, key, driver.Request{Kind: driver.Inspect})
 	if err != nil {
 		return Status{}, err
@@ -225,16 +195,17 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 // has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
 // It asks the driver once; some drivers read the key several times meanwhile. If ctx ends first, the error matches the context's.
 func (s *Store) AwaitTurn(ctx context.Context, p Place) (AwaitedTurn, error) {
-	if err := s.usable(ctx, Lease{Key: p.Key, Owner: p.Owner}); err != nil {
+	r := driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Hint: p.Hint}
+	if err := s.usable(ctx, p.Key, r); err != nil {
 		return AwaitedTurn{}, err
 	}
-	a, err := s.driver.Await(ctx, p.Key, driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Hint: p.Hint})
+	a, err := s.driver.Await(ctx, p.Key, r)
 	if err != nil {
 		return AwaitedTurn{}, err
 	}
 	switch {
 	case !slices.Contains(outcomes[driver.AwaitTurn], a.Outcome):
-		return AwaitedTurn{}, s.errorOf(p.Key, driver.Request{Kind: driver.AwaitTurn}, a)
+		return AwaitedTurn{}, s.errorOf(p.Key, r, a)
 	case a.Outcome != driver.Granted:
 		return AwaitedTurn{Ask: a.Outcome == driver.Ask, Hint: a.Hint}, nil
 	case a.Fence < 1 || a.TTL > MaxParkedTurn || !validSeat(a):
@@ -249,9 +220,6 @@ func (s *Store) AwaitTurn(ctx context.Context, p Place) (AwaitedTurn, error) {
 // place, Leave returns nil. If the owner holds the key, or was handed the key and its turn has not
 // ended, it returns a *[StillHolds].
 func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
-	if err := (Lease{Key: key, Owner: owner}).Validate(); err != nil {
-		return err
-	}
 	_, err := s.do(ctx, key, driver.Request{Kind: driver.Leave, Owner: owner})
 	return err
 }
@@ -265,12 +233,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// usable checks what every call has.
-func (s *Store) usable(ctx context.Context, l Lease) error {
-	if err := s.Validate(); err != nil {
-		return err
-	}
-	if err := l.Validate(); err != nil {
+// usable is the error of a call that sends nothing.
+func (s *Store) usable(ctx context.Context, key string, r driver.Request) error {
+	if err := cmp.Or(s.Validate(), validate(key, r)); err != nil {
 		return err
 	}
 	return s.unsent(ctx)
@@ -286,10 +251,7 @@ func (s *Store) unsent(ctx context.Context) error {
 
 // do returns an error for each outcome that is not what the caller wants.
 func (s *Store) do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	if err := s.Validate(); err != nil {
-		return driver.Answer{}, err
-	}
-	if err := s.unsent(ctx); err != nil {
+	if err := s.usable(ctx, key, r); err != nil {
 		return driver.Answer{}, err
 	}
 	a, err := s.driver.Do(ctx, key, r)

@@ -157,7 +157,7 @@ func alone[T any](got T, err error) error {
 var good = lockstore.Lease{Key: "k", Owner: "o", Fence: 7}
 
 var named = []error{
-	lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable, lockstore.ErrStillHolds,
+	lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable,
 }
 
 func matches(err error) (all []error) {
@@ -186,70 +186,6 @@ func TestStoreThatNewHasNotMade(t *testing.T) {
 	assert.Equal(t, "mystore", lockstore.New("mystore", nil).Name())
 	assert.NoError(t, memstore.New(nil).Validate())
 	assert.Equal(t, "memstore", memstore.New(nil).Name())
-}
-
-// Each method checks its arguments before it sends anything. What is wrong with a key, see TestValidateKey, and with an owner, see
-// TestRequestValidate.
-func TestArguments(t *testing.T) {
-	refuses := func(t *testing.T, field, says string, do func(*lockstore.Store) error) {
-		t.Helper()
-		f := &fake{}
-		err := do(lockstore.New("fake", f))
-		requireInvalid(t, err, field)
-		assert.ErrorContains(t, err, says)
-		assert.Zero(t, f.calls)
-	}
-	operators := []string{"Inspect", "Revoke", "ResolveEffect", "ResolveNoEffect"}
-	for _, c := range calls {
-		t.Run("F48 F52 "+c.name, func(t *testing.T) {
-			fails := func(field, says string, l lockstore.Lease) {
-				t.Helper()
-				refuses(t, field, says, func(s *lockstore.Store) error { return c.do(t.Context(), s, l) })
-			}
-			fails("Key", "control character", lockstore.Lease{Key: "a\nb", Owner: "o", Fence: 7})
-			if !slices.Contains(operators, c.name) {
-				fails("Owner", "byte at 1", lockstore.Lease{Key: "k", Owner: "a b", Fence: 7})
-			}
-			for _, fence := range []lockstore.Fence{0, -1, math.MinInt64} {
-				switch c.name {
-				case "Renew":
-					fails("Fence", "want 0 or more", lockstore.Lease{Key: "k", Owner: "o", Fence: min(-1, fence)})
-				case "Extend", "Release", "MarkStarted", "Complete", "Revoke", "ResolveEffect", "ResolveNoEffect":
-					fails("Fence", "", lockstore.Lease{Key: "k", Owner: "o", Fence: fence})
-				}
-			}
-		})
-	}
-	const result = "the time of the result"
-	for what, c := range map[string]struct {
-		field, says string
-		most        time.Duration
-		do          func(*lockstore.Store, time.Duration) error
-	}{
-		"F48 M39 Acquire": {"TTL", "want 1s to 24h0m0s", lockstore.MaxTTL, func(s *lockstore.Store, d time.Duration) error {
-			return alone(s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: d}))
-		}},
-		"F48 M39 Renew": {"TTL", "want 1s to 24h0m0s", lockstore.MaxTTL, func(s *lockstore.Store, d time.Duration) error { return alone(s.Renew(t.Context(), good, d)) }},
-		"F48 Complete": {result, "want 1s to 744h0m0s", lockstore.MaxResultTime, func(s *lockstore.Store, d time.Duration) error {
-			return s.Complete(t.Context(), good, nil, d)
-		}},
-		"F48 ResolveEffect": {result, "want 1s to 744h0m0s", lockstore.MaxResultTime, func(s *lockstore.Store, d time.Duration) error {
-			return s.ResolveEffect(t.Context(), "k", 7, nil, d)
-		}},
-	} {
-		t.Run("the time of "+what, func(t *testing.T) {
-			for _, d := range []time.Duration{0, -time.Second, lockstore.MinTTL - 1, c.most + 1, math.MaxInt64, math.MinInt64} {
-				refuses(t, c.field, c.says, func(s *lockstore.Store) error { return c.do(s, d) })
-			}
-		})
-	}
-	t.Run("F48 a result that is too large", func(t *testing.T) {
-		large := make([]byte, lockstore.MaxResultBytes+1)
-		refuses(t, "Result", "", func(s *lockstore.Store) error { return s.Complete(t.Context(), good, large, time.Minute) })
-		refuses(t, "Result", "", func(s *lockstore.Store) error { return s.ResolveEffect(t.Context(), "k", 7, large, time.Minute) })
-		s := lockstore.New("fake", &fake{answer: driver.Answer{Outcome: driver.Done}})
-		require.NoError(t, s.Complete(t.Context(), good, large[1:], time.Minute))
-	})
 }
 
 // A call whose context is over was certainly not applied.
@@ -289,7 +225,7 @@ func TestDriverThatLies(t *testing.T) {
 		driver.Revoke:      {driver.Done, driver.Refused, driver.Lost},
 	}
 	means := map[driver.Outcome]error{
-		driver.Refused: lockstore.ErrRefused, driver.Lost: lockstore.ErrLost, driver.Holding: lockstore.ErrStillHolds, driver.Exclusive: lockstore.ErrInvalid,
+		driver.Refused: lockstore.ErrRefused, driver.Lost: lockstore.ErrLost, driver.Exclusive: lockstore.ErrInvalid,
 	}
 	for _, c := range calls {
 		if c.kind == driver.AwaitTurn {
@@ -304,6 +240,8 @@ func TestDriverThatLies(t *testing.T) {
 				switch {
 				case !slices.Contains(may[c.kind], o):
 					unknown(t, err, fmt.Sprintf(`gave the outcome %d to the request "%v"`, o, c.kind))
+				case o == driver.Holding:
+					assert.ErrorAs(t, err, new(*lockstore.StillHolds))
 				case means[o] == nil:
 					assert.NoError(t, err)
 				default:

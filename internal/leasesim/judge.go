@@ -70,7 +70,7 @@ type pass struct {
 
 // healthy says whether the run waits and has met no fault. The queue's promises about a
 // place hold for the first places; those behind them share a turn.
-func (r *run) healthy() bool { return r.waiting && !r.trouble && r.place <= lockstore.MaxTurnsBefore }
+func (r *run) healthy() bool { return r.waiting && !r.trouble && r.place <= driver.MaxTurnsBefore }
 
 func (p *Process) current() *run {
 	p.jmu.Lock()
@@ -179,7 +179,7 @@ func (p *Process) told(r *run, q driver.Request, a driver.Answer, err error) {
 
 func (p *Process) refused(r *run, a driver.Answer) {
 	now := time.Now()
-	if free := now.Sub(p.free); !p.several() && !r.trouble && !p.OldReads && p.Step == 0 && a.Status.State == driver.Reserved && free >= (lockstore.MaxTurnsBefore+1)*lockstore.TurnTime+p.sim.Slack {
+	if free := now.Sub(p.free); !p.several() && !r.trouble && !p.OldReads && p.Step == 0 && a.Status.State == driver.Reserved && free >= (driver.MaxTurnsBefore+1)*lockstore.TurnTime+p.sim.Slack {
 		p.Fail("a key that nobody has had for %v is reserved: %+v", free, a)
 	}
 	if a.Position > 0 && r.place == 0 {

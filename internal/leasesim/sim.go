@@ -109,7 +109,7 @@ func (w *World) play(s Sim) {
 	// A dead holder delays others by at most a TTL, and a queue of the dead by its turns.
 	Pass(TTL + s.Delay)
 	if w.queue {
-		Pass(lockstore.MaxTurnsBefore * lockstore.TurnTime)
+		Pass(driver.MaxTurnsBefore * lockstore.TurnTime)
 	}
 	w.last()
 }

@@ -26,7 +26,7 @@ var layers = []struct {
 	{"lockstore/internal/httpclient", []string{"lockstore"}},
 	{"lockstore/storetest/golden", []string{"lockstore"}},
 	{"lockstore/memstore", []string{"lockstore", "internal/lib/driver", "internal/lib/rules", "internal/lib/storeurl"}},
-	{"internal/lib/rules", []string{"lockstore", "internal/lib/driver"}},
+	{"internal/lib/rules", []string{"internal/lib/driver"}},
 	{"internal/wrongrules", []string{"internal/lib/rules", "lockstore", "internal/lib/driver"}},
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
 	{"internal/leasesim", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/storetest", "internal/lib/seam", "internal/verifyrecord"}},

@@ -11,7 +11,6 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // grant is an applied acquire that the caller does not know yet.
@@ -65,7 +64,7 @@ func (t *table) correct(ctx context.Context, key string, q driver.Request, g *gr
 		slog.String("key", key), slog.Duration("correction", time.Duration(t.clock.offset.Load())))
 	now, right := t.clock.read(), g.fence
 	if g.before >= 0 {
-		right = lockstore.NextFence(g.before, now) // one from a clock far ahead would cost every acquire until that time a second request
+		right = driver.NextFence(g.before, now) // one from a clock far ahead would cost every acquire until that time a second request
 	}
 	expires := t.expiresAt(now, q.TTL)
 	r, err = t.moveEnd(ctx, key, g.fence, right, g.expires, expires)

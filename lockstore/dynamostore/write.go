@@ -13,7 +13,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // write is one conditional update of a key's row.
@@ -173,7 +172,7 @@ func (t *table) raiseFence(owner driver.Owner, seen row, r reply, next *rules.St
 	}
 	c := t.clockOf(r)
 	// The clock may have been set back since the acquire was sent.
-	next.LastFence = max(lockstore.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
+	next.LastFence = max(driver.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
 }
 
 // sweeps is when DynamoDB may delete the row that becoming writes.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -188,7 +189,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 	left := make([][]string, len(c.runs))
 	for i, r := range c.runs {
 		leaving.Go(func() {
-			left[i] = r.lockAgain(c.sys.open(r.seed), ttl+s.late+time.Second+(lockstore.MaxTurnsBefore+1)*lockstore.TurnTime)
+			left[i] = r.lockAgain(c.sys.open(r.seed), ttl+s.late+time.Second+(driver.MaxTurnsBefore+1)*lockstore.TurnTime)
 		})
 	}
 	leaving.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -24,6 +25,17 @@ func TestTexts(t *testing.T) {
 	assert.Equal(t, "kind -1", driver.Kind(-1).String())
 	assert.Equal(t, "state 7", (driver.InDoubt + 1).String())
 	assert.Equal(t, "state -1", driver.State(-1).String())
+}
+
+func TestNextFence(t *testing.T) {
+	const now = 1_790_942_400_000_000
+	for previous, want := range map[driver.Fence]driver.Fence{0: now, 5: now, now - 1: now, now: now + 1, now + 100_000_000: now + 100_000_001} {
+		assert.Equal(t, want, driver.NextFence(previous, time.UnixMicro(now)), "F20 after %d", previous)
+	}
+	assert.Equal(t, driver.Fence(1), driver.NextFence(0, time.Unix(-5, 0)), "a clock before 1970 gives no fence below 1")
+	text, err := driver.Fence(now).MarshalBinary() // as an argument of go-redis
+	assert.NoError(t, err)
+	assert.Equal(t, "1790942400000000", string(text))
 }
 
 func TestState(t *testing.T) {

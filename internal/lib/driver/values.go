@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 )
 
 // Owner is the secret id of one acquisition, see lockstore.Owner.
@@ -26,6 +27,13 @@ func (o Owner) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // Fence is a fencing token, see lockstore.Fence.
 type Fence int64
+
+// NextFence is the fence of the next grant: max(previous+1, now in microseconds since
+// 1970). The clock's part makes the fence grow also when the previous value is gone. A
+// previous value of 0 means none.
+func NextFence(previous Fence, now time.Time) Fence {
+	return max(previous+1, Fence(now.UnixMicro()))
+}
 
 // MarshalBinary writes the fence in decimal digits, so that Redis clients take
 // it as an argument.

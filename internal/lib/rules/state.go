@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // The parts of a decision: what is true of the state, and how it changes.
@@ -158,7 +157,7 @@ func (d *decision) grant(h Holder) Holder {
 	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
 		h.Seat++
 	}
-	d.LastFence = lockstore.NextFence(d.LastFence, cmp.Or(d.clock.Fences, d.clock.Early))
+	d.LastFence = driver.NextFence(d.LastFence, cmp.Or(d.clock.Fences, d.clock.Early))
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
 	d.Closed, d.changed = Closed{}, true
