@@ -13,7 +13,7 @@ import (
 )
 
 // Run checks what the interface of a KV promises. It calls open for each case, inside run. run is how
-// a case runs: synctest.Test for a KV in virtual time, storetest.Direct or storetest.Parallel for the
+// a case runs: synctest.Test for a KV in virtual time, storetest.Parallel for the
 // wall clock.
 //
 // storetest.Run, with a [Harness], checks the store over the KV. A KV needs both.
@@ -157,23 +157,6 @@ var cases = []testCase{
 				if e, _, err := c.kv.Read(c.Context(), key, true); err != nil || string(e.Value) != want {
 					c.Errorf("the key %q has another value than was written, %v", key, err)
 				}
-			}
-		},
-	},
-	{
-		"kv/an ended context sends nothing",
-		"A call that has returned could change the entry later.",
-		func(c *check) {
-			ctx, cancel := context.WithCancel(c.Context())
-			cancel()
-			if _, err := c.kv.Write(ctx, c.key, []byte("v"), ""); !errors.Is(err, context.Canceled) || !errors.Is(err, lockstore.ErrUnavailable) {
-				c.Errorf("Write with an ended context: %v; want context.Canceled and ErrUnavailable", err)
-			}
-			if _, _, err := c.kv.Read(ctx, c.key, true); !errors.Is(err, context.Canceled) {
-				c.Errorf("Read with an ended context: %v; want context.Canceled", err)
-			}
-			if e, _ := c.read(true); e.Version != "" {
-				c.Error("a write with an ended context was applied")
 			}
 		},
 	},
