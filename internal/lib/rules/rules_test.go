@@ -14,7 +14,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
 )
 
-// One example for each paragraph of the package comment. What is true of every step is checked by TestInduction.
+// What TestInduction does not see: what an answer says of the key, how long one waits, and memory. An example of each rule is a case of
+// storetest, lock/..., which memstore runs.
 
 // now is the time of the first request of a key; sec is a time later than that by so many seconds.
 var now = time.Unix(1_800_000_000, 0)
@@ -96,146 +97,6 @@ func by(kind driver.Kind, o driver.Owner, f driver.Fence) driver.Request {
 	return driver.Request{Kind: kind, Owner: o, Fence: f, TTL: 10 * time.Second}
 }
 
-func TestLease(t *testing.T) {
-	k := newKey(t)
-	a := k.granted(at(0), acquire("a"))
-	assert.Equal(t, driver.Answer{Outcome: driver.Granted, Fence: driver.Fence(now.UnixMicro()), TTL: 10 * time.Second}, a)
-	assert.Equal(t, 8*time.Second, k.granted(at(2), acquire("a")).TTL, "a repeat gets what is left")
-	k.wants(driver.Refused, at(2), acquire("b"))
-	k.granted(at(5), by(driver.Renew, "a", a.Fence))
-	for _, kind := range []driver.Kind{driver.Renew, driver.Release, driver.MarkStarted, driver.Complete} {
-		assert.NotEmpty(t, k.wants(driver.Lost, at(6), by(kind, "b", a.Fence)).Why, "another owner")
-		assert.NotEmpty(t, k.wants(driver.Lost, at(6), by(kind, "a", a.Fence+1)).Why, "another fence")
-	}
-	k.wants(driver.Lost, at(15), by(driver.Renew, "a", a.Fence))
-	k.wants(driver.Done, at(15), by(driver.Release, "a", a.Fence)) // nobody was granted the key since
-	k.wants(driver.Lost, at(15), acquire("a"))
-	assert.Equal(t, []rules.Ended{{Owner: "a", Fence: a.Fence}}, k.Ended)
-}
-
-func TestSeveralHolders(t *testing.T) {
-	k := newKey(t)
-	a := k.granted(at(0), sharing("a", 3))
-	b := k.granted(at(1), sharing("b", 2))
-	assert.Equal(t, []int{0, 1}, []int{a.Seat, b.Seat})
-	k.wants(driver.Exclusive, at(1), by(driver.MarkStarted, "a", a.Fence))
-	k.wants(driver.Exclusive, at(1), by(driver.Complete, "a", a.Fence))
-	k.wants(driver.Refused, at(2), sharing("c", 3)) // b's number counts, too
-	k.wants(driver.Refused, at(2), acquire("writer"))
-	k.wants(driver.Refused, at(2), sharing("d", 3))
-	assert.Equal(t, []driver.Owner{"c"}, k.wants(driver.Done, at(3), by(driver.Release, "a", a.Fence)).HandedOver)
-	assert.Equal(t, 0, k.Holders[1].Seat, "the lowest free one")
-	assert.Empty(t, k.wants(driver.Done, at(4), by(driver.Release, "b", b.Fence)).HandedOver, "no reader passes the writer")
-	assert.Equal(t, []driver.Owner{"writer"}, k.wants(driver.Done, at(4), by(driver.Abandon, "c", 0)).HandedOver)
-}
-
-func TestQueue(t *testing.T) {
-	k := newKey(t)
-	k.Places = 3
-	k.granted(at(0), acquire("a"))
-	for i, o := range []driver.Owner{"b", "c", "d", "full"} {
-		assert.Equal(t, (i+1)%4, k.wants(driver.Refused, at(1), acquire(o)).Position)
-	}
-	for _, o := range []driver.Owner{"a", "full"} {
-		assert.Zero(t, k.Wait(k.State, at(1), o), "it has no place")
-	}
-	assert.Equal(t, 9*time.Second, k.Wait(k.State, at(1), "d"), "its turn may come nearer until then")
-	assert.Equal(t, 4*time.Second, k.Wait(k.State, at(10), "d"))
-	k.wants(driver.Refused, at(11.9), acquire("c")) // b has its turn
-	k.granted(at(12), acquire("c"))
-	assert.Equal(t, []driver.Owner{"d"}, k.queue(), "b had its turn")
-}
-
-func TestHandOver(t *testing.T) {
-	k := newKey(t)
-	a := k.granted(at(0), acquire("a"))
-	for _, o := range []driver.Owner{"b", "c", "d"} {
-		k.wants(driver.Refused, at(0), acquire(o))
-	}
-	assert.Empty(t, k.wants(driver.Done, at(1), by(driver.Leave, "c", 0)).HandedOver, "c was not the first")
-	assert.Equal(t, []driver.Owner{"b"}, k.wants(driver.Done, at(1), by(driver.Release, "a", a.Fence)).HandedOver)
-	assert.Equal(t, sec(3), k.Holders[0].End(), "one turn")
-	b := k.granted(at(2), acquire("b"))
-	assert.Equal(t, sec(12), k.Holders[0].End(), "the next Acquire makes it as long as it asks")
-	k.wants(driver.Done, at(3), by(driver.Release, "b", b.Fence))
-	k.granted(at(5), acquire("d")) // c has gone, and d did not come within its turn: it asks like any other
-	assert.Greater(t, k.LastFence, b.Fence+1)
-}
-
-func TestParkedPlaces(t *testing.T) {
-	k := newKey(t)
-	k.Places = 6
-	a := k.granted(at(0), acquire("a"))
-	for i, o := range []driver.Owner{"p1", "p2", "p3"} {
-		assert.Equal(t, i+1, k.wants(driver.Refused, at(0), park(o)).Position)
-	}
-	assert.Zero(t, k.wants(driver.Refused, at(0), park("p4")).Position, "half of the places are for those who wait")
-	k.wants(driver.Refused, at(0), acquire("waits"))
-	assert.Equal(t, driver.MaxDelay, k.Wait(k.State, at(10), "waits"), "three turns are more")
-	assert.Equal(t, []driver.Owner{"p1"}, k.wants(driver.Done, at(1), by(driver.Release, "a", a.Fence)).Wake)
-	p1 := k.granted(at(1+driver.MaxParkedTurn.Seconds()-0.1), acquire("p1"))
-	assert.Equal(t, []driver.Owner{"p2", "p3"}, k.wants(driver.Done, at(32), by(driver.Complete, "p1", p1.Fence)).Wake, "they learn the result")
-}
-
-func TestWorkThatHasStarted(t *testing.T) {
-	for _, effect := range []bool{false, true} {
-		k := newKey(t)
-		a := k.granted(at(0), acquire("a"))
-		k.wants(driver.Refused, at(0), acquire("b"))
-		k.wants(driver.Done, at(0), by(driver.MarkStarted, "a", a.Fence))
-		resolve := driver.Request{Kind: driver.Resolve, Fence: a.Fence, Effect: effect, TTL: 10 * time.Second}
-		assert.Equal(t, driver.Held, k.wants(driver.Refused, at(9), resolve).Status.State)
-		assert.Equal(t, driver.Status{State: driver.InDoubt, Fence: a.Fence, Holder: "holder a", Waiting: 1, Started: true},
-			k.wants(driver.Refused, at(11), acquire("b")).Status)
-		if done := k.wants(driver.Done, at(11), resolve); effect {
-			assert.Equal(t, driver.Cooldown, k.inspect(12).State)
-		} else {
-			assert.Equal(t, []driver.Owner{"b"}, done.HandedOver)
-		}
-		k.wants(driver.Done, at(12), resolve) // again
-	}
-}
-
-func TestClosedKey(t *testing.T) {
-	for result, want := range map[string]driver.State{"": driver.Cooldown, "r": driver.Completed} {
-		k := newKey(t)
-		r := by(driver.Complete, "a", k.granted(at(0), acquire("a")).Fence)
-		r.Result = []byte(result)
-		k.wants(driver.Refused, at(0), acquire("b"))
-		k.wants(driver.Done, at(1), r)
-		copy(r.Result, "x") // the caller may use its memory again
-		assert.Equal(t, driver.Status{State: want, Fence: r.Fence, Holder: "holder a", Remaining: time.Second, Result: k.Closed.Result},
-			k.wants(driver.Refused, at(10), acquire("b")).Status)
-		assert.Equal(t, result, string(k.Closed.Result))
-		assert.Empty(t, k.Queue, "nobody waits for it")
-		k.granted(at(11), acquire("b"))
-		assert.Zero(t, k.Closed)
-	}
-}
-
-func TestRevocation(t *testing.T) {
-	k := newKey(t)
-	a := k.granted(at(0), acquire("a"))
-	k.wants(driver.Refused, at(1), acquire("b"))
-	revoke := driver.Request{Kind: driver.Revoke, Fence: a.Fence, Holder: "operator"}
-	status := k.wants(driver.Done, at(2), revoke).Status
-	assert.Equal(t, []any{driver.Revoked, "operator", 8 * time.Second}, []any{status.State, status.Holder, status.Remaining})
-	for _, kind := range []driver.Kind{driver.Acquire, driver.Renew, driver.MarkStarted, driver.Complete} {
-		k.wants(driver.Lost, at(2), by(kind, "a", a.Fence))
-	}
-	k.wants(driver.Refused, at(2), acquire("b")) // a may be at work
-	revoke.Holder, revoke.AtOnce = "another", true
-	done := k.wants(driver.Done, at(4), revoke)
-	assert.Equal(t, []driver.Owner{"b"}, done.HandedOver)
-	assert.Equal(t, []any{driver.Reserved, "operator", 6 * time.Second}, []any{done.Status.State, done.Status.Holder, done.Status.Remaining}, "those of the lease that was revoked")
-	assert.Equal(t, driver.Reserved, k.wants(driver.Done, at(5), revoke).Status.State, "again")
-
-	k = newKey(t)
-	a = k.granted(at(0), acquire("a"))
-	k.wants(driver.Done, at(0), by(driver.MarkStarted, "a", a.Fence))
-	assert.True(t, k.wants(driver.Refused, at(1), driver.Request{Kind: driver.Revoke, Fence: a.Fence, AtOnce: true}).Status.Started)
-}
-
 func TestClocks(t *testing.T) {
 	k, c := newKey(t), between(0, 3)
 	c.Fences = sec(1)
@@ -287,6 +148,55 @@ func TestStatus(t *testing.T) {
 	assert.Equal(t, []any{driver.Reserved, "", 1500 * time.Millisecond}, []any{refused.State, refused.Holder, refused.Remaining}, "the room is for c")
 	k.wants(driver.Done, at(12), by(driver.Release, "b", b.Fence))
 	assert.Equal(t, []any{driver.Held, "holder a"}, []any{k.inspect(12).State, k.inspect(12).Holder}, "who was handed the key is not at work yet")
+}
+
+// What is said of a key in doubt, of a closed one, and after a revocation.
+func TestStatusOfWhatHasEnded(t *testing.T) {
+	k := newKey(t)
+	a := k.granted(at(0), acquire("a"))
+	k.wants(driver.Refused, at(0), acquire("b"))
+	k.wants(driver.Done, at(0), by(driver.MarkStarted, "a", a.Fence))
+	assert.True(t, k.wants(driver.Refused, at(1), driver.Request{Kind: driver.Revoke, Fence: a.Fence, AtOnce: true}).Status.Started)
+	assert.Equal(t, driver.Status{State: driver.InDoubt, Fence: a.Fence, Holder: "holder a", Waiting: 1, Started: true}, k.wants(driver.Refused, at(11), acquire("b")).Status)
+
+	for result, want := range map[string]driver.State{"": driver.Cooldown, "r": driver.Completed} {
+		k = newKey(t)
+		r := by(driver.Complete, "a", k.granted(at(0), acquire("a")).Fence)
+		r.Result = []byte(result)
+		k.wants(driver.Done, at(1), r)
+		copy(r.Result, "x") // the caller may use its memory again
+		assert.Equal(t, driver.Status{State: want, Fence: r.Fence, Holder: "holder a", Remaining: time.Second, Result: k.Closed.Result}, k.wants(driver.Refused, at(10), acquire("b")).Status)
+		assert.Equal(t, result, string(k.Closed.Result))
+	}
+
+	k = newKey(t)
+	a = k.granted(at(0), acquire("a"))
+	k.wants(driver.Refused, at(1), acquire("b"))
+	revoke := driver.Request{Kind: driver.Revoke, Fence: a.Fence, Holder: "operator"}
+	status := k.wants(driver.Done, at(2), revoke).Status
+	assert.Equal(t, []any{driver.Revoked, "operator", 8 * time.Second}, []any{status.State, status.Holder, status.Remaining})
+	revoke.Holder, revoke.AtOnce = "another", true
+	status = k.wants(driver.Done, at(4), revoke).Status
+	assert.Equal(t, []any{driver.Reserved, "operator", 6 * time.Second}, []any{status.State, status.Holder, status.Remaining}, "those of the lease that was revoked")
+	assert.Equal(t, driver.Reserved, k.wants(driver.Done, at(5), revoke).Status.State, "again")
+}
+
+func TestWait(t *testing.T) {
+	k := newKey(t)
+	k.granted(at(0), acquire("a"))
+	for _, o := range []driver.Owner{"b", "c", "d"} {
+		k.wants(driver.Refused, at(1), acquire(o))
+	}
+	for _, o := range []driver.Owner{"a", "another"} {
+		assert.Zero(t, k.Wait(k.State, at(1), o), "it has no place")
+	}
+	assert.Equal(t, 9*time.Second, k.Wait(k.State, at(1), "d"), "its turn may come nearer until then")
+	assert.Equal(t, 4*time.Second, k.Wait(k.State, at(10), "d"))
+	for _, o := range []driver.Owner{"p1", "p2"} {
+		k.wants(driver.Refused, at(1), park(o))
+	}
+	k.wants(driver.Refused, at(1), acquire("last"))
+	assert.Equal(t, driver.MaxDelay, k.Wait(k.State, at(10), "last"), "all turns together are more")
 }
 
 // Until the time that Wait says, an Acquire of a waiter is refused. The first in the queue is granted the key
