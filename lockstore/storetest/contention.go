@@ -17,23 +17,6 @@ var contentionCases = []testCase{
 			_, dead := c.take(short)
 			c.expire(short)
 			c.oneWinner(dead)
-
-			_, lease := c.take(long) // requests for a place and a Complete meet
-			errs := make([]error, 6)
-			atOnce(len(errs)+1, func(i int) {
-				if i < len(errs) {
-					_, errs[i] = c.tryAcquire(queued(lease.Key))
-					return
-				}
-				c.complete(lease, []byte("result"), long)
-			})
-			for _, err := range errs {
-				c.wantErr("Acquire while another completes", err, lockstore.ErrRefused)
-			}
-			c.completed(lease.Key, []byte("result"))
-			if s := c.inspect(lease.Key); s.Waiting != 0 {
-				c.Errorf("%d wait for a completed key", s.Waiting)
-			}
 		},
 	},
 }

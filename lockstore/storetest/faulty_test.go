@@ -119,20 +119,3 @@ func TestFaults(t *testing.T) {
 		})
 	}
 }
-
-// A listing has no faults, and is that of the store inside.
-func TestFaultyLists(t *testing.T) {
-	inner := memstore.New(nil)
-	req := request()
-	_, err := inner.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	store := storetest.NewFaulty(inner, func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: io.ErrUnexpectedEOF} })
-	var keys []string
-	require.NoError(t, store.List(t.Context(), "", func(p lockstore.Page) error {
-		for _, s := range p.Keys {
-			keys = append(keys, s.Key)
-		}
-		return nil
-	}))
-	assert.Equal(t, []string{req.Key}, keys)
-}

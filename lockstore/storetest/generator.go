@@ -110,7 +110,7 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
 	if c.Parks && random.IntN(3) == 0 {
 		g.turn = 3 * time.Second // another than that of a place where somebody waits
-		if c.virtual && random.IntN(2) == 0 {
+		if random.IntN(2) == 0 {
 			g.turn = driver.MaxParkedTurn - time.Duration(random.IntN(2))*edgeTTL
 		}
 	}

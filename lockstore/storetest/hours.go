@@ -12,38 +12,6 @@ import (
 // nothing waits, and they check what a store says of such times.
 var hoursCases = []testCase{
 	{
-		"hours/a parked place has its whole turn",
-		"Its owner starts only when it is woken. With a turn cut to whole seconds, or to what another place has, it comes too late.",
-		func(c *check) {
-			c.parks()
-			for i, d := range []time.Duration{lockstore.TurnTime, edgeTTL + time.Second, 16*time.Second + edgeTTL, lockstore.MaxParkedTurn - edgeTTL, lockstore.MaxParkedTurn} {
-				if !c.virtual && d < 10*time.Second {
-					continue // a busy machine may take longer
-				}
-				_, lease := c.take(long)
-				req := parked(lease.Key)
-				req.Parked = d
-				c.heldPlace(req, 1)
-				handed := c.elapsed()
-				c.release(lease)
-				left := c.refused(newRequest(lease.Key, long), lockstore.Reserved).StateEndsIn
-				if least := handed + d - c.elapsed() - c.TurnDelay - rounding; left < least || left > d+c.TurnDelay+c.TakeoverDelay+rounding {
-					c.Errorf("the turn of a place that is parked for %v lasts %v more; want at least %v", d, left, least)
-				}
-				if c.virtual {
-					c.sleepUntil(handed + d - c.TurnDelay - c.Margin - tick)
-					if i%2 == 0 {
-						c.acquire(req)
-						continue
-					}
-					c.refused(newRequest(lease.Key, long), lockstore.Reserved)
-					c.sleepUntil(handed + d + c.TurnDelay + c.TakeoverDelay + tick)
-					c.acquire(newRequest(lease.Key, long))
-				}
-			}
-		},
-	},
-	{
 		"hours/a place and an address are kept for days",
 		"A key may be held, by one renewal after the other, for longer than anybody expects. Who waits keeps its place, whether it asks again or not, and whoever comes and goes meanwhile.",
 		func(c *check) {
@@ -80,26 +48,6 @@ var hoursCases = []testCase{
 				}
 				_, err := c.tryAcquire(req)
 				c.isCompleted(err, []byte("result"))
-			}
-		},
-	},
-	{
-		"hours/who waits for minutes learns of its turn",
-		"It returns soon after the release, also if it has waited for longer than a connection or a read lasts.",
-		func(c *check) {
-			c.need("virtual time", c.virtual)
-			req, lease := c.take(lockstore.MaxTTL)
-			waiter := c.join(req.Key, 1)
-			done := make(chan error, 1)
-			go func() { done <- c.await(waiter, time.Hour) }()
-			c.Sleep(11 * time.Minute)
-			c.release(lease)
-			released := c.elapsed()
-			if err := <-done; err != nil {
-				c.fatalf("AwaitTurn: %v; want it to end after the release", err)
-			}
-			if late, most := c.elapsed()-released, lockstore.TurnTime+c.TakeoverDelay; late > most {
-				c.Errorf("AwaitTurn returned %v after the release; want at most %v", late, most)
 			}
 		},
 	},

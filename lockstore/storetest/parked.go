@@ -81,24 +81,6 @@ var parkedCases = []testCase{
 			}
 		},
 	},
-	{
-		"parked/half of the places are for those who wait",
-		"Executions that sleep come in thousands. A run that waits still finds a place.",
-		func(c *check) {
-			c.parks()
-			_, lease := c.take(long)
-			places := 0
-			for ; places < 1000; places++ {
-				if c.refused(parked(lease.Key), lockstore.Held).QueuePosition == 0 {
-					break
-				}
-			}
-			c.join(lease.Key, places+1)
-			if s := c.inspect(lease.Key); places < 8 || s.Waiting != places+1 || s.Parked != places {
-				c.Errorf("after %d parked owners, and one that waits, Inspect says that %d wait and %d of them are parked; want at least 8 parked places, and one more", places, s.Waiting, s.Parked)
-			}
-		},
-	},
 }
 
 // parks skips the case if the store cannot park.

@@ -24,7 +24,7 @@ func TestRunThatFails(t *testing.T) {
 	case "parallel":
 		Run(t, broken, Parallel)
 	case "no open":
-		Run(t, nil, Direct)
+		Run(t, nil, Parallel)
 	case "no run":
 		Run(t, nothing, nil)
 	case "no store":

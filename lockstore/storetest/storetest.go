@@ -55,13 +55,13 @@ func init() { rules.Strict = true }
 const phase = 700 * time.Millisecond
 
 // Run runs every case as a subtest. It calls open for each case, so each case has its own
-// store. run is how a case runs: synctest.Test for a store in virtual time, [Direct] or
+// store. run is how a case runs: synctest.Test for a store in virtual time,
 // [Parallel] for the wall clock. Run calls open inside run. At the end it logs how many
 // cases were skipped, and why.
 func Run(t *testing.T, open func(t *testing.T) Harness, run func(*testing.T, func(*testing.T))) {
 	t.Helper()
 	if open == nil || run == nil {
-		t.Fatal("storetest: Run needs open, which returns the harness of a case, and run, how a case runs: synctest.Test, Direct or Parallel")
+		t.Fatal("storetest: Run needs open, which returns the harness of a case, and run, how a case runs: synctest.Test or Parallel")
 	}
 	var mu sync.Mutex
 	var ended []string                          // what each case that has ended would have needed, "" if it has run
@@ -105,12 +105,6 @@ func summary(ended []string) string {
 		text += ": no " + strings.Join(slices.Compact(skipped), ", no ")
 	}
 	return text
-}
-
-// Direct runs one case after another.
-func Direct(t *testing.T, f func(*testing.T)) {
-	t.Helper()
-	f(t)
 }
 
 // Parallel runs the cases in parallel, as many at a time as go test's flag -parallel
