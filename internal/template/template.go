@@ -1,17 +1,14 @@
 // Package template reads a SAM template for tests: each resource as CloudFormation makes it for some
-// values of the parameters. It computes no condition: who reads says which hold, and
-// deploy/check_templates.py looks at all parameters. Of the functions of CloudFormation it
-// knows those that template.yaml uses where somebody looks.
+// values of the parameters. Of the functions of CloudFormation it knows those that the templates here use
+// where somebody looks; others stay as they are.
 //
 // A resource has its logical id as its name, and ID.Arn as its ARN. A name that
 // stands for nothing stays as ${NAME}, which no right answer contains. What another
-// stack exports is the value "import NAME", see Exports. Any other thing that this
-// package does not know is an error.
+// stack exports is the value "import NAME", see Template.Exports.
 package template
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -30,22 +27,22 @@ const (
 
 // Template is a template with values for its parameters.
 type Template struct {
-	Resources map[string]Resource // by logical id
+	Resources map[string]Resource // by logical id; without those whose condition does not hold
+	Exports   map[string]string   // what its stack exports, as values for a template that imports them
+	Refused   bool                // its Rules do not allow these values, and nothing is made
 
-	globals yaml.Node // of all functions
-	outputs map[string]output
-	values  map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
+	source source
+	values map[string]string // what !Ref NAME, !GetAtt NAME and ${NAME} stand for
 }
 
-// Resource is one resource of a template.
+// Resource is one resource of a template. A function's properties are with what all functions have in common.
 type Resource struct {
-	Type string
+	Type, DeletionPolicy, UpdateReplacePolicy string
 
-	properties yaml.Node
-	of         *Template
+	Properties any // text, numbers, lists and maps as JSON has them
 }
 
-// Function is a Lambda function, with what all functions have in common.
+// Function is a Lambda function.
 type Function struct {
 	ID          string // logical id
 	CodeURI     string // folder of its main package
@@ -62,12 +59,80 @@ type Table struct {
 	Key string // its one key attribute, a string
 }
 
-// output is a value that a stack shows.
-type output struct {
-	Value  yaml.Node `yaml:"Value"`
-	Export struct {
-		Name yaml.Node `yaml:"Name"`
-	} `yaml:"Export"`
+// source is what a template's text says.
+type source struct {
+	Parameters map[string]struct {
+		Default        any    `yaml:"Default"`
+		AllowedPattern string `yaml:"AllowedPattern"`
+	} `yaml:"Parameters"`
+	Rules map[string]struct {
+		RuleCondition node `yaml:"RuleCondition"`
+		Assertions    []struct {
+			Assert node `yaml:"Assert"`
+		} `yaml:"Assertions"`
+	} `yaml:"Rules"`
+	Conditions map[string]node `yaml:"Conditions"`
+	Globals    struct {
+		Function node `yaml:"Function"`
+	} `yaml:"Globals"`
+	Resources map[string]struct {
+		Type                string `yaml:"Type"`
+		DeletionPolicy      string `yaml:"DeletionPolicy"`
+		UpdateReplacePolicy string `yaml:"UpdateReplacePolicy"`
+		Condition           string `yaml:"Condition"`
+		Properties          node   `yaml:"Properties"`
+	} `yaml:"Resources"`
+	Outputs map[string]struct {
+		Condition string `yaml:"Condition"`
+		Value     node   `yaml:"Value"`
+		Export    struct {
+			Name node `yaml:"Name"`
+		} `yaml:"Export"`
+	} `yaml:"Outputs"`
+}
+
+// node is a value of a template, with a function such as !Ref X written out as {Ref: X}.
+type node struct{ v any }
+
+// UnmarshalYAML makes yaml call it for each value.
+func (to *node) UnmarshalYAML(n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.MappingNode:
+		all := map[string]any{}
+		for i := 0; i < len(n.Content); i += 2 {
+			var inner node
+			if err := inner.UnmarshalYAML(n.Content[i+1]); err != nil {
+				return err
+			}
+			all[n.Content[i].Value] = inner.v
+		}
+		to.v = all
+	case yaml.SequenceNode:
+		all := make([]any, len(n.Content))
+		for i, inner := range n.Content {
+			var item node
+			if err := item.UnmarshalYAML(inner); err != nil {
+				return err
+			}
+			all[i] = item.v
+		}
+		to.v = all
+	default:
+		to.v = n.Value
+		if strings.HasPrefix(n.Tag, "!!") {
+			if err := n.Decode(&to.v); err != nil {
+				return err
+			}
+		}
+	}
+	switch name, short := strings.CutPrefix(n.Tag, "!"); {
+	case !short || strings.HasPrefix(name, "!"):
+	case name == "Ref" || name == "Condition":
+		to.v = map[string]any{name: to.v}
+	default:
+		to.v = map[string]any{"Fn::" + name: to.v}
+	}
+	return nil
 }
 
 // Read reads the template in a file, see Parse.
@@ -80,50 +145,74 @@ func Read(file string, values map[string]string) (*Template, error) {
 }
 
 // Parse reads a template. A parameter that values does not name has its default.
-// values may also say what else a name stands for, such as "Cache.Endpoint", and have
-// the names of the conditions that hold. nil is template.yaml by itself, with its own table.
+// values may also say what else a name stands for, such as "Cache.Endpoint".
 func Parse(text []byte, values map[string]string) (*Template, error) {
-	var file struct {
-		Parameters map[string]struct {
-			Default string `yaml:"Default"`
-		} `yaml:"Parameters"`
-		Globals struct {
-			Function yaml.Node `yaml:"Function"`
-		} `yaml:"Globals"`
-		Resources map[string]struct {
-			Type       string    `yaml:"Type"`
-			Properties yaml.Node `yaml:"Properties"`
-		} `yaml:"Resources"`
-		Outputs map[string]output `yaml:"Outputs"`
-	}
-	if err := yaml.Unmarshal(text, &file); err != nil {
+	var s source
+	if err := yaml.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("the template: %w", err)
 	}
-	if values == nil {
-		values = map[string]string{"OwnTable": "true"}
-	}
-	t := &Template{map[string]Resource{}, file.Globals.Function, file.Outputs, map[string]string{
+	return s.with(values), nil
+}
+
+// with is the template with values.
+func (s source) with(values map[string]string) *Template {
+	t := &Template{Resources: map[string]Resource{}, Exports: map[string]string{}, source: s, values: map[string]string{
 		"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012", "AWS::StackName": "stack", "AWS::URLSuffix": "amazonaws.com",
 	}}
-	for name, p := range file.Parameters {
-		t.values[name] = p.Default
+	for name, p := range s.Parameters {
+		t.values[name] = ""
+		if p.Default != nil {
+			t.values[name] = fmt.Sprint(p.Default)
+		}
 	}
-	for id, r := range file.Resources {
-		t.Resources[id] = Resource{r.Type, r.Properties, t}
+	for id := range s.Resources {
 		t.values[id] = id
 	}
 	maps.Copy(t.values, values)
-	return t, nil
+	for _, rule := range s.Rules {
+		for _, a := range rule.Assertions {
+			t.Refused = t.Refused || t.value(rule.RuleCondition.v) == true && t.value(a.Assert.v) == false
+		}
+	}
+	if t.Refused {
+		return t
+	}
+	for id, r := range s.Resources {
+		if !t.holds(r.Condition) {
+			continue
+		}
+		properties := t.value(r.Properties.v)
+		if r.Type == FunctionType {
+			properties = merged(t.value(s.Globals.Function.v), properties)
+		}
+		t.Resources[id] = Resource{r.Type, r.DeletionPolicy, r.UpdateReplacePolicy, properties}
+	}
+	for _, o := range s.Outputs {
+		if o.Export.Name.v != nil && t.holds(o.Condition) {
+			t.Exports[fmt.Sprint("import ", t.value(o.Export.Name.v))] = fmt.Sprint(t.value(o.Value.v))
+		}
+	}
+	return t
+}
+
+// merged has what is common and what is own; of two values the own one counts.
+func merged(common, own any) any {
+	all, isMap := common.(map[string]any)
+	more, areMaps := own.(map[string]any)
+	if !isMap || !areMaps {
+		return own
+	}
+	all = maps.Clone(all)
+	for name, v := range more {
+		all[name] = merged(all[name], v)
+	}
+	return all
 }
 
 // Decode stores the resource's properties in to, as json.Unmarshal does: the case
 // of names does not count.
 func (r Resource) Decode(to any) error {
-	v, err := r.of.value(&r.properties)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(v)
+	text, err := json.Marshal(r.Properties)
 	if err != nil {
 		return err
 	}
@@ -134,10 +223,8 @@ func (r Resource) Decode(to any) error {
 func (t *Template) Functions() (all []Function, err error) {
 	for _, id := range t.ids(FunctionType) {
 		f := Function{ID: id}
-		for _, properties := range []yaml.Node{t.globals, t.Resources[id].properties} {
-			if err := (Resource{FunctionType, properties, t}).Decode(&f); err != nil {
-				return nil, fmt.Errorf("%s: %w", id, err)
-			}
+		if err := t.Resources[id].Decode(&f); err != nil {
+			return nil, fmt.Errorf("%s: %w", id, err)
 		}
 		all = append(all, f)
 	}
@@ -161,93 +248,89 @@ func (t *Template) Tables() (all []Table, err error) {
 	return all, nil
 }
 
-// Exports are what a stack of the template exports, as values for a template that
-// imports them.
-func (t *Template) Exports() (map[string]string, error) {
-	all := map[string]string{}
-	for id, o := range t.outputs {
-		if o.Export.Name.Kind == 0 {
-			continue
-		}
-		name, err := t.value(&o.Export.Name)
-		value, err2 := t.value(&o.Value)
-		if err := errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("%s: %w", id, err)
-		}
-		all[fmt.Sprint("import ", name)] = fmt.Sprint(value)
-	}
-	return all, nil
+// ids are those of the resources of a type, sorted.
+func (t *Template) ids(kind string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.Resources)), func(id string) bool { return t.Resources[id].Type != kind })
 }
 
-func (t *Template) ids(kind string) (ids []string) {
-	for id, r := range t.Resources {
-		if r.Type == kind {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+// holds says whether a condition holds; "" is none.
+func (t *Template) holds(condition string) bool {
+	return condition == "" || t.value(t.source.Conditions[condition].v) == true
 }
 
 // noValue is what !Ref AWS::NoValue stands for: the property or item is not there.
 type noValue struct{}
 
-// value is what a node comes to: text, numbers, lists and maps as JSON has them.
-func (t *Template) value(n *yaml.Node) (any, error) {
-	var parts []any // of a list, or of a map: name, value, name, value
-	for _, inner := range n.Content {
-		part, err := t.value(inner)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
-	}
-	switch n.Tag {
-	case "!Ref", "!GetAtt":
-		name := n.Value
-		if len(parts) == 2 {
-			name = fmt.Sprintf("%s.%s", parts...)
-		}
-		if name == "AWS::NoValue" {
-			return noValue{}, nil
-		}
-		return t.text("${"+name+"}", nil), nil
-	case "!Sub":
-		if len(parts) == 2 {
-			return t.text(fmt.Sprint(parts[0]), parts[1].(map[string]any)), nil
-		}
-		return t.text(n.Value, nil), nil
-	case "!If":
-		if t.values[fmt.Sprint(parts[0])] == "true" {
-			return parts[1], nil
-		}
-		return parts[2], nil
-	case "!Split":
-		var list []any
-		for part := range strings.SplitSeq(fmt.Sprint(parts[1]), fmt.Sprint(parts[0])) {
-			list = append(list, part)
-		}
-		return list, nil
-	case "!!seq":
-		return slices.DeleteFunc(parts, func(v any) bool { return v == noValue{} }), nil
-	case "!!map":
-		object := map[string]any{}
-		if len(parts) == 2 && parts[0] == "Fn::ImportValue" {
-			return t.text(fmt.Sprintf("${import %v}", parts[1]), nil), nil
-		}
-		for i := 0; i < len(parts); i += 2 {
-			if parts[i+1] != (noValue{}) {
-				object[fmt.Sprint(parts[i])] = parts[i+1]
+// value is what a value with functions comes to.
+func (t *Template) value(v any) any {
+	switch v := v.(type) {
+	case []any:
+		var all []any
+		for _, item := range v {
+			if item = t.value(item); item != (noValue{}) {
+				all = append(all, item)
 			}
 		}
-		return object, nil
+		return all
+	case map[string]any:
+		object := map[string]any{}
+		for name, inner := range v {
+			if len(v) == 1 {
+				if came, known := t.function(name, inner); known {
+					return came
+				}
+			}
+			if inner = t.value(inner); inner != (noValue{}) {
+				object[name] = inner
+			}
+		}
+		return object
 	}
-	if n.Kind != 0 && !strings.HasPrefix(n.Tag, "!!") {
-		return nil, fmt.Errorf("line %d: the function %s is unknown here", n.Line, n.Tag)
+	return v
+}
+
+// function is what a function of CloudFormation comes to, if it is known.
+func (t *Template) function(name string, arg any) (v any, known bool) {
+	args, _ := arg.([]any)
+	switch name {
+	case "Ref", "Fn::GetAtt":
+		if arg == "AWS::NoValue" {
+			return noValue{}, true
+		}
+		if len(args) == 2 {
+			arg = fmt.Sprintf("%v.%v", args...)
+		}
+		return t.text(fmt.Sprintf("${%v}", arg), nil), true
+	case "Fn::Sub":
+		if len(args) == 2 {
+			own, _ := t.value(args[1]).(map[string]any)
+			return t.text(fmt.Sprint(args[0]), own), true
+		}
+		return t.text(fmt.Sprint(arg), nil), true
+	case "Fn::ImportValue":
+		return t.text(fmt.Sprintf("${import %v}", t.value(arg)), nil), true
+	case "Fn::Split":
+		var list []any
+		for part := range strings.SplitSeq(fmt.Sprint(t.value(args[1])), fmt.Sprint(args[0])) {
+			list = append(list, part)
+		}
+		return list, true
+	case "Fn::If":
+		if t.holds(fmt.Sprint(args[0])) {
+			return t.value(args[1]), true
+		}
+		return t.value(args[2]), true
+	case "Condition":
+		condition, is := arg.(string) // a policy's statement may have a Condition, too
+		return is && t.holds(condition), is
+	case "Fn::Equals":
+		return fmt.Sprint(t.value(args[0])) == fmt.Sprint(t.value(args[1])), true
+	case "Fn::Not":
+		return t.value(args[0]) == false, true
+	case "Fn::And":
+		return !slices.ContainsFunc(args, func(a any) bool { return t.value(a) != true }), true
 	}
-	var v any
-	err := n.Decode(&v)
-	return v, err
+	return nil, false
 }
 
 var named = regexp.MustCompile(`\$\{([^}]+)\}`)
@@ -262,7 +345,7 @@ func (t *Template) text(pattern string, own map[string]any) string {
 		if v, ok := t.values[name]; ok {
 			return v
 		}
-		if id, _, attribute := strings.Cut(name, "."); attribute && t.Resources[id].Type != "" {
+		if id, _, attribute := strings.Cut(name, "."); attribute && t.source.Resources[id].Type != "" {
 			return name
 		}
 		return found

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,51 +19,21 @@ import (
 // "dynamodb:GetItem LockTable shop/*" where only some rows are meant.
 type actions map[string]bool
 
-// where says where the locks of template.yaml are: the template with its values, and
-// the stack that it imports them from, nil where it does not.
-type where struct {
-	values map[string]string // of template.yaml
-	locks  *template.Template
-}
-
-// The ways in which template.yaml can be deployed. Other names are values of resources.
-func ownTable(*testing.T) where { return where{} }
-
-func sharedTable(t *testing.T) where {
-	return imported(t, "table.yaml", map[string]string{})
-}
-
-// sharedPart is the part of a shared table that begins with shop/.
-func sharedPart(t *testing.T) where {
-	values := sharedTable(t).values
-	values["Prefix"], values["LockStack"] = "shop/", "locks"
-	return imported(t, "part.yaml", values)
-}
-
-func sharedCache(t *testing.T) where {
-	return imported(t, "cache.yaml", map[string]string{
-		"Name": "somebody", "Cache": "made", "Cache.Endpoint.Address": "127.0.0.1", "Cache.Endpoint.Port": "6379",
-	})
-}
-
-// imported has the locks in a stack "locks" of a template in deploy/.
-func imported(t *testing.T, file string, values map[string]string) where {
+// locksIn has the locks of a stack "locks" of a template in deploy/.
+func locksIn(t *testing.T, file string, values map[string]string) *template.Template {
 	t.Helper()
 	values["AWS::StackName"] = "locks"
 	tm, err := template.Read("../../../deploy/"+file, values)
 	require.NoError(t, err)
-	exports, err := tm.Exports()
-	require.NoError(t, err)
-	exports["LockStack"], exports["Imports"] = "locks", "true"
-	return where{exports, tm}
+	return tm
 }
 
 // allowed are the actions that the policies of each function allow, by the
 // function's folder. A policy that this function does not understand is an error,
-// because the policy may allow more. Nobody here looks at what SAM adds to a role: logs,
-// traces, the network of a VpcConfig, writing to the queue of an EventInvokeConfig;
-// deploy/check_templates.py does. locks is the stack that policies are imported from.
-func allowed(tm, locks *template.Template) (map[string]actions, error) {
+// because the policy may allow more. Nobody here looks at what SAM adds to a role: logs, traces, the network of a
+// VpcConfig, writing to the queue of an EventInvokeConfig. internal/template refuses sources for which it would add
+// AWS's policy for all of a kind, and what a function has where the locks are elsewhere.
+func allowed(tm *template.Template) (map[string]actions, error) {
 	functions, err := tm.Functions()
 	if err != nil {
 		return nil, err
@@ -83,7 +52,7 @@ func allowed(tm, locks *template.Template) (map[string]actions, error) {
 		}
 		all[f.CodeURI] = actions{}
 		for _, policy := range append(p.Policies, attached(tm, f.ID+"Role")...) {
-			document, err := managed(policy, tm, locks)
+			document, err := managed(policy, tm)
 			if err == nil {
 				err = all[f.CodeURI].add(document)
 			}
@@ -95,22 +64,15 @@ func allowed(tm, locks *template.Template) (map[string]actions, error) {
 	return all, nil
 }
 
-// managed is the document of a policy that a function's list names by itself or by the
-// id of a resource of the two stacks.
-func managed(policy json.RawMessage, stacks ...*template.Template) (json.RawMessage, error) {
+// managed is the document of a policy that a function's list names by itself or by the id of a resource.
+func managed(policy json.RawMessage, tm *template.Template) (json.RawMessage, error) {
 	var id string
-	if json.Unmarshal(policy, &id) != nil {
+	if json.Unmarshal(policy, &id) != nil || tm.Resources[id].Type != "AWS::IAM::ManagedPolicy" {
 		return policy, nil
 	}
-	for _, tm := range stacks {
-		if tm == nil || tm.Resources[id].Type != "AWS::IAM::ManagedPolicy" {
-			continue
-		}
-		var p struct{ PolicyDocument json.RawMessage }
-		err := tm.Resources[id].Decode(&p)
-		return p.PolicyDocument, err
-	}
-	return policy, nil
+	var p struct{ PolicyDocument json.RawMessage }
+	err := tm.Resources[id].Decode(&p)
+	return p.PolicyDocument, err
 }
 
 // attached are the ids of the policies that name a role themselves.
@@ -205,76 +167,51 @@ func list(v any) []any {
 	return []any{v}
 }
 
-func readTemplate(t *testing.T, values map[string]string) *template.Template {
-	t.Helper()
-	tm, err := template.Read("../../../template.yaml", values)
-	require.NoError(t, err)
-	return tm
-}
-
 // TestPolicies runs each function of the template, as built for Lambda, on all its events: its policies
-// are to allow what it does on DynamoDB, and no more. Where the locks are elsewhere, one function shows
-// what they need, and each function's policies are to allow that in the place of the table.
+// are to allow what it does on DynamoDB, and no more.
 func TestPolicies(t *testing.T) {
 	endpoint := testservers.DynamoDB(t)
-	tm := readTemplate(t, nil)
+	tm, err := template.Read("../../../template.yaml", nil)
+	require.NoError(t, err)
 	functions, err := tm.Functions()
 	require.NoError(t, err)
 	require.NotEmpty(t, functions)
-	policies, err := allowed(tm, nil)
+	tables, err := tm.Tables()
 	require.NoError(t, err)
-	own, mu := map[string]actions{}, sync.Mutex{}
-	t.Run("own", func(t *testing.T) {
-		for _, f := range functions {
-			t.Run(f.CodeURI, func(t *testing.T) {
-				t.Parallel()
-				used := onTable(t, endpoint, f.ID, ownTable(t)).events(t, f.CodeURI, built(t, f.CodeURI))
-				maps.Copy(used, sources(t, tm, f.ID))
-				if f.ID != "LocksFunction" { // its keys are others than those of accounts
-					used[wakes] = true
-				}
-				require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
-				mu.Lock()
-				defer mu.Unlock()
-				own[f.CodeURI] = used
-			})
-		}
-	})
-	t.Run("part", func(t *testing.T) {
-		const one = "functions/withdraw"
-		on := onTable(t, endpoint, "part", sharedPart(t))
-		needs := on.events(t, one, built(t, one))
-		needs["dynamodb:GetItem LockTable shop/*"] = true // the policy is for all functions, and this one may never wait
-		maps.DeleteFunc(needs, func(action string, _ bool) bool { return own[one][action] })
-		policies, err := allowed(on.template, on.where.locks)
-		require.NoError(t, err)
-		for folder, used := range own {
-			want := maps.Clone(used)
-			maps.DeleteFunc(want, func(action string, _ bool) bool { return strings.HasSuffix(action, " LockTable") })
-			maps.Copy(want, needs)
-			require.Equal(t, want, policies[folder], folder)
-		}
-	})
-}
-
-// A cache has no rows: who may connect may send what the user's access string allows, see redisstore's TestUsersOfTheCache.
-func TestPolicyOfTheCache(t *testing.T) {
-	allows := actions{}
-	document, err := managed(json.RawMessage(`"UsePolicy"`), sharedCache(t).locks)
+	policies, err := allowed(tm)
 	require.NoError(t, err)
-	require.NoError(t, allows.add(document))
-	const connect = "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:"
-	require.Equal(t, actions{connect + "serverlesscache:made": true, connect + "user:somebody": true}, allows)
-}
-
-// The policy of a shared table is that of its parts, on all rows.
-func TestPolicyOfTheWholeTable(t *testing.T) {
-	whole, part := actions{}, actions{}
-	for at, in := range map[*template.Template]actions{sharedTable(t).locks: whole, sharedPart(t).locks: part} {
-		document, err := managed(json.RawMessage(`"UsePolicy"`), at)
-		require.NoError(t, err)
-		require.NoError(t, in.add(document))
+	for _, f := range functions {
+		t.Run(f.CodeURI, func(t *testing.T) {
+			t.Parallel()
+			used := events(t, f, tables, endpoint)
+			maps.Copy(used, sources(t, tm, f.ID))
+			if f.ID != "LocksFunction" { // its keys are others than those of accounts
+				used[wakes] = true
+			}
+			require.Equal(t, used, policies[f.CodeURI], "expected: what the events make it do; actual: what its policies allow")
+		})
 	}
-	require.Equal(t, actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true}, whole)
-	require.Equal(t, actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true}, part)
+}
+
+// TestPoliciesOfOtherLocks: a shared table allows what the stack's own does, on all rows, and a part of it on its rows. A
+// cache has no rows: who may connect may send what the user's access string allows, see redisstore's TestUsersOfTheCache.
+func TestPoliciesOfOtherLocks(t *testing.T) {
+	table := locksIn(t, "table.yaml", map[string]string{})
+	inPart := maps.Clone(table.Exports)
+	inPart["LockStack"], inPart["Prefix"] = "locks", "shop/"
+	const connect = "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:"
+	for _, c := range []struct {
+		locks *template.Template
+		want  actions
+	}{
+		{table, actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true}},
+		{locksIn(t, "part.yaml", inPart), actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true}},
+		{locksIn(t, "cache.yaml", map[string]string{"Name": "somebody", "Cache": "made"}), actions{connect + "serverlesscache:made": true, connect + "user:somebody": true}},
+	} {
+		allows := actions{}
+		document, err := managed(json.RawMessage(`"UsePolicy"`), c.locks)
+		require.NoError(t, err)
+		require.NoError(t, allows.add(document))
+		require.Equal(t, c.want, allows)
+	}
 }
