@@ -48,7 +48,6 @@ var layers = []struct {
 	// The lock service: functions/locks and lockctl serve are its mains.
 	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/lib/awsenv", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/storeurl", "internal/lib/strictjson", "functions/internal/..."}},
-	{"functions/withdraw/without", []string{"boot", "guard", "guard/httpapi", "lockstore", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell", "functions/internal/..."}},
 	// Samples that are in no template.
 	{"examples/counter/internal/*", []string{"lockstore"}},

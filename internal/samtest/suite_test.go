@@ -245,7 +245,7 @@ type accountsTool struct {
 
 func buildTool(t *testing.T, on store) accountsTool {
 	tool := accountsTool{filepath.Join(t.TempDir(), "accountstool"), append(on.env, "ACCOUNTS_URL="+on.accounts)}
-	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/accountstool", tool.binary))
+	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/functest/accountstool", tool.binary))
 	return tool
 }
 

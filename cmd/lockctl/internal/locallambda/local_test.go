@@ -85,7 +85,7 @@ func sample(t *testing.T) settings {
 	event, err := os.ReadFile(filepath.Join(repository, "events", "withdraw.json"))
 	require.NoError(t, err)
 	changed := strings.NewReplacer("accounts/7/", "accounts/demo-{{run}}/", `"id": "7"`, `"id": "demo-{{run}}"`, "w-1", "w-{{n}}").Replace(string(event))
-	tool := build(t, "functions/internal/accountstool")
+	tool := build(t, "functions/internal/functest/accountstool")
 	return settings{
 		function:     build(t, "functions/withdraw"),
 		environments: 6,
@@ -119,7 +119,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	s := sample(t)
-	s.compare = filepath.Join(repository, "functions", "withdraw", "without")
+	s.compare = filepath.Join(repository, "functions", "internal", "functest", "without")
 	require.NoError(t, run(testContext(t), s, &b))
 	text := b.String()
 	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis at\nredis://127.0.0.1:")
