@@ -3,7 +3,6 @@ package withdrawalhttp
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,46 +18,17 @@ func request(account, body string) httpapi.Request {
 
 func TestParse(t *testing.T) {
 	want := accounts.Withdrawal{Account: "7", ID: "w-1", Amount: 500}
-	const body = `{"id": "w-1", "amount": 500}`
-	for name, r := range map[string]httpapi.Request{
-		"plain":       request("7", body),
-		"other order": request("7", ` { "amount":500 , "id":"w-1" } `+"\n"),
-	} {
-		got, err := Parse(r)
-		require.NoError(t, err, name)
-		assert.Equal(t, want, got, name)
-	}
-	for _, body := range []string{
-		`{"id":"` + strings.Repeat("x", 64) + `","amount":1}`,
-		`{"id":"größe {}/..","amount":100000000000}`,
-	} {
-		_, err := Parse(request("A-z_9", body))
-		assert.NoError(t, err, body)
-	}
+	got, err := Parse(request("7", ` { "amount":500 , "id":"w-1" } `+"\n"))
+	require.NoError(t, err)
+	assert.Equal(t, want, got)
 }
 
+// What is no JSON object of these fields is refused by package strictjson, and its values by package accounts.
 func TestBadInputIsRefusedByName(t *testing.T) {
-	for _, account := range []string{"", "a/b", "a b", "ä", "..", "a\x00", "a\n", "{a}", strings.Repeat("a", 65)} {
-		_, err := Parse(request(account, `{"id": "w", "amount": 1}`))
-		assert.ErrorContains(t, err, "account: want 1 to 64", "%q", account)
-	}
 	_, err := Parse(httpapi.Request{Body: []byte(`{"id": "w", "amount": 1}`)})
-	assert.ErrorContains(t, err, "account: ", "no path parameters")
-
-	// What is no JSON object of these fields is refused by package strictjson, and its values by package accounts.
-	for body, want := range map[string]string{
-		``:                                 "body: want a JSON object",
-		`{"id": "w"}`:                      "amount: is missing",
-		`{"id": "w", "amount": 1, "x": 1}`: `"x": is unknown; want id and amount`,
-		`{"id": "", "amount": 1}`:          "id: has 0 bytes; want 1 to 64",
-		`{"id": "\ud800", "amount": 1}`:    "id: has a character that cannot be printed",
-		`{"id": "w", "amount": 1` + strings.Repeat(" ", accounts.MaxTextBytes) + `}`: "body: want at most 1024 bytes",
-	} {
-		t.Run("F52 "+want, func(t *testing.T) {
-			_, err := Parse(request("7", body))
-			assert.ErrorContains(t, err, want, "%.80s", body)
-		})
-	}
+	assert.ErrorContains(t, err, "account: want 1 to 64", "no path parameters")
+	_, err = Parse(request("7", `{"id": "w", "amount": 1, "x": 1}`))
+	assert.ErrorContains(t, err, `"x": is unknown; want id and amount`)
 }
 
 func TestAnswer(t *testing.T) {
