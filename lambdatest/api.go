@@ -23,9 +23,7 @@ type api struct {
 	started  time.Time        // when the process was started
 
 	mu        sync.Mutex
-	served    bool                   // an invocation was handed out
 	running   map[string]*invocation // by request id
-	polls     int                    // outstanding polls now
 	extension bool
 }
 
@@ -52,9 +50,6 @@ func (a *api) handler() http.Handler {
 	return mux
 }
 
-// initDuration is the time from the process's start to its first poll.
-func (a *api) initDuration() time.Duration { return a.polledAt.Sub(a.started) }
-
 func (a *api) registered() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -80,17 +75,11 @@ func (a *api) forget(inv *invocation) {
 
 func (a *api) next(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
-	a.polls++
 	if a.polledAt.IsZero() {
 		a.polledAt = time.Now()
 		close(a.polled)
 	}
 	a.mu.Unlock()
-	defer func() {
-		a.mu.Lock()
-		a.polls--
-		a.mu.Unlock()
-	}()
 
 	var inv *invocation
 	select {
@@ -100,15 +89,7 @@ func (a *api) next(w http.ResponseWriter, r *http.Request) {
 	case <-a.over:
 		return
 	}
-	a.mu.Lock()
-	first := !a.served
-	a.served = true
-	a.mu.Unlock()
-	if first {
-		inv.take(a.initDuration())
-	} else {
-		inv.take(0)
-	}
+	inv.take()
 	deadline := inv.event.Deadline
 	if deadline.IsZero() {
 		deadline = inv.killAt

@@ -42,11 +42,6 @@
 // reported: the process and the code of that invocation run on, as on Lambda
 // Managed Instances.
 //
-// # An HTTP API
-//
-// [HTTPAPI] is an http.Handler before a function, in the place of API Gateway: a
-// test sends HTTP requests, and the function gets events.
-//
 // # What is different from Lambda
 //
 // A process is not frozen between two events, its memory is not limited, and no

@@ -65,7 +65,6 @@ type Environment struct {
 
 	mu      sync.Mutex // guards the fields below, and starts of processes
 	process *process
-	started int
 	closed  bool
 }
 
@@ -87,7 +86,6 @@ type Result struct {
 	ErrorType    string // "" when the function succeeded
 	ErrorMessage string
 	Duration     time.Duration // from hand-over to the answer
-	Init         time.Duration // from process start to its first poll, in the first result of each process
 }
 
 // Error types that the platform itself reports.
@@ -232,7 +230,6 @@ func (e *Environment) ready(ctx context.Context) (*process, error) {
 		return nil, &InitError{e.config.Name, err, e.logs.last()}
 	}
 	e.process = p
-	e.started++
 	return p, nil
 }
 
@@ -319,13 +316,6 @@ func (e *Environment) PID() int {
 	return p.pid()
 }
 
-// Started says how many processes this environment has started so far.
-func (e *Environment) Started() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.started
-}
-
 // InitDuration is the time from the start of the present process to its first
 // poll, on this machine's monotonic clock.
 func (e *Environment) InitDuration() time.Duration {
@@ -334,7 +324,7 @@ func (e *Environment) InitDuration() time.Duration {
 	if e.process == nil {
 		return 0
 	}
-	return e.process.api.initDuration()
+	return e.process.api.polledAt.Sub(e.process.api.started)
 }
 
 // Logs returns the last lines that the environment's processes wrote, oldest

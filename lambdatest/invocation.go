@@ -19,37 +19,34 @@ type invocation struct {
 	killAt time.Time
 
 	claimed   atomic.Bool
-	result    Result        // RequestID and Init before taken is closed, the rest before done is
+	result    Result        // set before done is closed
 	done      chan struct{} // closed when the result stands
 	abandoned chan struct{} // closed when the function answers after its timeout
 }
 
 func newInvocation(event Event, timeout time.Duration) *invocation {
-	inv := &invocation{
+	return &invocation{
 		event:     event,
 		timeout:   timeout,
 		taken:     make(chan struct{}),
 		done:      make(chan struct{}),
 		abandoned: make(chan struct{}),
 	}
-	inv.result.RequestID = event.ID
-	return inv
 }
 
 // claim reports whether the caller is the one who decides the result.
 func (inv *invocation) claim() bool { return inv.claimed.CompareAndSwap(false, true) }
 
 // take starts the invocation's clock.
-func (inv *invocation) take(initDuration time.Duration) {
+func (inv *invocation) take() {
 	inv.given = time.Now()
 	inv.killAt = inv.given.Add(inv.timeout)
-	inv.result.Init = initDuration
 	close(inv.taken)
 }
 
 // finish sets the result; only who has claimed the invocation may call it.
 func (inv *invocation) finish(r Result) {
-	r.RequestID, r.Init = inv.event.ID, inv.result.Init
+	r.RequestID = inv.event.ID
 	r.Duration = time.Since(inv.given)
 	if r.ErrorType != "" && r.Payload == nil {
 		// Marshalling two strings cannot fail.

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,7 +27,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
-	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -36,6 +37,7 @@ const (
 	defaultStore   = "memory://"
 	defaultAddress = "127.0.0.1:8080"
 
+	maxBody      = 6 << 20          // bytes; a function gets no larger event
 	functionTime = 29 * time.Second // what the function has in the template
 	requestTime  = 10 * time.Second // to send a request
 	idleTime     = time.Minute      // between two requests of a connection
@@ -161,24 +163,31 @@ func openService(store *lockstore.Store) (*lockhttp.Service, error) {
 		func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
 }
 
-// gateway is the API of the template before a function.
+// gateway stands before the function in the place of an HTTP API: it decodes the path once, and then takes it as it is. An
+// http.ServeMux would join slashes and follow dots.
 func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, error)) http.Handler {
-	return lambdatest.HTTPAPI{
-		Routes: []string{"ANY /locks/{key+}", "GET /openapi.json"},
-		Invoke: func(ctx context.Context, event []byte) ([]byte, error) {
-			ctx, cancel := context.WithTimeout(ctx, functionTime)
-			defer cancel()
-			var r httpapi.Request
-			if err := json.Unmarshal(event, &r); err != nil {
-				return nil, err
-			}
-			answer, err := function(ctx, r)
-			if err != nil {
-				return nil, err
-			}
-			return json.Marshal(answer)
-		},
-	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/locks/") && r.URL.Path != "/openapi.json" {
+			http.NotFound(w, r)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			http.Error(w, "the body cannot be read", http.StatusBadRequest)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), functionTime)
+		defer cancel()
+		answer, err := function(ctx, httpapi.Request{Method: r.Method, URL: *r.URL, Header: r.Header, Body: body})
+		if err != nil {
+			slog.Error("the request failed", "error", err.Error())
+			http.Error(w, "the reason is in the log", http.StatusInternalServerError)
+			return
+		}
+		maps.Copy(w.Header(), answer.Header)
+		w.WriteHeader(answer.StatusCode)
+		_, _ = w.Write(answer.Body) // an error means that the client has gone
+	})
 }
 
 // welcome has one line for each thing to try, for a POSIX shell.

@@ -138,6 +138,17 @@ func TestSlowBody(t *testing.T) {
 	assert.True(t, slow.Close)
 }
 
+// A path is decoded once and taken as it is.
+func TestPaths(t *testing.T) {
+	var got string
+	h := gateway(func(_ context.Context, r httpapi.Request) (httpapi.Response, error) {
+		got = r.URL.Path
+		return httpapi.Response{StatusCode: 200}, nil
+	})
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/locks/a%2Fb%252Fc//../d/", nil))
+	require.Equal(t, "/locks/a/b%2Fc//../d/", got)
+}
+
 func TestAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
