@@ -47,7 +47,7 @@ type cloud struct {
 }
 
 // openCloud takes region and credentials as the functions do.
-func openCloud(t tester, getenv func(string) string) cloud {
+func openCloud(t *testing.T, getenv func(string) string) cloud {
 	c := cloud{region: awsenv.Region(getenv), endpoint: getenv("AWS_ENDPOINT_URL"), getenv: getenv}
 	require.NotEmpty(t, c.region, "AWS_REGION is not set\n"+needs)
 	var err error
@@ -88,7 +88,7 @@ type stack struct {
 }
 
 // describe asks CloudFormation for the stack of the template.
-func (c cloud) describe(t tester, ctx context.Context, name string, tm *template.Template) stack {
+func (c cloud) describe(t *testing.T, ctx context.Context, name string, tm *template.Template) stack {
 	ask := func(action, stack string, to any) {
 		query := url.Values{"Action": {action}, "Version": {"2010-05-15"}, "StackName": {stack}}.Encode()
 		got, err := signer(c.sign).send(ctx, "cloudformation", c.url("cloudformation"), request{Method: http.MethodPost, Path: "/",
@@ -164,7 +164,7 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 
 // mustBeAbsent fails where account 8 exists: the events expect an account 8 that does
 // not exist, and would withdraw from it.
-func (c cloud) mustBeAbsent(t tester, ctx context.Context, at stack) *dynamodb.Client {
+func (c cloud) mustBeAbsent(t *testing.T, ctx context.Context, at stack) *dynamodb.Client {
 	options := dynamodb.Options{Region: c.region, Credentials: c.keys, HTTPClient: httpClient}
 	if c.endpoint != "" {
 		options.BaseEndpoint = &c.endpoint
@@ -201,7 +201,7 @@ func (c cloud) tableURL(table string) string {
 }
 
 // environment hands region, credentials and the way out to another process.
-func (c cloud) environment(t tester) []string {
+func (c cloud) environment(t *testing.T) []string {
 	keys, err := c.keys.Retrieve(context.Background())
 	require.NoError(t, err)
 	env := []string{

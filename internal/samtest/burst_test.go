@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,7 +39,7 @@ const (
 // withdrawal is between its own read and write meanwhile, either one of the two
 // updates is lost, which the balances show, or the account refuses the smaller fence,
 // which is an answer 409 other than those of a lock that is busy.
-func (s *suite) burst(t tester, on *service) {
+func (s *suite) burst(t *testing.T, on *service) {
 	plain, busy := s.named(t, "withdraw"), s.named(t, "withdraw-busy")
 	if s.locks == nil {
 		t.Skip("it needs a lock that another holds, and the cache is out of reach from here")

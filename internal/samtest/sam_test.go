@@ -62,7 +62,7 @@ type store struct {
 }
 
 // onThisMachine is a store that the functions reach by hostName, and we by loopback.
-func onThisMachine(t tester, tm *template.Template, url func(host, table string) string, fresh func(context.Context) error) store {
+func onThisMachine(t *testing.T, tm *template.Template, url func(host, table string) string, fresh func(context.Context) error) store {
 	tables := tableOf(t, tm)
 	return store{
 		locks: url(loopback, tables["LOCK_URL"]), accounts: url(loopback, tables["ACCOUNTS_URL"]), url: url, fresh: fresh,
@@ -72,7 +72,7 @@ func onThisMachine(t tester, tm *template.Template, url func(host, table string)
 }
 
 // tableOf is the table that each variable of a function names, by its logical id.
-func tableOf(t tester, tm *template.Template) map[string]string {
+func tableOf(t *testing.T, tm *template.Template) map[string]string {
 	functions, err := tm.Functions()
 	require.NoError(t, err)
 	all := map[string]string{}
@@ -92,7 +92,7 @@ func tableOf(t tester, tm *template.Template) map[string]string {
 
 // variables are the environment of the functions. The SAM CLI has no authorizer: its
 // requests are anonymous.
-func (s store) variables(t tester, tm *template.Template) map[string]string {
+func (s store) variables(t *testing.T, tm *template.Template) map[string]string {
 	v := map[string]string{"LOCK_TOKEN_SECRET": localSecret, "LOCK_CALLERS": `{"*": ["shared/"], "anonymous": ["shared/"]}`}
 	for name, table := range tableOf(t, tm) {
 		v[name] = s.url(hostName, table)
@@ -238,7 +238,7 @@ func (s sam) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // run runs one command to its end.
-func (s sam) run(t tester, ctx context.Context, args ...string) {
+func (s sam) run(t *testing.T, ctx context.Context, args ...string) {
 	t.Logf("sam %s", strings.Join(args, " "))
 	text, err := s.command(ctx, args...).CombinedOutput()
 	require.NoError(t, err, "sam %s: %s", args[0], text)

@@ -25,13 +25,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// tester is a test, or what looks at a check that has to fail.
-type tester interface {
-	require.TestingT
-	Skip(...any)
-	Logf(string, ...any)
-}
-
 // suite is all that is tried on one store.
 type suite struct {
 	ctx       context.Context
@@ -113,7 +106,7 @@ func (s *suite) atOnce(t *testing.T) { s.burst(t, s.serve(t, atOnce)) }
 
 // prepare makes the world that the event was written for: accounts, and a lock that
 // another holds where the event is about that. What it returns releases the lock.
-func (s *suite) prepare(t tester, f fixture) (release func()) {
+func (s *suite) prepare(t *testing.T, f fixture) (release func()) {
 	if f.Held != "" && s.locks == nil {
 		t.Skip("it needs a lock that another holds, and the cache is out of reach from here")
 	}
@@ -128,7 +121,7 @@ func (s *suite) prepare(t tester, f fixture) (release func()) {
 }
 
 // hold takes a lock as another invocation would.
-func (s *suite) hold(t tester, key string) (release func()) {
+func (s *suite) hold(t *testing.T, key string) (release func()) {
 	lease, err := s.locks.Acquire(s.ctx, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: 2 * time.Minute})
 	require.NoError(t, err)
 	return sync.OnceFunc(func() {
@@ -139,14 +132,14 @@ func (s *suite) hold(t tester, key string) (release func()) {
 }
 
 // named finds a fixture.
-func (s *suite) named(t tester, name string) fixture {
+func (s *suite) named(t *testing.T, name string) fixture {
 	i := slices.IndexFunc(s.fixtures, func(f fixture) bool { return f.Name == name })
 	require.GreaterOrEqual(t, i, 0, "there is no events/%s.json", name)
 	return s.fixtures[i]
 }
 
 // event sends an event to its function.
-func (s *suite) event(t tester, f fixture) {
+func (s *suite) event(t *testing.T, f fixture) {
 	defer s.prepare(t, f)()
 	f = f.unused()
 	got, err := patiently(s.ctx, func() ([]byte, error) { return s.once(s.ctx, f) }, slow)
@@ -157,7 +150,7 @@ func (s *suite) event(t tester, f fixture) {
 
 // releaseLock releases the lock that an answer grants, or the next event would find
 // the lock held.
-func (s *suite) releaseLock(t tester, f fixture, answer []byte) {
+func (s *suite) releaseLock(t *testing.T, f fixture, answer []byte) {
 	if event, ok := f.release(answer); ok {
 		_, err := patiently(s.ctx, func() ([]byte, error) { return s.once(s.ctx, event) }, slow)
 		require.NoError(t, err)
@@ -165,7 +158,7 @@ func (s *suite) releaseLock(t tester, f fixture, answer []byte) {
 }
 
 // request sends an event of the HTTP API as a request.
-func (s *suite) request(t tester, api *service, f fixture, r request) {
+func (s *suite) request(t *testing.T, api *service, f fixture, r request) {
 	defer s.prepare(t, f)()
 	got, err := patiently(s.ctx, func() (response, error) { return api.call(s.ctx, r) }, response.slow)
 	require.NoError(t, err)
@@ -186,7 +179,7 @@ type lockAnswer struct {
 
 // lock borrows a lock as a program without this module would, from the PUT to the
 // DELETE, and looks at what the API makes of the path. The rest of the service is tested where it is.
-func (s *suite) lock(t tester, api *service) {
+func (s *suite) lock(t *testing.T, api *service) {
 	var last response
 	ask := func(status int, method, path, body string, header ...string) (l lockAnswer) {
 		r := request{method, path, http.Header{"Content-Type": {"application/json"}}, []byte(body)}
@@ -249,17 +242,17 @@ func buildTool(t *testing.T, on store) accountsTool {
 	return tool
 }
 
-func (a accountsTool) open(t tester, account string, cents int) {
+func (a accountsTool) open(t *testing.T, account string, cents int) {
 	a.run(t, "open", account, strconv.Itoa(cents))
 }
 
-func (a accountsTool) balance(t tester, account string) int64 {
+func (a accountsTool) balance(t *testing.T, account string) int64 {
 	cents, err := strconv.ParseInt(strings.TrimSpace(a.run(t, "balance", account)), 10, 64)
 	require.NoError(t, err)
 	return cents
 }
 
-func (a accountsTool) run(t tester, args ...string) string {
+func (a accountsTool) run(t *testing.T, args ...string) string {
 	cmd := exec.Command(a.binary, args...)
 	cmd.Env = a.env
 	text, err := cmd.CombinedOutput()
