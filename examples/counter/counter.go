@@ -1,12 +1,13 @@
-// Package counter is the smallest function: each task makes a number one larger. Its folders have the
-// mains, one for each store that is a module of its own. The number stands behind COUNTER_URL.
+// Package counter is the smallest function: each task is one more for a counter behind COUNTER_URL. Its folders have
+// the mains, one for each store that is a module of its own.
 package counter
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 
 	"github.com/lambdalock/lambdalock/boot"
-	"github.com/lambdalock/lambdalock/examples/counter/internal/fencednumber"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -26,10 +27,19 @@ func key(_ context.Context, in task) (string, error) {
 	return lockstore.Key("account", in.Account), nil
 }
 
-// handle is where the work stands. Every write takes the fence of the lock, so that a write
-// that comes too late is refused.
-func handle(resource string) guard.Handler[task, int64] {
-	return func(ctx context.Context, lock guard.Lock, _ task) (int64, error) {
-		return fencednumber.Add(ctx, resource, lock.Fence)
+// handle is where the work stands. Every write takes the fence of the lock, so that the counter can refuse
+// one that comes too late.
+func handle(counter string) guard.Handler[task, string] {
+	return func(ctx context.Context, lock guard.Lock, _ task) (string, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, counter, nil)
+		if err != nil {
+			return "", err
+		}
+		request.Header.Set("Fence", fmt.Sprint(int64(lock.Fence)))
+		reply, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return "", err
+		}
+		return reply.Status, reply.Body.Close()
 	}
 }

@@ -50,8 +50,7 @@ var layers = []struct {
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/storeurl", "internal/lib/strictjson", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell", "functions/internal/..."}},
 	// Samples that are in no template.
-	{"examples/counter/internal/*", []string{"lockstore"}},
-	{"examples/counter/...", []string{"examples/counter", "examples/counter/internal/*", "boot", "guard", "lockstore", "lockstore/*store"}},
+	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store"}},
 	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "guard/sqsbatch", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
 	{"bench/...", []string{"bench", "lockstore/..."}},
