@@ -1,11 +1,9 @@
-// Command webserver is a sample of httpguard. POST /deposits adds to the account of the user whom the request's
-// JWT names. The client sends the header Idempotency-Key, and a repeat gets the first answer. To try it, in this folder:
+// Command webserver is a sample of httpguard. POST /deposits adds to the account of the user who asks. The client
+// sends the header Idempotency-Key, and a repeat gets the first answer. To try it, in this folder:
 //
 //	redis-server --save '' --port 6379 &
-//	export LOCK_URL=redis://127.0.0.1 ACCOUNTS_URL=redis://127.0.0.1 JWT_SECRET=$(openssl rand -hex 32)
-//	TOKEN=$(go run . token ada)
-//	go run . &
-//	curl -i 127.0.0.1:8080/deposits -H "Authorization: Bearer $TOKEN" -H 'Idempotency-Key: k1' -d '{"cents": 500}'
+//	LOCK_URL=redis://127.0.0.1 ACCOUNTS_URL=redis://127.0.0.1 PASSWORD=secret go run . &
+//	curl -i 127.0.0.1:8080/deposits --user ada:secret -H 'Idempotency-Key: k1' -d '{"cents": 500}'
 //
 // Redis is for a try: a failover can lose that a deposit has begun. In production let LOCK_URL be a table of DynamoDB.
 package main
@@ -13,6 +11,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,11 +19,9 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/boot"
@@ -37,14 +34,9 @@ import (
 )
 
 func main() {
-	secret := boot.Must(secretFrom(boot.EnvVar("JWT_SECRET")))
-	if len(os.Args) > 1 {
-		fmt.Println(boot.Must(token(secret, os.Args[1:]...)))
-		return
-	}
 	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.HolderInfo = process }, dynamostore.Opener, redisstore.Opener)
 	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.EnvVar}))
-	server := &http.Server{Addr: cmp.Or(boot.EnvVar("ADDRESS"), "127.0.0.1:8080"), Handler: handler(g, secret, accounts), ReadTimeout: 10 * time.Second}
+	server := &http.Server{Addr: cmp.Or(boot.EnvVar("ADDRESS"), "127.0.0.1:8080"), Handler: handler(g, boot.EnvVar("PASSWORD"), accounts), ReadTimeout: 10 * time.Second}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -65,43 +57,40 @@ func process(context.Context) lockstore.HolderInfo {
 	return lockstore.HolderInfo{Name: host, ID: fmt.Sprint(os.Getpid())}
 }
 
-func handler(g *guard.Guard, secret []byte, accounts redis.Scripter) http.Handler {
+func handler(g *guard.Guard, password string, accounts redis.Scripter) http.Handler {
 	results := boot.Must(idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce}))
 	once := boot.Must(httpguard.Once(results, httpguard.OnceOptions{Caller: user, Lock: g, Key: account}))
 	mux := http.NewServeMux()
 	mux.Handle("POST /deposits", once(deposit(accounts)))
-	return authenticated(secret, mux)
+	return authenticated(password, mux)
 }
 
 type userKey struct{}
 
-// authenticated lets in who has a token, and puts the token's claim sub into the context. It is around the
-// middleware of httpguard: who has no token costs no lock.
-func authenticated(secret []byte, next http.Handler) http.Handler {
-	parser := jwt.NewParser(jwt.WithValidMethods([]string{"HS256"}), jwt.WithExpirationRequired())
+// authenticated lets in who has the password, and puts the user's name into the context. In production verify a token of
+// your identity provider here. It is around the middleware of httpguard: whom it does not know costs no lock.
+func authenticated(password string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		text, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		var claims jwt.RegisteredClaims
-		_, err := parser.ParseWithClaims(text, &claims, func(*jwt.Token) (any, error) { return secret, nil })
-		if err != nil || claims.Subject == "" {
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "want a token of a user", http.StatusUnauthorized)
+		name, given, _ := r.BasicAuth()
+		if name == "" || password == "" || subtle.ConstantTimeCompare([]byte(given), []byte(password)) == 0 {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			http.Error(w, "want a user and the password", http.StatusUnauthorized)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, claims.Subject)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, name)))
 	})
 }
 
 // user is whose keys these are: two users may choose the same Idempotency-Key.
 func user(r *http.Request) (string, error) {
-	sub, _ := r.Context().Value(userKey{}).(string)
-	return sub, nil
+	name, _ := r.Context().Value(userKey{}).(string)
+	return name, nil
 }
 
 // account is the key of the lock.
 func account(r *http.Request) (string, error) {
-	sub, err := user(r)
-	return lockstore.Key("account", sub), err
+	name, err := user(r)
+	return lockstore.Key("account", name), err
 }
 
 // add refuses a fence smaller than the one stored in the account.
@@ -135,21 +124,4 @@ func deposit(accounts redis.Scripter) http.HandlerFunc {
 			fmt.Fprintf(w, `{"balance": %d}`, balance)
 		}
 	}
-}
-
-func secretFrom(text string) ([]byte, error) {
-	if len(text) < 32 {
-		return nil, fmt.Errorf("JWT_SECRET has %d bytes; want at least 32", len(text))
-	}
-	return []byte(text), nil
-}
-
-// token is one to try the server with. In production your identity provider makes it: then verify it with the
-// provider's public key, and its issuer and audience with jwt.WithIssuer and jwt.WithAudience.
-func token(secret []byte, args ...string) (string, error) {
-	if len(args) != 2 || args[0] != "token" {
-		return "", errors.New("want no arguments, or: token NAME")
-	}
-	claims := jwt.RegisteredClaims{Subject: args[1], ExpiresAt: jwt.NewNumericDate(time.Now().Add(time.Hour))}
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }

@@ -40,7 +40,6 @@ var why = map[string]string{
 	"go.uber.org/goleak":                                  "tests: nothing leaves a goroutine behind",
 	"go.yaml.in/yaml/v3":                                  "tests and tools read template.yaml",
 	"github.com/santhosh-tekuri/jsonschema/v6":            "tests: answers are what the OpenAPI description says",
-	"github.com/golang-jwt/jwt/v5":                        "the tokens of examples/webserver",
 	"go.etcd.io/etcd/client/v3":                           "the client of examples/etcdstore",
 	"go.etcd.io/etcd/api/v3":                              "the types of its errors",
 	"google.golang.org/grpc":                              "their codes",
