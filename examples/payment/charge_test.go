@@ -92,13 +92,7 @@ func TestOneCharge(t *testing.T) {
 		{name: "answers twice", then: writes(good + twice), status: http.StatusCreated},
 		{name: "sends on to a port that is closed", then: says(307, "Location: http://"+port(t)+"/\r\n")},
 	}
-	for status := 101; status <= 999; status++ {
-		if status == 102 {
-			status = 200 // an interim answer is none
-		}
-		if status == 600 {
-			status = 998
-		}
+	for _, status := range []int{101, 200, 201, 204, 299, 300, 302, 307, 308, 399, 400, 401, 402, 403, 404, 409, 421, 422, 423, 425, 429, 499, 500, 502, 503, 504, 599, 999} {
 		c := row{name: fmt.Sprint("answers ", status), then: says(status, "Location: /charges\r\n")}
 		if status/100 == 2 || status == 400 || status == 402 || status == 422 {
 			c.status = status

@@ -4,8 +4,6 @@ import (
 	"database/sql"
 	"errors"
 	"math/rand/v2"
-	"os"
-	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -169,21 +167,4 @@ func testConcurrentWriters(t *testing.T, db *sql.DB) {
 	require.NoError(t, rows.Err())
 	require.NotEmpty(t, written)
 	require.True(t, slices.IsSorted(written), "%v", written)
-}
-
-// docs/fencing.md shows the code that is tested here and in examples/own-function.
-func TestPageShowsThisCode(t *testing.T) {
-	page, err := os.ReadFile("../../docs/fencing.md")
-	require.NoError(t, err)
-	var code []byte
-	for _, file := range []string{"sqlfence.go", "../own-function/accounts.go"} {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		code = append(code, text...)
-	}
-	shown := regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	require.Len(t, shown, 6)
-	for _, block := range shown {
-		require.Contains(t, string(code), block[1])
-	}
 }

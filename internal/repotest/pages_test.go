@@ -15,12 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Bounds of README.md, in words as wc counts them.
-const (
-	maxReadmeWords    = 900
-	maxParagraphWords = 60
-	maxCellWords      = 20
-)
+// maxReadmeWords bounds README.md, in words as wc counts them.
+const maxReadmeWords = 900
 
 // maxDocsWords bounds the prose of the pages in docs/ that nobody generates. Code and output that a page shows is not counted.
 const maxDocsWords = 17_000
@@ -39,16 +35,14 @@ func prose(markdown string) string {
 	return b.String()
 }
 
-// goBlocks returns the Go blocks of a Markdown text.
+var codeBlock = regexp.MustCompile("(?s)```(?:go|sql)\n(.*?)```")
+
+// goBlocks returns the blocks of Go and of SQL, which stands in constants of Go, of a Markdown text.
 func goBlocks(markdown string) (blocks []string) {
-	for {
-		_, rest, ok := strings.Cut(markdown, "```go\n")
-		if !ok {
-			return blocks
-		}
-		code, rest, _ := strings.Cut(rest, "```")
-		blocks, markdown = append(blocks, code), rest
+	for _, m := range codeBlock.FindAllStringSubmatch(markdown, -1) {
+		blocks = append(blocks, m[1])
 	}
+	return blocks
 }
 
 // The program of README.md and its test are files that are compiled and run.
@@ -128,43 +122,8 @@ func TestPagesShowCompiledCode(t *testing.T) {
 	caught(t, uncompiled("p.md", "```go\na()\n// ...\nb(1)\n```\n", code), "b(1)")
 }
 
-// long finds what is too long for a page that a stranger reads first.
-func long(markdown string) (problems []string) {
-	if n := len(strings.Fields(markdown)); n > maxReadmeWords {
-		problems = append(problems, fmt.Sprintf("%d words; want at most %d", n, maxReadmeWords))
-	}
-	for i, block := range strings.Split(markdown, "```") {
-		if i%2 == 1 {
-			continue // code
-		}
-		for paragraph := range strings.SplitSeq(block, "\n\n") {
-			items := 1
-			for line := range strings.Lines(paragraph) {
-				if strings.HasPrefix(line, "- ") {
-					items++
-				}
-				if !strings.HasPrefix(line, "|") {
-					continue
-				}
-				items = max(items, strings.Count(paragraph, "\n"))
-				for cell := range strings.SplitSeq(line, "|") {
-					if n := len(strings.Fields(cell)); n > maxCellWords {
-						problems = append(problems, fmt.Sprintf("a cell of %d words: %s", n, cell))
-					}
-				}
-			}
-			if n := len(strings.Fields(paragraph)); n > items*maxParagraphWords {
-				problems = append(problems, fmt.Sprintf("a paragraph of %d words: %.60s", n, paragraph))
-			}
-		}
-	}
-	return problems
-}
-
 func TestReadmeIsShort(t *testing.T) {
-	none(t, long(read(t, "README.md")))
-	caught(t, long(strings.Repeat("word ", 61)+"\n\n| a |\n| "+strings.Repeat("word ", 21)+"|\n"), "a paragraph of 61 words", "a cell of 21 words")
-	caught(t, long(strings.Repeat("word\n\n", 901)), "901 words")
+	assert.LessOrEqual(t, len(strings.Fields(read(t, "README.md"))), maxReadmeWords, "a page that a stranger reads first")
 }
 
 func TestDocsAreShort(t *testing.T) {
@@ -205,12 +164,6 @@ func TestDeployCountsTheAlarms(t *testing.T) {
 	_, after, _ := strings.Cut(read(t, "docs/deploy.md"), row)
 	_, prices, _ := strings.Cut(after, " | ")
 	require.Equal(t, fmt.Sprintf("$%.2f", float64(metrics)/10), strings.Split(prices, ";")[0])
-}
-
-// A schedule whose name SAM makes has the same name in every stack, and only one of an account's stacks could be deployed.
-func TestSchedulesHaveNamesOfTheirOwn(t *testing.T) {
-	text := read(t, "template.yaml")
-	require.Equal(t, strings.Count(text, "Type: ScheduleV2"), strings.Count(text, "OmitName: true"))
 }
 
 var link = regexp.MustCompile(`\]\(([^)#:\s]*)(?:#([^)\s]*))?\)`)
