@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 const (
@@ -62,30 +63,24 @@ func TestMaxHolders(t *testing.T) {
 		first := acquire(t, s, key, two)
 		<-time.After(10 * time.Second)
 		second := acquire(t, s, key, `{"ttl": 30, "maxHolders": 3, "holder": "me"}`, idem, "7")
-		require.EqualValues(t, 0, first.said["seat"])
-		require.EqualValues(t, 1, second.said["seat"])
+		require.Equal(t, []any{0.0, 1.0}, []any{first.said["seat"], second.said["seat"]})
 		require.NotContains(t, acquire(t, s, key+"2", thirty).said, "seat")
 		for _, more := range []string{two, thirty, `{"ttl": 30, "maxHolders": 32}`} {
 			require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, more).StatusCode, more)
 		}
+
 		look := ask(t, s, "GET", key, "")
-		for i, want := range []object{
-			{"state": "held", "seat": 0.0, "fence": first.said["fence"], "remaining": 20.0},
-			{"state": "held", "seat": 1.0, "fence": second.said["fence"], "remaining": 30.0},
-		} {
-			shown := look.said["holders"].([]any)[i].(object)
-			require.Equal(t, cron, shown["holder"].(object)["caller"])
-			delete(shown, "holder")
-			require.Equal(t, want, shown)
-		}
-		require.Len(t, look.said["holders"], 2)
-		require.Equal(t, 2.0, look.said["maxHolders"], "the smallest number")
-		require.NotContains(t, look.said, "holder", "there is no one holder")
-		for _, had := range []answer{first, second} {
+		var holders []any
+		for i, had := range []answer{first, second} {
 			lease, ok := leaseOf(had.token(), key, []secret{secret(oldSecret)})
 			require.True(t, ok)
 			require.NotContains(t, look.Body, string(lease.Owner))
+			who := look.said["holders"].([]any)[i].(object)["holder"]
+			require.Equal(t, cron, who.(object)["caller"])
+			holders = append(holders, object{"state": "held", "seat": float64(i), "fence": had.said["fence"], "remaining": float64(20 + 10*i), "holder": who})
 		}
+		require.Equal(t, object{"state": "held", "fence": second.said["fence"], "remaining": 30.0, "maxHolders": 2.0, "holders": holders}, look.said)
+
 		require.NotContains(t, ask(t, s, "PATCH", key, thirty, "Lock-Token", first.token()).said, "seat")
 		require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", key, "", "Lock-Token", first.token()).StatusCode)
 		require.Equal(t, http.StatusConflict, ask(t, s, "PUT", key, thirty).StatusCode, "one who wants to be alone")
@@ -116,14 +111,14 @@ func TestNoTimeLeft(t *testing.T) {
 func TestLostReplies(t *testing.T) {
 	// lostThenDown carries the first request out, loses its reply, and refuses all
 	// later ones.
-	lostThenDown := func(w world) {
+	lostThenDown := func(w *world) {
 		n := 0
-		w.store.hook = func(error) error {
+		w.faults(func() storetest.Fault {
 			if n++; n == 1 {
-				return errLostReply
+				return storetest.Fault{Cut: errLostReply}
 			}
-			return lockstore.ErrUnavailable
-		}
+			return storetest.Fault{Cut: lockstore.ErrUnavailable}
+		})
 	}
 	for _, method := range []string{"PATCH", "DELETE"} {
 		bubble(t, "F23 F24 F25 "+method+": a store that is down behind the lost reply does not make it undone", func(t *testing.T) {
@@ -133,11 +128,11 @@ func TestLostReplies(t *testing.T) {
 			a := ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token)
 			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 			require.Equal(t, "unknown", a.said["code"], "unavailable says that it was certainly not done")
-			w.store.fail(nil)
+			w.fail(nil)
 			done := map[string]string{"PATCH": "held", "DELETE": "free"}[method]
 			require.Equal(t, done, ask(t, w.Service, "GET", key, "").said["state"], "it was done")
 
-			w.store.fail(lockstore.ErrUnavailable)
+			w.fail(lockstore.ErrUnavailable)
 			require.Equal(t, "unavailable", ask(t, w.Service, method, key, `{"ttl": 60}`, "Lock-Token", token).said["code"])
 		})
 	}
@@ -149,15 +144,18 @@ func TestClientGone(t *testing.T) {
 		bubble(t, name, func(t *testing.T) {
 			w := newWorld(t)
 			ctx, cancel := context.WithCancel(t.Context())
-			w.store.hook = func(err error) error { cancel(); return err }
+			w.faults(func() storetest.Fault {
+				time.AfterFunc(time.Second, cancel)
+				return storetest.Fault{After: 2 * time.Second}
+			})
 			a := send(t, ctx, w.Service, request(cron, "PUT", key, thirty, headers...))
 			require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 			require.Equal(t, "unknown", a.said["code"])
 			if headers == nil {
-				require.Equal(t, lockstore.Free, w.store.state(t, key), "nobody would ever release it")
+				require.Equal(t, lockstore.Free, w.state(t, key), "nobody would ever release it")
 				return
 			}
-			w.store.fail(nil)
+			w.fail(nil)
 			require.Equal(t, http.StatusOK, ask(t, w.Service, "PUT", key, thirty, headers...).StatusCode)
 		})
 	}

@@ -85,9 +85,9 @@ func TestForbiddenKeys(t *testing.T) {
 		return all
 	}
 	free := answers()
-	require.Equal(t, lockstore.Free, w.store.state(t, "payroll/october"))
+	require.Equal(t, lockstore.Free, w.state(t, "payroll/october"))
 	acquire(t, w.Service, "payroll/october", `{"ttl": 30}`, "Idempotency-Key", "7")
 	require.Equal(t, free, answers(), "held or not")
-	w.store.fail(errLostReply)
+	w.fail(errLostReply)
 	require.Equal(t, free, answers(), "the store is not asked")
 }

@@ -37,11 +37,11 @@ func FuzzRequest(f *testing.F) {
 		}
 		if a.StatusCode == http.StatusOK && method != http.MethodGet {
 			require.NoError(t, described.request(r), "not described, but done")
-			require.Equal(t, lockstore.Held, w.store.state(t, key))
+			require.Equal(t, lockstore.Held, w.state(t, key))
 			require.Equal(t, http.StatusNoContent, send(t, t.Context(), w.Service, request(cron, "DELETE", key, "", "Lock-Token", a.token())).StatusCode)
 		}
 		if lockstore.ValidateKey(key) == nil {
-			require.Equal(t, lockstore.Free, w.store.state(t, key))
+			require.Equal(t, lockstore.Free, w.state(t, key))
 		}
 	})
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,9 +13,9 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 const (
@@ -26,18 +26,31 @@ const (
 	web  = "arn:aws:sts::123456789012:assumed-role/web"
 )
 
-// world is a service on a store in memory whose answers can be tampered with.
+// world is a service on a store in memory that fails as the test says.
 type world struct {
 	*Service
-	store *tampered
+	plain *lockstore.Store // the same store without faults
+	plan  atomic.Pointer[func() storetest.Fault]
 }
 
-func newWorld(t testing.TB) world {
-	store := &tampered{plain: memstore.New(nil)}
-	return world{newService(t, store.plain.WrapDriver(func(d driver.Driver) driver.Driver {
-		store.Driver = d
-		return store
-	})), store}
+func newWorld(t testing.TB) *world {
+	w := &world{plain: memstore.New(nil)}
+	w.fail(nil)
+	w.Service = newService(t, storetest.NewFaulty(w.plain, func(storetest.Call) storetest.Fault { return (*w.plan.Load())() }).Store)
+	return w
+}
+
+func (w *world) faults(plan func() storetest.Fault) { w.plan.Store(&plan) }
+
+// fail carries all requests out, and answers them with this error, unless it is nil.
+func (w *world) fail(err error) {
+	w.faults(func() storetest.Fault { return storetest.Fault{Cut: err} })
+}
+
+func (w *world) state(t testing.TB, key string) lockstore.State {
+	status, err := w.plain.Inspect(context.Background(), key)
+	require.NoError(t, err)
+	return status.State
 }
 
 // newService allows all callers the keys below "shared/", and cron all keys.
@@ -56,49 +69,6 @@ func fixed(all ...string) secretsFunc {
 		}
 		return secrets, nil
 	}
-}
-
-// tampered is the driver of a store. The answer to each request goes through a hook. The
-// request has been carried out by then.
-type tampered struct {
-	driver.Driver
-	plain *lockstore.Store // the same store without the hook
-
-	mu   sync.Mutex
-	hook func(error) error
-}
-
-func (s *tampered) answer(err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.hook == nil {
-		return err
-	}
-	return s.hook(err)
-}
-
-func (s *tampered) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hook = nil
-	if err != nil {
-		s.hook = func(error) error { return err }
-	}
-}
-
-// Do implements driver.Driver.
-func (s *tampered) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	a, err := s.Driver.Do(ctx, key, r)
-	return a, s.answer(err)
-}
-
-// Unwrap is for driver.As.
-func (s *tampered) Unwrap() driver.Driver { return s.Driver }
-
-func (s *tampered) state(t testing.TB, key string) lockstore.State {
-	status, err := s.plain.Inspect(context.Background(), key)
-	require.NoError(t, err)
-	return status.State
 }
 
 // answer is a response with what its body says.

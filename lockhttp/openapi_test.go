@@ -2,7 +2,6 @@ package lockhttp
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -67,27 +66,15 @@ func (d description) check(r httpapi.Request, answer httpapi.Response) error {
 }
 
 // codes are those of a described response, "" when it has no problem.
-func (d description) codes(response object) []string {
-	problem, ok := response["content"].(object)
-	if ok {
-		problem, ok = problem["application/problem+json"].(object)
-	}
+func (d description) codes(response object) (all []string) {
+	own, ok := openapitest.At(response, "content", "application/problem+json", "schema", "allOf").([]any)
 	if !ok {
 		return []string{""}
 	}
-	var own struct {
-		AllOf []struct {
-			Properties struct{ Code struct{ Enum []string } }
-		}
+	for _, code := range openapitest.At(own[1], "properties", "code", "enum").([]any) {
+		all = append(all, code.(string))
 	}
-	text, err := json.Marshal(problem["schema"])
-	if err == nil {
-		err = json.Unmarshal(text, &own)
-	}
-	if err != nil {
-		panic(err)
-	}
-	return own.AllOf[1].Properties.Code.Enum
+	return all
 }
 
 // promised are the operations with their statuses and codes, such as "PUT 409
@@ -119,7 +106,7 @@ func (d description) promised() map[string]bool {
 func TestDescription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := map[string]bool{}
-		note := func(w world, name string, r httpapi.Request) {
+		note := func(w *world, name string, r httpapi.Request) {
 			a := send(t, t.Context(), w.Service, r)
 			code, _ := a.said["code"].(string)
 			made[strings.TrimSpace(fmt.Sprint(name, " ", a.StatusCode, " ", code))] = true
@@ -131,7 +118,7 @@ func TestDescription(t *testing.T) {
 			require.Equal(t, http.StatusNoContent, ask(t, ended.Service, "DELETE", key, "",
 				"Lock-Token", acquire(t, ended.Service, key, thirty, idem, "7").token()).StatusCode)
 			for _, c := range []struct {
-				w           world
+				w           *world
 				trouble     error
 				as, at, say string
 				header      [2]string
@@ -148,7 +135,7 @@ func TestDescription(t *testing.T) {
 				{w: newWorld(t), trouble: lockstore.ErrUnavailable},
 				{w: newWorld(t), trouble: errLostReply},
 			} {
-				c.w.store.fail(c.trouble)
+				c.w.fail(c.trouble)
 				note(c.w, method, request(cmp.Or(c.as, cron), method, cmp.Or(c.at, key), cmp.Or(c.say, thirty), "Lock-Token", token, c.header[0], c.header[1]))
 			}
 		}

@@ -122,7 +122,11 @@ func (p *problem) response() httpapi.Response {
 	return answer
 }
 
+// respond is the answer with this body; nil is none.
 func respond(body any) httpapi.Response {
+	if body == nil {
+		return httpapi.Response{StatusCode: http.StatusNoContent, Header: http.Header{}}
+	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // texts, numbers and times of this age always have a JSON form

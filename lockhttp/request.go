@@ -2,9 +2,11 @@ package lockhttp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -21,13 +23,10 @@ const (
 	maxTTL         = 900 // seconds
 	maxWait        = 20  // seconds
 	maxHolderBytes = 128
-	maxIdemBytes   = 255
 )
 
-// The functions here return errors for the caller to see, each a *problem.
-
 // checkKey is stricter than the stores: one key has one path. Proxies join or
-// drop segments that are empty or made of dots.
+// drop segments that are empty or made of dots. Its error is a *problem.
 func checkKey(key string) error {
 	if err := lockstore.ValidateKey(key); err != nil {
 		return invalid(strings.TrimPrefix(err.Error(), "lockstore: "))
@@ -53,49 +52,47 @@ type terms struct {
 
 // parseTerms reads the body of a request that may have the named fields; ttl is
 // needed.
-func parseTerms(r httpapi.Request, fields ...string) (t terms, err error) {
+func parseTerms(r httpapi.Request, fields ...string) (terms, error) {
 	if text, ok := header(r, "Content-Type"); ok {
 		if mediaType, _, err := mime.ParseMediaType(text); err != nil || mediaType != "application/json" {
-			return t, errMediaType
+			return terms{}, errMediaType
 		}
 	}
 	if len(r.Body) > maxBodyBytes {
-		return t, newProblem(http.StatusRequestEntityTooLarge, "too-large", strictjson.TooLong(maxBodyBytes).Error())
+		return terms{}, newProblem(http.StatusRequestEntityTooLarge, "too-large", strictjson.TooLong(maxBodyBytes).Error())
 	}
-	values, err := strictjson.Object(string(r.Body), maxBodyBytes, fields...)
+	t, err := readTerms(string(r.Body), fields)
 	if err != nil {
-		return t, invalid(err.Error())
+		return terms{}, invalid(err.Error())
 	}
-	if _, ok := values["ttl"]; !ok {
-		return t, invalid("ttl: is missing")
-	}
-	ttl, err := whole(values, "ttl", "whole seconds", 1, maxTTL)
-	if err != nil {
-		return t, err
-	}
-	wait, err := whole(values, "wait", "whole seconds", 0, maxWait)
-	if err != nil {
-		return t, err
-	}
-	most, err := whole(values, "maxHolders", "a whole number", 1, lockstore.MaxHolders)
-	if err != nil {
-		return t, err
-	}
-	t.ttl, t.wait, t.maxHolders = time.Duration(ttl)*time.Second, time.Duration(wait)*time.Second, int(max(1, most))
-	t.holder, err = holder(values)
-	return t, err
+	return t, nil
 }
 
-// whole is 0 where the field is left out.
-func whole(values map[string]json.Token, name, unit string, low, high int64) (int64, error) {
-	if _, ok := values[name]; !ok {
-		return 0, nil
-	}
-	n, err := strictjson.Whole(values, name, unit, low, high)
+func readTerms(body string, fields []string) (t terms, err error) {
+	values, err := strictjson.Object(body, maxBodyBytes, fields...)
 	if err != nil {
-		return 0, invalid(err.Error())
+		return t, err
 	}
-	return n, nil
+	ttl, wait, most := int64(0), int64(0), int64(1)
+	for _, f := range [...]struct {
+		value      *int64
+		name, unit string
+		low, high  int64
+	}{
+		{&ttl, "ttl", "whole seconds", 1, maxTTL},
+		{&wait, "wait", "whole seconds", 0, maxWait},
+		{&most, "maxHolders", "a whole number", 1, lockstore.MaxHolders},
+	} {
+		if _, ok := values[f.name]; !ok && f.name != "ttl" {
+			continue
+		}
+		if *f.value, err = strictjson.Whole(values, f.name, f.unit, f.low, f.high); err != nil {
+			return t, err
+		}
+	}
+	t = terms{ttl: time.Duration(ttl) * time.Second, wait: time.Duration(wait) * time.Second, maxHolders: int(most)}
+	t.holder, err = holder(values)
+	return t, err
 }
 
 func holder(values map[string]json.Token) (string, error) {
@@ -105,11 +102,11 @@ func holder(values map[string]json.Token) (string, error) {
 	text, err := strictjson.String(values, "holder")
 	switch {
 	case err != nil:
-		return "", invalid(err.Error())
+		return "", err
 	case len(text) < 1 || len(text) > maxHolderBytes:
-		return "", invalid(fmt.Sprintf("holder: has %d bytes; want 1 to %d", len(text), maxHolderBytes))
+		return "", fmt.Errorf("holder: has %d bytes; want 1 to %d", len(text), maxHolderBytes)
 	case strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:
-		return "", invalid("holder: has a character that cannot be printed")
+		return "", errors.New("holder: has a character that cannot be printed")
 	}
 	return text, nil
 }
@@ -120,18 +117,13 @@ func header(r httpapi.Request, name string) (value string, ok bool) {
 	return strings.Join(all, ","), len(all) > 0
 }
 
+// idempotencyKey is what the header Idempotency-Key may be.
+var idempotencyKey = regexp.MustCompile("^[ -~]{1,255}$")
+
 func parseIdempotencyKey(r httpapi.Request) (string, error) {
 	text, ok := header(r, "Idempotency-Key")
-	if !ok {
-		return "", nil
-	}
-	if len(text) < 1 || len(text) > maxIdemBytes {
-		return "", invalid(fmt.Sprintf("Idempotency-Key: has %d bytes; want 1 to %d", len(text), maxIdemBytes))
-	}
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] > '~' {
-			return "", invalid(fmt.Sprintf("Idempotency-Key: has a byte at %d that is not printable ASCII", i))
-		}
+	if ok && !idempotencyKey.MatchString(text) {
+		return "", invalid("Idempotency-Key: want 1 to 255 bytes of printable ASCII")
 	}
 	return text, nil
 }

@@ -41,10 +41,10 @@ func TestBadRequests(t *testing.T) {
 		{body: `{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-10), status: 413, detail: "body: want at most 8192 bytes"},
 		{headers: []string{"Content-Type", "application/x-www-form-urlencoded"}, status: 415, detail: "Content-Type: want application/json"},
 		{headers: []string{"content-type", "application/jsonx"}, status: 415, detail: "Content-Type: want application/json"},
-		{headers: []string{"Idempotency-Key", ""}, status: 400, detail: "Idempotency-Key: has 0 bytes; want 1 to 255"},
-		{headers: []string{"Idempotency-Key", strings.Repeat("x", 256)}, status: 400, detail: "Idempotency-Key: has 256 bytes; want 1 to 255"},
-		{headers: []string{"Idempotency-Key", "ä"}, status: 400, detail: "Idempotency-Key: has a byte at 0 that is not printable ASCII"},
-		{headers: []string{"Idempotency-Key", "a\tb"}, status: 400, detail: "Idempotency-Key: has a byte at 1 that is not printable ASCII"},
+		{headers: []string{"Idempotency-Key", ""}, status: 400, detail: "Idempotency-Key: want 1 to 255 bytes of printable ASCII"},
+		{headers: []string{"Idempotency-Key", strings.Repeat("x", 256)}, status: 400, detail: "Idempotency-Key: want 1 to 255 bytes of printable ASCII"},
+		{headers: []string{"Idempotency-Key", "ä"}, status: 400, detail: "Idempotency-Key: want 1 to 255 bytes of printable ASCII"},
+		{headers: []string{"Idempotency-Key", "a\tb"}, status: 400, detail: "Idempotency-Key: want 1 to 255 bytes of printable ASCII"},
 		{key: long, status: 400, detail: "Key has 1025 bytes; want 1 to 1024"},
 		{key: "a\nb", status: 400, detail: "Key has a control character at byte 1"},
 		{key: "a\xffb", status: 400, detail: "Key is not valid UTF-8"},
@@ -65,7 +65,7 @@ func TestBadRequests(t *testing.T) {
 			a := ask(t, w.Service, "PUT", c.key, c.body, c.headers...)
 			assert.Equal(t, c.status, a.StatusCode, "%.60s %.60q %.60q", c.body, c.headers, c.key)
 			assert.Contains(t, a.said["detail"], c.detail)
-			assert.Equal(t, lockstore.Free, w.store.state(t, "shared/k"))
+			assert.Equal(t, lockstore.Free, w.state(t, "shared/k"))
 			if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(strings.ToLower(c.body), "holder") {
 				a = ask(t, w.Service, "PATCH", c.key, c.body, "Lock-Token", "x")
 				assert.Equal(t, c.status, a.StatusCode, "PATCH %.60s", c.body)
@@ -125,7 +125,7 @@ func TestGoodRequests(t *testing.T) {
 		}
 		w := newWorld(t)
 		token := acquire(t, w.Service, c.key, c.body, c.headers...).token()
-		require.Equal(t, lockstore.Held, w.store.state(t, c.key))
+		require.Equal(t, lockstore.Held, w.state(t, c.key))
 		require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", c.key, "", "Lock-Token", token).StatusCode)
 	}
 }

@@ -185,16 +185,6 @@ func TestTimeBetweenTwoSecrets(t *testing.T) {
 	require.LessOrEqual(t, secretUse+15*time.Minute, 20*time.Minute)
 }
 
-func TestBinarySecret(t *testing.T) {
-	m := newManager(t)
-	s, _ := m.open(t)
-	value := bytes.Repeat([]byte{0, 0xff}, 16)
-	m.values[current] = `"SecretBinary": "` + base64.StdEncoding.EncodeToString(value) + `"`
-	got, err := s.secrets(t.Context(), secretUse)
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(value, got[0]))
-}
-
 // TestNoSecret asks a service that has never read its secret.
 func TestNoSecret(t *testing.T) {
 	m := newManager(t)
@@ -216,7 +206,7 @@ func TestNoSecret(t *testing.T) {
 				require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
 				require.Equal(t, "The service is not ready. Try again.", a.said["detail"])
 			}
-			require.Equal(t, lockstore.Free, w.store.state(t, key))
+			require.Equal(t, lockstore.Free, w.state(t, key))
 			require.Contains(t, log.String(), "the token secret cannot be read: ")
 			require.NotContains(t, log.String(), oldSecret[:minSecretBytes-1])
 			require.Equal(t, http.StatusOK, ask(t, w.Service, "GET", key, "").StatusCode, "to look takes no secret")
@@ -304,6 +294,12 @@ func TestOpen(t *testing.T) {
 		require.Equal(t, callers{"*": {"shared/"}}, s.callers)
 	}
 	require.Equal(t, "arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", m.lastName)
+	binary := bytes.Repeat([]byte{0, 0xff}, 16)
+	m.values[current] = `"SecretBinary": "` + base64.StdEncoding.EncodeToString(binary) + `"`
+	s, _ := m.open(t)
+	got, err := s.secrets(t.Context(), secretUse)
+	require.NoError(t, err)
+	require.Equal(t, string(binary), string(got[0]))
 	for url, want := range map[string]string{
 		"text:///" + oldSecret[:31]:              "the token secret's URL: the secret has 31 bytes; want at least 32",
 		"text:///":                               "want secretsmanager:///NAME, or text:///TEXT",
@@ -320,7 +316,7 @@ func TestOpen(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), oldSecret[:31])
 	}
-	_, err := open("text:///"+oldSecret, "")
+	_, err = open("text:///"+oldSecret, "")
 	require.ErrorContains(t, err, "LOCK_CALLERS: want a JSON object")
 	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {
 		u, err := lockstore.ParseURL("secretsmanager:///token")

@@ -116,17 +116,10 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 		}
 		return httpapi.Response{StatusCode: http.StatusOK, Body: []byte(openAPI), Header: http.Header{"Content-Type": {"application/json"}}}, nil
 	}
-	var handle func(context.Context, httpapi.Request, string) (httpapi.Response, error)
-	switch r.Method {
-	case http.MethodPut:
-		handle = s.put
-	case http.MethodPatch:
-		handle = s.patch
-	case http.MethodDelete:
-		handle = s.delete
-	case http.MethodGet:
-		handle = s.get
-	default:
+	handle, ok := map[string]func(context.Context, httpapi.Request, string) (any, error){
+		http.MethodPut: s.put, http.MethodPatch: s.patch, http.MethodDelete: s.delete, http.MethodGet: s.get,
+	}[r.Method]
+	if !ok {
 		return httpapi.Response{}, notAllowed("DELETE, GET, PATCH, PUT")
 	}
 	if err := checkKey(key); err != nil {
@@ -137,7 +130,11 @@ func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Respons
 	if !s.callers.allow(caller(r), key) {
 		return httpapi.Response{}, errForbidden
 	}
-	return handle(ctx, r, key)
+	body, err := handle(ctx, r, key)
+	if err != nil {
+		return httpapi.Response{}, err
+	}
+	return respond(body), nil
 }
 
 // lockKey is the key in the path. ok is false in another path.
@@ -148,19 +145,19 @@ func lockKey(r httpapi.Request) (key string, ok bool) {
 	return strings.CutPrefix(r.URL.Path, "/locks/") // the source has no routes
 }
 
-func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (any, error) {
 	want, err := parseTerms(r, "ttl", "wait", "holder", "maxHolders")
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	again, err := parseIdempotencyKey(r)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	// Before the lock is had: without a secret there is no token for it.
 	secrets, err := s.secrets(ctx, secretUse)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	who := caller(r)
 	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, HolderInfo: s.guard.HolderInfo(ctx)}
@@ -173,45 +170,42 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (httpa
 	}
 	lease, err := s.guard.WithMaxHolders(want.maxHolders).Acquire(ctx, req)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	answer := granted(lease, secrets)
 	if want.maxHolders > 1 {
 		answer["seat"] = lease.Seat
 	}
-	return respond(answer), nil
+	return answer, nil
 }
 
-func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+func (s *Service) patch(ctx context.Context, r httpapi.Request, key string) (any, error) {
 	want, err := parseTerms(r, "ttl")
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	lease, secrets, err := s.bearer(ctx, r, key)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	if lease.TTL, err = s.guard.Renew(ctx, lease, want.ttl); err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
-	return respond(granted(lease, secrets)), nil
+	return granted(lease, secrets), nil
 }
 
-func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (httpapi.Response, error) {
+func (s *Service) delete(ctx context.Context, r httpapi.Request, key string) (any, error) {
 	lease, _, err := s.bearer(ctx, r, key)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
-	if err := s.guard.Release(ctx, lease); err != nil {
-		return httpapi.Response{}, err
-	}
-	return httpapi.Response{StatusCode: http.StatusNoContent, Header: http.Header{}}, nil
+	return nil, s.guard.Release(ctx, lease)
 }
 
-func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpapi.Response, error) {
+func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (any, error) {
 	status, err := s.guard.Inspect(ctx, key)
 	if err != nil {
-		return httpapi.Response{}, err
+		return nil, err
 	}
 	answer := state{State: status.State, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting, MaxHolders: status.MaxHolders()}
 	if answer.MaxHolders <= 1 {
@@ -220,7 +214,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (httpa
 	for _, h := range status.Holders {
 		answer.Holders = append(answer.Holders, seated{h.State, named(h.HolderInfo), h.Seat, h.Fence, seconds(h.Remaining)})
 	}
-	return respond(answer), nil
+	return answer, nil
 }
 
 // named is nil if nobody is named.

@@ -2,7 +2,6 @@ package lockhttp
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -12,89 +11,76 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-// TestStates looks at a key in each of its states, and asks for it.
-func TestStates(t *testing.T) {
-	for state, c := range map[lockstore.State]struct {
-		bring  func(context.Context, *lockstore.Store, lockstore.Lease) error // from held
-		look   []string                                                       // members of the answer to GET, with the fence
-		detail string                                                         // of the answer to PUT; "" if it gets the lock
-		after  string                                                         // its Retry-After
-	}{
-		lockstore.Free: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.Release(ctx, l) },
-		},
-		lockstore.Reserved: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				for _, owner := range []lockstore.Owner{"handed", "waits"} {
-					_, err := s.Acquire(ctx, lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
-					if !errors.Is(err, lockstore.ErrRefused) {
-						return err
-					}
-				}
-				return s.Release(ctx, l)
-			},
-			look: []string{"waiting", "maxHolders", "holders"}, detail: "Nobody holds the lock, but other callers have waited longer for it.", after: "1",
-		},
-		lockstore.Held: {
-			look: []string{"holder", "remaining", "maxHolders", "holders"}, detail: "Another holds the lock.", after: "1",
-		},
-		lockstore.Revoked: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: l.Fence, By: lockstore.HolderInfo{Name: "an operator"}})
-				return err
-			},
-			look: []string{"holder", "remaining", "maxHolders", "holders"}, detail: "An operator has ended the lease of the lock, and nobody gets the lock before its end.", after: "1",
-		},
-		lockstore.Completed: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				return s.Complete(ctx, l, []byte("a result of somebody"), 90*time.Second)
-			},
-			look: []string{"holder", "remaining"}, detail: "Nobody holds the lock, but it stays closed for a while.", after: "90",
-		},
-		lockstore.Cooldown: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				return s.Complete(ctx, l, nil, 90*time.Second)
-			},
-			look: []string{"holder", "remaining"}, detail: "Nobody holds the lock, but it stays closed for a while.", after: "90",
-		},
-		lockstore.InDoubt: {
-			bring: func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-				defer func() { <-time.After(time.Minute) }()
-				return s.MarkStarted(ctx, l)
-			},
-			look: []string{"holder"}, detail: "Nobody knows how the last work under the lock ended. An operator has to resolve the key.",
-		},
-	} {
-		bubble(t, state.String(), func(t *testing.T) {
-			w := newWorld(t)
-			lease, err := w.store.plain.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "mine", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "me"}})
-			require.NoError(t, err)
-			if c.bring != nil {
-				require.NoError(t, c.bring(t.Context(), w.store.plain, lease))
-			}
-			look := ask(t, w.Service, "GET", key, "")
-			require.Equal(t, http.StatusOK, look.StatusCode)
-			require.Equal(t, state.String(), look.said["state"])
-			require.ElementsMatch(t, append(c.look, "state", "fence"), slices.Collect(maps.Keys(look.said)))
-			require.NotContains(t, look.Body, "result")
+// inState is the driver of a store whose keys are in one state, and closed.
+type inState struct {
+	driver.Driver
+	driver.Status
+}
 
-			put := ask(t, w.Service, "PUT", key, thirty)
-			if c.detail == "" {
-				require.Equal(t, http.StatusOK, put.StatusCode, put.Body)
-				return
-			}
+func (d inState) Do(_ context.Context, _ string, r driver.Request) (driver.Answer, error) {
+	outcome := driver.Refused
+	if r.Kind == driver.Inspect {
+		outcome = driver.Done
+	}
+	return driver.Answer{Outcome: outcome, Status: d.Status}, nil
+}
+
+// TestStates looks at a key in each state in which nobody gets it, and asks for it.
+func TestStates(t *testing.T) {
+	me := lockstore.HolderInfo{Name: "me"}.Encode()
+	lease := func(state driver.State) []driver.LiveLease {
+		return []driver.LiveLease{{State: state, Fence: 7, MaxHolders: 1, Text: me, Remaining: time.Minute}}
+	}
+	leased, done := []string{"holder", "remaining", "maxHolders", "holders"}, []string{"holder", "remaining"}
+	for _, c := range []struct {
+		driver.Status
+		look   []string // members of the answer to GET, with state and fence
+		detail string   // of the answer to PUT
+		after  string   // its Retry-After
+	}{
+		{driver.Status{State: driver.Reserved, Waiting: 1, Holders: lease(driver.Reserved)}, []string{"waiting", "maxHolders", "holders"},
+			"Nobody holds the lock, but other callers have waited longer for it.", "1"},
+		{driver.Status{State: driver.Held, Holder: me, Remaining: time.Minute, Holders: lease(driver.Held)}, leased, "Another holds the lock.", "1"},
+		{driver.Status{State: driver.Revoked, Holder: me, Remaining: time.Minute, Holders: lease(driver.Revoked)}, leased,
+			"An operator has ended the lease of the lock, and nobody gets the lock before its end.", "1"},
+		{driver.Status{State: driver.Completed, Holder: me, Remaining: 90 * time.Second, Result: driver.HiddenBytes("a result")}, done,
+			"Nobody holds the lock, but it stays closed for a while.", "90"},
+		{driver.Status{State: driver.Cooldown, Holder: me, Remaining: 90 * time.Second}, done, "Nobody holds the lock, but it stays closed for a while.", "90"},
+		{driver.Status{State: driver.InDoubt, Holder: me}, []string{"holder"},
+			"Nobody knows how the last work under the lock ended. An operator has to resolve the key.", ""},
+	} {
+		t.Run(c.State.String(), func(t *testing.T) {
+			s := newService(t, lockstore.New("in one state", inState{Status: c.Status}))
+			look := ask(t, s, "GET", key, "")
+			require.Equal(t, http.StatusOK, look.StatusCode)
+			require.Equal(t, c.State.String(), look.said["state"])
+			require.ElementsMatch(t, append(c.look, "state", "fence"), slices.Collect(maps.Keys(look.said)))
+			require.NotContains(t, string(look.Body), "result")
+
+			put := ask(t, s, "PUT", key, thirty)
 			require.Equal(t, http.StatusConflict, put.StatusCode, put.Body)
-			require.Equal(t, "busy", put.said["code"])
-			require.Equal(t, c.detail, put.said["detail"])
+			require.Equal(t, []any{"busy", c.detail}, []any{put.said["code"], put.said["detail"]})
 			require.Equal(t, c.after, put.Header.Get("Retry-After"))
 			require.Equal(t, look.said["holder"], put.said["holder"])
-			require.NotContains(t, put.Body, "result")
+			require.NotContains(t, string(put.Body), "result")
 		})
 	}
+}
+
+// A source without routes has the key in the path alone.
+func TestKeyInThePath(t *testing.T) {
+	w := newWorld(t)
+	r := request(web, "PUT", "", thirty)
+	r.PathParameters, r.URL.Path = nil, "/locks/shared/a b"
+	require.Equal(t, http.StatusOK, send(t, t.Context(), w.Service, r).StatusCode)
+	require.Equal(t, lockstore.Held, w.state(t, "shared/a b"))
+	r.URL.Path = "/locks/payroll"
+	require.Equal(t, http.StatusForbidden, send(t, t.Context(), w.Service, r).StatusCode)
 }
 
 func TestLifeOfALock(t *testing.T) {

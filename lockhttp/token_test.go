@@ -1,10 +1,8 @@
 package lockhttp
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -129,50 +127,19 @@ func TestRotation(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, ask(t, s, "PUT", key, thirty, "Idempotency-Key", "7").StatusCode, "and a replay too late is one")
 }
 
-// Other parts are never the same bytes.
+// Other parts are never the same bytes: neither in an owner nor in the tag.
 func TestPartsAreKeptApart(t *testing.T) {
 	owners := map[lockstore.Owner]bool{}
-	for _, parts := range [][4]string{
-		{"a", "b", "c", ""}, {"ab", "", "c", ""}, {"", "ab", "c", ""}, {"a", "bc", "", ""}, {"a", "b", "d", ""}, {"a", "d", "c", ""}, {"d", "b", "c", ""}, {"a", "b\x00", "c", ""},
-		{"a", "b", "c", "d"}, {"a", "b", "", "cd"}, {"a", "b", "cd", ""},
-	} {
+	for _, parts := range [][4]string{{"a", "b", "c", "d"}, {"ab", "", "c", "d"}, {"a", "bc", "", "d"}, {"a", "b", "cd", ""}, {"d", "b", "c", "a"}} {
 		owners[ownerOf(parts[0], parts[1], parts[2], parts[3])] = true
 	}
-	require.Len(t, owners, 11)
+	require.Len(t, owners, 5)
 
 	raw, err := base64.RawURLEncoding.DecodeString(secret(oldSecret).token(lockstore.Lease{Key: "k", Owner: "1owner", Fence: 7}))
 	require.NoError(t, err)
 	moved := append(raw[:tokenBody:tokenBody], raw[tokenBody+1:]...)
 	_, ok := leaseOf(base64.RawURLEncoding.EncodeToString(moved), "k1", []secret{secret(oldSecret)})
 	require.False(t, ok, "the tag of k and 1owner is none of k1 and owner")
-}
-
-// A token of a new secret may come to an environment that knows the old one.
-func TestTokenOfASecretThatIsNotKnownYet(t *testing.T) {
-	s := newWorld(t).Service
-	s.secrets = fixed(newSecret, oldSecret)
-	token := acquire(t, s, "shared/k", `{"ttl": 30}`).token()
-	s.secrets = func(ctx context.Context, maxAge time.Duration) ([]secret, error) {
-		if maxAge == 0 {
-			return fixed(newSecret, oldSecret)(ctx, 0)
-		}
-		return fixed(oldSecret)(ctx, 0)
-	}
-	require.Equal(t, http.StatusNoContent, ask(t, s, "DELETE", "shared/k", "", "Lock-Token", token).StatusCode)
-}
-
-func TestSecretsAreNotPrinted(t *testing.T) {
-	s := newWorld(t).Service
-	secrets, err := s.secrets(t.Context(), 0)
-	require.NoError(t, err)
-	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		for _, v := range []any{secrets, secrets[0], s} {
-			text := fmt.Sprintf(format, v)
-			require.NotContains(t, text, oldSecret)
-			require.NotContains(t, text, fmt.Sprintf("%x", oldSecret))
-			require.NotContains(t, text, fmt.Sprint([]byte(oldSecret)))
-		}
-	}
 }
 
 // FuzzToken reads what was written, and nothing else.

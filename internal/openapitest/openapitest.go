@@ -80,15 +80,15 @@ func (d Document) compile(pointer string, in any) error {
 }
 
 // At is what is found by these names, nil if there is nothing.
-func (d Document) At(path ...string) any {
-	var v any = d.Root
+func (d Document) At(path ...string) any { return At(d.Root, path...) }
+
+// At is what is found by these names in an object, nil if there is nothing.
+func At(in any, path ...string) any {
 	for _, name := range path {
-		v = v.(Object)[name]
-		if v == nil {
-			return nil
-		}
+		o, _ := in.(Object)
+		in = o[name]
 	}
-	return v
+	return in
 }
 
 // Resolve follows a reference. It is nil if nothing is there.
