@@ -65,12 +65,6 @@ func (h *harness) start(env ...string) *process {
 	p.Env = slices.Concat(p.Env, []string{"LOCKS_URL=" + h.proxy.URL, "LOCKS_TTL=900", "LOCKS_WAIT=0",
 		"JOB_DIR=" + h.dir, "JOB_OUT=" + p.dir, "JOB_STATUS=0", "PYTHONPATH=../../clients", "PYTHONDONTWRITEBYTECODE=1"}, env)
 	p.Stdout, p.Stderr = &p.text, &p.text
-	p.WaitDelay = 5 * time.Second // for what is left of a tree that was killed
-	p.Cancel = func() error {
-		p.signalAll(h, "STOP") // what is stopped starts nothing any more
-		p.signalAll(h, "KILL")
-		return nil
-	}
 	require.NoError(h, p.Start())
 	h.Cleanup(func() {
 		cancel()
@@ -85,27 +79,6 @@ func (h *harness) start(env ...string) *process {
 		}
 	})
 	return p
-}
-
-// signalAll sends a signal to the process and all that it has started, also meanwhile.
-func (p *process) signalAll(h *harness, signal string) {
-	for before := 0; ; {
-		text, err := exec.Command("ps", "-A", "-o", "pid=", "-o", "ppid=").Output()
-		require.NoError(h, err)
-		pairs, family := strings.Fields(string(text)), []string{strconv.Itoa(p.Process.Pid)}
-		for i := 0; i < len(family); i++ {
-			for pair := range slices.Chunk(pairs, 2) {
-				if pair[1] == family[i] {
-					family = append(family, pair[0])
-				}
-			}
-		}
-		if len(family) <= before {
-			return
-		}
-		before = len(family)
-		_ = exec.Command("kill", append([]string{"-s", signal}, family...)...).Run() // an error means that one of them is gone
-	}
 }
 
 // begin starts the program and waits until the job runs, with that fence.

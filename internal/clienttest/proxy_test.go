@@ -5,13 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -54,18 +54,42 @@ func do(ctx context.Context, method, url string, header http.Header, body []byte
 	}
 }
 
-// fault is what the proxy does to a request.
-type fault int
+// act answers a request. lost says that the answer does not arrive.
+type act func(*passing) (a answer, lost bool)
 
-const (
-	none         fault = iota
-	unavailable        // answered with 503, not passed on
-	cooldown           // answered with 409 and a Retry-After of an hour, not passed on
-	lost               // passed on, but its answer is lost
-	lostAndEnded       // passed on, its answer is lost, and the lease that was granted is ended
-	ended              // the lease that it has the token of is ended before
-	cut                // nothing is passed on from now on, of any method
-)
+// passing is a request on its way through the proxy.
+type passing struct {
+	*proxy
+	method, url, token string
+	ask                func() answer // the service
+}
+
+// grant is the last lease that the service granted, in answer to this request if it is a PUT.
+func (p *passing) grant() answer {
+	if p.method == http.MethodPut {
+		p.ask()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lease
+}
+
+// end ends a lease behind its holder's back.
+func (p *passing) end(token string) {
+	a, err := do(context.Background(), http.MethodDelete, p.url, http.Header{"Lock-Token": {token}}, nil)
+	if err != nil || a.status != http.StatusNoContent {
+		p.t.Errorf("a lease cannot be ended: %d %s %v", a.status, a.text, err)
+	}
+}
+
+func pass(p *passing) (answer, bool)      { return p.ask(), false }
+func lose(p *passing) (answer, bool)      { return p.ask(), true }
+func endBefore(p *passing) (answer, bool) { p.end(p.token); return pass(p) }
+func loseAndEnd(p *passing) (answer, bool) {
+	a := p.ask()
+	p.end(a.Token)
+	return a, true
+}
 
 // exchange is a request that went through the proxy, and its answer.
 type exchange struct {
@@ -81,46 +105,39 @@ func (e exchange) again() string { return e.request.Get("Idempotency-Key") }
 // proxy passes requests on to the service.
 type proxy struct {
 	*httptest.Server
+	t       *testing.T
 	service string
+	cut     atomic.Bool // nothing is passed on any more
 
-	mu     sync.Mutex
-	all    []exchange
-	faults map[string][]fault // of the next requests of a method
-	says   map[string][]reply // to the next requests of a method, before faults
-	lease  answer             // the last that the service granted
+	mu    sync.Mutex
+	all   []exchange
+	plans map[string][]act // of the next requests of a method
+	lease answer           // the last that the service granted
 }
 
-// reply makes an answer in place of the service's. lease is the last that the service granted.
-type reply func(lease answer) answer
-
 func newProxy(t *testing.T, service string) *proxy {
-	p := &proxy{service: service, faults: map[string][]fault{}, says: map[string][]reply{}}
+	p := &proxy{t: t, service: service, plans: map[string][]act{}}
 	p.Server = httptest.NewServer(p)
 	t.Cleanup(p.Close)
 	return p
 }
 
-// plan says what becomes of the next requests of the method; "" is for cut.
-func (p *proxy) plan(method string, faults ...fault) {
+// plan says what becomes of the next requests of the method.
+func (p *proxy) plan(method string, acts ...act) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.faults[method] = faults
+	p.plans[method] = acts
 }
 
-// say says what the next requests of the method are answered with. A PUT is passed on before.
-func (p *proxy) say(method string, replies ...reply) {
+func (p *proxy) next(method string) act {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.says[method] = replies
-}
-
-func (p *proxy) nextReply(method string) (r reply) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if plan := p.says[method]; len(plan) > 0 {
-		r, p.says[method] = plan[0], plan[1:]
+	plan := p.plans[method]
+	if len(plan) == 0 {
+		return pass
 	}
-	return r
+	p.plans[method] = plan[1:]
+	return plan[0]
 }
 
 // seen are the requests of the method that had this answer; "" and 0 are any.
@@ -132,67 +149,36 @@ func (p *proxy) seen(method string, status int) []exchange {
 	})
 }
 
-func (p *proxy) next(method string) (f fault) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.faults[""] != nil {
-		return cut
-	}
-	if plan := p.faults[method]; len(plan) > 0 {
-		f, p.faults[method] = plan[0], plan[1:]
-	}
-	return f
-}
-
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	e, url := exchange{at: time.Now(), method: r.Method, path: r.URL.Path, request: r.Header.Clone()}, p.service+r.RequestURI
+	e := exchange{at: time.Now(), method: r.Method, path: r.URL.Path, request: r.Header.Clone()}
 	body, err := io.ReadAll(r.Body)
-	e.body = string(body)
-	f, say := none, p.nextReply(r.Method)
-	if say == nil {
-		f = p.next(r.Method)
-	}
-	if f == ended {
-		err = errors.Join(err, end(url, r.Header.Get("Lock-Token")))
-	}
-	switch {
-	case err != nil || f == cut:
+	if e.body = string(body); err != nil || p.cut.Load() {
 		panic(http.ErrAbortHandler)
-	case f == unavailable:
-		e.answer = answer{status: http.StatusServiceUnavailable, text: `{"message":"Service Unavailable"}`}
-	case f == cooldown:
-		e.answer = answer{status: http.StatusConflict, text: `{"code":"busy","retryAfter":3600}`}
-	case say != nil && r.Method != http.MethodPut:
-	default:
-		r.Header.Del("Connection")
+	}
+	r.Header.Del("Connection")
+	url := p.service + r.RequestURI
+	ask := func() answer {
 		// Its client may have gone, and the answer is lost then.
-		e.answer, err = do(context.WithoutCancel(r.Context()), r.Method, url, r.Header, body)
+		a, err := do(context.WithoutCancel(r.Context()), r.Method, url, r.Header, body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		if a.Token != "" {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.lease = a
+		}
+		return a
 	}
-	if f == lostAndEnded {
-		err = errors.Join(err, end(url, e.Token))
-	}
+	var lost bool
+	e.answer, lost = p.next(r.Method)(&passing{p, r.Method, url, r.Header.Get("Lock-Token"), ask})
 	p.mu.Lock()
-	if e.Token != "" {
-		p.lease = e.answer
-	}
-	if say != nil {
-		e.answer = say(p.lease)
-	}
 	p.all = append(p.all, e)
 	p.mu.Unlock()
-	if err != nil || f == lost || f == lostAndEnded {
+	if lost {
 		panic(http.ErrAbortHandler)
 	}
 	maps.Copy(w.Header(), e.header)
 	w.WriteHeader(e.status)
 	_, _ = io.WriteString(w, e.text) // an error means that the client has gone
-}
-
-// end ends a lease behind its holder's back.
-func end(url, token string) error {
-	a, err := do(context.Background(), http.MethodDelete, url, http.Header{"Lock-Token": {token}}, nil)
-	if err == nil && a.status != http.StatusNoContent {
-		err = fmt.Errorf("a lease cannot be ended: %d %s", a.status, a.text)
-	}
-	return err
 }

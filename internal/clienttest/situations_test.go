@@ -73,11 +73,11 @@ var situations = []struct {
 		h.free(next)
 	}},
 	{"waits no longer than it was told to", "", func(h *harness) {
-		h.proxy.plan("PUT", cooldown, cooldown, cooldown)
+		h.proxy.plan("PUT", busy("3600"), busy("3600"), busy("3600"))
 		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed
 	}},
 	{"F23 the reply of acquire is lost", "", func(h *harness) {
-		h.proxy.plan("PUT", unavailable, lost)
+		h.proxy.plan("PUT", unavailable, lose)
 		p, fence := h.begin()
 		h.until("tries", func() bool { return len(h.proxy.seen("PUT", 200)) >= 2 })
 		tries := h.proxy.seen("PUT", 0)
@@ -89,7 +89,7 @@ var situations = []struct {
 		h.ends(p, 0, fence)
 	}},
 	{"F11 the lease ends before its grant arrives", "", func(h *harness) {
-		h.proxy.plan("PUT", lostAndEnded)
+		h.proxy.plan("PUT", loseAndEnd)
 		p, fence := h.begin()
 		tries := h.proxy.seen("PUT", 0)
 		require.Len(h, tries, 3)
@@ -100,7 +100,7 @@ var situations = []struct {
 	{"F01 killed", "", func(h *harness) {
 		p, fence := h.begin(short)
 		require.Equal(h, 409, h.put().status, "the lock is held")
-		require.NoError(h, p.Cancel())
+		require.NoError(h, p.Process.Kill())
 		h.takeOver(time.Now().Add(ttl), fence)
 	}},
 	{"F05 the job fails", "", func(h *harness) {
@@ -115,10 +115,10 @@ var situations = []struct {
 	}},
 	{"F07 stopped for longer than the lease", "", func(h *harness) {
 		p, fence := h.begin(short)
-		p.signalAll(h, "STOP")
+		require.NoError(h, p.Process.Signal(syscall.SIGSTOP))
 		next := h.takeOver(time.Now().Add(ttl), fence)
 		taken := time.Now()
-		p.signalAll(h, "CONT")
+		require.NoError(h, p.Process.Signal(syscall.SIGCONT))
 		h.exits(p, 79)
 		require.True(h, p.lastTick().Before(taken), "it went on")
 		state := h.state()
@@ -127,7 +127,7 @@ var situations = []struct {
 	}},
 	{"F32 cut off", "", func(h *harness) {
 		p, fence := h.begin(short)
-		h.proxy.plan("", cut)
+		h.proxy.cut.Store(true)
 		since := time.Now()
 		h.takeOver(since.Add(ttl), fence)
 		taken := time.Now()
@@ -135,26 +135,26 @@ var situations = []struct {
 		require.True(h, p.lastTick().Before(taken), "the job ran on after %v", p.lastTick().Sub(since))
 	}},
 	{"F35 the lease is gone", "", func(h *harness) {
-		h.proxy.plan("PATCH", ended)
+		h.proxy.plan("PATCH", endBefore)
 		p, fence := h.begin(short)
 		h.exits(p, 79)
 		require.Len(h, h.proxy.seen("PATCH", 0), 1, "requests for a lease that was lost")
 		h.free(fence)
 	}},
 	{"F35 the lease is gone, told by the signal", "lock.mjs", func(h *harness) {
-		h.proxy.plan("PATCH", ended)
+		h.proxy.plan("PATCH", endBefore)
 		p, _ := h.begin(short, "JOB_WAITS=1")
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
 	{"answers that are no lease, to acquire", "", func(h *harness) {
-		plan := []reply{}
+		plan := []act{}
 		for i, flaw := range noLeases() {
 			if plan = append(plan, flaw); i%5 == 4 {
 				plan = append(plan, busy("1")) // it gives up after six in a row
 			}
 		}
-		h.proxy.say("PUT", append(plan, whole)...)
+		h.proxy.plan("PUT", append(plan, whole)...)
 		p, fence := h.begin("LOCKS_WAIT=900")
 		tries := h.proxy.seen("PUT", 0)
 		require.Len(h, tries, len(plan)+1, "the job began with an answer that is no lease: %s", tries[len(tries)-1].text)
@@ -166,7 +166,7 @@ var situations = []struct {
 	}},
 	{"answers that are no lease, to renew", "", noRenewal},
 	{"renews after headers that cannot be made, and answers that are no lease", "", func(h *harness) {
-		h.proxy.say("PATCH", noLeases()[:3]...)
+		h.proxy.plan("PATCH", noLeases()[:3]...)
 		p, fence := h.begin(short, "JOB_THROWS=2")
 		granted := time.Now()
 		h.until("the end of the first lease", func() bool { return time.Since(granted) > ttl })
@@ -175,11 +175,11 @@ var situations = []struct {
 	}},
 	{"answers that are none, to release", "", func(h *harness) {
 		h.openGate() // the job ends at once
-		for i, flaw := range []reply{
+		for i, flaw := range []act{
 			body(200, ""), body(200, "{}"), body(200, "null"), body(404, "null"), body(404, "<html>no</html>"), body(404, `{"code": ["no-lease"]}`), body(503, "[1]"), body(307, ""),
-			whole, func(answer) answer { return answer{status: 200, text: strings.Repeat(" ", 1<<20)} },
+			whole, body(200, strings.Repeat(" ", 1<<20)),
 		} {
-			h.proxy.say("DELETE", flaw, flaw)
+			h.proxy.plan("DELETE", flaw, flaw)
 			p, fence := h.begin()
 			h.exits(p, 0)
 			h.free(fence)
@@ -187,7 +187,7 @@ var situations = []struct {
 		}
 	}},
 	{"refusals that are not the service's, and odd ones of its own", "", func(h *harness) {
-		h.proxy.say("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
+		h.proxy.plan("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
 			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"))
 		began := time.Now()
 		p, fence := h.begin("LOCKS_WAIT=900")
@@ -198,14 +198,14 @@ var situations = []struct {
 		}
 		h.ends(p, 0, fence)
 		for _, holder := range []string{"null", "7", "[]", `{"name": 7}`, `{"name": "a\u001b[2Jb"}`} {
-			h.proxy.say("PUT", body(409, `{"code": "busy", "holder": `+holder+`}`))
+			h.proxy.plan("PUT", body(409, `{"code": "busy", "holder": `+holder+`}`))
 			p := h.start()
 			h.exits(p, 75)
 			require.NotContains(h, p.text.String(), "\x1b")
 		}
 	}},
 	{"gives up when no answer is a lease", "", func(h *harness) {
-		h.proxy.say("PUT", slices.Repeat([]reply{body(200, "{}")}, 100)...)
+		h.proxy.plan("PUT", slices.Repeat([]act{body(200, "{}")}, 100)...)
 		p := h.start()
 		h.exits(p, 1)
 		require.Contains(h, p.text.String(), "the answer is no lease")
@@ -214,13 +214,13 @@ var situations = []struct {
 		require.Zero(h, p.said("fence"), "the job began")
 	}},
 	{"follows no redirect", "", func(h *harness) {
-		elsewhere := func(answer) answer {
-			return answer{status: 307, header: http.Header{"Location": {h.proxy.URL + "/elsewhere"}}}
+		elsewhere := func(*passing) (answer, bool) {
+			return answer{status: 307, header: http.Header{"Location": {h.proxy.URL + "/elsewhere"}}}, false
 		}
-		h.proxy.say("DELETE", elsewhere)
+		h.proxy.plan("DELETE", elsewhere)
 		p, fence := h.begin()
 		h.ends(p, 0, fence)
-		h.proxy.say("PUT", elsewhere)
+		h.proxy.plan("PUT", elsewhere)
 		p = h.start()
 		h.exits(p, 1)
 		require.Contains(h, p.text.String(), "no lock: 307")
@@ -238,20 +238,22 @@ var situations = []struct {
 	}},
 }
 
-// body is an answer of the service, which did nothing.
-func body(status int, text string) reply {
-	return func(answer) answer { return answer{status: status, header: jsonHeader, text: text} }
+// body is an answer that is not the service's.
+func body(status int, text string) act {
+	return func(*passing) (answer, bool) { return answer{status: status, header: jsonHeader, text: text}, false }
 }
 
+var unavailable = body(503, `{"message":"Service Unavailable"}`)
+
 // busy is a refusal with that retryAfter.
-func busy(retryAfter string) reply {
+func busy(retryAfter string) act {
 	return body(409, `{"code": "busy", "retryAfter": `+retryAfter+`}`)
 }
 
 var jsonHeader = http.Header{"Content-Type": {"application/json"}}
 
 // whole is the lease as the service gives it.
-func whole(lease answer) answer { return with("", "", lease) }
+func whole(p *passing) (answer, bool) { return with("", "", p.grant()), false }
 
 // with is the lease with another value of a field, or without the field.
 func with(field, value string, lease answer) answer {
@@ -264,20 +266,33 @@ func with(field, value string, lease answer) answer {
 			fields = append(fields, strconv.Quote(f[0])+": "+f[1])
 		}
 	}
-	return answer{status: 200, header: jsonHeader, text: "{" + strings.Join(fields, ", ") + "}"}
+	return answer{status: 200, header: jsonHeader.Clone(), text: "{" + strings.Join(fields, ", ") + "}"}
+}
+
+// changed is the lease, changed.
+func changed(change func(*answer)) act {
+	return func(p *passing) (answer, bool) {
+		a := with("", "", p.grant())
+		change(&a)
+		return a, false
+	}
+}
+
+// flawed is the lease with another value of a field.
+func flawed(field, value string) act {
+	return func(p *passing) (answer, bool) { return with(field, value, p.grant()), false }
 }
 
 // noRenewal answers each renewal of a job with an answer that is no lease, with each second of them: a program looks at all
 // answers in one place. The job has to end in time.
 func noRenewal(h *harness) {
-	plan := []reply{func(lease answer) answer { return with("fence", "1", lease) }} // of another lease
+	plan := []act{flawed("fence", "1")} // of another lease
 	for i, flaw := range noLeases() {
 		if i%2 == 0 {
 			plan = append(plan, flaw)
 		}
 	}
-	h.proxy.say("PATCH", plan...)
-	h.proxy.plan("PATCH", slices.Repeat([]fault{unavailable}, 1000)...)
+	h.proxy.plan("PATCH", append(plan, slices.Repeat([]act{unavailable}, 1000)...)...)
 	p, fence := h.begin("LOCKS_TTL=60") // 40 s for 25 renewals
 	next := h.takeOver(time.Now().Add(time.Minute), fence)
 	taken := time.Now()
@@ -288,9 +303,9 @@ func noRenewal(h *harness) {
 }
 
 // noLeases are answers that are no lease.
-func noLeases() []reply {
+func noLeases() []act {
 	long := `"` + strings.Repeat("a", 2000) + `"`
-	all := []reply{}
+	all := []act{}
 	for _, field := range []struct {
 		name   string
 		values []string
@@ -300,24 +315,16 @@ func noLeases() []reply {
 		{"expiresIn", []string{"", "null", `"5"`, `"ttl[$(id)]+59"`, "0", "-1", "900.001", "1e999", "NaN", "Infinity", "true", "[5]", "{}"}},
 	} {
 		for _, value := range field.values {
-			all = append(all, func(lease answer) answer { return with(field.name, value, lease) })
-		}
-	}
-	change := func(change func(*answer)) reply {
-		return func(lease answer) answer {
-			a := whole(lease)
-			a.header = a.header.Clone()
-			change(&a)
-			return a
+			all = append(all, flawed(field.name, value))
 		}
 	}
 	return append(all, body(200, ""), body(200, "null"), body(200, "{}"), body(200, "[]"), body(200, strings.Repeat("[", 60000)), body(204, ""), body(201, "{}"),
-		change(func(a *answer) { a.text = "[" + a.text + "]" }),
-		change(func(a *answer) { a.text = `{"lease": ` + a.text + "}" }),
-		change(func(a *answer) { a.text = a.text[:len(a.text)-1] }),
-		change(func(a *answer) { a.header.Set("Content-Length", "1000"); a.text = a.text[:20] }),
-		change(func(a *answer) { a.text = strings.Repeat(" ", 1<<20) + a.text }),
-		change(func(a *answer) { a.header.Set("Content-Type", "text/html") }),
-		change(func(a *answer) { a.header.Set("Content-Type", "text/html"); a.text = "<html>welcome</html>" }),
+		changed(func(a *answer) { a.text = "[" + a.text + "]" }),
+		changed(func(a *answer) { a.text = `{"lease": ` + a.text + "}" }),
+		changed(func(a *answer) { a.text = a.text[:len(a.text)-1] }),
+		changed(func(a *answer) { a.header.Set("Content-Length", "1000"); a.text = a.text[:20] }),
+		changed(func(a *answer) { a.text = strings.Repeat(" ", 1<<20) + a.text }),
+		changed(func(a *answer) { a.header.Set("Content-Type", "text/html") }),
+		changed(func(a *answer) { a.header.Set("Content-Type", "text/html"); a.text = "<html>welcome</html>" }),
 	)
 }
