@@ -148,7 +148,6 @@ type target struct {
 	url     func(addr, password string) string
 	proxy   *testservers.CutProxy // nil: there is none to break
 	request string                // what is in every request of a lock
-	delete  func(t *testing.T, key string)
 	corrupt func(t *testing.T, key string)
 }
 
@@ -293,11 +292,12 @@ func live(t *testing.T, w *watch, store *lockstore.Store, on target) {
 	w.show("Complete", store.Complete(ctx, other, nil, time.Minute))
 	w.show("completed", do("completed", fine))
 
-	if on.delete != nil {
-		require.IsType(t, &guard.LockLost{}, do("lost", func(context.Context, guard.Lock) error {
-			on.delete(t, "lost")
-			return nil
-		}))
+	require.IsType(t, &guard.LockLost{}, do("lost", func(ctx context.Context, lock guard.Lock) error {
+		status, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: "lost", Fence: lock.Fence, OpenAtOnce: true})
+		w.show("Revoke's answer", status)
+		return err
+	}))
+	if on.corrupt != nil {
 		require.NoError(t, do("corrupt", fine))
 		on.corrupt(t, "corrupt")
 		require.IsType(t, &guard.LockCorrupt{}, do("corrupt", fine))
@@ -430,9 +430,6 @@ func onRedis(t *testing.T) target {
 		url:     func(addr, password string) string { return "redis://:" + password + "@" + addr },
 		proxy:   testservers.Proxy(t, addr),
 		request: "eval",
-		delete: func(t *testing.T, key string) {
-			require.NoError(t, admin.Del(t.Context(), redisstore.DefaultPrefix+key).Err())
-		},
 		corrupt: func(t *testing.T, key string) {
 			require.NoError(t, admin.SetRange(t.Context(), redisstore.DefaultPrefix+key, 12, "X").Err())
 		},
@@ -447,20 +444,13 @@ func onDynamoDB(t *testing.T) target {
 	require.NoError(t, err)
 	admin, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: func(string) string { return "" }})
 	require.NoError(t, err)
-	row := func(key string) map[string]types.AttributeValue {
-		return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: key}}
-	}
 	return target{
 		url:     func(addr, _ string) string { return "dynamodb://" + name + "?region=us-east-1&endpoint=http://" + addr },
 		proxy:   testservers.Proxy(t, strings.TrimPrefix(endpoint, "http://")),
 		request: dynamoRequest,
-		delete: func(t *testing.T, key string) {
-			_, err := admin.DeleteItem(t.Context(), &dynamodb.DeleteItemInput{TableName: &name, Key: row(key)})
-			require.NoError(t, err)
-		},
 		corrupt: func(t *testing.T, key string) {
 			update := "SET fence = :text"
-			_, err := admin.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &name, Key: row(key), UpdateExpression: &update,
+			_, err := admin.UpdateItem(t.Context(), &dynamodb.UpdateItemInput{TableName: &name, Key: map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: key}}, UpdateExpression: &update,
 				ExpressionAttributeValues: map[string]types.AttributeValue{":text": &types.AttributeValueMemberS{Value: "soon"}}})
 			require.NoError(t, err)
 		},
@@ -478,14 +468,6 @@ func onZooKeeper(t *testing.T) target {
 		url:     func(addr, _ string) string { return "zookeeper://" + addr },
 		proxy:   testservers.Proxy(t, addr),
 		request: zkstore.DefaultPrefix,
-		delete: func(t *testing.T, key string) {
-			children, _, err := admin.Children(node(key))
-			require.NoError(t, err)
-			for _, child := range children {
-				require.NoError(t, admin.Delete(node(key)+"/"+child, -1))
-			}
-			require.NoError(t, admin.Delete(node(key), -1))
-		},
 		corrupt: func(t *testing.T, key string) {
 			_, err := admin.Set(node(key), []byte("hello"), -1)
 			require.NoError(t, err)
