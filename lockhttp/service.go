@@ -74,22 +74,22 @@ func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service
 
 // state is the answer to one who looks.
 type state struct {
-	State      lockstore.State       `json:"state"`
-	Fence      lockstore.Fence       `json:"fence"`                // of the last grant; 0 when none is known
-	Holder     *lockstore.HolderInfo `json:"holder,omitempty"`     // if only one may hold the lock
-	Remaining  float64               `json:"remaining,omitempty"`  // seconds
-	Waiting    int                   `json:"waiting,omitempty"`    // places in the key's queue
-	MaxHolders int                   `json:"maxHolders,omitempty"` // the smallest number of the holders
-	Holders    []seated              `json:"holders,omitempty"`    // everybody who has a live lease
+	State      lockstore.State      `json:"state"`
+	Fence      lockstore.Fence      `json:"fence"`                // of the last grant; 0 when none is known
+	Holder     lockstore.HolderInfo `json:"holder,omitzero"`      // if only one may hold the lock
+	Remaining  float64              `json:"remaining,omitempty"`  // seconds
+	Waiting    int                  `json:"waiting,omitempty"`    // places in the key's queue
+	MaxHolders int                  `json:"maxHolders,omitempty"` // the smallest number of the holders
+	Holders    []seated             `json:"holders,omitempty"`    // everybody who has a live lease
 }
 
 // seated is one of those who have a lease.
 type seated struct {
-	State     lockstore.State       `json:"state"`
-	Holder    *lockstore.HolderInfo `json:"holder,omitempty"`
-	Seat      int                   `json:"seat"`
-	Fence     lockstore.Fence       `json:"fence"`
-	Remaining float64               `json:"remaining"` // seconds
+	State     lockstore.State      `json:"state"`
+	Holder    lockstore.HolderInfo `json:"holder,omitzero"`
+	Seat      int                  `json:"seat"`
+	Fence     lockstore.Fence      `json:"fence"`
+	Remaining float64              `json:"remaining"` // seconds
 }
 
 // Handle answers one request. It returns no error: whatever goes wrong has a status.
@@ -209,20 +209,12 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (any, 
 	}
 	answer := state{State: status.State, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting, MaxHolders: status.MaxHolders()}
 	if answer.MaxHolders <= 1 {
-		answer.Holder = named(status.Holder)
+		answer.Holder = status.Holder
 	}
 	for _, h := range status.Holders {
-		answer.Holders = append(answer.Holders, seated{h.State, named(h.HolderInfo), h.Seat, h.Fence, seconds(h.Remaining)})
+		answer.Holders = append(answer.Holders, seated{h.State, h.HolderInfo, h.Seat, h.Fence, seconds(h.Remaining)})
 	}
 	return answer, nil
-}
-
-// named is nil if nobody is named.
-func named(h lockstore.HolderInfo) *lockstore.HolderInfo {
-	if h == (lockstore.HolderInfo{}) {
-		return nil
-	}
-	return &h
 }
 
 // bearer is the lease of the request's token, and the secrets for a new one.
