@@ -40,17 +40,15 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] KEY -- COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
-		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends.
-Without -n or -w it waits for as long as it takes, as flock does. There is no
-shell. COMMAND gets LOCK_KEY, LOCK_FENCE, LOCK_SEAT and LOCK_HELD=true, and not
-LOCK_URL. A TIME is a number of seconds, or 1m30s. SIGTERM, SIGINT and SIGHUP are
-passed on, each once; SIGKILL follows after 10s, or --ttl/4 if that is less. lockctl
-help run-details has the rest: which processes lockctl cannot end, several holders.
+		Long: `Run COMMAND while holding the lock of KEY, and release the lock when it ends. Without -n or -w it
+waits for as long as it takes, as flock does. There is no shell. COMMAND gets LOCK_KEY, LOCK_FENCE,
+LOCK_SEAT and LOCK_HELD=true, and not LOCK_URL. A TIME is a number of seconds, or 1m30s. SIGTERM,
+SIGINT and SIGHUP are passed on, each once; SIGKILL follows. lockctl help run-details has the rest.
 
-Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run,
-127 if it is not found. COMMAND did not begin: 75 busy, 80 in doubt, 81 done
-already, and those of lockctl --help. 79: the lock was lost, and COMMAND was ended,
-had ended or did not begin. 70: the guard process was killed.`,
+Exit status: that of COMMAND, 128+N if signal N ended it, 126 if it cannot be run, 127 if it is not
+found. COMMAND did not begin: 75 busy, 80 in doubt, 81 done already, and those of lockctl --help.
+79: the lock was lost, and COMMAND was ended, had ended or did not begin. 70: the guard process was
+killed.`,
 		Example: `  lockctl run -n --at-least-for 1h nightly/report -- ./report.sh  # on several hosts
   lockctl run --max-holders 3 export -- sh -c './export.sh --license $LOCK_SEAT'
   lockctl run -w 30 account/7 -- sh -c 'psql -v fence=$LOCK_FENCE -f book.sql'
@@ -87,42 +85,28 @@ func Details() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run-details",
 		Short: "What lockctl run does with signals, the terminal, processes that stay and a store that fails",
-		Long: `If the store does not answer at the start, or refuses this user, lockctl ends after about 5 s. If
-it stops answering later, lockctl goes on waiting, and says so. While it waits it says who has the
-key: at once, and then more and more seldom. A signal ends the wait, and lockctl leaves the queue.
+		Long: `While lockctl waits it says who has the key, more and more seldom, and also if the store stops
+answering. A store that does not answer the first request ends lockctl after about 5 s.
 
-With --at-least-for nobody gets the key for that time after COMMAND has ended with 0, and who
-waits for it with --at-least-for ends with 81. Choose more than the clocks of the hosts differ,
-and less than the period of the job. After another status, and after a signal that was passed
-on, there is no such time.
+With --max-holders above 1 COMMAND's writes compare LOCK_FENCE for each LOCK_SEAT. While programs ask
+for different numbers of holders, the smallest one counts.
 
-LOCK_FENCE does nothing by itself: what COMMAND writes to has to refuse a smaller one. With
---max-holders N it has to compare fences for each LOCK_SEAT, the lowest number, from 0, that no
-other holder had. While programs ask for different numbers, the smallest one counts.
-
-COMMAND does not get LOCK_URL and ZOOKEEPER_AUTH, which may have a password. A COMMAND that
-works on locks itself can read the URL from a variable of another name, which it gets:
+LOCK_URL and ZOOKEEPER_AUTH may have a password, so COMMAND does not get them. If it works on locks
+itself:
   JOB_LOCKS=$LOCK_URL lockctl run KEY -- sh -c 'LOCK_URL=$JOB_LOCKS exec ./job.sh'
 
-The lease is renewed while COMMAND runs. A guard process ends COMMAND's process group
-before the lease ends, also when lockctl is stopped or killed: SIGTERM, and SIGKILL 10 s
-later (--ttl/4, if that is less) or when the lease can be trusted no longer. What COMMAND leaves in
-its process group is killed before the lock is released. If nobody reads standard error, what
-lockctl says is lost, and nothing else.
+A guard process ends COMMAND's process group before the lease ends, also when lockctl is stopped or
+killed: SIGTERM, and SIGKILL 10 s later (--ttl/4, if that is less) or when the lease can be trusted
+no longer. What COMMAND leaves in its group is killed before the lock is released. Out of reach are
+processes of another user (sudo) or outside the group: setsid, daemons, docker run, ssh HOST, jobs
+of bash -i or set -m, and timeout inside a script (use timeout --foreground). A machine that was
+frozen past the end of its lease runs for milliseconds. Where guard process and lockctl are killed
+at once, only COMMAND itself is killed, on macOS nothing. In all these cases only the fence helps.
 
-The guard process cannot end these: processes that have left the group (setsid, daemons,
-docker run, ssh HOST, timeout inside a script, and the jobs of a shell with job control, as
-by bash -i or set -m), and processes of another user (sudo). Inside a script use timeout
---foreground. A virtual machine or container that was frozen wakes up past the end of its lease
-and runs for milliseconds. Where guard process and lockctl are killed at once, only COMMAND
-itself is killed, on Linux; on macOS nothing is. In these cases only the fence helps.
-
-Who signals each process, as systemd does, signals COMMAND, too: it gets the signal once. A
-signal before COMMAND was started prevents its start. SIGQUIT is passed on, and no SIGKILL follows.
-
-COMMAND cannot read from the terminal, as under timeout(1): its group is in the background.
-Ctrl-C reaches it by lockctl. Ctrl-Z stops lockctl alone: COMMAND works on, and is ended before
-the lease ends.`,
+A signal that each process gets, as from systemd, reaches COMMAND once. One that comes before its
+start prevents it. SIGQUIT is passed on, and no SIGKILL follows. COMMAND cannot read from the
+terminal: its group is in the background. Ctrl-Z stops lockctl alone: COMMAND works on, and is
+ended before the lease ends.`,
 	}
 }
 

@@ -3,13 +3,10 @@ package run
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,44 +38,20 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// guardAlone is a guard process without lockctl.
-type guardAlone struct {
-	t       *testing.T
-	orders  *json.Encoder
-	reports *json.Decoder
-}
-
-func startGuardAlone(t *testing.T, until moment, killAfter time.Duration, command ...string) guardAlone {
+// startAlone starts a guard process, and lets it start its command. Nothing else of lockctl is there.
+func startAlone(t *testing.T, until moment, killAfter time.Duration, command ...string) *guarded {
 	t.Helper()
-	itsOrders, orders, err := os.Pipe()
+	g, err := startGuarded(command, nil, killAfter)
 	require.NoError(t, err)
-	reports, itsReports, err := os.Pipe()
-	require.NoError(t, err)
-	cmd := exec.Command(os.Args[0], append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
-	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
-	require.NoError(t, cmd.Start())
-	require.NoError(t, itsOrders.Close())
-	require.NoError(t, itsReports.Close())
 	t.Cleanup(func() {
-		_ = orders.Close() // it ends the command, if there is one
-		assert.NoError(t, cmd.Wait())
-		assert.NoError(t, reports.Close())
+		_ = g.orders.Close() // it ends the command, if there is one
+		for range g.reports {
+			continue
+		}
 	})
-	g := guardAlone{t, json.NewEncoder(orders), json.NewDecoder(reports)}
-	assert.Equal(t, report{Word: wordReady}, g.says())
-	g.gets(order{Until: until})
+	assert.Equal(t, report{Word: wordReady}, <-g.reports)
+	g.start(until)
 	return g
-}
-
-func (g guardAlone) gets(o order) {
-	g.t.Helper()
-	require.NoError(g.t, g.orders.Encode(o))
-}
-
-func (g guardAlone) says() (r report) {
-	g.t.Helper()
-	require.NoError(g.t, g.reports.Decode(&r))
-	return r
 }
 
 // awaitText waits until a file has a text.
@@ -94,8 +67,8 @@ func awaitText(file string) string {
 // A guard process that begins after the end of trust starts nothing.
 func TestGuardProcessIsLate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	g := startGuardAlone(t, now().add(-time.Nanosecond), 0, "touch", file)
-	assert.Equal(t, report{Word: wordLate}, g.says())
+	g := startAlone(t, now().add(-time.Nanosecond), 0, "touch", file)
+	assert.Equal(t, report{Word: wordLate}, <-g.reports)
 	assert.NoFileExists(t, file)
 }
 
@@ -113,14 +86,14 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			begun, told := filepath.Join(dir, "begun"), filepath.Join(dir, "told")
-			g := startGuardAlone(t, now().add(time.Hour), time.Minute, "sh", "-c", `trap : TERM
+			g := startAlone(t, now().add(time.Hour), time.Minute, "sh", "-c", `trap : TERM
 				sh -c 'trap "echo TERM > $2; exit" TERM; echo begun > "$1"; while :; do sleep 0.01; done' sh "$1" "$2" &
 				while [ ! -s "$2" ]; do sleep 0.01; done; exit 0`, "sh", begun, told)
 			awaitText(begun)
-			g.gets(c.order)
+			g.send(c.order)
 			assert.Equal(t, "TERM\n", awaitText(told))
-			assert.Equal(t, wordStarted, g.says().Word)
-			assert.Equal(t, report{Word: wordEnded, Trusted: c.trusted, Gone: true}, g.says())
+			assert.Equal(t, wordStarted, (<-g.reports).Word)
+			assert.Equal(t, report{Word: wordEnded, Trusted: c.trusted, Gone: true}, <-g.reports)
 		})
 	}
 }
@@ -160,12 +133,12 @@ func TestEnded(t *testing.T) {
 // holdOf holds the key k of a store.
 func holdOf(t *testing.T, store *lockstore.Store, stderr *bytes.Buffer) *hold {
 	t.Helper()
-	granted := &grant{}
-	g, err := guard.New(wrap(store, granted.around), guard.Options{})
+	w := &watched{}
+	g, err := guard.New(w.watch(store), guard.Options{})
 	require.NoError(t, err)
 	lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
 	require.NoError(t, err)
-	return &hold{settings: &settings{key: "k", ttl: time.Minute}, guard: g, lease: lease, until: granted.sent.add(lease.TTL), stderr: stderr}
+	return &hold{settings: &settings{key: "k", ttl: time.Minute}, guard: g, lease: lease, until: w.sent.add(lease.TTL), stderr: stderr}
 }
 
 // deaf is a guard process that does nothing. Its orders can be read.
@@ -182,15 +155,21 @@ func deaf(t *testing.T) (g *guarded, orders *os.File) {
 	return &guarded{process: this, orders: itsOrders, reports: make(chan report, 3)}, orders
 }
 
+// changing is a driver with other answers.
+type changing struct {
+	driver.Driver
+	began  time.Time
+	change func(since time.Duration, r driver.Request, a *driver.Answer) error
+}
+
+func (c changing) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	a, err := c.Driver.Do(ctx, key, r)
+	return a, errors.Join(err, c.change(time.Since(c.began), r, &a))
+}
+
 // changed is memstore with other answers. The clock of the test begins with the store.
 func changed(change func(since time.Duration, r driver.Request, a *driver.Answer) error) *lockstore.Store {
-	began := time.Now()
-	return wrap(memstore.New(time.Now), func(do send) send {
-		return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-			a, err := do(ctx, key, r)
-			return a, errors.Join(err, change(time.Since(began), r, &a))
-		}
-	})
+	return memstore.New(time.Now).WrapDriver(func(d driver.Driver) driver.Driver { return changing{d, time.Now(), change} })
 }
 
 // A long lease is renewed within the trust that the store grants, and never trusted for longer: a slow answer and a

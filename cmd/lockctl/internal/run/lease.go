@@ -14,8 +14,10 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// grant is what guard.LeaseRequest and its lease do not have.
-type grant struct {
+// watched is the driver of a store. It sees the requests for the lease, and knows of them what guard.LeaseRequest and
+// its lease do not have.
+type watched struct {
+	driver.Driver
 	// once refuses at once what package guard waits for: a key whose work is done.
 	once bool
 	// sent is when the last request for the lease was sent. What the guard says of the trust counts from a moment
@@ -23,19 +25,27 @@ type grant struct {
 	sent moment
 }
 
-// around sees the requests for the lease.
-func (g *grant) around(do send) send {
-	return func(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-		if r.Kind != driver.Acquire {
-			return do(ctx, key, r)
-		}
-		g.sent = now()
-		a, err := do(ctx, key, r)
-		if g.once && a.Outcome == driver.Refused && a.Status.State.Done() {
-			return a, doneBefore{a.Status}
-		}
-		return a, err
+// watch returns the store with w around its driver.
+func (w *watched) watch(store *lockstore.Store) *lockstore.Store {
+	return store.WrapDriver(func(d driver.Driver) driver.Driver {
+		w.Driver = d
+		return w
+	})
+}
+
+// Unwrap is for driver.As.
+func (w *watched) Unwrap() driver.Driver { return w.Driver }
+
+// Do implements driver.Driver.
+func (w *watched) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	if r.Kind == driver.Acquire {
+		w.sent = now()
 	}
+	a, err := w.Driver.Do(ctx, key, r)
+	if r.Kind == driver.Acquire && w.once && a.Outcome == driver.Refused && a.Status.State.Done() {
+		return a, doneBefore{a.Status}
+	}
+	return a, err
 }
 
 // doneBefore is the answer of a key whose work is done. The guard repeats nothing that matches lockstore.ErrCorrupt.

@@ -41,8 +41,8 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	granted := &grant{once: s.atLeastFor > 0}
-	g, err := guard.New(wrap(opened, granted.around), guard.Options{Wake: s.Waker(), Observe: func(_ context.Context, r guard.Report) {
+	w := &watched{once: s.atLeastFor > 0}
+	g, err := guard.New(w.watch(opened), guard.Options{Wake: s.Waker(), Observe: func(_ context.Context, r guard.Report) {
 		if r.WakeErr != nil {
 			fmt.Fprintln(stderr, "lockctl: warning:", r.WakeErr)
 		}
@@ -61,7 +61,7 @@ func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 			signals <- by.Signal
 		}
 	})
-	h := &hold{settings: s, guard: g, lease: lease, until: granted.sent.add(lease.TTL), signals: signals, stderr: stderr}
+	h := &hold{settings: s, guard: g, lease: lease, until: w.sent.add(lease.TTL), signals: signals, stderr: stderr}
 	return h.run(context.WithoutCancel(ctx))
 }
 
