@@ -37,19 +37,14 @@ func List() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list [flags] [PREFIX]",
 		Short: "List the locks that are held or in doubt",
-		Long: `List the keys that begin with PREFIX and are held, revoked or in doubt; without PREFIX all
-of them. PREFIX is no pattern: "*" in it stands for itself.
-
-It reads the whole table or server, page by page, 5 pages in a second at most. Above 1 GB on
-DynamoDB and PostgreSQL it wants --yes. A key that was held from the beginning to the end is
-listed, and once. What changes meanwhile may be missing or old. --longer-than also lists keys
-whose AGE is not known. If several hold a key, AGE is of the one that has had it for the longest
-time.
+		Long: `List the keys that begin with PREFIX, which is no pattern, and are held, revoked or in doubt. It
+reads the whole table or server, 5 pages in a second at most; above 1 GB on DynamoDB and PostgreSQL
+it wants --yes. What changes meanwhile may be missing or old. --longer-than also lists keys whose
+AGE is not known. AGE is of the holder that has had the key for the longest time.
 
 ` + aboutState + `
 
-With --json each key is a line, as it comes. The last line is
-{"end":true}; without it the listing is not complete.
+With --json each key is a line. Without the last line, {"end":true}, the listing is not complete.
 
 Exit status with --longer-than: 0 if no key is listed, 1 if one is.`,
 		Example: `  lockctl list account/

@@ -24,14 +24,16 @@ type operator struct {
 
 // command makes a command that works on a store. PreRunE of cmd checks flags and arguments: it comes before the store.
 func (o *operator) command(cmd *cobra.Command, run func(context.Context) error) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.out, o.err = exit.Writer{To: cmd.OutOrStdout()}, exit.Writer{To: cmd.ErrOrStderr()}
 		if len(args) > 0 {
 			o.key = args[0]
 		}
-		if o.store, err = o.Open(cmd.Context()); err != nil {
+		store, err := o.Open(cmd.Context())
+		if err != nil {
 			return err
 		}
+		o.store = o.waking(store)
 		return run(cmd.Context())
 	}
 	cmd.Flags().SortFlags = false

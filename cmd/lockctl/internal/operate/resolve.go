@@ -38,21 +38,18 @@ func Resolve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve [flags] --fence N KEY effect|no-effect",
 		Short: "Say how the work of a key in doubt has ended",
-		Long: `Say how the work of a key in doubt has ended. In doubt (STATE of lockctl show) is a key whose
-work has started and did not say how it ended: it was killed, for example. Find out first
-whether its run has ended, and whether the work had its effect. docs/operations.md says how.
+		Long: `Say how the work of a key in doubt has ended. Find out first whether its run has ended, and whether
+the work had its effect: docs/operations.md says how.
 
-  effect     it had its effect: nobody runs the work again until --result-time is over. A
-             repeat gets the content of --result instead; without --result it gets the error
-             RepeatNoAnswer, or, if the work has no result, no error.
+  effect     it had its effect: nobody runs the work again until --result-time is over. A repeat gets
+             --result; without it the error RepeatNoAnswer, or, if the work has no result, no error.
   no-effect  it had none, and will have none: the key is free, and the work may run again.
 
-The result is JSON, at most 261,632 bytes, in the form in which the function returns it: lockctl
-cannot check that, and a stored result cannot be changed. If the function has Options.Version of
-package guard/idempotency, it is --result-version.
+The result is JSON, at most 261,632 bytes, in the form in which the function returns it; it cannot
+be changed later. --result-version is Options.Version of package guard/idempotency.
 
-Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in doubt with
-this fence; 75 while a lease of it lasts.`,
+Exit status: 0 if it is resolved, also if it was before; 1 if the key is not in doubt with this
+fence; 75 while a lease of it lasts.`,
 		Example: `  lockctl resolve --fence 1795295118105467 charge/7 no-effect
   lockctl resolve --fence 1795295118105467 --result result.json charge/7 effect`,
 		Args:    exit.Args(2, 2),
@@ -89,7 +86,6 @@ func (r *resolver) validate(cmd *cobra.Command, args []string) (err error) {
 }
 
 func (r *resolver) run(ctx context.Context) error {
-	r.wakes()
 	before, err := r.inspect(ctx)
 	if err != nil {
 		return err

@@ -31,23 +31,14 @@ func Revoke(who func() string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
-		Long: `End the lease of a holder that renews and must not. The holder can renew no more, and is
-told so at its next renewal. The key opens when its run releases it, or when LEFT of lockctl show
-is over. So two are never at work at the same time, and who waits keeps its place. A holder that
-is dead needs no revoke. If several hold the key, the others keep their leases.
+		Long: `End the lease of a holder that renews and must not. The holder can renew no more, and is told so at
+its next renewal. The key opens when its run releases it, or when LEFT of lockctl show is over. So
+two are never at work at the same time. A holder that is dead needs no revoke. If the work has
+started and may not be repeated, the key is in doubt then, and lockctl resolve ends that.
 
---open-at-once opens the key at once. Then two may be at work until the time that it prints.
-The next grant's fence refuses the old holder's writes only where the next holder has written
-already. A key whose work has started, and may not be repeated, does not open: when the revoked
-lease is over, it is in doubt, and lockctl resolve ends that.
-
---wait returns when the key is open, also if one who waits has it already. It waits also if
-another operator has revoked the lease, and while the store does not answer, and says so.
-Ctrl-C ends only the waiting.
-
-Exit status: 0 if it is revoked; 1 if the key has no lease, if its lease is revoked already
-and there is no --wait, or if --open-at-once is refused; 75 if it changed hands meanwhile. With
---wait: 1 if the key is in doubt after this lease, or was resolved as effect since.`,
+Exit status: 0 if it is revoked; 1 if the key has no lease, if its lease is revoked already and you
+do not --wait, or if --open-at-once is refused; 75 if it changed hands meanwhile. With --wait: 1 if
+the key is in doubt after this lease, or was resolved as effect since.`,
 		Example: `  lockctl revoke --fence 1795295118105467 account/7
   lockctl revoke --wait --fence 1795295118105467 account/7
   lockctl revoke --open-at-once --fence 1795295118105467 account/7`,
@@ -67,7 +58,6 @@ and there is no --wait, or if --open-at-once is refused; 75 if it changed hands 
 }
 
 func (r *revoker) run(ctx context.Context) error {
-	r.wakes()
 	seen, err := r.inspect(ctx)
 	if err != nil {
 		return err

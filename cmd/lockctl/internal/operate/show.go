@@ -13,19 +13,14 @@ const aboutState = `STATE is one of these:
   free       nobody has the key
   reserved   those who wait get the key first; the next of them may be at work already
   held       somebody has a lease of the key
-  revoked    an operator has ended the lease (lockctl revoke), and nobody gets the key until
-             its run ends or LEFT is over
-  completed  the work is done and its result is stored: nobody gets the key until LEFT is over
-  cooldown   the work is done, without a result: nobody gets the key until LEFT is over
-  in doubt   the work has started, and nobody said how it ended: nobody gets the key before
-             lockctl resolve
-LEFT is the longest time until STATE is over, if nobody renews. HOLDER is who has the lease
-or has revoked it, or who did or started the work. AGE is the time since then: it compares the
-clock of HOLDER with that of this machine. A result is never shown.
+  revoked    an operator has ended the lease; the key opens when its run ends or LEFT is over
+  completed  the work is done, and its result is stored until LEFT is over
+  cooldown   the work is done, and nobody gets the key until LEFT is over
+  in doubt   nobody knows how the work ended: the key is closed until lockctl resolve
 
-If several may hold the key, HOLDER is how many do, such as "2 of 3": 3 is the smallest number
-among those who hold it. Below it each of them is shown, with its seat. One that is reserved
-was handed the key a moment ago.`
+LEFT is the longest time until STATE is over, if nobody renews. HOLDER has the lease, has revoked it,
+or did or started the work. AGE is the time since then, by the clocks of HOLDER and of this machine.
+If several may hold the key, HOLDER is how many do, such as "2 of 3", and each of them follows.`
 
 // Show is lockctl show.
 func Show() *cobra.Command {
@@ -38,8 +33,7 @@ func Show() *cobra.Command {
 
 ` + aboutState + `
 
-RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it. A holder that
-is dead renews no more: look again, and LEFT has only become less.`,
+RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it.`,
 		Example: `  lockctl show account/7
   lockctl show --json account/7 | jq -r .state`,
 		Args: exit.Args(1, 1),
@@ -64,10 +58,9 @@ func Watch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] KEY",
 		Short: "Print a line for each change of a lock",
-		Long: `Print a line for each change of a lock: of its state, its holders, their fences, or how many
-wait for it. TIME is when lockctl saw it, by the clock of this machine. It looks once a
-second, and does not see what comes and goes in between. If the store stops
-answering it says so, and looks again.
+		Long: `Print a line for each change of a lock: of its state, its holders, their fences, or how many wait
+for it. It looks once a second, also while the store does not answer. TIME is when it saw the
+change.
 
 ` + aboutState,
 		Example: `  lockctl watch account/7

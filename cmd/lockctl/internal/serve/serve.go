@@ -50,11 +50,9 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve [ADDRESS]",
 		Short: "Serve locks over HTTP on this machine",
-		Long: `Serve locks over HTTP on this machine, as functions/locks does on AWS.
-
-ADDRESS is HOST:PORT or PORT, default ` + defaultAddress + `. HOST is a loopback address: everybody who
-reaches it may use every key. Port 0 is any port that is free. The header Host of a request
-has to be localhost or a loopback address, so that no web page can reach it by a name of its own.
+		Long: `Serve locks over HTTP on this machine, as functions/locks does on AWS. ADDRESS is HOST:PORT or
+PORT, default ` + defaultAddress + `; port 0 is any port that is free. HOST, and the header Host of a request,
+has to be localhost or a loopback address: everybody who reaches it may use every key.
 
 Tokens end with the process. A lease in a store other than memory:// then ends by its ttl.`,
 		Example: `  lockctl serve
