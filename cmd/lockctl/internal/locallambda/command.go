@@ -52,31 +52,25 @@ func command(picture string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "local [flags] BINARY-or-PACKAGE-DIR",
 		Short: "Run your function in several Lambda environments on this machine",
-		Long: `Run your function in several Lambda environments on this machine, send it events, and
-show if critical sections of one key overlapped: as a table, and as a picture, which is
-build/timeline.svg.
+		Long: `Run your function in several Lambda environments on this machine, send it events, and show if
+critical sections of one key overlapped: as a table, and as a picture, build/timeline.svg.
 
-BINARY-or-PACKAGE-DIR is a bootstrap binary for this machine, or the folder of its main
-package, which is built first. Each environment is a process of its own with a Runtime API
-of its own. The function has the variables of Lambda, LOCK_URL, LOCK_WAIT and those of --env,
-and inherits nothing; with a store on AWS it gets your region and credentials, and with
-ZooKeeper ZOOKEEPER_AUTH.
+BINARY-or-PACKAGE-DIR is a bootstrap binary for this machine, or the folder of its main package,
+which is built first. Each environment is a process with a Runtime API of its own. It has the
+variables of Lambda, LOCK_URL, LOCK_WAIT and those of --env, and what it needs to reach the store;
+it inherits nothing else.
 
-In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text
-that is new in each phase: use both in ids, and in keys that are to differ. There is one
-client for each environment. It tries again after a busy answer: the error LockBusy, the
-HTTP status 409, or batch items that failed because their lock was busy; and up to three times
-if the store was not available. Another failure of a batch item is told with its cause.
+In the file of --event {{n}} becomes the number of the event, from 1 on, and {{run}} a text that is
+new in each phase. There is one client for each environment. It tries again after LockBusy, the
+HTTP status 409 or a batch whose locks were busy, and up to three times if the store was not
+available.
 
-Critical sections are read from the report lines of the guard, so the function has to log
-them as JSON, as boot.MustGuardFromEnv does, and the build of --compare, too, as
-examples/own-function/without shows. How many sections of a key may run at once, each line
-says itself (max_holders). A run that ends without a log line, as after a timeout, is no section.
-
-A run that --freeze stops loses its lease. If its work returns no error though the next run of
-the key has begun, its last write may have come too late: the check fails, unless --fenced says
-that the data refuses such writes. Nothing is known of work that goes on after its answer, of work
-without the guard, and of two keys for the same thing.
+Critical sections are read from the report lines of the guard, so the function has to log them as
+JSON, as boot.MustGuardFromEnv does; examples/own-function/without shows it for --compare. A run
+that ends without a log line, as after a timeout, is no section. If a run that --freeze stops
+returns no error though the next run of its key has begun, the check fails, unless --fenced says
+that the data refuses late writes. Nothing is known of work that goes on after its answer, of work
+without the guard, and of two keys for one thing.
 
 Exit status: 0; 1 when sections overlapped, a run returned success late, an event failed for good
 or was answered with success without its lock, or a command failed; those of lockctl --help.`,

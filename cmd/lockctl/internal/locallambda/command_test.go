@@ -24,28 +24,30 @@ func TestWrongUsage(t *testing.T) {
 	require.NoError(t, os.WriteFile(text, nil, 0o600))
 	require.NoError(t, os.WriteFile(event, []byte(`{"n": {{n}}}`), 0o600))
 	for args, want := range map[string]string{
-		"":                                        `want "local [flags] BINARY-or-PACKAGE-DIR"`,
-		"a b":                                     `local has 2 arguments; want`,
-		dir + "/none":                             "BINARY-or-PACKAGE-DIR: stat " + dir + "/none: no such file or directory; want a bootstrap binary",
-		text:                                      "BINARY-or-PACKAGE-DIR " + text + " is no program; want",
-		program:                                   "--event is missing; want a file with the event as JSON",
-		"--event none.json " + program:            "--event cannot be read: open none.json",
-		"--event " + text + " " + program:         "--event " + text + " is neither JSON nor one JSON text in each line, after {{n}} and {{run}} have been replaced",
-		"--compare none " + program:               "--compare: stat none",
-		"-c 0 " + program:                         "-c, --environments is 0; want 1 to 100",
-		"-c 101 " + program:                       "-c, --environments is 101; want 1 to 100",
-		"-n 0 " + program:                         "-n, --events is 0; want 1 to 100000",
-		"-n 100001 " + program:                    "-n, --events is 100001",
-		"-n 5 --freeze 6 " + program:              "--freeze is 6; want 0 to 5",
-		"-n 5 --kill -1 " + program:               "--kill is -1; want 0 to 5",
-		"--timeout 16m " + program:                "--timeout is 16m0s; want 1s to 15m0s",
-		"--think 2m " + program:                   "--think is 2m0s; want 0s to 1m0s",
-		"--env x " + program:                      `--env is "x"; want NAME=VALUE`,
-		"--env =x " + program:                     `--env is "=x"; want NAME=VALUE`,
-		"--env LOCK_URL=x " + program:             "--env has LOCK_URL; use --store",
-		"--kill 1 --env LOCK_TTL=x " + program:    `--env LOCK_TTL is "x"; want a duration of 1s at least`,
-		"--freeze 1 --timeout 3s " + program:      "--timeout is 3s, and would end a process that --freeze stops for 2.5s; want 3.5s at least",
-		"--freeze 1 --env LOCK_TTL=1m " + program: "--timeout is 15s, and would end a process that --freeze stops for 1m15s; want 1m16s at least, or a shorter --env LOCK_TTL",
+		"":            `want "local [flags] BINARY-or-PACKAGE-DIR"`,
+		"a b":         `local has 2 arguments; want`,
+		dir + "/none": "BINARY-or-PACKAGE-DIR: stat " + dir + "/none: no such file or directory; want a bootstrap binary",
+		text:          "BINARY-or-PACKAGE-DIR " + text + " is no program; want",
+		program:       "--event is missing; want a file with the event as JSON",
+		"--store nonsense --event " + event + " " + program:  "--store, LOCK_URL: lockstore: the URL has no scheme",
+		"--store memory:// --event " + event + " " + program: `no store for the scheme "memory"`, // each environment would have its own
+		"--event none.json " + program:                       "--event cannot be read: open none.json",
+		"--event " + text + " " + program:                    "--event " + text + " is neither JSON nor one JSON text in each line, after {{n}} and {{run}} have been replaced",
+		"--compare none " + program:                          "--compare: stat none",
+		"-c 0 " + program:                                    "-c, --environments is 0; want 1 to 100",
+		"-c 101 " + program:                                  "-c, --environments is 101; want 1 to 100",
+		"-n 0 " + program:                                    "-n, --events is 0; want 1 to 100000",
+		"-n 100001 " + program:                               "-n, --events is 100001",
+		"-n 5 --freeze 6 " + program:                         "--freeze is 6; want 0 to 5",
+		"-n 5 --kill -1 " + program:                          "--kill is -1; want 0 to 5",
+		"--timeout 16m " + program:                           "--timeout is 16m0s; want 1s to 15m0s",
+		"--think 2m " + program:                              "--think is 2m0s; want 0s to 1m0s",
+		"--env x " + program:                                 `--env is "x"; want NAME=VALUE`,
+		"--env =x " + program:                                `--env is "=x"; want NAME=VALUE`,
+		"--env LOCK_URL=x " + program:                        "--env has LOCK_URL; use --store",
+		"--kill 1 --env LOCK_TTL=x " + program:               `--env LOCK_TTL is "x"; want a duration of 1s at least`,
+		"--freeze 1 --timeout 3s " + program:                 "--timeout is 3s, and would end a process that --freeze stops for 2.5s; want 3.5s at least",
+		"--freeze 1 --env LOCK_TTL=1m " + program:            "--timeout is 15s, and would end a process that --freeze stops for 1m15s; want 1m16s at least, or a shorter --env LOCK_TTL",
 	} {
 		cmd := Command()
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
@@ -53,7 +55,11 @@ func TestWrongUsage(t *testing.T) {
 		cmd.SetOut(io.Discard)
 		err := cmd.ExecuteContext(testContext(t))
 		require.ErrorContains(t, err, want, args)
-		assert.Equal(t, exit.Usage, exit.Status(err), args)
+		status := exit.Usage
+		if strings.HasPrefix(args, "--store") {
+			status = exit.Config
+		}
+		assert.Equal(t, status, exit.Status(err), args)
 		assert.NotContains(t, err.Error(), "\n")
 	}
 	// Without faults the TTL is the function's own affair.
@@ -67,17 +73,6 @@ func TestWrongUsage(t *testing.T) {
 	s.ttl = 0
 	require.NoError(t, s.validate())
 	assert.Equal(t, []string{"LOCK_TTL=2s", "LOCK_LOG=start"}, s.env)
-}
-
-// TestStoreThatCannotBeUsed: it is told before anything is built. Package stores has the other mistakes.
-func TestStoreThatCannotBeUsed(t *testing.T) {
-	for lockURL, want := range map[string]string{"nonsense": "--store, LOCK_URL: lockstore: the URL has no scheme", "memory://": `no store for the scheme "memory"`} {
-		s := settings{function: os.Args[0], event: eventFile(t, "{}"), store: lockURL, getenv: none,
-			environments: 1, events: 1, timeout: time.Second, picture: "unused.svg"}
-		err := run(testContext(t), s, io.Discard)
-		require.ErrorContains(t, err, want)
-		assert.Equal(t, exit.Config, exit.Status(err), lockURL)
-	}
 }
 
 // TestFunctionsGetWhatTheStoreNeeds: the region and the credentials of the caller go

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
@@ -102,33 +103,23 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 // batchFailure is the type of a failure of a batch's item.
 const batchFailure = "BatchItemFailure"
 
-// batch is an answer that names items which are to come again. It is busy if no item failed
-// for another cause: to send such an item again would only hide the cause.
+// batch is an answer that names items which are to come again. It is busy if the function logged no other cause: to send
+// the items again would only hide it.
 func batch(ids []string, event []byte, log said) answer {
-	a, failed := answer{busy: true}, map[string]bool{}
-	for _, id := range ids {
-		failed[id] = true
-		item, logged := log.items[id]
-		switch {
-		case logged:
-		case log.busy != "":
-			item.busy, item.cause = true, log.busy
-		default:
-			item.cause = cmp.Or(log.cause, "the function does not log why")
-		}
-		if detail := fmt.Sprintf("item %q: %s", id, item.cause); a.busy && !item.busy {
-			a.busy, a.failed, a.detail = false, batchFailure, detail+"\nits source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
-		} else if a.detail == "" {
-			a.detail = detail
-		}
+	a := answer{rest: messages(event, ids)}
+	if log.cause == "" && log.busy != "" {
+		a.busy, a.detail = true, log.busy
+		return a
 	}
-	a.rest = messages(event, failed)
+	a.failed = batchFailure
+	a.detail = cmp.Or(log.cause, "the function does not log why") +
+		"\nits source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
 	return a
 }
 
 // messages is an SQS event without the messages that need not be sent again, as
 // the queue would make it; nil for another event.
-func messages(event []byte, again map[string]bool) []byte {
+func messages(event []byte, again []string) []byte {
 	var e struct{ Records []json.RawMessage }
 	if json.Unmarshal(event, &e) != nil {
 		return nil
@@ -138,7 +129,7 @@ func messages(event []byte, again map[string]bool) []byte {
 		var m struct {
 			ID string `json:"messageId"`
 		}
-		if json.Unmarshal(record, &m) == nil && again[m.ID] {
+		if json.Unmarshal(record, &m) == nil && slices.Contains(again, m.ID) {
 			rest = append(rest, record)
 		}
 	}

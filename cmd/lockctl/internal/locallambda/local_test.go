@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -79,28 +79,6 @@ func eventFile(t *testing.T, text string) string {
 	return file
 }
 
-// sample are the settings of make run, with less of everything. Without the lock it
-// loses updates.
-func sample(t *testing.T) settings {
-	event, err := os.ReadFile(filepath.Join(repository, "events", "withdraw.json"))
-	require.NoError(t, err)
-	changed := strings.NewReplacer("accounts/7/", "accounts/demo-{{run}}/", `"id": "7"`, `"id": "demo-{{run}}"`, "w-1", "w-{{n}}").Replace(string(event))
-	tool := build(t, "functions/internal/functest/accountstool")
-	return settings{
-		function:     build(t, "functions/withdraw"),
-		environments: 6,
-		events:       36,
-		event:        eventFile(t, changed),
-		env:          []string{"ACCOUNTS_URL={{redis}}"},
-		timeout:      15 * time.Second,
-		think:        100 * time.Millisecond,
-		before:       tool + " open demo-$LOCKCTL_RUN 36000",
-		after:        tool + " report demo-$LOCKCTL_RUN 36000 500",
-		picture:      filepath.Join(t.TempDir(), "made", "timeline.svg"),
-		getenv:       none,
-	}
-}
-
 // echo are the settings of a function that takes no lock and does what its event says.
 func echo(t *testing.T, event string) settings {
 	return settings{
@@ -114,28 +92,74 @@ func echo(t *testing.T, event string) settings {
 	}
 }
 
-// TestRun is the command as make run calls it.
-func TestRun(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	s := sample(t)
-	s.compare = filepath.Join(repository, "functions", "internal", "functest", "without")
-	require.NoError(t, run(testContext(t), s, &b))
-	text := b.String()
-	assert.Contains(t, text, "36 events for withdraw, 6 Lambda environments at once, on an embedded Redis at\nredis://127.0.0.1:")
-	assert.Contains(t, text, "built without in ")
-	assert.Contains(t, text, "36 of 36            36 of 36")
-	assert.Regexp(t, `\n  balance it should have +180\.00 +180\.00\n  lost updates +[1-9]\d* +0\n`, text)
-	assert.NotContains(t, text, "no critical sections overlapped")
-	for line := range strings.Lines(text) {
-		if !strings.Contains(line, s.picture) {
-			assert.LessOrEqual(t, len(line), 81, line)
-		}
-	}
-	svg, err := os.ReadFile(s.picture)
+// counter are the settings of a function with a lock, whose mode is what is wrong with it.
+func counter(t *testing.T, mode string) settings {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "counter")
+	require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
+	s := echo(t, `{"n": {{n}}}`)
+	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/counter")
+	s.env = []string{"MODE=" + mode, "COUNTER=" + file, "LOCK_WAIT=10s"}
+	return s
+}
+
+// counted is the number in the file of a counter.
+func counted(s settings) string {
+	text, _ := os.ReadFile(strings.TrimPrefix(s.env[1], "COUNTER=")) // it is there
+	return string(text)
+}
+
+// The commands of README.md, of make run and of a module that is not ours do what the pages say.
+func TestCommandsOfThePages(t *testing.T) {
+	makeRun := exec.CommandContext(t.Context(), "make", "--dry-run", "run")
+	makeRun.Dir = repository
+	recipe, err := makeRun.Output()
 	require.NoError(t, err)
-	assert.GreaterOrEqual(t, bytes.Count(svg, []byte("<title>env ")), 2*36)
-	assert.Contains(t, string(svg), "lost updates: 0")
+	page := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(repository, name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	for name, c := range map[string]struct {
+		text, dir string
+		flags     []string
+		succeeded string
+	}{
+		"README.md":                       {page("README.md"), "examples/invoice", []string{"-c", "3", "-n", "20"}, "20 of 20"},
+		"examples/own-function/README.md": {page("examples/own-function/README.md"), "examples/own-function", []string{"-c", "3", "-n", "20"}, "20 of 20"},
+		"make run":                        {strings.ReplaceAll(string(recipe), "\\\n", " "), ".", nil, "200 of 200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(filepath.Join(repository, c.dir))
+			folder := "FOLDER=" + t.TempDir()
+			commands := regexp.MustCompile(`(?m)^(?:    .*/)?build/lockctl (local .*)$`).FindAllStringSubmatch(c.text, -1)
+			require.NotEmpty(t, commands)
+			for _, line := range commands {
+				words, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+regexp.MustCompile(`FOLDER=[^ ']*`).ReplaceAllString(line[1], folder)).Output()
+				require.NoError(t, err)
+				var out bytes.Buffer
+				picture := filepath.Join(t.TempDir(), "made", "timeline.svg")
+				cmd := command(picture)
+				cmd.SetArgs(append(strings.Split(strings.TrimSpace(string(words)), "\n")[1:], c.flags...))
+				cmd.SetOut(&out)
+				require.NoError(t, cmd.ExecuteContext(testContext(t)), out.String())
+				text := out.String()
+				assert.Regexp(t, `succeeded .* `+c.succeeded+`\n`, text)
+				assert.Regexp(t, `overlapping sections .* 0\n`, text)
+				if name == "make run" {
+					assert.Regexp(t, `(?s)^200 events for invoice, 8 Lambda environments at once, on an embedded Redis at\nredis://127\.0\.0\.1:.*built without in .*\n  invoices stored +1?\d\d +200\n`, text)
+					assert.NotContains(t, text, "no critical sections overlapped")
+					svg, err := os.ReadFile(picture)
+					require.NoError(t, err)
+					assert.GreaterOrEqual(t, bytes.Count(svg, []byte("<title>env ")), 2*200)
+					assert.Contains(t, string(svg), "invoices stored: 200")
+					for line := range strings.Lines(text) {
+						assert.True(t, len(line) <= 81 || strings.Contains(line, picture), line)
+					}
+				}
+			}
+		})
+	}
 }
 
 // TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
@@ -149,6 +173,8 @@ func TestPrograms(t *testing.T) {
 		most   int      // at once; 0 is not looked at
 	}{
 		"a right one":              {most: 1},
+		"a right one, on DynamoDB": {most: 1, change: func(s *settings) { s.store = testservers.Table(t, testservers.DynamoDB(t), "locks", "key") }},
+		"a right one, of a queue":  {mode: "queue", most: 1, change: func(s *settings) { s.event, s.env = eventFile(t, message("fine")), append(s.env, "LOCK_WAIT=10ms") }},
 		"a right one, frozen":      {freeze: 1},
 		"three at a time":          {mode: "waits", freeze: 1, change: threeAtATime, most: 3},
 		"it ignores its context":   {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after the grant of event "}},
@@ -180,6 +206,12 @@ func TestPrograms(t *testing.T) {
 			if c.most > 0 {
 				assert.Equal(t, c.most, p.most)
 			}
+			if c.most == 1 {
+				assert.Equal(t, "8", counted(s), "each event has counted once")
+			}
+			if c.mode == "queue" {
+				assert.Positive(t, p.busy)
+			}
 			if strings.HasPrefix(c.mode, "writers") {
 				assert.Greater(t, p.most, 1, "readers are at work together")
 			}
@@ -193,15 +225,9 @@ func threeAtATime(s *settings) {
 	s.env = append(s.env, "LOCK_MAX_HOLDERS=3")
 }
 
-// counter are the settings of a function with a lock, whose mode is what is wrong with it.
-func counter(t *testing.T, mode string) settings {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "counter")
-	require.NoError(t, os.WriteFile(file, []byte("0"), 0o600))
-	s := echo(t, `{"n": {{n}}}`)
-	s.function = build(t, "cmd/lockctl/internal/locallambda/testdata/counter")
-	s.env = []string{"MODE=" + mode, "COUNTER=" + file, "LOCK_WAIT=10s"}
-	return s
+// message is an event of a queue.
+func message(body string) string {
+	return `{"Records": [{"messageId": "m-{{n}}", "body": "` + body + `", "eventSource": "aws:sqs"}]}`
 }
 
 // phaseOf runs the phase with the lock.
@@ -215,33 +241,9 @@ func phaseOf(t *testing.T, s settings) phase {
 	require.NoError(t, err)
 	t.Cleanup(target.close)
 	d := driver{settings: s, target: target, event: event, out: t.Output()}
-	p, err := d.phase(ctx, "with the lock", "withdraw", s.function)
+	p, err := d.phase(ctx, "with the lock", "counter", s.function)
 	require.NoError(t, err)
 	return p
-}
-
-// TestStoreThatNobodyHas: lockctl hands a store that it does not know to the function.
-func TestStoreThatNobodyHas(t *testing.T) {
-	t.Parallel()
-	s := sample(t)
-	s.store, s.before, s.after = "etcd://host", "", ""
-	err := run(testContext(t), s, io.Discard)
-	require.ErrorContains(t, err, `withdraw does not start: LOCK_URL: lockstore: no store for the scheme "etcd"; linked here: dynamodb, `)
-}
-
-// TestDynamoDB: functions get what they need for a store with variables of its own. That the test would see a
-// lock that does nothing, TestRun shows.
-func TestDynamoDB(t *testing.T) {
-	endpoint := testservers.DynamoDB(t)
-	s := sample(t)
-	s.store, s.env = testservers.Table(t, endpoint, "locks", "key"), []string{"ACCOUNTS_URL=dynamodb://locks-accounts?endpoint=" + endpoint}
-	p := phaseOf(t, s)
-	assert.NoError(t, p.verdict())
-	assert.Equal(t, s.events, p.succeeded)
-	assert.Equal(t, row{"lost updates", "0"}, p.rows[2])
-	for i := 1; i < len(p.sections); i++ {
-		assert.Greater(t, p.sections[i].fence, p.sections[i-1].fence, "fences grow from grant to grant")
-	}
 }
 
 // TestInterrupted: a Ctrl-C in the middle ends the run at once, and goleak sees
@@ -261,11 +263,7 @@ func TestInterrupted(t *testing.T) {
 			change(&s)
 			go func() {
 				defer cancel()
-				_, file, _ := strings.Cut(s.env[1], "=")
-				for ctx.Err() == nil {
-					if n, err := os.ReadFile(file); err == nil && string(n) == "2" {
-						break
-					}
+				for ctx.Err() == nil && counted(s) != "2" {
 					_ = pause.For(ctx, time.Millisecond)
 				}
 				_ = pause.For(ctx, time.Second) // most often one is frozen by then
@@ -276,43 +274,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// batches are the settings of a function that a queue feeds, with the bodies of a batch.
-func batches(t *testing.T, bodies ...string) settings {
-	s := sample(t)
-	s.function = build(t, "functions/settle")
-	s.events, s.after, s.env = 12, "", append(s.env, "LOCK_WAIT=10ms")
-	var records []string
-	for i, body := range bodies {
-		records = append(records, fmt.Sprintf(`{"messageId": "{{n}}-%d", "body": %q, "eventSource": "aws:sqs", "eventSourceARN": "arn:aws:sqs:eu-central-1:123456789012:queue"}`, i, body))
-	}
-	s.event = eventFile(t, `{"Records": [`+strings.Join(records, ",")+`]}`)
-	return s
-}
-
-// A batch whose lock is busy is sent again. One with a message that can never be done is not:
-// it is told at once, with the cause.
-func TestBatches(t *testing.T) {
-	good := `{"account": "demo-{{run}}", "id": "s-{{n}}", "amount": 500}`
-	t.Run("busy", func(t *testing.T) {
-		t.Parallel()
-		p := phaseOf(t, batches(t, good))
-		require.NoError(t, p.verdict())
-		assert.Positive(t, p.busy)
-	})
-	t.Run("poison", func(t *testing.T) {
-		t.Parallel()
-		var b bytes.Buffer
-		s := batches(t, `{"account": "demo-{{run}}", "id": "p-{{n}}", "amount": -5}`)
-		err := run(testContext(t), s, &b)
-		require.ErrorContains(t, err, "with the lock, 12 of 12 events failed for good, the first with BatchItemFailure: item \"1-0\": the key function failed: ")
-		require.ErrorContains(t, err, `amount: is "-5"`)
-		require.ErrorContains(t, err, "change --event or the function")
-		assert.Regexp(t, `\nwith the lock: event \d+ failed for good with BatchItemFailure: item "\d+-0": the key function failed: (?s:.*)\nwith the lock: 12 events in `, b.String(), "the first one is told at once")
-		assert.Contains(t, b.String(), "\n  busy, tried again                            0\n")
-	})
-}
-
-func TestFunctionThatFails(t *testing.T) {
+func TestRunsThatFail(t *testing.T) {
 	t.Parallel()
 	broken := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(broken, "go.mod"), []byte("module x\n"), 0o600))
@@ -321,7 +283,7 @@ func TestFunctionThatFails(t *testing.T) {
 		event  string
 		change func(*settings)
 		says   []string // the error
-		prints string
+		prints string   // a regular expression
 	}{
 		"an error": {
 			event:  `{"do": "named"}`,
@@ -332,6 +294,16 @@ func TestFunctionThatFails(t *testing.T) {
 		"a timeout": {
 			event: `{"do": "hang"}`, change: func(s *settings) { s.timeout, s.events = time.Second, 1 },
 			says: []string{"the first with Sandbox.Timedout: ", "\n  log: hanging 0"},
+		},
+		"a message that can never be done": { // it is told at once, and not sent again
+			event: message("poison"),
+			change: func(s *settings) {
+				event := s.event
+				*s = counter(t, "queue")
+				s.event = event
+			},
+			says:   []string{`with the lock, 4 of 4 events failed for good, the first with BatchItemFailure: item "m-1": the key function failed: it is poison`, "change --event or the function"},
+			prints: `\nwith the lock: event \d+ failed for good with BatchItemFailure: item "m-\d": (?s:.*)\nwith the lock: 4 events in (?s:.*)\n  busy, tried again +0\n`,
 		},
 		"no report lines": {
 			event:  `{"do": "echo", "n": {{n}}}`,
@@ -346,9 +318,25 @@ func TestFunctionThatFails(t *testing.T) {
 			event: `{}`, change: func(s *settings) { s.env = []string{"FAIL_INIT=1"} },
 			says: []string{"function does not start: 2"},
 		},
+		"a store that neither lockctl nor the function has": {
+			event: `{}`, change: func(s *settings) {
+				*s = counter(t, "")
+				s.store = "etcd://host"
+			},
+			says: []string{`counter does not start: LOCK_URL: lockstore: no store for the scheme "etcd"; linked here: dynamodb, `},
+		},
 		"a package that does not compile": {
 			event: `{}`, change: func(s *settings) { s.function = broken },
 			says: []string{"undefined: x"},
+		},
+		"--before": {
+			event: `{"do": "echo"}`, change: func(s *settings) { s.before = "echo is missing >&2; exit 3" },
+			says: []string{`--before: "echo is missing >&2; exit 3": exit status 3: is missing`},
+		},
+		"--after, with a row": {
+			event: `{"do": "echo"}`, change: func(s *settings) { s.after = "echo 'sum: 3'; echo 4 is right >&2; exit 5" },
+			says:   []string{`with the lock, --after: "echo 'sum: 3'; echo 4 is right >&2; exit 5": exit status 5: 4 is right`},
+			prints: `\n  sum +3\n`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -363,69 +351,24 @@ func TestFunctionThatFails(t *testing.T) {
 				require.ErrorContains(t, err, says)
 			}
 			assert.Equal(t, exit.No, exit.Status(err))
-			if c.prints != "" {
-				assert.Contains(t, text.String(), c.prints)
-			}
+			assert.Regexp(t, c.prints, text.String())
 			assert.NotContains(t, text.String(), "try again")
 		})
 	}
 }
 
-func TestHooks(t *testing.T) {
+func TestVariablesOfHooks(t *testing.T) {
 	t.Parallel()
 	s := echo(t, `{"do": "echo"}`)
 	s.env = []string{"PLACE={{redis}}/x", "LOCK_WAIT=1500ms"}
+	file := filepath.Join(t.TempDir(), "run")
+	s.before = `printf %s "$LOCKCTL_RUN" > ` + file
 	s.after = `echo "run: $LOCKCTL_RUN"; echo no row; echo "env: $LOCK_URL $PLACE $LOCK_WAIT"; echo "good: $LOCKCTL_SUCCEEDED"`
-	dir := t.TempDir()
-	s.before = `printf %s "$LOCKCTL_RUN" > ` + dir + "/run"
 	p := phaseOf(t, s)
-	text, err := os.ReadFile(filepath.Join(dir, "run"))
+	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Len(t, p.rows, 3)
 	assert.Equal(t, row{"run", string(text)}, p.rows[0])
 	assert.Regexp(t, `^redis://127\.0\.0\.1:\d+ redis://127\.0\.0\.1:\d+/x 1500ms$`, p.rows[1].value)
 	assert.Equal(t, row{"good", "4"}, p.rows[2])
-
-	for name, c := range map[string]struct {
-		change func(*settings)
-		want   string
-	}{
-		"before":            {func(s *settings) { s.before = "echo is missing >&2; exit 3" }, `--before: "echo is missing >&2; exit 3": exit status 3: is missing`},
-		"after, with a row": {func(s *settings) { s.after = "echo 'sum: 3'; echo 4 is right >&2; exit 5" }, `with the lock, --after: "echo 'sum: 3'; echo 4 is right >&2; exit 5": exit status 5: 4 is right`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := echo(t, `{"do": "echo"}`)
-			c.change(&s)
-			err := run(testContext(t), s, io.Discard)
-			require.ErrorContains(t, err, c.want)
-			assert.Equal(t, exit.No, exit.Status(err))
-		})
-	}
-}
-
-// The commands of README.md, and of a module that is not ours, do what the pages say.
-func TestCommandsOfTheExamples(t *testing.T) {
-	for page, dir := range map[string]string{"README.md": "examples/invoice", "examples/own-function/README.md": "examples/own-function"} {
-		t.Run(page, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join(repository, page))
-			require.NoError(t, err)
-			t.Chdir(filepath.Join(repository, dir))
-			commands := 0
-			for line := range strings.Lines(string(text)) {
-				_, arguments, found := strings.Cut(line, "build/lockctl local ")
-				if !found || !strings.HasPrefix(line, "    ") {
-					continue
-				}
-				commands++
-				var out bytes.Buffer
-				cmd := command(filepath.Join(t.TempDir(), "timeline.svg"))
-				cmd.SetArgs(append([]string{"-c", "3", "-n", "20"}, strings.Fields(strings.ReplaceAll(arguments, "'", ""))...))
-				cmd.SetOut(&out)
-				require.NoError(t, cmd.ExecuteContext(testContext(t)), out.String())
-				assert.Regexp(t, `succeeded .* 20 of 20\n`, out.String())
-				assert.Regexp(t, `overlapping sections .* 0\n`, out.String())
-			}
-			assert.Positive(t, commands)
-		})
-	}
 }

@@ -186,9 +186,6 @@ func (p phase) remark() string {
 	return ""
 }
 
-// mostLate is how many late sections a verdict names.
-const mostLate = 5
-
 // named says which section that is.
 func (p phase) named(s section) string {
 	text := fmt.Sprintf("request %s (key %q, fence %d)", s.requestID, s.key, s.fence)
@@ -212,12 +209,10 @@ func (p phase) verdict() error {
 	} else if p.overlapping > 0 {
 		says("%d critical sections overlapped another of the same key", p.overlapping)
 	}
-	if n := len(p.late); n > 0 && !p.fenced {
-		var late strings.Builder
-		for _, s := range p.late[:min(n, mostLate)] {
-			fmt.Fprintf(&late, "\n  %s returned %s after the grant of %s", p.named(s), milliseconds(s.end.Sub(s.next.start)), p.named(*s.next))
-		}
-		says("%d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced%s", n, &late)
+	if len(p.late) > 0 && !p.fenced {
+		first := p.late[0]
+		says("%d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced\n  %s returned %s after the grant of %s",
+			len(p.late), p.named(first), milliseconds(first.end.Sub(first.next.start)), p.named(*first.next))
 	}
 	if i := slices.IndexFunc(p.attempts, func(a attempt) bool { return len(a.lost) > 0 }); i >= 0 {
 		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]

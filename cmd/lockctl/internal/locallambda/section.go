@@ -3,6 +3,7 @@ package locallambda
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -55,15 +56,8 @@ type reports struct {
 type said struct {
 	runs  int               // of the guard
 	busy  string            // why a lock was busy, the first one; "" if none was
-	cause string            // why a run of the guard failed otherwise, the first one
+	cause string            // why a run of the guard, or an item of a batch, failed otherwise, the first one
 	lost  map[string]string // outcomes of runs that lost their lock or got no answer about it, by key; without those that were repeated with success
-	items map[string]item   // of a batch, by message id or sequence number
-}
-
-// item is why an item of a batch failed.
-type item struct {
-	busy  bool
-	cause string
 }
 
 func newReports(environment int) *reports {
@@ -76,7 +70,7 @@ func newReports(environment int) *reports {
 func (r *reports) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log, r.granted = said{lost: map[string]string{}, items: map[string]item{}}, map[string]bool{}
+	r.log, r.granted = said{lost: map[string]string{}}, map[string]bool{}
 }
 
 func (r *reports) said() said {
@@ -117,7 +111,12 @@ func (r *reports) read(line []byte) {
 	switch cmp.Or(report.Message, report.Msg) {
 	case "message failed", "record failed":
 		// The adapters log a busy lock as Info, because nothing is wrong then.
-		r.log.items[cmp.Or(report.MessageID, report.SequenceNumber)] = item{report.Level == slog.LevelInfo.String(), report.Error}
+		text := fmt.Sprintf("item %q: %s", cmp.Or(report.MessageID, report.SequenceNumber), report.Error)
+		if report.Level == slog.LevelInfo.String() {
+			r.log.busy = cmp.Or(r.log.busy, text)
+		} else {
+			r.log.cause = cmp.Or(r.log.cause, text)
+		}
 		return
 	case "lock granted":
 		r.granted[report.Key] = true

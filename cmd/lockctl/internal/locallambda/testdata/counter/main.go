@@ -9,9 +9,13 @@ import (
 	"os"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
+
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
@@ -20,7 +24,7 @@ type event struct {
 }
 
 func main() {
-	writers := boot.MustGuardFromEnv(redisstore.Opener)
+	writers := boot.MustGuardFromEnv(redisstore.Opener, dynamostore.Opener)
 	readers := writers.WithMaxHolders(lockstore.MaxHolders)
 	do := func(ctx context.Context, g *guard.Guard, work func(context.Context) error) error {
 		return g.Do(ctx, "counter", func(ctx context.Context, _ guard.Lock) error { return work(ctx) })
@@ -57,10 +61,19 @@ func main() {
 			}
 			return do(ctx, readers, wait)
 		}
+	case "queue":
+		boot.Start(writers, sqsbatch.Wrap(writers, keyOf, func(ctx context.Context, _ guard.Lock, _ events.SQSMessage) error { return count(ctx) }))
 	default:
 		panic("unknown mode " + mode)
 	}
 	boot.Start(writers, guard.WrapUnlocked(func(ctx context.Context, e event) (string, error) { return "done", handle(ctx, e) }))
+}
+
+func keyOf(_ context.Context, m events.SQSMessage) (string, error) {
+	if m.Body == "poison" {
+		return "", errors.New("it is poison")
+	}
+	return "counter", nil
 }
 
 func wait(ctx context.Context) error {
