@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 
@@ -36,7 +35,7 @@ func TestAtLeastFor(t *testing.T) {
 	t.Run("who waits does not wait for the next time", func(t *testing.T) {
 		holder, file := begun(t, addr, job, "--at-least-for", "1h", "waits")
 		p := start(t, addr, "run", "--at-least-for", "1h", "waits", "--", "false")
-		eventually(t, func() error { return wants(inspect(t, addr, "waits").Waiting == 1, "one waits") })
+		until(t, "one waits", func() bool { return inspect(t, addr, "waits").Waiting == 1 })
 		goOn(file)
 		assert.Equal(t, 0, holder.status(t), holder.err.String())
 		assert.Equal(t, exit.Done, p.status(t))
@@ -57,14 +56,12 @@ func TestAtLeastFor(t *testing.T) {
 		for range 2 {
 			p := start(t, addr, "run", "--at-least-for", "1", "again", "--", "true")
 			assert.Equal(t, 0, p.status(t), p.err.String())
-			eventually(t, func() error {
-				return wants(inspect(t, addr, "again").State == lockstore.Free, "the time is over")
-			})
+			until(t, "the time is over", func() bool { return inspect(t, addr, "again").State == lockstore.Free })
 		}
 	})
 	t.Run("a lease that was lost is no success", func(t *testing.T) {
 		p, _ := begun(t, addr, `trap 'exit 0' TERM; `+job, "--ttl", "3", "--at-least-for", "1h", "lost")
-		require.NoError(t, exec.Command("redis-cli", "-u", "redis://"+addr, "DEL", "lambdalock:lost").Run())
+		redisCLI(t, addr, "DEL", "lambdalock:lost")
 		assert.Equal(t, exit.Lost, p.status(t))
 		assert.False(t, inspect(t, addr, "lost").State.Taken())
 	})

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -197,30 +196,24 @@ func (p site) testList(t *testing.T) {
 		p.take(key, "lister")
 	}
 	require.NoError(t, p.store.Release(t.Context(), p.take("list/free", "lister")))
-	keys := func(args ...string) (keys []string, end bool) {
-		r := p.lockctl(append([]string{"list", "--json"}, args...)...)
+	for args, want := range map[string][]string{
+		"list/":              {"list/a", "list/b*", "list/c", "end"},
+		"list/b*":            {"list/b*", "end"},
+		"--state free list/": {"list/free", "end"},
+	} {
+		r := p.lockctl(append([]string{"list", "--json"}, strings.Fields(args)...)...)
 		require.Equal(t, 0, r.status, r.err)
+		var keys []string
 		for _, s := range read(t, r.out) {
 			if s.End {
-				return keys, true
+				s.Key = "end"
 			}
 			keys = append(keys, s.Key)
 		}
-		return keys, false
+		assert.ElementsMatch(t, want, keys)
 	}
-	found, end := keys("list/")
-	assert.ElementsMatch(t, []string{"list/a", "list/b*", "list/c"}, found)
-	assert.True(t, end)
-	found, _ = keys("list/b*")
-	assert.Equal(t, []string{"list/b*"}, found)
-	found, _ = keys("--state", "free", "list/")
-	assert.Equal(t, []string{"list/free"}, found)
-	found, end = keys("--limit", "2", "list/")
-	assert.Len(t, found, 2)
-	assert.False(t, end, "the listing is not complete")
 	assert.Regexp(t, `^KEY .*\nlist/a +held .*lister \(4f1c\)\n$`, p.lockctl("list", "list/a").out)
 	assert.Equal(t, exit.No, p.lockctl("list", "--longer-than", "0.001", "list/").status, "cron is told")
-	assert.Equal(t, result{0, "", ""}, p.lockctl("list", "--longer-than", "1h", "list/"))
 }
 
 func (p site) testRevoke(t *testing.T) {
@@ -266,10 +259,6 @@ func (p site) testSeveral(t *testing.T) {
 		return p.acquire(name, lockstore.Request{Key: "several/k", TTL: time.Minute, MaxHolders: 3})
 	}
 	a, b := take("first"), take("second")
-	assert.Regexp(t, `(?s)^KEY      several/k\nSTATE    held\nHOLDER   2 of 3\nWAITING  0\n\nSEAT     0\n.*HOLDER   first \(4f1c\)\n.*FENCE    `+fence(a)+`\n\nSEAT     1\n.*HOLDER   second \(4f1c\)\n.*FENCE    `+fence(b)+`\n$`, p.lockctl("show", "several/k").out)
-	both := `2 of 3\n.* +held .*  seat 0: first \(4f1c\)\n.* +held .*  seat 1: second \(4f1c\)\n`
-	assert.Regexp(t, `^KEY .*\nseveral/k +held .*`+both+`$`, p.lockctl("list", "several/").out)
-	assert.Regexp(t, `^TIME .*\n\S+  held .*`+both, p.lockctl("watch", "--until", "held", "several/k").out)
 	s := p.state("several/k")
 	require.Len(t, s.Holders, 2)
 	assert.Equal(t, 3, s.MaxHolders)
@@ -324,14 +313,13 @@ type receipt struct {
 	Cents int64  `json:"cents"`
 }
 
-// charges is a function that must not charge twice. It never runs here: the key of each order is completed.
-func (p site) charges(t *testing.T, version string) func(context.Context, string) (receipt, error) {
-	t.Helper()
+// What the operator says is what the repeat gets, and nobody else sees.
+func (p site) testResolveRepeats(t *testing.T) {
 	g, err := guard.New(p.store, guard.Options{})
 	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: version})
+	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: "2"})
 	require.NoError(t, err)
-	return idempotency.Wrap(once,
+	charge := idempotency.Wrap(once,
 		func(_ context.Context, order string) (idempotency.Call, error) {
 			call := idempotency.NewCall("charge", order)
 			call.Fingerprint = order
@@ -340,63 +328,47 @@ func (p site) charges(t *testing.T, version string) func(context.Context, string
 		func(context.Context, guard.Lock, string) (receipt, error) {
 			return receipt{}, errors.New("it ran")
 		}).Handle
-}
-
-// What the operator says is what the repeat gets.
-func (p site) testResolveRepeats(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "result.json")
-	resolve := func(text, fence, order string, flags ...string) result {
+	resolve := func(text, fence, order, version string) result {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		return p.lockctl(append([]string{"resolve", "--fence", fence, "--result", file, "charge/" + order, "effect"}, flags...)...)
+		return p.lockctl("resolve", "--fence", fence, "--result", file, "--result-version", version, "charge/"+order, "effect")
 	}
-	charge := p.charges(t, "")
-	var fences []string
-	for _, order := range []string{"result", "other", "old"} {
-		fences = append(fences, fence(p.starts("charge/"+order)))
-	}
-	p.awaitDoubt("charge/result")
+	fences := []string{fence(p.starts("charge/7")), fence(p.starts("charge/old"))}
+	p.awaitDoubt("charge/7")
 	p.awaitDoubt("charge/old")
-
-	for what, bad := range map[string]struct {
+	for _, bad := range []struct {
 		status int
 		text   string
 		result
 	}{
-		"no JSON":         {exit.Usage, "the result has 8 bytes and is no JSON", resolve(`{"s3cret`, fences[0], "result")},
-		"too large":       {exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632", resolve(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "result")},
-		"another's fence": {exit.No, "and not with " + fences[1], resolve("{}", fences[1], "result")},
+		{exit.Usage, "the result has 8 bytes and is no JSON", resolve(`{"s3cret`, fences[0], "7", "2")},
+		{exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632", resolve(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "7", "2")},
+		{exit.No, "and not with " + fences[1], resolve("{}", fences[1], "7", "2")},
 	} {
-		assert.Equal(t, bad.status, bad.result.status, what)
-		assert.Contains(t, bad.err, bad.text, what)
+		assert.Equal(t, bad.status, bad.result.status)
+		assert.Contains(t, bad.err, bad.text)
 		assert.NotContains(t, bad.err, "s3cret")
 	}
-	_, err := charge(t.Context(), "result")
+	_, err = charge(t.Context(), "7")
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
 	require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 
-	const found = `{"order": "found by the operator", "cents": 12345678901234567}`
-	r := resolve(found+"\n", fences[0], "result")
+	r := resolve(`{"order": "found by the operator", "cents": 12345678901234567}`+"\n", fences[0], "7", "2")
 	assert.Equal(t, 0, r.status, r.err)
+	got, err := charge(t.Context(), "7")
+	require.NoError(t, err)
+	assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
 	printed := r.out
-	for range 2 {
-		got, err := charge(t.Context(), "result")
-		require.NoError(t, err)
-		assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
-		r = resolve(`{"order": "another"}`, fences[0], "result")
-		assert.Equal(t, 0, r.status, r.err)
-		assert.Contains(t, r.out, "stay as they are")
-	}
-	for _, args := range [][]string{{"show", "charge/result"}, {"show", "--json", "charge/result"}, {"list", "--json", "--state", "completed", "charge/"}, {"list", "--state", "completed", "charge/"}, {"watch", "--until", "completed", "charge/result"}} {
-		r = p.lockctl(args...)
+	for _, args := range []string{"show charge/7", "show --json charge/7", "list --json --state completed charge/", "list --state completed charge/", "watch --until completed charge/7"} {
+		r = p.lockctl(strings.Fields(args)...)
 		assert.Regexp(t, `(?s)completed.*pay.*4f1c`, r.out, args)
 		printed += r.out + r.err
 	}
 	assert.NotContains(t, printed, "found by")
 	assert.NotContains(t, printed, "12345678901234567")
 
-	assert.Equal(t, 0, resolve(found, fences[2], "old", "--result-version", "1").status)
-	_, err = p.charges(t, "2")(t.Context(), "old")
-	require.IsType(t, &idempotency.RepeatNoAnswer{}, err)
+	assert.Equal(t, 0, resolve("{}", fences[1], "old", "1").status)
+	_, err = charge(t.Context(), "old")
 	require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
 }
 
@@ -425,37 +397,34 @@ func TestErrorsOfTheStore(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
 	p := at(t, "redis://"+addr)
-	client := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = client.Close() })
-	require.NoError(t, client.Set(t.Context(), "lambdalock:foreign", "x", 0).Err())
-	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client").Err())
+	for _, command := range [][]string{
+		{"SET", "lambdalock:foreign", "x"}, {"ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client"},
+	} {
+		redisCLI(t, addr, command...)
+	}
 	looker := strings.Replace(p.url, "//", "//looker:hunter2@", 1)
 	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
 	for _, c := range []struct {
 		store  string
 		status int
 		text   string
-		args   []string
+		args   string
 	}{
-		{p.url, exit.Damaged, "not a lock", []string{"show", "foreign"}},
-		{p.url, exit.Damaged, "not a lock", []string{"revoke", "--fence", "1", "foreign"}},
-		{looker, exit.Permission, "", []string{"show", "k"}},
-		{looker, exit.Permission, "", []string{"check"}},
-		{"", exit.Config, "there is no store: want --store or LOCK_URL", []string{"show", "k"}},
-		{"redis://127.0.0.1:1", exit.Unavailable, "connection refused", []string{"show", "k"}},
-		{"datastore://project", exit.Config, `no store for the scheme "datastore"`, []string{"revoke", "--fence", "1", "k"}},
-		{"dynamodb://locks?region=x", exit.Config, "", []string{"show", "--profile", "no-such-profile", "k"}},
-		{"dynamodb://locks?region=eu-west-1", exit.Usage, "--region", []string{"show", "--region", "us-east-1", "k"}},
-		{sql, exit.Permission, "the role needs: GRANT", []string{"show", "k"}},
-		{sql, exit.Permission, "", []string{"list"}},
-		{sql, exit.Permission, "the role needs: GRANT", []string{"run", "k", "--", "true"}},
-		{sql + "&table=other", exit.Config, "parameter table twice", []string{"show", "k"}},
-		{strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", []string{"show", "k"}},
-		{strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, []string{"show", "k"}},
-		{strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", []string{"show", "k"}},
-		{sql, exit.Usage, "Table is", []string{"schema", "--table", "no table"}},
+		{p.url, exit.Damaged, "not a lock", "show foreign"},
+		{p.url, exit.Damaged, "not a lock", "revoke --fence 1 foreign"},
+		{p.url, exit.Damaged, "not a lock", "run foreign -- true"},
+		{p.url + "?cluster=true", exit.Config, "remove cluster=true", "run k -- true"},
+		{looker, exit.Permission, "", "show k"},
+		{looker, exit.Permission, "", "check"},
+		{sql, exit.Permission, "the role needs: GRANT", "show k"},
+		{sql, exit.Permission, "", "list"},
+		{sql, exit.Permission, "the role needs: GRANT", "run k -- true"},
+		{sql + "&table=other", exit.Config, "parameter table twice", "show k"},
+		{strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k"},
+		{strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k"},
+		{strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k"},
 	} {
-		r := lockctl(c.store, c.args...).start(t).result(t)
+		r := lockctl(c.store, strings.Fields(c.args)...).start(t).result(t)
 		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
 		assert.Contains(t, r.err, c.text)
 		assert.NotContains(t, r.err, "hunter")
@@ -587,23 +556,19 @@ func TestOutputNotWritable(t *testing.T) {
 	p.starts("resolve")
 	p.awaitDoubt("resolve")
 	n := p.state("resolve").Fence
-	for _, c := range []struct {
-		before string
-		args   []string
-	}{
-		{"", []string{"show", "k"}},
-		{"", []string{"list", "--json"}},
-		{"", []string{"watch", "k"}},
-		{"", []string{"check"}},
-		{`the lease of "k" is revoked; `, []string{"revoke", "--fence", fence(lease), "k"}},
-		{"", []string{"revoke", "--wait", "--fence", fence(lease), "k"}},
-		{`"resolve" is resolved; `, []string{"resolve", "--fence", n, "resolve", "no-effect"}},
+	for args, before := range map[string]string{
+		"show k":                                "",
+		"list --json":                           "",
+		"watch k":                               "",
+		"check":                                 "",
+		"revoke --fence " + fence(lease) + " k": `the lease of "k" is revoked; `,
+		"resolve --fence " + n + " resolve no-effect": `"resolve" is resolved; `,
 	} {
-		cmd := lockctl(p.url, c.args...)
+		cmd := lockctl(p.url, strings.Fields(args)...)
 		cmd.Stdout = full
 		r := cmd.start(t).result(t)
-		assert.Equal(t, exit.Output, r.status, c.args)
-		assert.Equal(t, "lockctl: "+c.before+"the answer cannot be written: write /dev/stdout: no space left on device\n", r.err)
+		assert.Equal(t, exit.Output, r.status, args)
+		assert.Equal(t, "lockctl: "+before+"the answer cannot be written: write /dev/stdout: no space left on device\n", r.err)
 	}
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -123,62 +120,56 @@ type result struct {
 
 func (p *process) result(t *testing.T) result {
 	t.Helper()
-	status := p.status(t)
-	return result{status, p.out.String(), p.err.String()}
+	return result{p.status(t), p.out.String(), p.err.String()}
 }
 
 // lines waits until a file has n lines, and returns them.
 func lines(t *testing.T, file string, n int) (all []string) {
 	t.Helper()
-	eventually(t, func() error {
-		text, err := os.ReadFile(file)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	until(t, fmt.Sprintf("%d lines in %s", n, filepath.Base(file)), func() bool {
+		text, _ := os.ReadFile(file) // the process writes it when it begins
 		all = strings.Fields(string(text))
-		if len(all) < n {
-			return fmt.Errorf("%s has %q; want %d lines", filepath.Base(file), all, n)
-		}
-		return nil
+		return len(all) >= n
 	})
 	return all
 }
 
-func eventually(t *testing.T, ok func() error) {
+// until waits until something is so.
+func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); <-time.After(10 * time.Millisecond) {
-		if err = ok(); err == nil {
-			return
-		}
+	for end := time.Now().Add(patience); !is(); <-time.After(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "waiting: %s", what)
 	}
-	t.Fatal(err)
 }
 
 // alive says that a process works: it is there and no zombie.
-func alive(t *testing.T, pid string) bool {
-	t.Helper()
-	out, err := exec.Command("ps", "-o", "stat=", "-p", pid).Output()
-	if _, gone := errors.AsType[*exec.ExitError](err); gone {
-		return false
+func alive(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	_, state, _ := strings.Cut(string(stat), ") ")
+	if _, noProc := os.Stat("/proc/self"); err != nil && noProc != nil { // macOS
+		out, _ := exec.Command("ps", "-o", "stat=", "-p", pid).Output() // an error says that it is gone
+		state = string(out)
 	}
-	require.NoError(t, err)
-	return !strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
+	return state != "" && state[0] != 'Z' && state[0] != 'X'
 }
 
-// inspect looks at a key.
+// redisCLI sends a command to a Redis.
+func redisCLI(t *testing.T, addr string, command ...string) {
+	t.Helper()
+	require.NoError(t, exec.Command("redis-cli", append([]string{"-u", "redis://" + addr}, command...)...).Run())
+}
+
+// inspect looks at a key of a Redis.
 func inspect(t *testing.T, addr, key string) lockstore.Status {
 	t.Helper()
-	status, err := open(t, addr).Inspect(t.Context(), key)
+	status, err := at(t, "redis://"+addr).store.Inspect(t.Context(), key)
 	require.NoError(t, err)
 	return status
 }
 
-func open(t *testing.T, addr string) *lockstore.Store {
+func untilHeld(t *testing.T, addr, key string) {
 	t.Helper()
-	store, err := stores.Open(context.Background(), "redis://"+addr, func(string) string { return "" })
-	require.NoError(t, err)
-	return store
+	until(t, key+" is held", func() bool { return inspect(t, addr, key).State == lockstore.Held })
 }
 
 // tree is a process and all that it has started, parents first.
@@ -205,19 +196,4 @@ func guardOf(t *testing.T, p *process) int {
 	all := tree(t, p.Process.Pid)
 	require.Greater(t, len(all), 1, "lockctl has no guard process")
 	return all[1]
-}
-
-func held(t *testing.T, addr, key string) func() error {
-	return func() error { return wants(inspect(t, addr, key).State == lockstore.Held, "the key is held") }
-}
-
-type wanted string
-
-func (w wanted) Error() string { return "want: " + string(w) }
-
-func wants(ok bool, what string) error {
-	if ok {
-		return nil
-	}
-	return wanted(what)
 }

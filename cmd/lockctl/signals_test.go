@@ -157,11 +157,9 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 			lines(t, begun, 1)
 			assert.Equal(t, exit.Busy, run("-n", name, "--", "true").status(t))
 			proxy.CutRequests("") // the next renewal fails, and lockctl says so
-			eventually(t, func() error { return wants(proxy.Cuts() >= 2, "a request and its repeat are cut") })
+			until(t, "a request and its repeat are cut", func() bool { return proxy.Cuts() >= 2 })
 			proxy.Forward()
-			eventually(t, func() error {
-				return wants(inspect(t, addr, name).Remaining > 5*time.Second, "the lease is renewed")
-			})
+			until(t, "the lease is renewed", func() bool { return inspect(t, addr, name).Remaining > 5*time.Second })
 			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
 			assert.Equal(t, 5, p.status(t))
 			assert.False(t, inspect(t, addr, name).State.Taken())
