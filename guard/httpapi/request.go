@@ -58,46 +58,13 @@ const (
 	multi                  // a load balancer with multi-value headers
 )
 
-// event has the fields of all sources.
-type event struct {
-	Version                                                string
-	HTTPMethod, Method                                     string // of format 1.0 and a load balancer; of VPC Lattice
-	RawPath, Path                                          string
-	LatticePath                                            string `json:"raw_path"`
-	RawQueryString                                         string
-	QueryStringParameters, MultiValueQueryStringParameters values
-	LatticeQuery                                           values `json:"query_string_parameters"`
-	Headers, MultiValueHeaders                             values
-	Cookies                                                []string
-	RouteKey, Resource                                     string
-	PathParameters                                         map[string]string
-	Body                                                   string
-	IsBase64Encoded                                        bool
-	LatticeBase64                                          bool `json:"is_base64_encoded"`
-	RequestContext                                         *requestContext
-
-	// Of events that are no HTTP requests.
-	Records             any
-	MethodArn, RouteArn string
-}
-
-type requestContext struct {
-	APIID, Stage, DomainName string
-	HTTP                     *struct{ Method string }
-	ELB                      *struct{ TargetGroupArn string }
-	ServiceArn               string
-	Authorizer               map[string]any
-	Identity                 struct{ UserArn, CognitoIdentityID, Principal, Type string }
-	ConnectionID             string
-}
-
 // UnmarshalJSON reads the event of any source.
 func (r *Request) UnmarshalJSON(text []byte) error {
-	var e event
+	var e eventsource.Event
 	if err := json.Unmarshal(text, &e); err != nil {
 		return fmt.Errorf("httpapi: the event is %s, and cannot be read: %w", eventsource.Name(text), err)
 	}
-	in, err := e.request()
+	in, err := read(&e)
 	if err != nil {
 		return fmt.Errorf("httpapi: the event is %s; %w", eventsource.Name(text), err)
 	}
@@ -108,10 +75,10 @@ func (r *Request) UnmarshalJSON(text []byte) error {
 
 var errNotHTTP = errors.New("want an HTTP request of API Gateway, a function URL, a load balancer or VPC Lattice, with a method and a path; nothing was run")
 
-func (e *event) request() (in Request, err error) {
+func read(e *eventsource.Event) (in Request, err error) {
 	context := e.RequestContext
 	if context == nil {
-		context = &requestContext{}
+		context = &eventsource.Context{}
 	}
 	var forms []string // by a field that only one has
 	for _, f := range []struct {
@@ -128,16 +95,16 @@ func (e *event) request() (in Request, err error) {
 	case len(forms) > 1:
 		return in, fmt.Errorf("it has %s; want one of them", strings.Join(forms, " and "))
 	}
-	in = Request{PathParameters: e.PathParameters, Authorizer: context.Authorizer, Caller: context.caller()}
+	in = Request{PathParameters: e.PathParameters, Authorizer: context.Authorizer, Caller: caller(context)}
 	switch {
 	case context.HTTP != nil:
-		err = e.readFormat2(&in, context)
+		err = in.readFormat2(e, context)
 	case e.Method != "":
-		err = e.readLattice(&in, context)
+		err = in.readLattice(e, context)
 	case context.ELB != nil:
-		e.readBalancer(&in, context)
+		in.readBalancer(e, context)
 	default:
-		err = e.readFormat1(&in, context)
+		err = in.readFormat1(e, context)
 	}
 	if err != nil {
 		return in, err
@@ -155,68 +122,68 @@ func (e *event) request() (in Request, err error) {
 }
 
 // readFormat2 reads what an HTTP API or a function URL sends. A function URL leaves the path as the client sent it.
-func (e *event) readFormat2(in *Request, context *requestContext) error {
+func (r *Request) readFormat2(e *eventsource.Event, context *eventsource.Context) error {
 	if e.Version != "2.0" {
 		return fmt.Errorf(`version: is %.20q; want "2.0"`, e.Version)
 	}
-	in.source, in.Method, in.Route, in.API = format2, context.HTTP.Method, e.RouteKey, context.api()
-	in.URL = url.URL{Path: context.withoutStage(e.RawPath), RawQuery: e.RawQueryString}
+	r.source, r.Method, r.Route, r.API = format2, context.HTTP.Method, e.RouteKey, api(context)
+	r.URL = url.URL{Path: withoutStage(context, e.RawPath), RawQuery: e.RawQueryString}
 	if strings.Contains(context.DomainName, ".lambda-url.") {
-		in.encodedPath(e.RawPath)
+		r.encodedPath(e.RawPath)
 	}
-	in.Header = e.Headers.header()
+	r.Header = e.Headers.Header()
 	if len(e.Cookies) > 0 {
-		in.Header.Set("Cookie", strings.Join(e.Cookies, "; "))
+		r.Header.Set("Cookie", strings.Join(e.Cookies, "; "))
 	}
 	return nil
 }
 
 // readFormat1 reads what a REST API sends, or an HTTP API, which alone writes a version, and decodes the path.
-func (e *event) readFormat1(in *Request, context *requestContext) error {
+func (r *Request) readFormat1(e *eventsource.Event, context *eventsource.Context) error {
 	if e.RequestContext == nil {
 		return errors.New("requestContext: is missing")
 	}
-	in.source, in.Method, in.API = format1, e.HTTPMethod, context.api()
+	r.source, r.Method, r.API = format1, e.HTTPMethod, api(context)
 	if e.Resource != "" {
-		in.Route = e.HTTPMethod + " " + e.Resource
+		r.Route = e.HTTPMethod + " " + e.Resource
 	}
 	switch e.Version {
 	case "":
-		in.encodedPath(e.Path)
-		in.PathParameters = maps.Clone(in.PathParameters)
-		for name, value := range in.PathParameters {
-			in.PathParameters[name] = unescaped(value)
+		r.encodedPath(e.Path)
+		r.PathParameters = maps.Clone(r.PathParameters)
+		for name, value := range r.PathParameters {
+			r.PathParameters[name] = unescaped(value)
 		}
 	case "1.0":
-		in.URL.Path = context.withoutStage(e.Path)
+		r.URL.Path = withoutStage(context, e.Path)
 	default:
 		return fmt.Errorf(`version: is %.20q; want "1.0", or none`, e.Version)
 	}
-	in.URL.RawQuery = e.MultiValueQueryStringParameters.or(e.QueryStringParameters).query().Encode()
-	in.Header = e.MultiValueHeaders.or(e.Headers).header()
+	r.URL.RawQuery = e.MultiValueQueryStringParameters.Or(e.QueryStringParameters).Query().Encode()
+	r.Header = e.MultiValueHeaders.Or(e.Headers).Header()
 	return nil
 }
 
 // readBalancer reads what a load balancer sends, which decodes nothing.
-func (e *event) readBalancer(in *Request, context *requestContext) {
-	in.source, in.Method, in.API = balancer, e.HTTPMethod, context.ELB.TargetGroupArn
+func (r *Request) readBalancer(e *eventsource.Event, context *eventsource.Context) {
+	r.source, r.Method, r.API = balancer, e.HTTPMethod, context.ELB.TargetGroupArn
 	if e.MultiValueHeaders != nil {
-		in.source = multi
+		r.source = multi
 	}
-	in.encodedPath(e.Path)
-	parameters := e.MultiValueQueryStringParameters.or(e.QueryStringParameters)
+	r.encodedPath(e.Path)
+	parameters := e.MultiValueQueryStringParameters.Or(e.QueryStringParameters)
 	var pairs []string
 	for _, name := range slices.Sorted(maps.Keys(parameters)) {
 		for _, value := range parameters[name] {
 			pairs = append(pairs, name+"="+value)
 		}
 	}
-	in.URL.RawQuery = strings.Join(pairs, "&")
-	in.Header = e.MultiValueHeaders.or(e.Headers).header()
+	r.URL.RawQuery = strings.Join(pairs, "&")
+	r.Header = e.MultiValueHeaders.Or(e.Headers).Header()
 }
 
 // readLattice reads both event versions of VPC Lattice. Version 1 has no requestContext.
-func (e *event) readLattice(in *Request, context *requestContext) error {
+func (r *Request) readLattice(e *eventsource.Event, context *eventsource.Context) error {
 	path := e.LatticePath
 	if path == "" {
 		if e.Version != "2.0" || context.ServiceArn == "" {
@@ -224,11 +191,11 @@ func (e *event) readLattice(in *Request, context *requestContext) error {
 		}
 		path = e.Path
 	}
-	in.Header = e.Headers.header()
-	in.source, in.Method, in.API = balancer, e.Method, cmp.Or(context.ServiceArn, in.Header.Get("Host"))
+	r.Header = e.Headers.Header()
+	r.source, r.Method, r.API = balancer, e.Method, cmp.Or(context.ServiceArn, r.Header.Get("Host"))
 	path, _, _ = strings.Cut(path, "?")
-	in.encodedPath(path)
-	in.URL.RawQuery = e.QueryStringParameters.or(e.LatticeQuery).query().Encode()
+	r.encodedPath(path)
+	r.URL.RawQuery = e.QueryStringParameters.Or(e.LatticeQuery).Query().Encode()
 	return nil
 }
 
@@ -245,7 +212,7 @@ func unescaped(text string) string {
 	return text
 }
 
-func (c *requestContext) api() string {
+func api(c *eventsource.Context) string {
 	if c.Stage == "" || c.Stage == "$default" {
 		return c.APIID
 	}
@@ -253,7 +220,7 @@ func (c *requestContext) api() string {
 }
 
 // withoutStage cuts off the stage, with which the paths of an HTTP API's own domain begin.
-func (c *requestContext) withoutStage(path string) string {
+func withoutStage(c *eventsource.Context, path string) string {
 	if !strings.Contains(c.DomainName, ".execute-api.") {
 		return path
 	}
@@ -267,7 +234,7 @@ func (c *requestContext) withoutStage(path string) string {
 }
 
 // caller is Request.Caller.
-func (c *requestContext) caller() string {
+func caller(c *eventsource.Context) string {
 	a := c.Authorizer // of format 1.0, or with the one field that names its kind
 	iam, lambda := object(a["iam"]), object(a["lambda"])
 	arn, cognito := c.Identity.UserArn, c.Identity.CognitoIdentityID
@@ -312,43 +279,4 @@ func withoutSession(arn string) string {
 		return arn
 	}
 	return parts[0] + "/" + parts[1]
-}
-
-// values are headers or parameters: each one text, or several.
-type values map[string]texts
-
-type texts []string
-
-// UnmarshalJSON takes a text, or a list of texts.
-func (t *texts) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '"' {
-		*t = texts{""}
-		return json.Unmarshal(b, &(*t)[0])
-	}
-	return json.Unmarshal(b, (*[]string)(t))
-}
-
-func (v values) or(other values) values {
-	if v != nil {
-		return v
-	}
-	return other
-}
-
-func (v values) header() http.Header {
-	h := http.Header{}
-	for _, name := range slices.Sorted(maps.Keys(v)) { // two names may differ in case alone
-		for _, value := range v[name] {
-			h.Add(name, value)
-		}
-	}
-	return h
-}
-
-func (v values) query() url.Values {
-	q := url.Values{}
-	for name, all := range v {
-		q[name] = all
-	}
-	return q
 }

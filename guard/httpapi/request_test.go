@@ -318,14 +318,14 @@ func TestNoRequests(t *testing.T) {
 		`{"Records": [{"eventSource": "aws:sqs"}], ` + http2 + `}`:                                 "the event is a batch of SQS",
 		`{"httpMethod": "POST", "path": "/x", "requestContext": {"elb": {}, "connectionId": "c"}}`: "a request of a WebSocket API",
 		// Fields of another type.
-		`{"body": {"a": 1}, ` + http2 + `}`:                              "cannot be read: json: cannot unmarshal object into Go struct field event.Body of type string",
-		`{"body": 7, ` + http2 + `}`:                                     "event.Body of type string",
-		`{"isBase64Encoded": "true", ` + http2 + `}`:                     "event.IsBase64Encoded of type bool",
+		`{"body": {"a": 1}, ` + http2 + `}`:                              "cannot be read: json: cannot unmarshal object into Go struct field Event.Body of type string",
+		`{"body": 7, ` + http2 + `}`:                                     "Event.Body of type string",
+		`{"isBase64Encoded": "true", ` + http2 + `}`:                     "Event.IsBase64Encoded of type bool",
 		`{"isBase64Encoded": true, "body": "###", ` + http2 + `}`:        "body: illegal base64 data",
-		`{"headers": ["a"], ` + http2 + `}`:                              "event.Headers of type",
-		`{"headers": {"a": 7}, ` + http2 + `}`:                           "event.Headers",
-		`{"headers": {"a": {"b": "c"}}, ` + http2 + `}`:                  "event.Headers",
-		`{"rawPath": 7, "requestContext": {"http": {"method": "POST"}}}`: "event.RawPath of type string",
+		`{"headers": ["a"], ` + http2 + `}`:                              "Event.Headers of type",
+		`{"headers": {"a": 7}, ` + http2 + `}`:                           "Event.Headers",
+		`{"headers": {"a": {"b": "c"}}, ` + http2 + `}`:                  "Event.Headers",
+		`{"rawPath": 7, "requestContext": {"http": {"method": "POST"}}}`: "Event.RawPath of type string",
 	} {
 		var in Request
 		err := json.Unmarshal([]byte(event), &in)

@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 )
 
 // Response is the answer to a request.
@@ -27,26 +25,12 @@ func (r Response) For(in Request) Response {
 	return r
 }
 
-// wire is an answer in JSON.
-type wire struct {
-	StatusCode        int                 `json:"statusCode"`
-	StatusDescription string              `json:"statusDescription,omitempty"`
-	Headers           map[string]string   `json:"headers,omitzero"`
-	MultiValueHeaders map[string][]string `json:"multiValueHeaders,omitzero"`
-	Body              string              `json:"body"`
-	IsBase64Encoded   bool                `json:"isBase64Encoded"`
-	Cookies           []string            `json:"cookies,omitzero"`
-}
-
 const setCookie = "Set-Cookie"
 
 // MarshalJSON writes the answer. Without For it is the form in which Once stores it: a repeated header is in
 // multiValueHeaders, and each other one in headers.
 func (r Response) MarshalJSON() ([]byte, error) {
-	w := wire{StatusCode: r.StatusCode, Headers: map[string]string{}, Body: string(r.Body)}
-	if !utf8.Valid(r.Body) {
-		w.Body, w.IsBase64Encoded = base64.StdEncoding.EncodeToString(r.Body), true
-	}
+	w := httpanswer.Wire{StatusCode: r.StatusCode, Headers: map[string]string{}, IsBase64Encoded: new(false)}
 	header := http.Header{}
 	for name, all := range r.Header {
 		for _, value := range all {
@@ -81,11 +65,7 @@ func (r Response) MarshalJSON() ([]byte, error) {
 			w.Headers[name] = strings.Join(all, ", ")
 		}
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(w)
-	return b.Bytes(), err
+	return w.Encode(r.Body)
 }
 
 // inCase is the name with other capitals for each n.
@@ -104,32 +84,10 @@ func inCase(name string, n int) string {
 
 // UnmarshalJSON reads an answer in any form.
 func (r *Response) UnmarshalJSON(text []byte) error {
-	var w wire
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&w); err != nil {
+	var out Response
+	var err error
+	if out.StatusCode, out.Header, out.Body, err = httpanswer.Decode(text); err != nil {
 		return fmt.Errorf("httpapi: an answer: %w", err)
-	}
-	if w.StatusCode < 200 || w.StatusCode > 999 {
-		return fmt.Errorf("httpapi: an answer: statusCode: is %d; want 200 to 999", w.StatusCode)
-	}
-	out := Response{StatusCode: w.StatusCode, Header: http.Header{}, Body: []byte(w.Body)}
-	if w.IsBase64Encoded {
-		var err error
-		if out.Body, err = base64.StdEncoding.DecodeString(w.Body); err != nil {
-			return fmt.Errorf("httpapi: an answer: body: %w", err)
-		}
-	}
-	for name, value := range w.Headers {
-		out.Header.Add(name, value)
-	}
-	for name, all := range w.MultiValueHeaders {
-		for _, value := range all {
-			out.Header.Add(name, value)
-		}
-	}
-	for _, cookie := range w.Cookies {
-		out.Header.Add(setCookie, cookie)
 	}
 	*r = out
 	return nil

@@ -2,10 +2,7 @@ package httpguard
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -63,70 +60,26 @@ func (a answer) send(w http.ResponseWriter) {
 	maps.Copy(w.Header(), a.trailer)
 }
 
-// stored is the form of an answer in the store, and in the command of an operator who resolves a key: that of a
+// MarshalJSON makes the form of an answer in the store, and in the command of an operator who resolves a key: that of a
 // response of API Gateway, as package httpapi stores it.
-type stored struct {
-	StatusCode        int                 `json:"statusCode"`
-	Headers           map[string]string   `json:"headers,omitempty"`
-	MultiValueHeaders map[string][]string `json:"multiValueHeaders"`
-	BinaryHeaders     map[string][][]byte `json:"binaryHeaders,omitempty"` // those that are no UTF-8; API Gateway has none
-	Body              string              `json:"body"`
-	IsBase64Encoded   bool                `json:"isBase64Encoded,omitempty"`
-	Cookies           []string            `json:"cookies,omitempty"` // are not sent again
-}
-
-// MarshalJSON makes the stored form.
 func (a answer) MarshalJSON() ([]byte, error) {
-	s := stored{StatusCode: a.status, MultiValueHeaders: maps.Clone(a.header), Body: string(a.body), BinaryHeaders: map[string][][]byte{}}
+	w := httpanswer.Wire{StatusCode: a.status, MultiValueHeaders: maps.Clone(a.header), BinaryHeaders: map[string][][]byte{}}
 	for name, values := range a.header {
 		if utf8.ValidString(strings.Join(values, ",")) {
 			continue
 		}
-		delete(s.MultiValueHeaders, name)
+		delete(w.MultiValueHeaders, name)
 		for _, value := range values {
-			s.BinaryHeaders[name] = append(s.BinaryHeaders[name], []byte(value))
+			w.BinaryHeaders[name] = append(w.BinaryHeaders[name], []byte(value))
 		}
 	}
-	if !utf8.Valid(a.body) {
-		s.Body, s.IsBase64Encoded = base64.StdEncoding.EncodeToString(a.body), true
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(s)
-	return b.Bytes(), err
+	return w.Encode(a.body)
 }
 
-// UnmarshalJSON reads the stored form. What cannot be sent is an error.
-func (a *answer) UnmarshalJSON(text []byte) error {
-	var s stored
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&s); err != nil {
-		return err
-	}
-	*a = answer{status: s.StatusCode, header: s.MultiValueHeaders, body: []byte(s.Body)}
-	if s.IsBase64Encoded {
-		var err error
-		if a.body, err = base64.StdEncoding.DecodeString(s.Body); err != nil {
-			return err
-		}
-	}
-	if a.status < 200 || a.status > 999 {
-		return fmt.Errorf("status %d", a.status)
-	}
-	if a.header == nil && len(s.Headers)+len(s.BinaryHeaders) > 0 {
-		a.header = http.Header{}
-	}
-	for name, values := range s.BinaryHeaders {
-		for _, value := range values {
-			a.header[name] = append(a.header[name], string(value))
-		}
-	}
-	for name, value := range s.Headers {
-		a.header.Set(name, value)
-	}
-	return nil
+// UnmarshalJSON reads the stored form.
+func (a *answer) UnmarshalJSON(text []byte) (err error) {
+	a.status, a.header, a.body, err = httpanswer.Decode(text)
+	return err
 }
 
 // repeatable is what is stored, and sent again.

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,64 +293,6 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// pipes is a server's listener whose connections are pipes, which may be used in virtual time.
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.IPAddr{} }
-
-// A client that does not send its whole body gets its answer, and holds no lock.
-func TestTimeoutOfABodyThatDoesNotCome(t *testing.T) {
-	for _, once := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := timedSite(t, once, guard.Options{}, func(_ http.ResponseWriter, r *http.Request) {
-				_, err := io.ReadAll(r.Body)
-				require.Error(t, err)
-			})
-			listener := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-			server := &http.Server{Handler: s}
-			go server.Serve(listener)
-			defer server.Close()
-			conn, end := net.Pipe()
-			defer conn.Close()
-			listener.conns <- end
-			fmt.Fprint(conn, "POST /x HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k\r\nContent-Length: 10\r\n\r\nhalf")
-			began := time.Now()
-			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			require.NoError(t, err)
-			says := takesLonger
-			if once {
-				says = notBegun // Once reads the body before it asks for the lock
-			}
-			tooLate(t, timed{answer, time.Since(began)}, says)
-			require.True(t, answer.Close)
-			synctest.Wait() // the handler's read has ended
-			if once {
-				require.Empty(t, s.reports)
-			} else {
-				s.free("/x")
-			}
-		})
-	}
-}
-
 // A server sends the 503 while the handler works, and not only when it returns.
 func TestTimeoutOfAServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -376,6 +317,27 @@ func TestTimeoutOfAServer(t *testing.T) {
 		close(end)
 		<-ended
 	}
+}
+
+// A client that does not send its whole body gets its answer, and holds no lock.
+func TestTimeoutOfABodyThatDoesNotCome(t *testing.T) {
+	ended := make(chan error, 1)
+	s := wrapped(t, Options{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		ended <- err
+	})
+	server := httptest.NewServer(s)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	fmt.Fprint(conn, "POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	require.Contains(t, body(t, answer), takesLonger)
+	require.True(t, answer.Close)
+	require.Error(t, <-ended, "the handler's read has ended, too")
 }
 
 // The answer is there, and the store is not: it waits for a minute, or until the Timeout. Then the client comes again.

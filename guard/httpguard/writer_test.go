@@ -1,15 +1,11 @@
 package httpguard
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -136,106 +132,6 @@ func TestTheHandlersAnswer(t *testing.T) {
 				}
 				require.Empty(t, s.log.String())
 			})
-		}
-	}
-}
-
-// upstream is a server that answers each connection with a text.
-func upstream(t *testing.T, text string) *url.URL {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-					_, _ = io.Copy(io.Discard, r.Body) // otherwise Close would reset the connection
-					_, _ = io.WriteString(conn, text)
-				}
-			}()
-		}
-	}()
-	return &url.URL{Scheme: "http", Host: listener.Addr().String()}
-}
-
-// What comes from another server in parts that the middleware does not send ends no answer.
-func TestReverseProxy(t *testing.T) {
-	const made = "HTTP/1.1 201 Created\r\nContent-Length: 4\r\n\r\nmade"
-	for name, c := range map[string]struct {
-		answer string
-		status int
-		body   string
-	}{
-		"early hints":      {"HTTP/1.1 103 Early Hints\r\nLink: </s.css>; rel=preload\r\n\r\n" + made, 201, "made"},
-		"a trailer":        {"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n4\r\nmade\r\n0\r\nSum: 1\r\n\r\n", 201, "made"},
-		"events, flushed":  {"HTTP/1.1 201 Created\r\nContent-Type: text/event-stream\r\n\r\nmade", 201, "made"},
-		"too large":        {"HTTP/1.1 201 Created\r\nContent-Length: 2000000\r\n\r\n" + strings.Repeat("x", 2000000), 500, "cannot be sent"},
-		"another protocol": {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", 502, ""},
-		"half an answer":   {"HTTP/1.1 201 Created\r\nContent-Length: 5\r\n\r\nmade", 0, ""},
-	} {
-		for of, middleware := range around(t) {
-			t.Run(name+"/"+of, func(t *testing.T) {
-				proxy := httputil.NewSingleHostReverseProxy(upstream(t, c.answer))
-				proxy.ErrorLog = log.New(io.Discard, "", 0)
-				header := http.Header{}
-				if c.status == 502 {
-					header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"x"}}
-				}
-				got := fetch(t, middleware(proxy.ServeHTTP), "POST", header)
-				require.Equal(t, c.status, got.Status, got)
-				require.Contains(t, got.Body, c.body)
-				require.Equal(t, c.status == 0, got.Err != "", "the proxy aborts, and so does the server: %v", got)
-			})
-		}
-	}
-}
-
-// An operator or a handler may write the name of a header in any case.
-func TestWhatARepeatGets(t *testing.T) {
-	const page = "https://a.example"
-	header := http.Header{
-		"set-cookie": {"a=b"}, "SET-COOKIE": {"c=d"}, "Set-Cookie2": {"e=f"},
-		"Connection": {"close"}, "keep-alive": {"timeout=5"}, "Upgrade": {"h2c"}, "Date": {"Sat, 28 Nov 2026 08:00:00 GMT"}, "age": {"7"}, "Content-Length": {"1"},
-		"Vary": {"Origin"}, "Content-Type": {"text/html"}, "X-Mine": {"1", "2"},
-	}
-	stays := http.Header{"Vary": {"Origin"}, "Content-Type": {"text/html"}, "X-Mine": {"1", "2"}, "Idempotent-Replayed": {"true"}}
-	cors := http.Header{"Access-Control-Allow-Credentials": {"true"}, "Access-Control-Expose-Headers": {"X-Mine"}}
-	for _, allowed := range []string{"", "*", page} {
-		for _, origin := range []string{"", page, "https://b.example"} {
-			of := fmt.Sprintf("allowed %q, origin %q", allowed, origin)
-			request := func() *http.Request {
-				r := post("")
-				r.Header["Origin"] = []string{origin}
-				return r
-			}
-			want := stays.Clone()
-			for name, values := range cors {
-				header[name] = values
-				if allowed != page || origin == page {
-					want[name] = values
-				}
-			}
-			delete(header, "Access-Control-Allow-Origin")
-			if allowed != "" {
-				header.Set("Access-Control-Allow-Origin", allowed)
-				if allowed == "*" || origin == page {
-					want.Set("Access-Control-Allow-Origin", allowed)
-				}
-			}
-			s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(w http.ResponseWriter, _ *http.Request) {
-				for name, values := range header {
-					w.Header()[name] = values
-				}
-				fmt.Fprint(w, "x")
-			})
-			s.serve(request())
-			require.Equal(t, want, s.serve(request()).Header, of)
-
 		}
 	}
 }
