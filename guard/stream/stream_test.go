@@ -1,108 +1,163 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"log/slog"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// record is what the tests know of a record: "key what".
+// record is a record of any source. Its text is a key and what the work does.
 type record struct{ sequence, text string }
 
-type bench struct{ *batchtest.Bench }
+// bench is a guard over a memory store with faults, which lets shards of records through. Its holder has the id r-1.
+type bench struct {
+	*guard.Guard
+	store *lockstore.Store                          // without the faults
+	fault func(storetest.Call) storetest.Fault      // nil makes none
+	do    func(ctx context.Context, r record) error // the work of a text that is a key alone; nil does nothing
 
-func newBench(t *testing.T, opt guard.Options) *bench {
-	t.Helper()
-	return &bench{batchtest.New(t, opt)}
+	mu         sync.Mutex
+	asked, ran []string // the keys of the acquires, the sequence numbers of what was begun
+	log        bytes.Buffer
 }
 
-// sources run records through the two handlers and return what they named.
-var sources = map[string]func(ctx context.Context, b *bench, records []record) ([]string, error){
-	"DynamoDB": func(ctx context.Context, b *bench, records []record) (named []string, err error) {
-		h := WrapDynamoDB(b.Guard, func(_ context.Context, r events.DynamoDBEventRecord) (string, error) {
-			return batchtest.Key(r.Change.Keys["id"].String())
-		}, func(ctx context.Context, lock guard.Lock, r events.DynamoDBEventRecord) error {
-			return b.Work(ctx, lock, r.Change.SequenceNumber, r.Change.Keys["id"].String())
+// on is a subtest in virtual time, with a bench.
+func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b := &bench{store: memstore.New(nil)}
+			opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
+			g, err := guard.New(storetest.NewFaulty(b.store, b.plan).Store, opt)
+			require.NoError(t, err)
+			b.Guard = g
+			before := slog.Default()
+			slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
+			defer slog.SetDefault(before)
+			f(t, b)
 		})
-		var in events.DynamoDBEvent
-		for _, r := range records {
-			in.Records = append(in.Records, events.DynamoDBEventRecord{EventSource: "aws:dynamodb", Change: events.DynamoDBStreamRecord{
-				SequenceNumber: r.sequence, Keys: map[string]events.DynamoDBAttributeValue{"id": events.NewStringAttribute(r.text)}}})
-		}
-		out, err := h.Handle(ctx, event(in))
-		for _, f := range out.BatchItemFailures {
-			named = append(named, f.ItemIdentifier)
-		}
-		return named, err
-	},
-	"Kinesis": func(ctx context.Context, b *bench, records []record) (named []string, err error) {
-		h := WrapKinesis(b.Guard, func(_ context.Context, r events.KinesisEventRecord) (string, error) {
-			return batchtest.Key(string(r.Kinesis.Data))
-		}, func(ctx context.Context, lock guard.Lock, r events.KinesisEventRecord) error {
-			return b.Work(ctx, lock, r.Kinesis.SequenceNumber, string(r.Kinesis.Data))
-		})
-		var in events.KinesisEvent
-		for _, r := range records {
-			in.Records = append(in.Records, events.KinesisEventRecord{EventSource: "aws:kinesis", Kinesis: events.KinesisRecord{SequenceNumber: r.sequence, Data: []byte(r.text)}})
-		}
-		out, err := h.Handle(ctx, event(in))
-		for _, f := range out.BatchItemFailures {
-			named = append(named, f.ItemIdentifier)
-		}
-		return named, err
-	},
+	})
 }
 
-// event is a batch as Lambda sends it.
-func event(batch any) json.RawMessage {
-	text, err := json.Marshal(batch)
-	if err != nil {
-		panic(err)
+func (b *bench) plan(c storetest.Call) storetest.Fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.Kind == driver.Acquire {
+		b.asked = append(b.asked, c.Key)
 	}
-	return text
-}
-
-// records have the sequence numbers 1, 2, ...
-func records(texts ...string) (all []record) {
-	for i, text := range texts {
-		all = append(all, record{fmt.Sprint(i + 1), text})
+	if b.fault != nil {
+		return b.fault(c)
 	}
-	return all
+	return storetest.Fault{}
 }
 
-// run returns the sequence number at which the batch stopped, or "".
+// loses takes the key's lease away from its holder, who learns of it at the next renewal or at the release.
+func (b *bench) loses(key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.fault = func(c storetest.Call) (f storetest.Fault) {
+		if c.Key == key && (c.Kind == driver.Renew || c.Kind == driver.Release) {
+			f.Drop = lockstore.ErrLost
+		}
+		return f
+	}
+}
+
+// run returns the sequence number at which the batch stopped, or "". The records have the numbers 1, 2, ...
 func (b *bench) run(t *testing.T, ctx context.Context, texts ...string) string {
 	t.Helper()
-	named, err := sources["Kinesis"](ctx, b, records(texts...))
+	s := shard[record]{b.Guard, key, b.work, func(r record) string { return r.sequence }}
+	stop, err := s.run(ctx, func() (records []record, err error) {
+		for i, text := range texts {
+			records = append(records, record{strconv.Itoa(i + 1), text})
+		}
+		return records, nil
+	})
 	require.NoError(t, err)
-	if len(named) == 0 {
-		return ""
+	return stop
+}
+
+func key(_ context.Context, r record) (string, error) {
+	key, _, _ := strings.Cut(r.text, " ")
+	switch key {
+	case "nokey":
+		return "", errors.New("no account in the record")
+	case "keypanic":
+		panic("key boom")
+	case "keyexit":
+		runtime.Goexit()
 	}
-	require.Len(t, named, 1)
-	require.NotEmpty(t, named[0])
-	return named[0]
+	return key, nil
+}
+
+func (b *bench) work(ctx context.Context, lock guard.Lock, r record) error {
+	b.mu.Lock()
+	b.ran = append(b.ran, r.sequence)
+	b.mu.Unlock()
+	key, what, _ := strings.Cut(r.text, " ")
+	if lock.Key != key || lock.Fence <= 0 {
+		return errors.New("another lock than that of the record's key")
+	}
+	switch what {
+	case "fail":
+		return errors.New("own")
+	case "panic":
+		panic("boom")
+	case "exit":
+		runtime.Goexit()
+	case "inner busy":
+		return &guard.LockBusy{Key: "inner"}
+	case "inner lost":
+		return &guard.LockLost{Key: "inner"}
+	case "nil pointer":
+		return (*guard.LockLost)(nil)
+	case "second":
+		<-time.After(time.Second)
+	case "until":
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if b.do != nil {
+		return b.do(ctx, r)
+	}
+	return nil
 }
 
 // line is the only line of the log.
-func (b *bench) line(t *testing.T) map[string]any {
+func (b *bench) line(t *testing.T) (line map[string]any) {
 	t.Helper()
-	lines := b.Lines(t)
-	require.Len(t, lines, 1)
-	return lines[0]
+	require.NoError(t, json.Unmarshal(b.log.Bytes(), &line))
+	return line
+}
+
+// free checks that nobody holds the keys.
+func (b *bench) free(t *testing.T, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		status, err := b.store.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, lockstore.Free, status.State, key)
+	}
 }
 
 func TestStops(t *testing.T) {
@@ -129,177 +184,185 @@ func TestStops(t *testing.T) {
 		{"at a nil pointer as an error", []string{"a", "a nil pointer", "a"}, "2", 2, "a", "the work"},
 		{"at the last record", []string{"a", "b fail"}, "2", 2, "a b", "own"},
 	} {
-		for source, run := range sources {
-			on(c.name+"/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
-				b.Occupy(t, "held")
-				named, err := run(context.Background(), b, records(c.texts...))
+		on(c.name, t, guard.Options{}, func(t *testing.T, b *bench) {
+			_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: "held", Owner: "another", TTL: time.Hour})
+			require.NoError(t, err)
+			require.Equal(t, c.stop, b.run(t, t.Context(), c.texts...))
+			if c.stop == "" {
+				require.Empty(t, b.log.String())
+			} else {
+				line := b.line(t)
+				require.Equal(t, []any{c.stop, "r-1"}, []any{line["sequenceNumber"], line["requestId"]})
+				at, err := strconv.Atoi(c.stop)
 				require.NoError(t, err)
-				if c.stop == "" {
-					require.Empty(t, named)
-					require.Empty(t, b.Lines(t))
-				} else {
-					require.Equal(t, []string{c.stop}, named)
-					line := b.line(t)
-					require.Equal(t, c.stop, line["sequenceNumber"])
-					require.Equal(t, "r-1", line["requestId"])
-					at, err := strconv.Atoi(c.stop)
-					require.NoError(t, err)
-					require.EqualValues(t, len(c.texts)-at+1, line["left"], "records, with the one that failed")
-					require.Contains(t, line["error"], c.why)
-					require.Equal(t, strings.Contains(c.why, "boom"), line["stack"] != nil)
-				}
-				var ran []string
-				for _, r := range records(c.texts...)[:c.ran] {
-					ran = append(ran, r.sequence)
-				}
-				require.Equal(t, ran, b.Ran(), "in the stream's order")
-				require.Equal(t, c.asked, strings.Join(b.Asked(), " "), "one acquire for each run of equal keys")
-				b.Free(t, "a", "b", "c")
-			})
-		}
+				require.EqualValues(t, len(c.texts)-at+1, line["left"], "records, with the one that failed")
+				require.Contains(t, line["error"], c.why)
+				require.Equal(t, strings.Contains(c.why, "boom"), line["stack"] != nil)
+			}
+			require.Equal(t, "1 2 3 4"[:max(0, 2*c.ran-1)], strings.Join(b.ran, " "), "in the stream's order")
+			require.Equal(t, c.asked, strings.Join(b.asked, " "), "one acquire for each run of equal keys")
+			b.free(t, "a", "b", "c")
+		})
 	}
 }
 
-func TestInput(t *testing.T) {
-	for source, run := range sources {
-		ctx := context.Background()
-		on("a record without a sequence number fails the invocation before anything ran/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
-			named, err := run(ctx, b, []record{{"1", "a"}, {"", "a"}})
-			require.ErrorContains(t, err, "record 2 of 2 has no sequence number")
-			require.Empty(t, named)
-			require.Empty(t, b.Ran())
-			require.Empty(t, b.Asked())
-		})
-		on("F72 a sequence number that is twice in the batch is named once/"+source, t, guard.Options{}, func(t *testing.T, b *bench) {
-			named, err := run(ctx, b, []record{{"1", "a"}, {"1", "a fail"}, {"1", "a fail"}})
-			require.NoError(t, err)
-			require.Equal(t, []string{"1"}, named)
-			require.Len(t, b.Ran(), 2)
-		})
+// What the handlers of the two sources take and answer.
+func TestSources(t *testing.T) {
+	g, err := guard.New(memstore.New(nil), guard.Options{})
+	require.NoError(t, err)
+	fails, ran := false, 0
+	work := func() error {
+		ran++
+		if fails {
+			return errors.New("own")
+		}
+		return nil
 	}
-	b := newBench(t, guard.Options{})
-	ran := 0
+	dynamo := func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil }
+	kinesis := func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil }
+	kinesisWork := func(context.Context, guard.Lock, events.KinesisEventRecord) error { return work() }
 	handlers := map[string]lambda.Handler{
-		"DynamoDB": lambda.NewHandler(WrapDynamoDB(b.Guard, func(context.Context, events.DynamoDBEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { ran++; return nil }).Handle),
-		"Kinesis": lambda.NewHandler(WrapKinesis(b.Guard, func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil },
-			func(context.Context, guard.Lock, events.KinesisEventRecord) error { ran++; return nil }).Handle),
+		"DynamoDB": lambda.NewHandler(WrapDynamoDB(g, dynamo, func(context.Context, guard.Lock, events.DynamoDBEventRecord) error { return work() }).Handle),
+		"Kinesis":  lambda.NewHandler(WrapKinesis(g, kinesis, kinesisWork).Handle),
 	}
 	of := map[string]string{
-		"DynamoDB": `{"Records": [{"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "1"}}]}`,
-		"Kinesis":  `{"Records": [{"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "1"}}]}`,
+		"DynamoDB": `{"Records": [{"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "1"}}, {"eventSource": "aws:dynamodb", "dynamodb": {"SequenceNumber": "2"}}]}`,
+		"Kinesis":  `{"Records": [{"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "1"}}, {"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "2"}}]}`,
 	}
-	t.Run("the answer to a good batch is the form that Lambda reads", func(t *testing.T) {
-		for source, h := range handlers {
-			out, err := h.Invoke(context.Background(), []byte(of[source]))
-			require.NoError(t, err)
-			require.JSONEq(t, `{"batchItemFailures":[]}`, string(out))
-		}
-		require.Equal(t, len(handlers), ran)
-	})
-	t.Run("an event of another source is refused by name, before anything ran", func(t *testing.T) {
-		ran = 0
-		for source, h := range handlers {
-			for in, is := range map[string]string{
-				of[map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source]]: "a batch of a " + map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}[source] + " stream",
-				`{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}]}`:              "a batch of SQS",
-				`{"account": "7"}`: "an event of no known source, such as a direct call",
-				`null`:             "no JSON object",
-				`{"Records": []}`:  "a batch without records",
+	other := map[string]string{"DynamoDB": "Kinesis", "Kinesis": "DynamoDB"}
+	for source, h := range handlers {
+		t.Run(source, func(t *testing.T) {
+			for _, c := range []struct {
+				event  string
+				fails  bool
+				ran    int
+				answer string
+				err    string
+			}{
+				{event: of[source], ran: 2, answer: `{"batchItemFailures":[]}`},
+				{event: of[source], fails: true, ran: 1, answer: `{"batchItemFailures":[{"itemIdentifier":"1"}]}`},
+				{event: strings.Replace(of[source], `"2"`, `"1"`, 1), fails: true, ran: 1, answer: `{"batchItemFailures":[{"itemIdentifier":"1"}]}`},
+				{event: strings.Replace(of[source], `"2"`, `""`, 1), err: "record 2 of 2 has no sequence number"},
+				{event: of[other[source]], err: "stream: the event is a batch of a " + other[source] + " stream; want a batch of a " + source + " stream; nothing was run"},
+				{event: `{"Records": [{"messageId": "m1", "eventSource": "aws:sqs"}]}`, err: "is a batch of SQS; want"},
+				{event: `{"account": "7"}`, err: "is an event of no known source, such as a direct call; want"},
+				{event: `null`, err: "is no JSON object; want"},
+				{event: `{"Records": []}`, err: "is a batch without records; want"},
 			} {
-				_, err := h.Invoke(context.Background(), []byte(in))
-				require.EqualError(t, err, "stream: the event is "+is+"; want a batch of a "+source+" stream; nothing was run", in)
+				fails, ran = c.fails, 0
+				out, err := h.Invoke(t.Context(), []byte(c.event))
+				require.Equal(t, c.ran, ran, c.event)
+				if c.err != "" {
+					require.ErrorContains(t, err, c.err)
+					continue
+				}
+				require.NoError(t, err)
+				require.JSONEq(t, c.answer, string(out))
 			}
-		}
-		require.Zero(t, ran)
-	})
-	t.Run("F51 nil arguments are errors of every invocation", func(t *testing.T) {
-		b := newBench(t, guard.Options{})
-		key := func(context.Context, events.KinesisEventRecord) (string, error) { return "k", nil }
-		work := func(context.Context, guard.Lock, events.KinesisEventRecord) error { return nil }
-		for want, h := range map[string]guard.Wrapped[json.RawMessage, events.KinesisEventResponse]{
-			"guard is nil": WrapKinesis(nil, key, work), "not made by New": WrapKinesis(new(guard.Guard), key, work),
-			"key function is nil": WrapKinesis(b.Guard, nil, work), "work is nil": WrapKinesis(b.Guard, key, nil),
-		} {
-			_, err := h.Handle(context.Background(), nil)
-			require.ErrorContains(t, err, want)
-		}
-	})
+		})
+	}
+	for want, h := range map[string]guard.Wrapped[json.RawMessage, events.KinesisEventResponse]{
+		"guard is nil": WrapKinesis(nil, kinesis, kinesisWork), "not made by New": WrapKinesis(new(guard.Guard), kinesis, kinesisWork),
+		"key function is nil": WrapKinesis(g, nil, kinesisWork), "work is nil": WrapKinesis(g, kinesis, nil),
+	} {
+		_, err := h.Handle(t.Context(), nil)
+		require.ErrorContains(t, err, want, "F51")
+	}
 }
 
 func TestLifeCycle(t *testing.T) {
-	ctx := context.Background()
 	on("F65 what is not begun when the time is over is delivered again", t, guard.Options{}, func(t *testing.T, b *bench) {
-		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		require.Equal(t, "3", b.run(t, ctx, "a second", "b second", "b until", "b", "c"))
-		require.Equal(t, []string{"1", "2", "3"}, b.Ran())
+		require.Equal(t, []string{"1", "2", "3"}, b.ran)
 	})
-	batchtest.Bubble("F65 work that finishes although its time is over is done", t, func(t *testing.T) {
-		for _, next := range []string{"a", "b"} {
-			b := newBench(t, guard.Options{})
-			b.Do = func(ctx context.Context, _, _ string) error {
-				<-ctx.Done()
-				return nil
-			}
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
+	for _, next := range []string{"a", "b"} {
+		on("F65 work that finishes although its time is over is done, before "+next, t, guard.Options{}, func(t *testing.T, b *bench) {
+			b.do = func(ctx context.Context, _ record) error { <-ctx.Done(); return nil }
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			require.Equal(t, "2", b.run(t, ctx, "a", next))
-			require.Len(t, b.Ran(), 1)
-		}
-	})
+			require.Len(t, b.ran, 1)
+		})
+	}
 	on("F64 F70 a batch that comes twice at once in one process: each record runs in one of them", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan string)
-		go func() { first <- b.run(t, ctx, "a second", "b") }()
+		go func() { first <- b.run(t, t.Context(), "a second", "b") }()
 		synctest.Wait()
-		require.Equal(t, "1", b.run(t, ctx, "a second", "b"))
+		require.Equal(t, "1", b.run(t, t.Context(), "a second", "b"))
 		require.Empty(t, <-first)
-		require.Len(t, b.Ran(), 2)
-		require.Equal(t, "INFO", b.line(t)["level"])
-		require.EqualValues(t, 2, b.line(t)["left"])
+		require.Len(t, b.ran, 2)
+		require.Equal(t, []any{"INFO", 2.0}, []any{b.line(t)["level"], b.line(t)["left"]})
 	})
 	on("F35 a lock that is lost stops at the first record under it: the work of record 3 ran without it, too", t, guard.Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
-		b.Do = func(_ context.Context, id, key string) error {
-			switch id {
+		b.do = func(ctx context.Context, r record) error {
+			switch r.sequence {
 			case "3":
-				b.Vanish(t, key)
+				b.loses("a")
 			case "4":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
 			return nil
 		}
-		require.Equal(t, "2", b.run(t, ctx, "b", "a", "a", "a", "a"))
-		require.Equal(t, []string{"1", "2", "3", "4"}, b.Ran())
+		require.Equal(t, "2", b.run(t, t.Context(), "b", "a", "a", "a", "a"))
+		require.Equal(t, []string{"1", "2", "3", "4"}, b.ran)
 		require.Contains(t, b.line(t)["error"], "may stand")
 	})
-	batchtest.Bubble("F35 a lock that the release finds lost stops at the first record under it", t, func(t *testing.T) {
-		for _, last := range []string{"b", "b fail"} {
-			b := newBench(t, guard.Options{})
-			b.Fault = batchtest.Fails(driver.Release, "b", lockstore.ErrLost)
-			require.Equal(t, "2", b.run(t, ctx, "a", "b", last, "c"))
-			require.Equal(t, []string{"1", "2", "3"}, b.Ran())
-		}
-	})
+	for _, last := range []string{"b", "b fail"} {
+		on("F35 a lock that the release finds lost stops at the first record under it, before "+last, t, guard.Options{}, func(t *testing.T, b *bench) {
+			b.loses("b")
+			require.Equal(t, "2", b.run(t, t.Context(), "a", "b", last, "c"))
+			require.Equal(t, []string{"1", "2", "3"}, b.ran)
+		})
+	}
 	on("F44 a store that refuses stops at once, with the requests of one key", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.Fault = batchtest.Fails(driver.Acquire, "", lockstore.ErrUnavailable)
+		b.fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }
 		start := time.Now()
-		require.Equal(t, "1", b.run(t, ctx, "a", "b", "c", "d"))
+		require.Equal(t, "1", b.run(t, t.Context(), "a", "b", "c", "d"))
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Less(t, len(b.Asked()), 40)
-		require.NotContains(t, b.Asked(), "b")
+		require.Less(t, len(b.asked), 40)
+		require.NotContains(t, b.asked, "b")
 		require.Equal(t, "WARN", b.line(t)["level"])
 	})
 	on("F69 shutdown: what runs may end, the rest is delivered again", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.Do = func(context.Context, string, string) error {
-			b.Shutdown()
-			return nil
-		}
-		require.Equal(t, "2", b.run(t, ctx, "a", "a", "b"))
-		b.Free(t, "a", "b")
+		b.do = func(context.Context, record) error { b.Shutdown(); return nil }
+		require.Equal(t, "2", b.run(t, t.Context(), "a", "a", "b"))
+		b.free(t, "a", "b")
 	})
 }
 
-// on is a bubble with a bench.
-func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
-	batchtest.Bubble(name, t, func(t *testing.T) { f(t, newBench(t, opt)) })
+// A record that comes again is done without work, with another lock than that of its key.
+func TestOnce(t *testing.T) {
+	on("", t, guard.Options{}, func(t *testing.T, b *bench) {
+		o, err := idempotency.New(b.Guard, idempotency.Options{})
+		require.NoError(t, err)
+		runs := map[string]int{}
+		s := shard[record]{b.Guard, key, Once(o, func(_ context.Context, r record) (idempotency.Call, error) {
+			return idempotency.NewCall("stream", r.sequence), nil
+		}, func(_ context.Context, lock guard.Lock, r record) error {
+			assert.Equal(t, "p", lock.Key)
+			if runs[r.sequence]++; r.sequence == "3" && runs["3"] == 1 {
+				return errors.New("own")
+			}
+			return nil
+		}), func(r record) string { return r.sequence }}
+		send := func(sequences ...string) string {
+			stop, err := s.run(t.Context(), func() (records []record, err error) {
+				for _, sequence := range sequences {
+					records = append(records, record{sequence, "p"})
+				}
+				return records, nil
+			})
+			require.NoError(t, err)
+			return stop
+		}
+		require.Equal(t, "3", send("1", "2", "3", "4"))
+		require.Empty(t, send("1", "2", "3", "4"), "all of them again, as after a timeout")
+		require.Equal(t, map[string]int{"1": 1, "2": 1, "3": 2, "4": 1}, runs)
+		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: "stream/6", Owner: "another", TTL: time.Minute})
+		require.NoError(t, err)
+		require.Equal(t, "6", send("5", "6", "7"), "another run works on it")
+		require.Zero(t, runs["7"])
+	})
 }

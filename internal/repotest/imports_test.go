@@ -34,7 +34,6 @@ var layers = []struct {
 	{"lockstore/dynamostore/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "internal/lib/tell", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient", "internal/lib/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "lockstore/casstore", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient"}},
 	{"guard", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/seam", "internal/lib/tell"}},
-	{"guard/internal/batchtest", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/*", nil},
