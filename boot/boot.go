@@ -207,12 +207,7 @@ func jsonHandler(w io.Writer) slog.Handler {
 // logger writes lines that say which function, in which version, uses which kind of store.
 // With a namespace each line is also a metric.
 func logger(w io.Writer, store *url.URL, namespace string, first *atomic.Pointer[which]) *slog.Logger {
-	handler := jsonHandler(w)
-	if namespace != "" {
-		handler = metrics{handler, namespace}
-	}
-	handler = invocation{handler, first}
-	return slog.New(handler).With("service", lambdacontext.FunctionName, "version", lambdacontext.FunctionVersion, "store", store.Scheme)
+	return slog.New(lineHandler{jsonHandler(w), namespace, first}).With("service", lambdacontext.FunctionName, "version", lambdacontext.FunctionVersion, "store", store.Scheme)
 }
 
 func readURL(name string, getenv func(string) string) (*url.URL, error) {

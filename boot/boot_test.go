@@ -110,7 +110,7 @@ func (*NotEnoughMoney) Error() string { return "not enough money" }
 func function() {
 	do := "" // what the event asks for
 	store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) storetest.Fault { return faultOf(do, c) })
-	g := MustGuardFromEnv(lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
+	g := MustGuardFromEnv(opens(store.Store))
 	Start(g, guard.Wrap(g, func(_ context.Context, e event) (string, error) {
 		do = e.Do
 		if e.Do == "no-key" {
@@ -131,6 +131,11 @@ func function() {
 		}
 		return event{Do: "did " + e.Do, Key: lock.Key}, nil
 	}))
+}
+
+// opens is the opener of this store.
+func opens(s *lockstore.Store) lockstore.SchemeOpener {
+	return lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return s, nil }}
 }
 
 // faultOf is how the store fails if the event asks for it.
@@ -243,7 +248,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
 		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
-	}, nil, lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return memstore.New(nil), nil }})
+	}, nil, opens(memstore.New(nil)))
 	require.NoError(t, err)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")
@@ -254,51 +259,50 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	assert.NotContains(t, line, "_aws", "it is no run, so it is no metric")
 }
 
+// F69
 func TestSIGTERM(t *testing.T) {
-	t.Run("F69 cancels the work when asked to", func(t *testing.T) {
-		f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_DEADLINE_MARGIN=10ms")
-		// The function's deadline is told as far away, so that the platform's
-		// timeout comes as a surprise, and SIGTERM with it.
-		r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"until-cancelled","Key":"k"}`), Deadline: time.Now().Add(time.Minute)})
-		require.NoError(t, err)
-		require.Equal(t, lambdatest.ErrorTimeout, r.ErrorType)
-		_, err = f.WaitLog(t.Context(), func(line string) bool {
-			return strings.Contains(line, `"message":"lock"`) && strings.Contains(line, `"outcome":"ok"`)
-		})
-		require.NoError(t, err, "the lease was released within the grace")
-	})
+	f := startFunction(t, time.Second, "LOCK_SIGTERM=true", "LOCK_DEADLINE_MARGIN=10ms")
+	// The function's deadline is told as far away, so that the platform's
+	// timeout comes as a surprise, and SIGTERM with it.
+	r, err := f.Send(t.Context(), lambdatest.Event{Payload: []byte(`{"Do":"until-cancelled","Key":"k"}`), Deadline: time.Now().Add(time.Minute)})
+	require.NoError(t, err)
+	require.Equal(t, lambdatest.ErrorTimeout, r.ErrorType)
+	logLine(t, f, "lock", `"outcome":"ok"`) // the lease was released within the grace
 }
 
 func TestMissingSettings(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		env  map[string]string
-		want []string // parts of the one sentence; none: it works
+		name, env string   // the variables beside LOCK_URL, unless it is among them
+		want      []string // parts of the one sentence; none: it works
 	}{
-		{"nothing set", nil, []string{"LOCK_URL", "not set", "dynamodb://"}},
-		{"F44 an unknown scheme names what is linked", map[string]string{"LOCK_URL": "redis://user:hunter2@host"}, []string{"LOCK_URL", `"redis"`, "memory"}},
-		{"a URL that cannot be read", map[string]string{"LOCK_URL": "redis://hunter2:%zz"}, []string{"LOCK_URL", "%25"}},
-		{"a duration that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30"}, []string{"LOCK_TTL", `"30"`, "30s"}},
-		{"F48 a duration out of bounds", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "5ms"}, []string{"LOCK_TTL is 5ms; want 1s to 24h0m0s"}},
-		{"F48 a TTL over its bound is not MaxHold's fault", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "30h"}, []string{"LOCK_TTL is 30h; want 1s to 24h0m0s"}},
-		{"F48 a negative one, as it was written", map[string]string{"LOCK_URL": "memory://", "LOCK_WAIT": "-90s"}, []string{"LOCK_WAIT is -90s; want 0"}},
-		{"F48 MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLD": "1500h"}, []string{"LOCK_MAX_HOLD is 1500h; want 1s to 24h0m0s"}},
-		{"F49 DeadlineMargin and the default MaxHold", map[string]string{"LOCK_URL": "memory://", "LOCK_DEADLINE_MARGIN": "20m"}, []string{"LOCK_DEADLINE_MARGIN is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_DEADLINE_MARGIN at most LOCK_MAX_HOLD less 100ms"}},
-		{"F49 durations that contradict", map[string]string{"LOCK_URL": "memory://", "LOCK_TTL": "1m", "LOCK_MAX_HOLD": "30s"}, []string{"LOCK_TTL is 1m but LOCK_MAX_HOLD is 30s; want LOCK_TTL at most LOCK_MAX_HOLD"}},
-		{"a namespace that CloudWatch would drop", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "locks|nightly"}, []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
-		{"a line that nobody writes", map[string]string{"LOCK_URL": "memory://", "LOCK_LOG": "end"}, []string{"LOCK_LOG", `"end"`, "start"}},
-		{"a namespace of AWS's own", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "AWS/Lambda"}, []string{"LOCK_METRICS", "AWS/"}},
-		{"a namespace that is too long", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": strings.Repeat("n", 256)}, []string{"LOCK_METRICS", "255"}},
-		{"F48 no holder", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "0"}, []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 32`}},
-		{"F48 too many holders", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "33"}, []string{`LOCK_MAX_HOLDERS is "33"; want a whole number, 1 to 32`}},
-		{"a number that is none", map[string]string{"LOCK_URL": "memory://", "LOCK_MAX_HOLDERS": "3s"}, []string{`LOCK_MAX_HOLDERS is "3s"; want a whole number, 1 to 32`}},
-		{"all set", map[string]string{"LOCK_URL": "memory://", "LOCK_METRICS": "My App/locks", "LOCK_TTL": "30s", "LOCK_MAX_HOLD": "1m", "LOCK_WAIT": "2s", "LOCK_DEADLINE_MARGIN": "1s"}, nil},
+		{"nothing set", "LOCK_URL=", []string{"LOCK_URL", "not set", "dynamodb://"}},
+		{"F44 an unknown scheme names what is linked", "LOCK_URL=redis://user:hunter2@host", []string{"LOCK_URL", `"redis"`, "memory"}},
+		{"a URL that cannot be read", "LOCK_URL=redis://hunter2:%zz", []string{"LOCK_URL", "%25"}},
+		{"a duration that is none", "LOCK_TTL=30", []string{"LOCK_TTL", `"30"`, "30s"}},
+		{"F48 a duration out of bounds", "LOCK_TTL=5ms", []string{"LOCK_TTL is 5ms; want 1s to 24h0m0s"}},
+		{"F48 a TTL over its bound is not MaxHold's fault", "LOCK_TTL=30h", []string{"LOCK_TTL is 30h; want 1s to 24h0m0s"}},
+		{"F48 a negative one, as it was written", "LOCK_WAIT=-90s", []string{"LOCK_WAIT is -90s; want 0"}},
+		{"F48 MaxHold", "LOCK_MAX_HOLD=1500h", []string{"LOCK_MAX_HOLD is 1500h; want 1s to 24h0m0s"}},
+		{"F49 DeadlineMargin and the default MaxHold", "LOCK_DEADLINE_MARGIN=20m", []string{"LOCK_DEADLINE_MARGIN is 20m but LOCK_MAX_HOLD is 15m0s; want LOCK_DEADLINE_MARGIN at most LOCK_MAX_HOLD less 100ms"}},
+		{"F49 durations that contradict", "LOCK_TTL=1m,LOCK_MAX_HOLD=30s", []string{"LOCK_TTL is 1m but LOCK_MAX_HOLD is 30s; want LOCK_TTL at most LOCK_MAX_HOLD"}},
+		{"a namespace that CloudWatch would drop", "LOCK_METRICS=locks|nightly", []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
+		{"a line that nobody writes", "LOCK_LOG=end", []string{"LOCK_LOG", `"end"`, "start"}},
+		{"a namespace of AWS's own", "LOCK_METRICS=AWS/Lambda", []string{"LOCK_METRICS", "AWS/"}},
+		{"a namespace that is too long", "LOCK_METRICS=" + strings.Repeat("n", 256), []string{"LOCK_METRICS", "255"}},
+		{"F48 no holder", "LOCK_MAX_HOLDERS=0", []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 32`}},
+		{"F48 too many holders", "LOCK_MAX_HOLDERS=33", []string{`LOCK_MAX_HOLDERS is "33"; want a whole number, 1 to 32`}},
+		{"a number that is none", "LOCK_MAX_HOLDERS=3s", []string{`LOCK_MAX_HOLDERS is "3s"; want a whole number, 1 to 32`}},
+		{"all set", "LOCK_METRICS=My App/locks,LOCK_TTL=30s,LOCK_MAX_HOLD=1m,LOCK_WAIT=2s,LOCK_DEADLINE_MARGIN=1s", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := newGuard(io.Discard, func(name string) string { return c.env[name] }, nil, memstore.Opener)
+			env := map[string]string{"LOCK_URL": "memory://"}
+			for set := range strings.SplitSeq(c.env, ",") {
+				name, value, _ := strings.Cut(set, "=")
+				env[name] = value
+			}
+			_, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, memstore.Opener)
 			if c.want == nil {
 				require.NoError(t, err)
-				require.NotNil(t, g)
 				return
 			}
 			for _, part := range c.want {
@@ -339,20 +343,12 @@ func TestUnknownNames(t *testing.T) {
 
 func TestStartOptions(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "false": 0, "true": 1} {
-		options, err := startOptions(anyGuard(t), func(string) string { return text })
+		options, err := startOptions(nil, func(string) string { return text }) // F51: Shutdown of a nil guard does nothing
 		require.NoError(t, err)
 		require.Len(t, options, want)
 	}
-	_, err := startOptions(nil, func(string) string { return "true" })
-	require.NoError(t, err, "F51 Shutdown of a nil guard does nothing")
-	_, err = startOptions(anyGuard(t), func(string) string { return "perhaps" })
+	_, err := startOptions(nil, func(string) string { return "perhaps" })
 	require.ErrorContains(t, err, "LOCK_SIGTERM")
-}
-
-func anyGuard(t *testing.T) *guard.Guard {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
-	require.NoError(t, err)
-	return g
 }
 
 func TestExitIsOneSentence(t *testing.T) {

@@ -12,11 +12,11 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 )
 
-// invocation adds to each line what is known of the invocation: X-Ray's trace id, and
-// whether it is the first of its process, which had a cold start.
-type invocation struct {
+// lineHandler writes the lines of a process: each has what is known of its invocation, and with a namespace it is also a metric.
+type lineHandler struct {
 	slog.Handler
-	first *atomic.Pointer[which] // the first invocation that wrote a line
+	namespace string                 // of CloudWatch; "" makes no metrics
+	first     *atomic.Pointer[which] // the first invocation that wrote a line; it had a cold start
 }
 
 // which invocation it is: a retry has the same request id, and another deadline.
@@ -25,26 +25,26 @@ type which struct {
 	deadline  time.Time
 }
 
-func (i invocation) Handle(ctx context.Context, r slog.Record) error {
+func (l lineHandler) Handle(ctx context.Context, r slog.Record) error {
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
 		deadline, _ := ctx.Deadline()
 		this := which{lc.AwsRequestID, deadline}
-		i.first.CompareAndSwap(nil, &this)
-		first := i.first.Load()
+		l.first.CompareAndSwap(nil, &this)
+		first := l.first.Load()
 		r.AddAttrs(slog.Bool("cold_start", first.requestID == this.requestID && first.deadline.Equal(this.deadline)))
 	}
 	if trace, _ := ctx.Value("x-amzn-trace-id").(string); trace != "" { // the name that aws-lambda-go gives it
-		r.AddAttrs(slog.String("trace", trace))
+		r.AddAttrs(slog.String("trace", trace)) // of X-Ray
 	}
-	return i.Handler.Handle(ctx, r)
+	if l.namespace != "" {
+		r.AddAttrs(metrics(l.namespace, r.Time)...)
+	}
+	return l.Handler.Handle(ctx, r)
 }
 
-func (i invocation) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return invocation{i.Handler.WithAttrs(attrs), i.first}
-}
-
-func (i invocation) WithGroup(name string) slog.Handler {
-	return invocation{i.Handler.WithGroup(name), i.first}
+func (l lineHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	l.Handler = l.Handler.WithAttrs(attrs)
+	return l
 }
 
 // logStart returns guard.Options.Granted for LOCK_LOG. A run that Lambda kills writes no

@@ -1,10 +1,10 @@
 package boot
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 )
 
 const (
@@ -20,22 +20,17 @@ func checkNamespace(namespace string) error {
 	return nil
 }
 
-// metrics makes each report line a CloudWatch metric, too, in the embedded metric format:
+// metrics makes a report line a CloudWatch metric, too, in the embedded metric format:
 // CloudWatch reads the line, and boot sends no request. The dimensions are service, store
 // and outcome. The key is no dimension, because each value of a dimension is a metric that
 // costs money.
-type metrics struct {
-	slog.Handler
-	namespace string
-}
-
-func (m metrics) Handle(ctx context.Context, r slog.Record) error {
-	r.AddAttrs(
+func metrics(namespace string, at time.Time) []slog.Attr {
+	return []slog.Attr{
 		slog.Int("runs", 1),
 		slog.Any("_aws", map[string]any{ // version 1.0 of the format (Amazon CloudWatch user guide)
-			"Timestamp": r.Time.UnixMilli(),
+			"Timestamp": at.UnixMilli(),
 			"CloudWatchMetrics": []any{map[string]any{
-				"Namespace":  m.namespace,
+				"Namespace":  namespace,
 				"Dimensions": [][]string{{"service", "store", "outcome"}},
 				"Metrics": []map[string]string{
 					{"Name": "runs", "Unit": "Count"},
@@ -44,14 +39,6 @@ func (m metrics) Handle(ctx context.Context, r slog.Record) error {
 					{"Name": "calls", "Unit": "Count"},
 				},
 			}},
-		}))
-	return m.Handler.Handle(ctx, r)
-}
-
-func (m metrics) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return metrics{m.Handler.WithAttrs(attrs), m.namespace}
-}
-
-func (m metrics) WithGroup(name string) slog.Handler {
-	return metrics{m.Handler.WithGroup(name), m.namespace}
+		}),
+	}
 }

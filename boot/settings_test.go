@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/template"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -37,8 +35,7 @@ func measure(t *testing.T, env map[string]string) (m measured) {
 			}
 			return storetest.Fault{}
 		})
-		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil,
-			lockstore.SchemeOpener{Schemes: []string{"memory"}, Open: func(context.Context, lockstore.Config) (*lockstore.Store, error) { return store.Store, nil }})
+		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, opens(store.Store))
 		require.NoError(t, err)
 		left := func(ctx context.Context) (d time.Duration) {
 			require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
@@ -93,14 +90,6 @@ func TestDefaultsOfThePages(t *testing.T) {
 			page[m[1]] = m[2]
 		}
 		require.Equal(t, want, page)
-	})
-	t.Run("guard.Options", func(t *testing.T) {
-		text := strings.Join(strings.Fields(strings.ReplaceAll(read("../guard/guard.go"), "\n\t//", "")), " ")
-		for _, says := range []string{
-			"0 is one minute, or MaxHold when that is less.", "0 is 15 minutes, or TTL when that is more.", "0 does not wait.", "0 is 300 ms.",
-		} {
-			require.True(t, strings.Contains(text, says), says)
-		}
 	})
 	t.Run("a guard", func(t *testing.T) {
 		want := measured{ttl: time.Minute, maxHold: 15 * time.Minute, margin: 300 * time.Millisecond, maxHolders: 1}
