@@ -2,7 +2,7 @@
 // for each resource that they work on. It has no code; these packages have:
 //
 //   - [github.com/lambdalock/lambdalock/guard]: start here. Wrap starts a handler only when it has the lock
-//     of its event's key, and cancels its context before another can get this lock. Do, DoAll and DoOnce
+//     of its event's key, and cancels its context before another can get this lock. Do and DoAll
 //     are for other programs.
 //   - [github.com/lambdalock/lambdalock/boot]: the main function of a Lambda function, with settings from
 //     the environment.

@@ -33,6 +33,7 @@ type wanted struct {
 
 // attempt is the acquisition of a run, also while it waits. It has one owner at a time. It needs a new one
 // if the store grants the old one nothing any more, or if the old one's lease came too late to be used.
+// It lives in acquire, and only the goroutine of the call uses it.
 type attempt struct {
 	run      *run
 	acquires *retrier
@@ -43,7 +44,7 @@ type attempt struct {
 	joins    bool            // the present request asks for one
 	place    int             // in the queue at the last refusal; 0 is none
 	seen     lockstore.Fence // of the key's last grant at the last refusal
-	handed   lockstore.Fence // of a hand-over that the owner has learned of since; 0 is none
+	handed   bool            // lease is that of a hand-over
 	busy     *LockBusy       // the last refusal; nil before the first
 	heard    time.Duration   // when the store last said what is in the way
 	early    int             // how many turns in a row came without any wait
@@ -51,11 +52,11 @@ type attempt struct {
 	ttl      time.Duration   // of the present request
 	note     lockstore.Hint  // of the last answer
 	lease    lockstore.Lease // that the store has given to the owner, and that the run does not work under yet
-	kept     error           // why giveBack failed
 }
 
-// acquire gets the lease. If it does not, it returns the outcome and the error of a run
+// acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run
 // whose work does not start. After a refusal the same owner asks again: the place in the queue belongs to it.
+// do and acquireLease call it.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.waitTime = r.now() - r.call.start }()
 	if outcome, err := r.mayStart(); err != nil {
@@ -82,8 +83,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			// Without a release the new owner could find the key held by its own run. If the outcome
 			// of the release is unknown, the old owner must get no lease any more: the release may
 			// still arrive, and would end that lease under the work.
-			if a.giveBack() != nil {
-				return a.giveUp(OutcomeUnavailable, &LockStoreUnavailable{r.key, err})
+			if kept := a.giveBack(); kept != nil {
+				return a.ended(OutcomeUnavailable, err, a.mayBlock(), kept)
 			}
 			a.startOver()
 		case OutcomeBusy:
@@ -95,15 +96,15 @@ func (r *run) acquire() (outcome Outcome, err error) {
 				return a.giveUp(OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone})
 			case !again:
 				return a.giveUp(OutcomeBusy, a.busy)
-			case a.lease.Fence != 0 && !r.wanted.long && r.take(a.lease, a.sent, true): // it was handed over
+			case a.handed && !r.wanted.long && r.take(a.lease, a.sent, true): // it was handed over
 				return OutcomeOK, nil
 			}
 			a.askAfresh()
 			continue
 		case OutcomeLost:
-			if a.handed != 0 { // this lease has lapsed, and the owner may ask for another one
+			if a.handed { // this lease has lapsed, and the owner may ask for another one
 				r.waiting.lapsed++
-				a.handed, a.place, a.lease = 0, 0, lockstore.Lease{}
+				a.handed, a.place, a.lease = false, 0, lockstore.Lease{}
 				a.askAfresh()
 				continue
 			}
@@ -124,7 +125,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 }
 
 // mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near. It sends nothing.
+// deadline is too near. It sends and changes nothing.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
@@ -156,7 +157,8 @@ func (r *run) callerGone() error {
 	return context.Cause(r.window.ctx)
 }
 
-// take takes the lease if there is time to work under it. short says that it is the lease of a hand-over.
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd and granted, and opens the window. short says
+// that it is the lease of a hand-over. It sends nothing; only acquire calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()
@@ -175,15 +177,15 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 }
 
 // startOver gives the attempt another owner, unless the caller has chosen it, and forgets all that the store has said to the last one: its place,
-// a hand-over, its lease, answers that were lost. It is for the beginning, for a lease that came too late, and for an owner that the store
-// grants nothing any more.
+// a hand-over, its lease, answers that were lost. It sends nothing. acquire calls it at its beginning, after a lease that came too
+// late, and for an owner that the store grants nothing any more.
 func (a *attempt) startOver() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
-	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, 0, 0, "", lockstore.Lease{}
+	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, false, 0, "", lockstore.Lease{}
 	a.askAfresh()
 }
 
-// askAfresh notes when the next request is sent, and for how long it asks, after an answer that is final for the last one. The trust counts from
+// askAfresh sets sent and ttl for the next request, after an answer that is final for the last one, and sends nothing. The trust counts from
 // the next request: the repeat of one that was granted after all is answered with the time that is left.
 func (a *attempt) askAfresh() {
 	a.sent = a.run.now()
@@ -191,11 +193,11 @@ func (a *attempt) askAfresh() {
 }
 
 // requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
-// over. A granted lease is in a.lease then: take makes it the run's.
+// over. It sets joins, queued, and lease if it is granted: take makes it the run's. Only acquire calls it.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
-		a.joins = a.handed == 0 && (r.now() < a.waitEnd || r.wanted.turn > 0)
+		a.joins = !a.handed && (r.now() < a.waitEnd || r.wanted.turn > 0)
 		lease, err := a.ask(ctx)
 		switch outcomeOf(err) {
 		case OutcomeOK:
@@ -207,11 +209,11 @@ func (a *attempt) requestLease() (Outcome, error) {
 	})
 }
 
-// ask sends one request for the lease, or for more time if the owner has learned that it was handed the key.
+// ask sends one request: an Acquire, or an Extend if the owner has learned that it was handed the key. It changes nothing but the holder's Since.
 func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	r := a.run
-	if a.handed != 0 {
-		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.handed, Hint: a.note}, a.ttl, r.setSince(a.sent))
+	if a.handed {
+		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.lease.Fence, Hint: a.note}, a.ttl, r.setSince(a.sent))
 	}
 	return r.guard.store.Acquire(ctx, lockstore.Request{
 		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Hint: a.note,
@@ -219,7 +221,7 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	})
 }
 
-// noteRefusal notes a refusal. The owner has missed its turn if others got the key since the last refusal and its
+// noteRefusal notes a refusal in the attempt and in r.waiting, and sends nothing. The owner has missed its turn if others got the key since the last refusal and its
 // place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be there
 // all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
@@ -231,13 +233,13 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 	}
 	w.noPlace = (w.noPlace || a.joins && !done) && place == 0
 	w.position = cmp.Or(w.position, place)
-	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), 0, place, refusal.Fence
+	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), false, place, refusal.Fence
 	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
 }
 
 // notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
 // the way, and no answer was lost, the answer is busy, although the last request failed: an overloaded pool or store
-// drops requests.
+// drops requests. It sends and changes nothing; giveUp follows.
 func (a *attempt) notGranted(err error) (Outcome, error) {
 	r := a.run
 	if gone := r.callerGone(); gone != nil {
@@ -250,20 +252,18 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 }
 
 // giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
-// its owner may have a place in the queue or a lease. It returns outcome and err. If a lease or
-// a place may remain in the store, it returns OutcomeUnknown, unless outcome is invalid or corrupt.
-//
+// its owner may have a place in the queue or a lease. It sends a Leave, an Abandon or a Release, and only acquire calls it.
 // The owner that a caller has chosen keeps all of that, because the caller asks again. Its place alone makes
 // no outcome unknown.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
-	r, repeatable := a.run, a.run.wanted.owner != ""
+	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
 	cause := errInQueue
 	if a.queued && a.acquires.unknown == nil && a.lease.Fence == 0 && !repeatable {
 		remains = a.leaveQueue()
 	}
 	if a.acquires.unknown != nil || a.lease.Fence != 0 {
-		cause, remains = fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.acquires.unknown, errLate), a.ttl), errRepeatable
+		cause, remains = a.mayBlock(), errRepeatable
 		if !repeatable {
 			remains = a.giveBack()
 		}
@@ -271,18 +271,29 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 			u.Err = fmt.Errorf("%w; the attempt was abandoned", u.Err)
 		}
 	}
-	r.releaseErr = remains
+	return a.ended(outcome, err, cause, remains)
+}
+
+// mayBlock is why the key may stay blocked if the attempt cannot be given back.
+func (a *attempt) mayBlock() error {
+	return fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.acquires.unknown, errLate), a.ttl)
+}
+
+// ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with
+// this cause, unless outcome is invalid or corrupt. remains says why, and becomes r.releaseErr.
+func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, error) {
+	a.run.releaseErr = remains
 	if remains == nil || outcome == OutcomeInvalid || outcome == OutcomeCorrupt {
 		return outcome, err
 	}
 	// Whatever ended the run, the store may grant the attempt now or later. So the
 	// outcome is unknown, also if the store refused the abandon and the last request. remains is only text: the
 	// error must not match lockstore.ErrUnavailable, which would say that nothing is left in the store.
-	return OutcomeUnknown, &LockStoreUnavailable{r.key, fmt.Errorf("%w: %v", cause, remains)}
+	return OutcomeUnknown, &LockStoreUnavailable{a.run.key, fmt.Errorf("%w: %v", cause, remains)}
 }
 
-// leaveQueue gives up the owner's place in the queue. If the owner was handed the key meanwhile,
-// a.lease has that lease, or a.acquires.unknown says so, and giveUp gives it back.
+// leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile,
+// a.lease has that lease, or a.acquires.unknown says so, and giveUp, its only caller, gives it back.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -297,21 +308,18 @@ func (a *attempt) leaveQueue() error {
 	})
 }
 
-// giveBack releases the lease that the attempt has in the store. If a request of it may arrive later, it
-// abandons the owner: then no request of this owner takes the lock any more. An abandon ends the
+// giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an
+// Abandon: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. If all tries of it fail, every further call returns the
-// same error.
-func (a *attempt) giveBack() error {
-	if a.kept == nil {
-		if a.acquires.unknown != nil {
-			a.kept = a.run.abandon(a.owner)
-		} else {
-			a.kept = a.run.releaseLease(a.lease, 0, false, releaseTime)
-		}
-		if outcomeOf(a.kept) == OutcomeLost {
-			a.kept = nil // the lease has ended by itself
-		}
+// outcomes. acquire and giveUp call it, once in an acquisition that ends.
+func (a *attempt) giveBack() (err error) {
+	if a.acquires.unknown != nil {
+		err = a.run.abandon(a.owner)
+	} else {
+		err = a.run.releaseLease(a.lease, 0, false, releaseTime)
 	}
-	return a.kept
+	if outcomeOf(err) == OutcomeLost {
+		return nil // the lease has ended by itself
+	}
+	return err
 }

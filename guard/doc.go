@@ -1,6 +1,6 @@
 // Package guard starts work only when it has the lock, and cancels the work's context before
 // another can get the lock. [Guard.Do] is the whole life cycle: acquire, work, release.
-// [Guard.DoAll] does the same for several locks, and [Guard.DoOnce] stores the result of the work. [Guard.Acquire],
+// [Guard.DoAll] does the same for several locks, and package idempotency stores the result of the work. [Guard.Acquire],
 // [Guard.Renew] and [Guard.Release] are for a lease that outlives the call. [Wrap] makes a Lambda handler of
 // [Guard.Do]. Packages httpapi, httpguard, schedule, sqsbatch and stream adapt it to event sources. The
 // package knows nothing of AWS: a Lambda's deadline is the deadline of its context.

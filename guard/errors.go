@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -33,13 +34,11 @@ type LockBusy struct {
 	StateEndsIn   time.Duration
 	QueuePosition int
 
-	// Err is the last refusal, a *lockstore.Refused. It can be older than State. It has the result if the
-	// key is Completed.
-	Err error
+	err error // the last refusal; can be older than State
 }
 
 func newLockBusy(key string, err error) *LockBusy {
-	busy := &LockBusy{Key: key, Err: err}
+	busy := &LockBusy{Key: key, err: err}
 	refusal := busy.refusal()
 	busy.State, busy.Holder, busy.StateEndsIn, busy.QueuePosition = refusal.State, refusal.Holder, refusal.StateEndsIn, refusal.QueuePosition
 	return busy
@@ -47,7 +46,7 @@ func newLockBusy(key string, err error) *LockBusy {
 
 // refusal is what the store has answered; the zero Refused if it gave no reason.
 func (e *LockBusy) refusal() lockstore.Refused {
-	if refused, ok := errors.AsType[*lockstore.Refused](e.Err); ok {
+	if refused, ok := errors.AsType[*lockstore.Refused](e.err); ok {
 		return *refused
 	}
 	return lockstore.Refused{}
@@ -68,13 +67,8 @@ func (e *LockBusy) Error() string {
 	return s + fmt.Sprintf("held by %v", e.Holder)
 }
 
-// Unwrap returns Err. It matches lockstore.ErrRefused.
-func (e *LockBusy) Unwrap() error {
-	if e.Err != nil {
-		return e.Err
-	}
-	return lockstore.ErrRefused
-}
+// Unwrap returns the last refusal, a *lockstore.Refused: it has the result if the key is Completed. It matches lockstore.ErrRefused.
+func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
 // LockLost: the lease was lost before the work returned. The work ran, at least in part, and
 // what it wrote may stand. From Acquire, Renew and Release it means that the long-lived lease had
@@ -87,15 +81,16 @@ type LockLost struct {
 
 func (e *LockLost) Error() string {
 	s := fmt.Sprintf("lock %q was lost; what was written under it may stand", e.Key)
+	// Work often returns its context's cause. The text must have neither the cause nor the word lost twice.
+	plain := func(err error) string {
+		return strings.TrimSuffix(strings.TrimSuffix(err.Error(), lockstore.ErrLost.Error()), ": ")
+	}
 	said := ""
 	if e.WorkErr != nil {
-		said = ": " + e.WorkErr.Error()
+		said = ": " + plain(e.WorkErr)
 	}
 	if e.Cause != nil {
-		// Work often returns its context's cause. The text must have neither the cause
-		// nor the word lost twice.
-		cause := strings.TrimSuffix(strings.TrimSuffix(e.Cause.Error(), lockstore.ErrLost.Error()), ": ")
-		if cause != "" && !strings.Contains(said, cause) {
+		if cause := plain(e.Cause); cause != "" && !strings.Contains(said, cause) {
 			s += " (" + cause + ")"
 		}
 	}
@@ -110,16 +105,6 @@ func (e *LockLost) Unwrap() []error {
 	}
 	return all
 }
-
-// lossError is a cause of LockLost with a text of its own.
-type lossError struct {
-	text  string
-	cause error
-}
-
-func (e *lossError) Error() string { return e.text }
-
-func (e *lossError) Unwrap() []error { return withSentinel(lockstore.ErrLost, e.cause) }
 
 // LockNoTime: there was no time for the work, because the deadline was too near, the
 // caller went away, or the guard was shut down. The work did not run. It matches

@@ -72,25 +72,6 @@ func ExampleGuard_Acquire_again() {
 	// Output: true <nil>
 }
 
-// A result that is stored as the lease ends: the second call does not run. Package idempotency does it for events.
-func ExampleGuard_DoOnce() {
-	g := newGuard()
-	for range 2 {
-		err := g.DoOnce(context.Background(), "charge/42", guard.OnceOptions{MarkStarted: true},
-			func(context.Context, guard.Lock) (guard.Completion, error) {
-				fmt.Println("charging")
-				return guard.Completion{Result: []byte("receipt 1"), ResultTime: time.Hour}, nil
-			})
-		if busy, ok := errors.AsType[*guard.LockBusy](err); ok {
-			refused, _ := errors.AsType[*lockstore.Refused](busy)
-			fmt.Println(busy.State, string(refused.Result))
-		}
-	}
-	// Output:
-	// charging
-	// completed receipt 1
-}
-
 // A trigger that comes twice within a minute runs the work once.
 func ExampleGuard_WithCooldown() {
 	g := newGuard().WithCooldown(time.Minute)

@@ -217,7 +217,7 @@ func (g *Guard) MaxHolders() int {
 
 // alone returns an error if several runs may hold the key.
 func (g *Guard) alone(what string) error {
-	if g.maxHolders > 1 {
+	if g.MaxHolders() > 1 {
 		return fmt.Errorf("guard: MaxHolders (boot: LOCK_MAX_HOLDERS) is %d; %s wants 1", g.maxHolders, what)
 	}
 	return nil

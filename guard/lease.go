@@ -71,7 +71,7 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 	return g.acquireLease(ctx, req, wanted{turn: turn, address: address}, mistake)
 }
 
-// acquireLease is Acquire and Park. mistake is one of the request.
+// acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request.
 func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
@@ -99,7 +99,7 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run without work: it reports, and returns err.
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
 	r.observe(outcome, err)
@@ -151,9 +151,6 @@ func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) 
 // errors are those of Release, *LockBadRequest if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
 // that says so if MaxHolders is above 1.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := g.usable(ctx); err != nil {
-		return err
-	}
 	if err := g.alone("a cooldown"); err != nil {
 		return err
 	}
@@ -162,6 +159,7 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
+// endLease is the run of Release, Abandon and Complete: end sends its request.
 func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -53,12 +53,6 @@ func TestLongLivedLease(t *testing.T) {
 		require.NoError(t, b.Release(ctx, lease))
 		require.IsType(t, &LockLost{}, b.Complete(ctx, lease, time.Minute), "it was released")
 	})
-	on("the trust counts from before the request, and a slow reply shortens it", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.slow(1500 * time.Millisecond)
-		lease, err := b.Acquire(ctx, req)
-		require.NoError(t, err)
-		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
-	})
 	on("requests out of their bounds", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},
@@ -129,22 +123,16 @@ func TestRepeatableAcquire(t *testing.T) {
 	})
 }
 
-func TestRenewAndRelease(t *testing.T) {
-	ctx := context.Background()
-	acquired := func(t *testing.T) (*bench, lockstore.Lease) {
-		b := newBench(t, Options{})
+func TestRenew(t *testing.T) {
+	on("lasts longer", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		ctx := context.Background()
 		lease, err := b.Acquire(ctx, LeaseRequest{Key: "k", TTL: 10 * time.Second})
 		require.NoError(t, err)
 		pass(5 * time.Second)
-		b.reports = nil
-		return b, lease
-	}
-	bubble("lasts longer", t, func(t *testing.T) {
-		b, lease := acquired(t)
 		trusted, err := b.Renew(ctx, lease, 20*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, 20*time.Second-margin, trusted)
-		require.Equal(t, outcomeRenewed, b.report(t).Outcome)
-		require.Equal(t, lease.Fence, b.report(t).Fence)
+		require.Equal(t, outcomeRenewed, b.reports[1].Outcome)
+		require.Equal(t, lease.Fence, b.reports[1].Fence)
 	})
 }

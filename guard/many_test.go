@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
@@ -47,35 +48,24 @@ func TestManyKeys(t *testing.T) {
 				}
 				ours := func(lock Lock) (has bool) {
 					status, err := store.Inspect(ctx, key)
-					if err != nil || len(status.Holders) > g.MaxHolders() {
-						t.Errorf("key %q: the store has %+v, %v", key, status, err)
-					}
+					assert.NoError(t, err)
+					assert.LessOrEqual(t, len(status.Holders), g.MaxHolders())
 					return slices.ContainsFunc(status.Holders, func(h lockstore.LiveLease) bool {
 						return h.Fence == lock.Fence && h.Seat == lock.Seat && h.State == lockstore.Held
 					})
 				}
 				var had Lock
-				err := g.Do(ctx, key, func(ctx context.Context, lock Lock) error {
+				assert.NoError(t, g.Do(ctx, key, func(ctx context.Context, lock Lock) error {
 					running.Add(1)
-					if lock.Key != key {
-						t.Errorf("the work of %q runs under %q", key, lock.Key)
-					}
 					pass(2 * time.Second)
-					if n := running.Load(); n != int64(keys) {
-						t.Errorf("%d runs at once; want %d", n, keys)
-					}
+					assert.EqualValues(t, keys, running.Load(), "runs at once")
 					pass(2 * time.Second) // the first lease alone would have ended by now
-					if had = lock; !ours(lock) {
-						t.Errorf("key %q: the store does not have fence %d of work that goes on", key, lock.Fence)
-					}
+					had = lock
+					assert.Equal(t, key, lock.Key)
+					assert.True(t, ours(lock), "the store does not have %v of work that goes on", lock)
 					return nil
-				})
-				if err != nil {
-					t.Errorf("key %q: %v", key, err)
-				}
-				if ours(had) {
-					t.Errorf("key %q: the store still has fence %d of a run that is over", key, had.Fence)
-				}
+				}))
+				assert.False(t, ours(had), "the store still has %v of a run that is over", had)
 			})
 		}
 		wg.Wait()

@@ -6,44 +6,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 )
 
-// OnceOptions says how DoOnce treats a key whose work may have run before.
-type OnceOptions struct {
-	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
-	// If the work then does not end with a Completion that completes or frees the key, and has not stored its
-	// result itself, the key is in doubt when its lease ends: nobody gets it before somebody resolves it, for
-	// at least lockstore.StartMarkTime.
-	MarkStarted bool
-
-	// OnRefused says how DoOnce ends when the work does not run because the key is completed, in a
-	// cooldown or in doubt; busy.State says which. nil returns the *LockBusy.
-	OnRefused func(busy *LockBusy) (Outcome, error)
-}
-
-// Completion says what work leaves in the place of its lease. The zero value stores no result.
-type Completion struct {
-	// ResultTime is how long Result is stored. Nobody gets the key in this time. It is lockstore.MinTTL to
-	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
-	// OnceOptions.MarkStarted left in doubt. After work that returned an error nothing is stored.
-	ResultTime time.Duration
-	Result     lockstore.HiddenBytes
-
-	// ResultIfTooLarge is stored in place of Result if the store refuses Result as invalid, because it
-	// is too large for this store. nil stores nothing then.
-	ResultIfTooLarge lockstore.HiddenBytes
-
-	// Err is set if Result is only a note: it says why there is no result. It becomes Report.CompleteErr.
-	Err error
-
-	// NoEffect releases the key also after OnceOptions.MarkStarted, because the work had no effect.
-	NoEffect bool
-}
-
-// DoOnce is Do for work that must not be repeated: it stores the result of the work in the key's
-// entry. Package idempotency is built on it. A run that finds the key completed or in doubt does
-// not wait: its work does not run, and k.Refused says how the run ends. While
+// DoOnce is for package idempotency; a program uses that package. It is Do for work that must not be repeated: it stores the result
+// of the work in the key's entry. A run that finds the key completed or in doubt does
+// not wait: its work does not run, and k.OnRefused says how the run ends. While
 // another run works, a run with Wait waits, and gets the result at most about two seconds after it is stored.
 //
 // The write that stores the result is the one that ends the lease. It can succeed after the end of the lease, unless
@@ -55,7 +23,7 @@ type Completion struct {
 // After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
 // k.MarkStarted it does so only if the work returned Completion.NoEffect, and the release may take as long as
 // the write that stores the result, because without it the key would be in doubt.
-func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func(context.Context, Lock) (Completion, error)) error {
+func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work func(context.Context, Lock) (doonce.Completion, error)) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
@@ -65,7 +33,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 	if err := g.plain("DoOnce"); err != nil {
 		return err
 	}
-	var completion Completion
+	var completion doonce.Completion
 	worked := false
 	j := job{
 		wanted: wanted{long: true, once: true}, refused: k.OnRefused,
@@ -95,9 +63,9 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k OnceOptions, work func
 
 var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")
 
-// markStarted says to the store that the work begins. The work may run only if the store has
+// markStarted sends MarkStarted: the work begins. The work may run only if the store has
 // confirmed this, and if there is still time for the work. Otherwise DoOnce releases
-// the lease; this also removes the mark if its answer was lost.
+// the lease; this also removes the mark if its answer was lost. It sets started, and may note a loss in the window. do calls it beside renew.
 func (r *run) markStarted() (Outcome, error) {
 	var said error
 	outcome, err := r.request(func(ctx context.Context) error {
@@ -114,9 +82,10 @@ func (r *run) markStarted() (Outcome, error) {
 // completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats.
 func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
 
-// complete ends the lease and stores the result in its place. If that fails, the lease must
-// run out: the result is not stored, and a release would let a second run begin at once.
-func (r *run) complete(c Completion) {
+// complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must
+// run out: the result is not stored, and a release would let a second run begin at once. It sets completeErr, and what the window says of a
+// loss. endHold calls it, as the job's endLease.
+func (r *run) complete(c doonce.Completion) {
 	lease, note := r.lease(), c.Err
 	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
 		err := r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)

@@ -9,18 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-var hour = Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("result"), ResultIfTooLarge: lockstore.HiddenBytes("substitute")}
+var hour = doonce.Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("result"), ResultIfTooLarge: lockstore.HiddenBytes("substitute")}
 
-func completes(context.Context, Lock) (Completion, error) { return hour, nil }
+func completes(context.Context, Lock) (doonce.Completion, error) { return hour, nil }
 
-func neverCompletes(t *testing.T) func(context.Context, Lock) (Completion, error) {
-	return func(context.Context, Lock) (Completion, error) {
+func neverCompletes(t *testing.T) func(context.Context, Lock) (doonce.Completion, error) {
+	return func(context.Context, Lock) (doonce.Completion, error) {
 		t.Error("the work ran")
-		return Completion{}, nil
+		return doonce.Completion{}, nil
 	}
 }
 
@@ -29,7 +30,7 @@ func TestDoOnce(t *testing.T) {
 	own := errors.New("own")
 	for name, started := range map[string]bool{"": false, ", started": true} {
 		on("the end of the lease stores the result, and the next run gets it"+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
+			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, completes))
 			require.Zero(t, len(b.store.releases))
 			first := b.report(t)
 			require.Equal(t, OutcomeOK, first.Outcome)
@@ -37,21 +38,21 @@ func TestDoOnce(t *testing.T) {
 			require.Equal(t, map[bool]int{false: 2, true: 3}[started], first.Calls)
 
 			refusal := errors.New("refused for good")
-			err := b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started, OnRefused: func(busy *LockBusy) (Outcome, error) {
-				require.Equal(t, lockstore.Completed, busy.State)
+			err := b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started, OnRefused: func(busy error) (string, error) {
+				require.Equal(t, lockstore.Completed, busy.(*LockBusy).State)
 				var refused *lockstore.Refused
 				require.ErrorAs(t, busy, &refused)
 				require.Equal(t, "result", string(refused.Result))
-				return OutcomeMismatch, refusal
+				return doonce.Mismatch, refusal
 			}}, neverCompletes(t))
 			require.Equal(t, refusal, err)
-			require.Equal(t, OutcomeMismatch, b.reports[1].Outcome)
+			require.Equal(t, Outcome(doonce.Mismatch), b.reports[1].Outcome)
 			require.Equal(t, 1, b.reports[1].Calls)
-			require.IsType(t, &LockBusy{}, b.DoOnce(ctx, "k", OnceOptions{}, neverCompletes(t)), "without Refused")
+			require.IsType(t, &LockBusy{}, b.DoOnce(ctx, "k", doonce.Options{}, neverCompletes(t)), "without Refused")
 			require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		})
 		on("work without a result ends with a release"+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, nil }))
+			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, func(context.Context, Lock) (doonce.Completion, error) { return doonce.Completion{NoEffect: true}, nil }))
 			require.False(t, b.status(t, "k").State.Taken())
 			require.NoError(t, b.report(t).CompleteErr)
 		})
@@ -61,7 +62,7 @@ func TestDoOnce(t *testing.T) {
 				go func() {
 					defer close(ended)
 					defer func() { _ = recover() }()
-					_ = b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(context.Context, Lock) (Completion, error) {
+					_ = b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, func(context.Context, Lock) (doonce.Completion, error) {
 						end()
 						return hour, own
 					})
@@ -82,7 +83,7 @@ func TestDoOnce(t *testing.T) {
 		on("after a Complete that failed the lease is not released, and the result stands"+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.complete = fails(errLostReply)
 			began := time.Now()
-			require.NoError(t, b.DoOnce(within(t, 30*time.Second), "k", OnceOptions{MarkStarted: started}, completes))
+			require.NoError(t, b.DoOnce(within(t, 30*time.Second), "k", doonce.Options{MarkStarted: started}, completes))
 			require.Equal(t, 30*time.Second-answerTime, time.Since(began), "until the answer")
 			require.Zero(t, len(b.store.releases))
 			require.ErrorIs(t, b.report(t).CompleteErr, errLostReply)
@@ -93,7 +94,7 @@ func TestDoOnce(t *testing.T) {
 		})
 		on("F07 a lease that has ended and was nobody else's is completed, and is not lost"+name, t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 			b.store.renew = fails(errDown)
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, func(ctx context.Context, _ Lock) (Completion, error) {
+			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, func(ctx context.Context, _ Lock) (doonce.Completion, error) {
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
 				pass(time.Minute)
@@ -107,7 +108,7 @@ func TestDoOnce(t *testing.T) {
 			b.store.complete = silent
 			time.AfterFunc(time.Second, b.Shutdown)
 			began := time.Now()
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{MarkStarted: started}, completes))
+			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, completes))
 			require.Equal(t, time.Second+shutdownTime, time.Since(began))
 			require.ErrorIs(t, b.report(t).CompleteErr, context.Canceled)
 			require.Zero(t, len(b.store.releases))
@@ -116,8 +117,8 @@ func TestDoOnce(t *testing.T) {
 	bubble("a time out of its bounds is an error, and the lease is not released", t, func(t *testing.T) {
 		for _, d := range []time.Duration{-1, lockstore.MinTTL - 1, lockstore.MaxResultTime + 1} {
 			b := newBench(t, Options{})
-			require.NoError(t, b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
-				return Completion{ResultTime: d}, nil
+			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) {
+				return doonce.Completion{ResultTime: d}, nil
 			}))
 			require.ErrorIs(t, b.report(t).CompleteErr, lockstore.ErrInvalid)
 			require.Zero(t, len(b.store.releases))
@@ -127,7 +128,7 @@ func TestDoOnce(t *testing.T) {
 
 func TestMarkStarted(t *testing.T) {
 	ctx := context.Background()
-	started := OnceOptions{MarkStarted: true}
+	started := doonce.Options{MarkStarted: true}
 	for name, mark := range map[string]func(*bench) hook{
 		"F23 arrives, and no reply does": func(b *bench) hook { return b.loses(errLostReply) },
 		"F22 does not arrive":            func(*bench) hook { return fails(errDown) },
@@ -143,7 +144,7 @@ func TestMarkStarted(t *testing.T) {
 		})
 	}
 	own := errors.New("own")
-	noEffect := func(context.Context, Lock) (Completion, error) { return Completion{NoEffect: true}, own }
+	noEffect := func(context.Context, Lock) (doonce.Completion, error) { return doonce.Completion{NoEffect: true}, own }
 	on("F22 started work had no effect, and its release does not arrive for half a minute: the key is free after that", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		back := time.Now().Add(completeTime / 2)
 		b.store.release = b.some(fails(errDown), func(int, request) bool { return time.Now().Before(back) })

@@ -10,7 +10,7 @@ import (
 // line.
 type Outcome string
 
-// The outcomes of Do and DoAll. In the first four the work ran, at least in part. OutcomeLost of an
+// The outcomes of Do and DoAll. Package idempotency has four more: replayed, mismatch, doubt and noresult. In the first four the work ran, at least in part. OutcomeLost of an
 // Acquire, a Renew or a Release says that the lease had ended.
 const (
 	OutcomeOK          Outcome = "ok"          // the work returned nil
@@ -23,15 +23,6 @@ const (
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt
 	OutcomeUnavailable Outcome = "unavailable" // the store gave no clear answer in time, or a lease was lost before the work
 	OutcomeUnknown     Outcome = "unknown"     // the outcome of a request is unknown: the store may keep a lease or a place that nobody uses
-)
-
-// The further outcomes of a DoOnce, as package idempotency uses them. The work did not run,
-// because it had run before under this key.
-const (
-	OutcomeReplayed Outcome = "replayed" // the run returned the stored result
-	OutcomeMismatch Outcome = "mismatch" // the stored result is that of another payload
-	OutcomeInDoubt  Outcome = "doubt"    // nobody knows how the work ended; somebody has to resolve the key
-	OutcomeNoResult Outcome = "noresult" // the work is done, and its result is not stored or cannot be read
 )
 
 // The outcomes of Acquire, Renew and Release when they succeed.

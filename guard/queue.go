@@ -17,7 +17,7 @@ type waiting struct {
 	heldFor  time.Duration   // how long its holder had had it
 }
 
-// noteHolder notes how long the holder has had the key that was refused.
+// noteHolder sets r.waiting's state and heldFor, of the key that was refused. It sends nothing; acquire calls it.
 func (r *run) noteHolder(busy *LockBusy) {
 	r.waiting.state, r.waiting.heldFor = busy.State, 0
 	if since := busy.Holder.Since; busy.State == lockstore.Held && !since.IsZero() {
@@ -25,7 +25,8 @@ func (r *run) noteHolder(busy *LockBusy) {
 	}
 }
 
-// wait waits until an Acquire may succeed, or until the key was handed over, and returns false when the time to wait is over.
+// wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is
+// over. acquire calls it after each refusal. What it sends is in awaitTurn and pollKey.
 func (a *attempt) wait() bool {
 	r, busy := a.run, a.busy
 	switch {
@@ -44,8 +45,8 @@ func (a *attempt) wait() bool {
 // at once, again and again, must not keep a processor busy.
 const mostNotYet = 1000
 
-// awaitTurn waits until the store says that it is the owner's turn, until the key is handed over to
-// the owner, or until the holder's lease must have ended. A store that says so within 50 ms
+// awaitTurn sends AwaitTurn until the store says that it is the owner's turn, until the key is handed over to
+// the owner, or until the holder's lease must have ended. It sets sent, note, lease, handed, queued and early. A store that says so within 50 ms
 // may be wrong. So the run pauses first if it is the second wait in a row that ended within 50 ms, or if the
 // wait failed within 50 ms.
 func (a *attempt) awaitTurn() bool {
@@ -68,7 +69,7 @@ func (a *attempt) awaitTurn() bool {
 		}
 		a.note = cmp.Or(news.Lease.Hint, news.Hint, a.note)
 	}
-	if a.lease, a.handed = news.Lease, news.Lease.Fence; a.handed != 0 {
+	if a.lease, a.handed = news.Lease, news.Lease.Fence != 0; a.handed {
 		a.queued = false
 		return true // also if Wait is over now
 	}
@@ -81,8 +82,8 @@ func (a *attempt) awaitTurn() bool {
 	return r.window.Err() == nil && r.now() < a.waitEnd
 }
 
-// pollKey polls a key in whose queue the run has no place, mostly because it is full. It reads: a refused write costs more. After
-// 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
+// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
+// busy says of the key, and heard. After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
 // the queue may have room now.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
@@ -110,8 +111,8 @@ func (a *attempt) pollKey() bool {
 // that answers slowly has too many who ask.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
-// inspectKey reads the state of the key. If another run of the guard has begun to read it less than firstPause ago, it
-// returns what that run has read. It is nil if there is no news.
+// inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it
+// returns what that run has read (Guard.polls). It is nil if there is no news.
 func (a *attempt) inspectKey(limit time.Duration) *lockstore.Status {
 	r, polls := a.run, a.run.guard.polls
 	shared, begun := polls.LoadOrStore(r.key, new(atomic.Pointer[lockstore.Status]))

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -9,18 +10,17 @@ import (
 )
 
 // releases is the time that a call has for its releases: for what ends something in the store. One is under way at a time,
-// and Shutdown may shorten it.
+// and Shutdown may shorten it. The mutex guards all fields.
 type releases struct {
-	mu        sync.Mutex
-	end       time.Duration      // of all releases after the work: those of a DoAll have the time of one; 0 before the first
-	endLatest time.Duration      // the same, however often it is extended
-	latest    time.Duration      // the end of the present release, however often it is extended
-	parts     int                // how many releases are to share the time until end, the present one included
-	cut       context.CancelFunc // ends the present one; nil if none is under way
+	mu     sync.Mutex
+	end    time.Duration      // of all releases after the work: those of a DoAll have the time of one; 0 before the first
+	latest time.Duration      // the same, however often it is extended; before the work that of the present release
+	parts  int                // how many releases are to share the time until end, the present one included
+	cut    context.CancelFunc // ends the present one; nil if none is under way
 }
 
-// beginRelease begins a release, a completion or an abandon, or a wait for wake-ups alone, and says when its time ends;
-// the parameter most is the upper bound. It leaves time for the handler's answer before the caller's
+// beginRelease begins the time of a release, a completion, an abandon or a leave (sendRelease), or of a wait for wake-ups alone
+// (finishWakeUps). It says when this time ends; the parameter most is the upper bound. It leaves time for the handler's answer before the caller's
 // deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
 func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Context, end time.Duration) {
 	p := &r.call.releases
@@ -33,19 +33,18 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Cont
 		d = at + shutdownTime - now
 	}
 	rest := r.call.deadline - now - answerTime
-	d, p.latest = max(answerTime, min(d, rest)), now+min(contendedTime, rest)
+	d = max(answerTime, min(d, rest))
+	if p.end == 0 {
+		p.latest = now + min(contendedTime, rest)
+	}
 	if !afterWork {
 		return ctx, now + d
 	}
-	if p.end == 0 {
-		p.end, p.endLatest = now+d, p.latest
-	}
-	// Each takes an equal part of what is left.
-	p.end, p.latest = min(p.end, now+d), p.endLatest
-	return ctx, now + (p.end-now)/time.Duration(p.parts)
+	p.end = min(cmp.Or(p.end, now+d), now+d)
+	return ctx, now + (p.end-now)/time.Duration(p.parts) // each takes an equal part of what is left
 }
 
-// extendRelease returns the new end of the time of a release that the store has answered as contended. The releases
+// extendRelease returns the new end of the time of a release that the store has answered as contended; sendRelease calls it. The releases
 // that come after it in a DoAll begin later by as much, and Shutdown ends the extension.
 func (r *run) extendRelease(end time.Duration) time.Duration {
 	p := &r.call.releases
@@ -64,6 +63,7 @@ func (r *run) extendRelease(end time.Duration) time.Duration {
 	return end + more
 }
 
+// endRelease is for the caller of beginRelease, in its end.
 func (r *run) endRelease() {
 	p := &r.call.releases
 	p.mu.Lock()
@@ -72,7 +72,7 @@ func (r *run) endRelease() {
 	p.cut = nil
 }
 
-// shortenRelease is for Shutdown: a release that is under way has only a short time left.
+// shortenRelease is called by Shutdown, on its goroutine: a release that is under way has only a short time left.
 func (r *run) shortenRelease() {
 	p := &r.call.releases
 	p.mu.Lock()
@@ -85,7 +85,7 @@ func (r *run) shortenRelease() {
 
 // sendRelease repeats a call that ends something in the store, within the time that beginRelease
 // gives, and then waits for the wake-ups that the call has made necessary. If an answer was lost, only nil as
-// the answer to a repeat shows that the request was applied.
+// the answer to a repeat shows that the request was applied. It changes releases, wakes and calls, as all below do.
 func (r *run) sendRelease(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	ctx, end := r.beginRelease(afterWork, most)
 	defer r.endRelease()
@@ -104,7 +104,7 @@ func (r *run) sendRelease(afterWork bool, most time.Duration, call func(context.
 	return err
 }
 
-// releaseLease releases a lease, or with a cooldown completes it.
+// releaseLease sends Release, or with a cooldown Complete. giveBack, releaseAfterWork, Guard.Release and Guard.Complete call it.
 func (r *run) releaseLease(lease lockstore.Lease, cooldown time.Duration, afterWork bool, most time.Duration) error {
 	return r.sendRelease(afterWork, most, func(ctx context.Context) error {
 		if cooldown > 0 {
@@ -114,13 +114,14 @@ func (r *run) releaseLease(lease lockstore.Lease, cooldown time.Duration, afterW
 	})
 }
 
-// abandon ends all that an owner has, and all that its requests may get later.
+// abandon sends Abandon, which ends all that an owner has, and all that its requests may get later. giveBack and Guard.Abandon call it.
 func (r *run) abandon(owner lockstore.Owner) error {
 	return r.sendRelease(false, releaseTime, func(ctx context.Context) error { return r.guard.store.Abandon(ctx, r.key, owner) })
 }
 
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no
-// cooldown if the work returned an error, or if the lease is lost. The parameter most bounds the time.
+// cooldown if the work returned an error, or if the lease is lost. The parameter most bounds the time. It sets releaseErr, and may note a
+// loss in the window. The endLease of a job calls it, after the end of renew.
 func (r *run) releaseAfterWork(err error, cooldown, most time.Duration) {
 	if err != nil || r.window.look().lost != nil {
 		cooldown = 0

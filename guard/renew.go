@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -12,9 +13,10 @@ import (
 // hand-over: until then the work has only what is left of the turn.
 const firstExtension = 50 * time.Millisecond
 
-// renew extends the lease until the work ends, or until the lease is sure to outlast the
-// work. It renews after each third of the time that the store lets the guard
-// trust, which may be much less than the TTL. beginHold starts it on a goroutine of its own, and endHold waits for its end.
+// renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast the
+// work. It does so after each third of the time that the store lets the guard
+// trust, which may be much less than the TTL. It changes held (atomic), the window and wakes (each with its mutex) and calls. beginHold
+// starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
 	defer close(r.renewing)
 	h := *r.held.Load()
@@ -49,7 +51,7 @@ func (r *run) renew() {
 			r.window.loseBy(err)
 			return
 		case OutcomeCorrupt, OutcomeInvalid:
-			r.window.loseBy(&lossError{err.Error(), err})
+			r.window.loseBy(fmt.Errorf("%w: %w", err, lockstore.ErrLost))
 			return
 		default:
 			return // the trust or the work's time is over
@@ -57,7 +59,7 @@ func (r *run) renew() {
 	}
 }
 
-// renewOnce is one request of renew for a longer lease. The first request after a hand-over writes the name of the holder, too.
+// renewOnce is one request of renew, and changes nothing. The first one after a hand-over writes the name of the holder, too.
 func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {

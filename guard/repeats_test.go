@@ -16,6 +16,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -477,13 +478,14 @@ func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatResu
 // judgeRun compares what a call returned whose work ran with what the store was told.
 func (p *repeatProcess) judgeRun(c *repeatCall, out repeatResult, replay *idempotency.Replay, err error) {
 	g, completeErr := c.grant, p.report.CompleteErr
-	if _, substitute := errors.AsType[*idempotency.ResultError](completeErr); substitute || errors.Is(completeErr, lockstore.ErrInvalid) {
+	own, _ := doonce.Unmarked(c.workErr)
+	if completeErr != nil && strings.HasPrefix(completeErr.Error(), "the result is not stored: ") || errors.Is(completeErr, lockstore.ErrInvalid) {
 		p.Count("substitutes")
 		completeErr = nil
 	}
 	_, lost := errors.AsType[*guard.LockLost](err)
 	switch {
-	case c.workErr != nil && (lost || errors.Is(err, idempotency.Unmarked(c.workErr))):
+	case c.workErr != nil && (lost || errors.Is(err, own)):
 		g.cause = failed
 	case lost && c.frozen:
 		g.cause = frozen

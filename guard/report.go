@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -42,14 +43,13 @@ type Report struct {
 
 	// ReleaseErr says why the store may still have something of this run. A release or an abandon
 	// failed: the lease then ends by its TTL, and if the work was marked as started
-	// (OnceOptions.MarkStarted), the key is in doubt after that. Or the run could not leave the key's
+	// (as package idempotency does with AtMostOnce), the key is in doubt after that. Or the run could not leave the key's
 	// queue: its place may delay others by one turn. Or the owner of a LeaseRequest may
 	// have a lease, which the guard keeps because the caller asks again; a place that it keeps is no ReleaseErr.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
-	// by its TTL; then the work may run again, or the key is in doubt. If Completion.ResultIfTooLarge or
-	// another note is stored, the work of a repeat does not run, and it gets no result.
+	// by its TTL; then the work may run again, or the key is in doubt. If a note is stored in the place of the result, the work of a repeat does not run, and it gets no result.
 	CompleteErr error
 
 	// WakeErr says why parked owners were not woken. Each asks again after a time of its own. A key that was
@@ -86,7 +86,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
 		level := slog.LevelInfo
-		warns := slices.Contains([]Outcome{OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, OutcomeInDoubt, OutcomeNoResult}, r.Outcome)
+		warns := slices.Contains([]Outcome{OutcomeLost, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown, OutcomePanic, doonce.InDoubt, doonce.NoResult}, r.Outcome)
 		if warns || r.Fence == 0 && r.heldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}

@@ -41,7 +41,8 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 	return &retrier{clock: r.guard.clock, calls: &r.calls, ctx: ctx, end: end, pauses: r.guard.newPauses()}
 }
 
-// send calls the store until its answer is clear. It returns an unclear one when the time is over.
+// send calls the store until its answer is clear, and counts each call. It returns an unclear one when the time is over. It sets repeats,
+// took and unknown.
 //
 // If a reply is lost, nobody knows whether the store applied that request, and an unclear answer
 // to a repeat does not tell. The error is then that of the lost answer.
@@ -79,7 +80,7 @@ func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }
 
-// backOff waits before a repeat. It returns false if there is no time for one.
+// backOff waits before a repeat. It returns false if there is no time for one. send calls it, and acquire before it asks as a new owner.
 func (t *retrier) backOff() bool {
 	return t.clock.pause(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
 }
@@ -97,7 +98,8 @@ func (t *retrier) limit() time.Duration {
 	return min(callTime, left)
 }
 
-// request sends a request that takes no lock and ends nothing, until its answer is clear, or until the time to ask is over.
+// request sends a request that takes no lock and ends nothing (Renew, MarkStarted or Inspect of the Guard's methods), until its answer is
+// clear, or until the time to ask is over.
 func (r *run) request(call func(context.Context) error) (Outcome, error) {
 	t := r.newRetrier(&r.window, r.askUntil())
 	outcome, err := t.send(call)

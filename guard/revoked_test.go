@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -23,7 +24,7 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 			return b.Do(ctx, "k", func(ctx context.Context, _ Lock) error { return work(ctx) })
 		},
 		"DoOnce": func(ctx context.Context, b *bench) error {
-			return b.DoOnce(ctx, "k", OnceOptions{}, func(ctx context.Context, _ Lock) (Completion, error) { return Completion{}, work(ctx) })
+			return b.DoOnce(ctx, "k", doonce.Options{}, func(ctx context.Context, _ Lock) (doonce.Completion, error) { return doonce.Completion{}, work(ctx) })
 		},
 	} {
 		on("F35 "+name, t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
@@ -45,10 +46,10 @@ func TestRevokedRunOpensTheKey(t *testing.T) {
 	}
 	on("F35 a lease whose work has started: in doubt at its end, and not before", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		began := time.Now()
-		err := b.DoOnce(context.Background(), "k", OnceOptions{MarkStarted: true}, func(ctx context.Context, lock Lock) (Completion, error) {
+		err := b.DoOnce(context.Background(), "k", doonce.Options{MarkStarted: true}, func(ctx context.Context, lock Lock) (doonce.Completion, error) {
 			_, err := b.store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: lock.Fence})
 			require.NoError(t, err)
-			return Completion{NoEffect: true}, work(ctx)
+			return doonce.Completion{NoEffect: true}, work(ctx)
 		})
 		require.IsType(t, &LockLost{}, err)
 		require.Equal(t, lockstore.Revoked, b.status(t, "k").State)

@@ -38,7 +38,7 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
-// use have a mutex each. The other fields belong to the goroutine of the call.
+// use (window, wakes, call.releases) have a mutex each, held and values are atomic.
 type run struct {
 	guard  *Guard
 	call   *call
@@ -55,6 +55,7 @@ type run struct {
 	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
 	wakes  wakes
 
+	// Of the goroutine of the call. renew reads holder.
 	holder   lockstore.HolderInfo // this run, as others see it
 	waiting  waiting
 	waitTime time.Duration
@@ -84,7 +85,8 @@ func (r *run) lease() lockstore.Lease {
 
 type runKey struct{}
 
-// newRun makes the call's next run, for a key. It is inside the time of another run of the call, or nil.
+// newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
+// registry; its caller owes an unregister. It sends nothing.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {
@@ -116,7 +118,8 @@ func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 // sleep waits for d, or returns false when the run's context ends.
 func (r *run) sleep(d time.Duration) bool { return r.guard.clock.pause(&r.window, d) }
 
-// setSince says that the run asked for its lease at this time, and returns what others see of it.
+// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. acquire's requests and
+// take call it, before renew begins.
 func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	if r.call.holder.Since.IsZero() {
 		r.holder.Since = time.UnixMilli(r.call.wall(sent).UnixMilli())
@@ -137,7 +140,7 @@ func (r *run) ttl(now time.Duration) time.Duration {
 // job is what a call does under its locks.
 type job struct {
 	wanted     wanted
-	refused    func(*LockBusy) (Outcome, error)             // how the call ends when the key is done or in doubt; may be nil
+	refused    func(error) (string, error)                  // how the call ends when the key is done or in doubt; may be nil
 	beforeWork func(*run) (Outcome, error)                  // the last step before the work; may be nil
 	work       func(context.Context, map[string]Lock) error // has the locks by key
 	endLease   func(r *run, err error)                      // ends a lease, after the work or without it
@@ -169,7 +172,9 @@ func (c *call) do(keys []string, j job) (err error) {
 		r.wanted.long = r.wanted.long || i+1 < len(keys)
 		if o, e := r.acquire(); e != nil {
 			if busy, ok := e.(*LockBusy); ok && (busy.State.Done() || busy.State == lockstore.InDoubt) && j.refused != nil {
-				o, e = j.refused(busy)
+				var how string
+				how, e = j.refused(busy)
+				o = Outcome(how)
 			}
 			r.finishWakeUps()
 			return fail(o, e)
@@ -192,7 +197,8 @@ func (c *call) do(keys []string, j job) (err error) {
 	return fail(OutcomeOK, nil)
 }
 
-// beginHold begins the time under the lease, and says whether it may go on.
+// beginHold begins the time under the lease, after acquire: it starts renew, calls Options.Granted, and says whether the call may go on.
+// It sets renewing. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.
 	if ends := r.window.look(); ends.trust <= ends.stop {
@@ -204,7 +210,7 @@ func (r *run) beginHold() (Outcome, error) {
 }
 
 // mayBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
-// err say how that ended.
+// err say how that ended. It changes the window only (check). beginHold and markStarted call it.
 func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.callerGone()
 	lost := r.window.look().lost
@@ -224,8 +230,9 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHold ends the time under the lease. worked says that the work has begun, outcome and err how it or the
-// way to it ended. It returns how the call ended with what this run has seen.
+// endHold ends the time under the lease: it closes the window, waits for renew, and lets the job end the lease in the store. It sets
+// holdTime. worked says that the work has begun, outcome and err how it or the
+// way to it ended. It returns how the call ended with what this run has seen. do defers it.
 func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime
 	r.window.check()
@@ -245,7 +252,7 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 	return outcome, err
 }
 
-// unregister frees what the run has of its guard and its context.
+// unregister removes the run from the guard's registry and closes its window. Who calls newRun defers it.
 func (r *run) unregister() {
 	r.guard.runs.remove(r)
 	r.window.close()

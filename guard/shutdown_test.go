@@ -129,23 +129,3 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 		}
 	})
 }
-
-// A release has until 300 ms after the first Shutdown.
-func TestReleaseAfterShutdown(t *testing.T) {
-	for name, c := range map[string]struct {
-		at   time.Duration // of the first Shutdown
-		work func(context.Context, Lock) error
-	}{
-		"F69 before the release":                {time.Second, func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }},
-		"F69 while its first call is under way": {10 * time.Millisecond, nothing},
-	} {
-		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.release = silent
-			began := time.Now()
-			time.AfterFunc(c.at, b.Shutdown)
-			time.AfterFunc(c.at+200*time.Millisecond, b.Shutdown)
-			require.NoError(t, b.Do(context.Background(), "k", c.work))
-			require.Equal(t, c.at+shutdownTime, time.Since(began), "a release has until 300 ms after Shutdown")
-		})
-	}
-}

@@ -7,7 +7,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// tellGranted tells Options.Granted that the run has its lock.
+// tellGranted tells Options.Granted that the run has its lock, and sets values. beginHold calls it, beside renew.
 func (r *run) tellGranted() {
 	granted := r.guard.opt.Granted
 	if granted == nil {
@@ -22,7 +22,7 @@ func (r *run) tellGranted() {
 	r.guard.clock.awaitHook(telling, r.tellTime())
 }
 
-// observe tells Options.Observe how the run ended.
+// observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
 		r.guard.clock.awaitHook(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())

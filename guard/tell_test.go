@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -131,7 +132,10 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 		for call, do := range map[string]func(*bench, context.Context) error{
 			"Do": func(b *bench, ctx context.Context) error { return b.Do(ctx, "k", neverRuns(t)) },
 			"DoOnce": func(b *bench, ctx context.Context) error {
-				return b.DoOnce(ctx, "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) { t.Error("the work ran"); return Completion{}, nil })
+				return b.DoOnce(ctx, "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) {
+					t.Error("the work ran")
+					return doonce.Completion{}, nil
+				})
 			},
 			"DoAll": func(b *bench, ctx context.Context) error {
 				return b.DoAll(ctx, []string{"a", "k"}, func(context.Context, []Lock) error { t.Error("the work ran"); return nil })

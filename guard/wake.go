@@ -34,10 +34,10 @@ func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 	}
 }
 
-// wakes are the wake-ups of a run.
+// wakes are the wake-ups of a run. The goroutine of the call alone waits for them.
 type wakes struct {
 	mu    sync.Mutex
-	begun []*wakeUps // that nobody has waited for; a renewal may begin some while the work runs
+	begun []*wakeUps // with mu: that nobody has waited for; a renewal may begin some while the work runs
 
 	// How those ended that the run has waited for.
 	woken, failed int
@@ -70,7 +70,7 @@ func (w *wakes) record(n int, err error) {
 	}
 }
 
-// wake begins to wake the owners. It does not wait: the run may have work to do. The end of the run's own
+// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to do. The end of the run's own
 // context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
@@ -99,7 +99,7 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner. What fails is repeated after a pause until ctx ends, if the error says that
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the error says that
 // the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
@@ -142,7 +142,7 @@ func hide(a lockstore.WakeAddress, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), secret, "(not shown)"))
 }
 
-// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
+// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. do and finish call it.
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
 		ctx, end := r.beginRelease(false, releaseTime)
@@ -151,7 +151,8 @@ func (r *run) finishWakeUps() {
 	}
 }
 
-// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends. It waits until end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
+// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends in wakes. It waits until
+// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
 func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
 	for _, ups := range begun {
 		defer ups.cancel()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -121,9 +122,9 @@ func TestWakeUps(t *testing.T) {
 			require.NoError(t, do(t.Context(), "k", func(context.Context, Lock) error { park(); return nil }))
 		}},
 		"completion": {completed: true, run: func(t *testing.T, s *sleepers, park func()) {
-			require.NoError(t, s.DoOnce(t.Context(), "k", OnceOptions{}, func(context.Context, Lock) (Completion, error) {
+			require.NoError(t, s.DoOnce(t.Context(), "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) {
 				park()
-				return Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("done")}, nil
+				return doonce.Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("done")}, nil
 			}))
 		}},
 		"a grant that leaves room for one more": {run: func(t *testing.T, s *sleepers, park func()) {
@@ -157,9 +158,12 @@ func TestWakeUps(t *testing.T) {
 // A wake-up that fails changes no outcome, and costs no more time than the release has.
 func TestWakeUpsThatFail(t *testing.T) {
 	errDenied := errors.New("denied")
+	const many = -1
 	for name, c := range map[string]struct {
-		wake  func(ctx context.Context, n int) error
-		tries int           // 0: as many as the time allows
+		wake  func(ctx context.Context, n int) error // nil succeeds
+		tries int                                    // calls of Wake
+		take  func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error)
+		takes int           // how often the address is asked for, if by take
 		took  time.Duration // at the most
 		why   string        // "" if the owner is woken in the end
 	}{
@@ -169,13 +173,32 @@ func TestWakeUpsThatFail(t *testing.T) {
 			}
 			return nil
 		}},
-		"always":                   {took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
-		"nobody waits any more":    {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
-		"hangs":                    {tries: 2, took: time.Second, why: "context", wake: hangsUntil(9)},
-		"hangs and cannot be cut":  {tries: 1, took: time.Second + noticeTime, why: "did not return", wake: func(context.Context, int) error { pass(5 * time.Second); return nil }},
-		"panics":                   {tries: 1, why: "panicked with a string", wake: func(context.Context, int) error { panic("boom") }},
-		"ends its goroutine":       {tries: 1, why: "Goexit", wake: func(context.Context, int) error { runtime.Goexit(); return nil }},
-		"its error has the secret": {tries: 1, why: "bad token (not shown)", wake: func(ctx context.Context, _ int) error { return lockstore.Invalidf("bad token %s", tokenIn(ctx)) }},
+		"always":                  {tries: many, took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
+		"nobody waits any more":   {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
+		"hangs":                   {tries: 2, took: time.Second, why: "context", wake: hangsUntil(9)},
+		"hangs and cannot be cut": {tries: 1, took: time.Second + noticeTime, why: "did not return", wake: func(context.Context, int) error { pass(5 * time.Second); return nil }},
+		"panics":                  {tries: 1, why: "panicked with a string", wake: func(context.Context, int) error { panic("boom") }},
+		"ends its goroutine":      {tries: 1, why: "Goexit", wake: func(context.Context, int) error { runtime.Goexit(); return nil }},
+		"its error has the secret": {tries: 1, why: "bad token (not shown)", wake: func(ctx context.Context, _ int) error {
+			return lockstore.Invalidf("bad token %s", ctx.Value(tokenKey{}))
+		}},
+		"the address cannot be taken once": {tries: 1, takes: 2, took: time.Second, take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
+			if n == 1 {
+				return nil, errDown
+			}
+			return take()
+		}},
+		"the answer with the address is lost": {takes: 2, took: time.Second, why: "no address", take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
+			a, err := take()
+			if n == 1 {
+				return nil, errLostReply
+			}
+			return a, err
+		}},
+		"an address of a kind of tomorrow": {takes: 1, why: "foreign or corrupt", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
+			return driver.HiddenBytes("mail x@y"), nil
+		}},
+		"taking the address panics": {takes: 1, why: "panicked", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) { panic("boom") }},
 	} {
 		on(name, t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 			var out bytes.Buffer
@@ -187,20 +210,26 @@ func TestWakeUpsThatFail(t *testing.T) {
 			s.wake = c.wake
 			lease := s.occupy(t, "k", time.Minute)
 			owner := s.park(t, "k", 1)
+			a := &addresses{take: c.take}
+			if c.take != nil {
+				s.Guard.store = s.Guard.store.WrapDriver(func(d driver.Driver) driver.Driver { a.Driver = d; return a })
+			}
 			began := time.Now()
 			require.NoError(t, s.Release(context.WithValue(t.Context(), tokenKey{}, string(owner)), lease))
 			require.LessOrEqual(t, time.Since(began), c.took)
 			synctest.Wait() // a Wake may be left behind
-			if c.tries > 0 {
-				require.Equal(t, c.tries, s.calls[owner])
-			} else {
+			require.Equal(t, c.takes, a.n)
+			if c.tries == many {
 				require.Greater(t, s.calls[owner], 2)
+			} else {
+				require.Equal(t, c.tries, s.calls[owner])
 			}
 			r := s.report(t)
 			require.Equal(t, outcomeReleased, r.Outcome)
 			require.Equal(t, 1, r.Calls)
 			require.NoError(t, r.ReleaseErr)
 			require.NotContains(t, out.String(), string(owner))
+			require.NotContains(t, out.String(), "x@y")
 			if c.why == "" {
 				require.NoError(t, r.WakeErr)
 				require.Contains(t, out.String(), "level=INFO")
@@ -217,6 +246,11 @@ func TestWakeUpsThatFail(t *testing.T) {
 			pass(5 * time.Second) // who was left behind has ended
 		})
 	}
+	on("without the option", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		lease := b.parkedBehind(t)
+		require.NoError(t, b.Release(t.Context(), lease))
+		require.EqualError(t, b.report(t).WakeErr, "1 of 1 parked owners that have to ask again were not woken: guard.Options.Wake is nil")
+	})
 }
 
 // The trust in a long-lived lease counts from the return of Acquire, also if the grant has left room for a parked
@@ -234,8 +268,6 @@ func TestAcquireThatWakes(t *testing.T) {
 }
 
 type tokenKey struct{}
-
-func tokenIn(ctx context.Context) any { return ctx.Value(tokenKey{}) }
 
 // hangsUntil is a Wake whose first n calls hang until their context ends.
 func hangsUntil(n int) func(context.Context, int) error {
@@ -264,50 +296,6 @@ func (a *addresses) TakeAddress(ctx context.Context, key string, owner driver.Ow
 	a.n++
 	p, _ := driver.As[driver.Parker](a.Driver)
 	return a.take(a.n, func() (driver.HiddenBytes, error) { return p.TakeAddress(ctx, key, owner) })
-}
-
-func TestAddressesThatCannotBeTaken(t *testing.T) {
-	for name, c := range map[string]struct {
-		take func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error)
-		n    int
-		why  string
-	}{
-		"once": {n: 2, take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
-			if n == 1 {
-				return nil, errDown
-			}
-			return take()
-		}},
-		"an answer is lost": {n: 2, why: "no address", take: func(n int, take func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
-			a, err := take()
-			if n == 1 {
-				return nil, errLostReply
-			}
-			return a, err
-		}},
-		"another has taken it": {n: 1, why: "no address", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) { return nil, nil }},
-		"of a kind of tomorrow": {n: 1, why: "foreign or corrupt", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) {
-			return driver.HiddenBytes("mail x@y"), nil
-		}},
-		"panics": {n: 1, why: "panicked", take: func(int, func() (driver.HiddenBytes, error)) (driver.HiddenBytes, error) { panic("boom") }},
-	} {
-		on(name, t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
-			lease := s.parkedBehind(t)
-			a := &addresses{take: c.take}
-			s.Guard.store = s.Guard.store.WrapDriver(func(d driver.Driver) driver.Driver { a.Driver = d; return a })
-			require.NoError(t, s.Release(t.Context(), lease))
-			require.Equal(t, c.n, a.n)
-			r := s.report(t)
-			if c.why == "" {
-				require.NoError(t, r.WakeErr)
-				require.Equal(t, 1, r.OwnersWoken)
-				return
-			}
-			require.ErrorContains(t, r.WakeErr, c.why)
-			require.NotContains(t, r.WakeErr.Error(), "x@y")
-			require.Zero(t, r.OwnersWoken)
-		})
-	}
 }
 
 // parkedBehind lets one owner hold the key, and another one park behind it. It returns the lease.
@@ -347,15 +335,6 @@ func TestManyWakeUps(t *testing.T) {
 		for _, r := range s.reports {
 			require.Error(t, r.WakeErr)
 		}
-	})
-}
-
-func TestWakeUpsThatNobodyCanMake(t *testing.T) {
-	on("without the option", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		lease := b.parkedBehind(t)
-		require.NoError(t, b.Release(t.Context(), lease))
-		require.EqualError(t, b.report(t).WakeErr, "1 of 1 parked owners that have to ask again were not woken: guard.Options.Wake is nil")
-		require.Zero(t, b.report(t).OwnersWoken)
 	})
 }
 

@@ -7,12 +7,16 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // window is the time for which work may run under a lease. It ends when the lease can no
 // longer be trusted, or with the work's own time. It is the work's context: when the work asks
 // it, it reads the clocks. So after a freeze the first question already finds the lease lost,
 // before any timer has fired.
+//
+// Any goroutine may use it: the call's, that of renew, a timer, the work's own. The mutex guards what stands below it. No method sends a request.
 type window struct {
 	ctx    context.Context // ends with the caller's context, or by cancel
 	cancel context.CancelCauseFunc
@@ -75,7 +79,7 @@ func (w *window) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.r
 
 // open begins the time for work under a lease. From now on a timer checks the clocks at
 // least once a second, for two reasons: the timer itself runs on the monotonic clock
-// alone, and contexts derived from this one do not ask it.
+// alone, and contexts derived from this one do not ask it. take calls it, once.
 func (w *window) open(stop, trust time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,7 +88,7 @@ func (w *window) open(stop, trust time.Duration) {
 	w.setTimer()
 }
 
-// extend makes the trust last longer after a renewal. A renewal never shortens it, though a store that rounds to whole
+// extend makes the trust last longer; renew calls it after a renewal. A renewal never shortens it, though a store that rounds to whole
 // seconds may return less.
 func (w *window) extend(trust time.Duration) bounds {
 	w.mu.Lock()
@@ -99,7 +103,7 @@ func (w *window) trustUntil(trust time.Duration) {
 	w.why = why{due: w.why.due, missed: w.clock.missed()}
 }
 
-// close ends the work's context, and what the window knows of its lease stays as it is.
+// close ends the work's context, and what the window knows of its lease stays as it is. endHold and unregister call it.
 func (w *window) close() {
 	w.mu.Lock()
 	w.bounds.closed = true
@@ -120,8 +124,8 @@ func (w *window) look() bounds {
 // trusted is how long the lease can be trusted from now on.
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
 
-// check ends the work's context if its time is over; otherwise it returns how long the
-// context lasts. The window around this one is checked, too. If the lease of that window is lost
+// check ends the work's context if its time is over or the lease cannot be trusted any more; otherwise it returns how long the
+// context lasts. The timer, the work's questions, take, mayBegin, renew and endHold call it. The window around this one is checked, too. If the lease of that window is lost
 // after this run began, this context ends, too, also if it was made with context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.around != nil {
@@ -156,14 +160,14 @@ func (w *window) lose(cause error) {
 	}
 }
 
-// loseBy ends the work's context after an answer that ends the trust in the lease.
+// loseBy ends the work's context after an answer to renew or markStarted that ends the trust in the lease.
 func (w *window) loseBy(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lose(cause)
 }
 
-// loseByRelease notes what a release after the work answered. If the store answered ErrLost while the
+// loseByRelease notes what a release or a completion after the work answered. If the store answered ErrLost while the
 // guard still trusted the lease, the lease was lost under the work. Otherwise it may have been lost
 // only after the work.
 func (w *window) loseByRelease(err error) {
@@ -172,7 +176,7 @@ func (w *window) loseByRelease(err error) {
 	}
 }
 
-// forgive is for a Complete that the store has accepted although the lease's time had ended: it was nobody else's. The context stays
+// forgive is for a complete that the store has accepted although the lease's time had ended: it was nobody else's. The context stays
 // cancelled.
 func (w *window) forgive() {
 	w.mu.Lock()
@@ -187,7 +191,7 @@ func (w *window) renewalFailed(err error) {
 	w.why.renewal = err
 }
 
-// setTimer is called with the lock held.
+// setTimer sets the timer of the next check. It is called with the lock held.
 func (w *window) setTimer() {
 	now := w.clock.moment()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
@@ -217,5 +221,5 @@ func (w *window) expiry() error {
 	if reasons == nil {
 		reasons = append(reasons, "the work went on after its end")
 	}
-	return &lossError{"the lease can no longer be trusted: " + strings.Join(reasons, "; "), nil}
+	return fmt.Errorf("the lease can no longer be trusted: %s: %w", strings.Join(reasons, "; "), lockstore.ErrLost)
 }

@@ -76,7 +76,7 @@ func TestOnceReplays(t *testing.T) {
 		require.Equal(t, Response{StatusCode: 201, Header: http.Header{"Location": {"/payments/1"}, "Idempotent-Replayed": {"true"}, "Warning": {"1", "2"}}, Body: first.Body}, again)
 	}
 	require.Equal(t, 1, a.runs)
-	require.Equal(t, guard.OutcomeReplayed, a.report.Outcome)
+	require.Equal(t, guard.Outcome("replayed"), a.report.Outcome)
 	_, err := a.store.Acquire(t.Context(), lockstore.Request{Key: a.lock.Key, Owner: "another", TTL: time.Minute})
 	refused, ok := errors.AsType[*lockstore.Refused](err)
 	require.True(t, ok)

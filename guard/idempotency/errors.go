@@ -40,13 +40,3 @@ type RepeatNoAnswer struct {
 func (e *RepeatNoAnswer) Error() string {
 	return fmt.Sprintf("key %q: the work was done by %v, and there is no result: %s", e.key, e.First, e.reason)
 }
-
-// ResultError: a result cannot be stored. Prepare returns it. It is Report.CompleteErr
-// if only its reason is stored. If the store refused the result or the reason, CompleteErr matches
-// the store's error.
-type ResultError struct {
-	reason string // without data of the result
-	code   string // the reason that is stored
-}
-
-func (e *ResultError) Error() string { return "the result is not stored: " + e.reason }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -151,23 +152,24 @@ func Do[Out any](ctx context.Context, o *Once, c Call, work func(context.Context
 		return out, nil, &guard.LockBadRequest{Key: c.Key[:min(len(c.Key), lockstore.MaxKeyBytes)], Err: err}
 	}
 	form := form{match, o.opt.Version}
-	opt := guard.OnceOptions{
+	opt := doonce.Options{
 		MarkStarted: o.opt.InDoubt == AtMostOnce,
-		OnRefused: func(busy *guard.LockBusy) (guard.Outcome, error) {
-			var outcome guard.Outcome
-			out, outcome, err = read[Out](busy, form)
+		OnRefused: func(refusal error) (outcome string, _ error) {
+			busy, refused := refusal.(*guard.LockBusy), &lockstore.Refused{}
+			_ = errors.As(refusal, &refused)
+			out, outcome, err = read[Out](busy, refused.Result, form)
 			if err == nil {
 				replay = &Replay{busy.Holder}
 			}
 			return outcome, err
 		},
 	}
-	err = o.guard.DoOnce(ctx, c.Key, opt, func(ctx context.Context, lock guard.Lock) (guard.Completion, error) {
+	err = o.guard.DoOnce(ctx, c.Key, opt, func(ctx context.Context, lock guard.Lock) (doonce.Completion, error) {
 		result, err := work(context.WithValue(ctx, pendingKey{}, &pending{o, lock, form}), lock)
 		out = result
 		if err != nil {
-			own, noEffect := unmarked(err)
-			return guard.Completion{NoEffect: noEffect}, own
+			own, noEffect := doonce.Unmarked(err)
+			return doonce.Completion{NoEffect: noEffect}, own
 		}
 		return completion(o, form, result), nil
 	})
@@ -221,27 +223,7 @@ func NoEffect(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &noEffect{err}
-}
-
-type noEffect struct{ err error }
-
-func (e *noEffect) Error() string { return e.err.Error() }
-
-func (e *noEffect) Unwrap() error { return e.err }
-
-// Unmarked takes the mark of NoEffect off. Use it where work that returns NoEffect is called
-// without Do.
-func Unmarked(err error) error {
-	err, _ = unmarked(err)
-	return err
-}
-
-func unmarked(err error) (own error, marked bool) {
-	if e, ok := err.(*noEffect); ok {
-		return e.err, true
-	}
-	return err, false
+	return &doonce.NoEffect{Err: err}
 }
 
 // Result is a result that the work stores itself, together with its effect.
@@ -264,7 +246,7 @@ func Prepare[Out any](ctx context.Context, out Out) (Result, error) {
 	if !ok {
 		return Result{}, errNoPending
 	}
-	text, err := encode(out, p.once.opt.MaxResultBytes)
+	text, _, err := encode(out, p.once.opt.MaxResultBytes)
 	if err != nil {
 		return Result{}, err
 	}

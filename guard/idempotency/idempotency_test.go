@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -140,7 +141,7 @@ func TestRepeat(t *testing.T) {
 			require.Equal(t, first, again)
 			require.NotNil(t, replay)
 			require.Equal(t, "r-1", replay.First.ID)
-			require.Equal(t, guard.OutcomeReplayed, b.last(t).Outcome)
+			require.Equal(t, guard.Outcome(doonce.Replayed), b.last(t).Outcome)
 			require.NoError(t, b.last(t).Err)
 			require.Equal(t, 1, b.last(t).Calls)
 			require.Equal(t, 1, c.effects)
@@ -161,15 +162,13 @@ func TestRepeat(t *testing.T) {
 			mismatch, ok := err.(*RepeatMismatch)
 			require.True(t, ok, "%T %v", err, err)
 			require.Equal(t, "r-1", mismatch.First.ID)
-			require.Equal(t, guard.OutcomeMismatch, b.last(t).Outcome)
-			_, replay, err := Do(ctx, o, Call{Key: "k"}, never[receipt](t))
+			require.Equal(t, guard.Outcome(doonce.Mismatch), b.last(t).Outcome)
+			_, _, err = Do(ctx, o, Call{Key: "k"}, never[receipt](t))
 			require.NoError(t, err)
-			require.NotNil(t, replay)
 			_, _, err = Do(ctx, o, Call{Key: "without"}, c.work)
 			require.NoError(t, err)
-			_, replay, err = Do(ctx, o, Call{Key: "without", Fingerprint: 8}, never[receipt](t))
+			_, _, err = Do(ctx, o, Call{Key: "without", Fingerprint: 8}, never[receipt](t))
 			require.NoError(t, err)
-			require.NotNil(t, replay)
 		})
 		on("a repeat while the first runs is busy, or waits and gets the result: "+mode, t, guard.Options{}, func(t *testing.T, b *bench) {
 			waiting, err := guard.New(b.store, guard.Options{Wait: time.Minute})
@@ -279,7 +278,7 @@ func TestRunsWithoutAResult(t *testing.T) {
 					err := next(never[int](t))
 					require.IsType(t, &RepeatInDoubt{}, err)
 					require.ErrorContains(t, err, "r-1")
-					require.Equal(t, guard.OutcomeInDoubt, b.last(t).Outcome)
+					require.Equal(t, guard.Outcome(doonce.InDoubt), b.last(t).Outcome)
 					require.Equal(t, err, b.last(t).Err)
 					return
 				}
@@ -400,8 +399,8 @@ func TestResults(t *testing.T) {
 				none, ok := again.err.(*RepeatNoAnswer)
 				require.True(t, ok, "%T %v", again.err, again.err)
 				require.Equal(t, c.reason, none.reason)
-				require.IsType(t, &ResultError{}, completeErr)
-				require.Equal(t, guard.OutcomeNoResult, b.last(t).Outcome)
+				require.ErrorContains(t, completeErr, "the result is not stored")
+				require.Equal(t, guard.Outcome(doonce.NoResult), b.last(t).Outcome)
 				require.NotContains(t, b.log.String(), "secret")
 			})
 		}
@@ -449,6 +448,9 @@ func TestPrograms(t *testing.T) {
 		}
 		b.raw(t, "no JSON", form{}.result([]byte("{")))
 		_, _, err := Do(ctx, o, Call{Key: "no JSON"}, never[any](t))
+		require.IsType(t, &RepeatNoAnswer{}, err)
+		b.raw(t, "two", form{}.result([]byte(`{"id":1} {"id":2}`)))
+		_, _, err = Do(ctx, o, Call{Key: "two"}, never[receipt](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
 	})
 	on("a key that is a cooldown, and a key that is a lock", t, guard.Options{}, func(t *testing.T, b *bench) {
@@ -629,15 +631,16 @@ func TestResolve(t *testing.T) {
 	})
 }
 
-// Work that stores its result itself, together with its effect.
+// Work that stores its result itself, together with its effect. If it goes on, it has lost its lease by that.
 func TestPrepare(t *testing.T) {
 	ctx := context.Background()
-	for name, then := range map[string]func() error{
-		"and returns":                func() error { return nil },
-		"F23 and learns of no reply": func() error { return io.ErrUnexpectedEOF },
-		"F04 and panics":             func() error { panic("boom") },
+	for name, then := range map[string]func(context.Context) error{
+		"and returns":                func(context.Context) error { return nil },
+		"F23 and learns of no reply": func(context.Context) error { return io.ErrUnexpectedEOF },
+		"F04 and panics":             func(context.Context) error { panic("boom") },
+		"and goes on":                func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) },
 	} {
-		on("the work stores its result "+name, t, guard.Options{}, func(t *testing.T, b *bench) {
+		on("the work stores its result "+name, t, guard.Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 			var owner lockstore.Owner
 			b.fault = func(c storetest.Call) storetest.Fault {
 				if c.Kind == driver.Acquire && owner == "" {
@@ -651,22 +654,23 @@ func TestPrepare(t *testing.T) {
 			go func() {
 				defer close(ended)
 				defer func() { _ = recover() }()
-				_, _, _ = Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (out receipt, err error) {
+				_, _, err := Do(ctx, o, call, func(ctx context.Context, lock guard.Lock) (out receipt, err error) {
 					out = receipt{ID: 3}
-					err = b.Do(ctx, "account", func(ctx context.Context, _ guard.Lock) error {
+					assert.NoError(t, b.Do(ctx, "account", func(ctx context.Context, _ guard.Lock) error {
 						_, err := Prepare(ctx, strings.Repeat("x", 5000))
-						require.IsType(t, &ResultError{}, err)
+						assert.ErrorContains(t, err, "the result is not stored")
 						result, err := Prepare(ctx, out)
-						require.NoError(t, err)
-						require.Equal(t, lock, result.Lock)
-						require.Equal(t, time.Hour, result.Time)
+						assert.NoError(t, err)
+						assert.Equal(t, lock, result.Lock)
+						assert.Equal(t, time.Hour, result.Time)
 						lease := lockstore.Lease{Key: result.Lock.Key, Owner: owner, Fence: result.Lock.Fence}
-						require.NoError(t, b.store.Complete(ctx, lease, result.Data, result.Time))
-						return nil
-					})
-					require.NoError(t, err)
-					return out, then()
+						return b.store.Complete(ctx, lease, result.Data, result.Time)
+					}))
+					return out, then(ctx)
 				})
+				if name == "and goes on" {
+					assert.IsType(t, &guard.LockLost{}, err)
+				}
 			}()
 			<-ended
 			out, replay, err := Do(ctx, o, call, never[receipt](t))
@@ -677,30 +681,6 @@ func TestPrepare(t *testing.T) {
 			require.IsType(t, &RepeatMismatch{}, err)
 		})
 	}
-}
-
-// Work that goes on after its transaction has lost its lease by it, and its result is stored.
-func TestPrepareIsTheEnd(t *testing.T) {
-	bubble("the next renewal cancels the work", t, func(t *testing.T) {
-		ctx := context.Background()
-		b := newBench(t, guard.Options{TTL: 10 * time.Second})
-		var owner lockstore.Owner
-		b.fault = func(c storetest.Call) storetest.Fault { owner = c.Owner; return storetest.Fault{} }
-		o := b.once(t, Options{})
-		_, _, err := Do(ctx, o, Call{Key: "k"}, func(ctx context.Context, _ guard.Lock) (int, error) {
-			result, err := Prepare(ctx, 3)
-			require.NoError(t, err)
-			lease := lockstore.Lease{Key: "k", Owner: owner, Fence: result.Lock.Fence}
-			require.NoError(t, b.store.Complete(ctx, lease, result.Data, result.Time))
-			<-ctx.Done()
-			return 0, context.Cause(ctx)
-		})
-		require.IsType(t, &guard.LockLost{}, err)
-		out, replay, err := Do(ctx, o, Call{Key: "k"}, never[int](t))
-		require.NoError(t, err)
-		require.NotNil(t, replay)
-		require.Equal(t, 3, out)
-	})
 }
 
 // Each error is one of a kind, whose name a state machine matches.
@@ -716,22 +696,17 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestDecodeReadsOneResult(t *testing.T) {
-	_, err := decode[receipt]([]byte(`{"id":1} {"id":2}`))
-	require.ErrorIs(t, err, errMore)
-}
-
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
 	f.Add([]byte(form{}.result([]byte(`{"id":1}`))))
 	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.result([]byte(`{"note":"\u0000"}`))))
 	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noResult(tooLarge)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		busy := &guard.LockBusy{Key: "k", State: lockstore.Completed, Err: &lockstore.Refused{Result: data}}
+		busy := &guard.LockBusy{Key: "k", State: lockstore.Completed}
 		want := form{match: &[hashSize]byte{1}, version: "1"}
-		out, outcome, err := read[receipt](busy, want)
+		out, outcome, err := read[receipt](busy, data, want)
 		switch outcome {
-		case guard.OutcomeReplayed:
+		case doonce.Replayed:
 			require.NoError(t, err)
 			s, ok := open(data)
 			require.True(t, ok)
@@ -742,19 +717,19 @@ func FuzzOpen(f *testing.F) {
 			text, err := marshal(out)
 			require.NoError(t, err)
 			require.True(t, json.Valid(text))
-		case guard.OutcomeMismatch:
+		case doonce.Mismatch:
 			require.IsType(t, &RepeatMismatch{}, err)
 			require.Zero(t, out)
-		case guard.OutcomeNoResult:
+		case doonce.NoResult:
 			require.IsType(t, &RepeatNoAnswer{}, err)
 			require.Zero(t, out)
 			require.Less(t, len(err.Error()), 3000)
 		default:
 			t.Fatalf("outcome %s", outcome)
 		}
-		_, _, err = read[any](busy, want)
-		_, _, _ = read[struct{}](busy, want)
-		_, _, _ = read[map[string]chan int](busy, want)
+		_, _, err = read[any](busy, data, want)
+		_, _, _ = read[struct{}](busy, data, want)
+		_, _, _ = read[map[string]chan int](busy, data, want)
 		require.NotPanics(t, func() { _ = fmt.Sprint(err) })
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -99,11 +100,11 @@ func (c Call) hash() (*[hashSize]byte, error) {
 }
 
 // completion is what work leaves: its result, or a note if the result cannot be stored.
-func completion[Out any](o *Once, f form, out Out) guard.Completion {
-	c := guard.Completion{ResultTime: o.opt.ResultTime}
-	text, err := encode(out, o.opt.MaxResultBytes)
+func completion[Out any](o *Once, f form, out Out) doonce.Completion {
+	c := doonce.Completion{ResultTime: o.opt.ResultTime}
+	text, reason, err := encode(out, o.opt.MaxResultBytes)
 	if err != nil {
-		c.Result, c.Err = f.noResult(err.code), err
+		c.Result, c.Err = f.noResult(reason), err
 		return c
 	}
 	c.Result, c.ResultIfTooLarge = f.result(text), f.noResult(tooLarge)
@@ -123,43 +124,44 @@ const (
 var reasons = []string{noJSON, notBack, otherBack, streamed, tooLarge, byOperator}
 
 // encode is the JSON of a result of at most so many bytes, which gives the same JSON when
-// it is read back.
-func encode[Out any](out Out, most int) ([]byte, *ResultError) {
+// it is read back; or the reason that is stored, and an error, neither with data of the result.
+func encode[Out any](out Out, most int) (text []byte, reason string, err error) {
+	defer func() {
+		if err != nil {
+			text, err = nil, fmt.Errorf("the result is not stored: %w", err)
+		}
+	}()
 	if _, ok := any(out).(io.Reader); ok {
-		return nil, &ResultError{streamed, streamed}
+		return nil, streamed, errors.New(streamed)
 	}
-	text, err := marshal(out)
+	text, err = marshal(out)
 	if t, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return nil, &ResultError{fmt.Sprintf("%s (%v)", noJSON, t.Type), noJSON}
+		return nil, noJSON, fmt.Errorf("%s (%v)", noJSON, t.Type)
 	}
 	switch {
 	case err != nil:
-		return nil, &ResultError{fmt.Sprintf("%s (%T)", noJSON, err), noJSON}
+		return nil, noJSON, fmt.Errorf("%s (%T)", noJSON, err)
 	case len(text) > most:
-		return nil, &ResultError{fmt.Sprintf("its JSON has %d bytes; want at most MaxResultBytes, %d", len(text), most), tooLarge}
+		return nil, tooLarge, fmt.Errorf("its JSON has %d bytes; want at most MaxResultBytes, %d", len(text), most)
 	}
 	again, err := decode[Out](text)
 	if err != nil {
-		return nil, &ResultError{notBack, notBack}
+		return nil, notBack, errors.New(notBack)
 	}
 	if second, err := marshal(again); err != nil || !bytes.Equal(text, second) {
-		return nil, &ResultError{otherBack, otherBack}
+		return nil, otherBack, errors.New(otherBack)
 	}
-	return text, nil
+	return text, "", nil
 }
 
-// read is how a run ends whose key is in doubt, or whose work is done.
-func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome, err error) {
+// read is how a run ends whose key is in doubt, or whose work is done. result is what the store has.
+func read[Out any](busy *guard.LockBusy, result lockstore.HiddenBytes, f form) (out Out, outcome string, err error) {
 	if busy.State == lockstore.InDoubt {
-		return out, guard.OutcomeInDoubt, &RepeatInDoubt{busy.Key, busy.Holder}
+		return out, doonce.InDoubt, &RepeatInDoubt{busy.Key, busy.Holder}
 	}
-	none := func(reason string) (Out, guard.Outcome, error) {
+	none := func(reason string) (Out, string, error) {
 		var zero Out
-		return zero, guard.OutcomeNoResult, &RepeatNoAnswer{busy.Key, busy.Holder, reason}
-	}
-	var result lockstore.HiddenBytes
-	if refused, ok := busy.Err.(*lockstore.Refused); ok {
-		result = refused.Result
+		return zero, doonce.NoResult, &RepeatNoAnswer{busy.Key, busy.Holder, reason}
 	}
 	s, ok := open(result)
 	_, nothing := any(out).(struct{})
@@ -169,9 +171,9 @@ func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome
 	case !ok:
 		return none("this version of the program did not write what is stored")
 	case f.match != nil && s.match != nil && *f.match != *s.match:
-		return out, guard.OutcomeMismatch, &RepeatMismatch{busy.Key, busy.Holder}
+		return out, doonce.Mismatch, &RepeatMismatch{busy.Key, busy.Holder}
 	case nothing:
-		return out, guard.OutcomeReplayed, nil
+		return out, doonce.Replayed, nil
 	case s.kind == noResult:
 		return none(string(s.text))
 	case f.version != s.version:
@@ -185,7 +187,7 @@ func read[Out any](busy *guard.LockBusy, f form) (out Out, outcome guard.Outcome
 		}
 		return none(fmt.Sprintf("what is stored cannot be read as %T%s", out, where))
 	}
-	return out, guard.OutcomeReplayed, nil
+	return out, doonce.Replayed, nil
 }
 
 // marshal is json.Marshal without the escapes for HTML. A panic of a method of the user's

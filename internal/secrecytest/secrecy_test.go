@@ -37,6 +37,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/schedule"
 	"github.com/lambdalock/lambdalock/guard/sqsbatch"
 	"github.com/lambdalock/lambdalock/guard/stream"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockhttp"
@@ -516,7 +517,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 	for _, v := range []any{
 		config, &config, redisstore.Opener, lockstore.Finding{}, lockstore.Fence(7), lockstore.HolderInfo{Name: "n"},
 		lockstore.Request{Key: "k", Owner: owner}, &lockstore.Request{Owner: owner}, lockstore.Status{Key: "k"}, lockstore.LiveLease{Fence: 7}, lockstore.RevokeRequest{Key: "k"}, lockstore.Page{}, lockstore.Extent{}, &lockstore.Refused{Key: "k"},
-		refused, *refused, result, &result, []lockstore.HiddenBytes{result}, fmt.Errorf("busy: %w", refused), &guard.LockBusy{Key: "k", Err: refused},
+		refused, *refused, result, &result, []lockstore.HiddenBytes{result}, fmt.Errorf("busy: %w", refused),
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
 		address, &address, []lockstore.WakeAddress{address}, lockstore.WakeAddress(owner), lockstore.Request{Address: address}, &lockstore.Request{Address: address},
@@ -527,8 +528,8 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", WorkErr: inner, Cause: inner}, &guard.LockNoTime{Key: "k", Err: inner},
 		&guard.LockBadRequest{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
-		guard.OnceOptions{}, guard.Completion{Result: result, ResultIfTooLarge: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
-		idempotency.Replay{}, idempotency.Result{Data: result}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{}, &idempotency.ResultError{},
+		doonce.Options{}, doonce.Completion{Result: result, ResultIfTooLarge: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
+		idempotency.Replay{}, idempotency.Result{Data: result}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{},
 
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore, service,
 		zkstore.Options{Credentials: func() (string, string) { return "user", password }}, zkStore,

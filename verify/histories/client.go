@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -209,15 +210,15 @@ func (c *client) visit(k key, wait time.Duration) error {
 		})
 	}
 	started := c.chance(0.3)
-	return g.DoOnce(c.done, k.name, guard.OnceOptions{MarkStarted: started}, func(ctx context.Context, lock guard.Lock) (guard.Completion, error) {
+	return g.DoOnce(c.done, k.name, doonce.Options{MarkStarted: started}, func(ctx context.Context, lock guard.Lock) (doonce.Completion, error) {
 		c.hold(ctx, g, lock)
 		switch p := c.random.Float64(); {
 		case p < 0.3:
 			return c.result(lock), nil
 		case p < 0.5 && started:
-			return guard.Completion{}, errors.New("nobody knows whether it had its effect")
+			return doonce.Completion{}, errors.New("nobody knows whether it had its effect")
 		}
-		return guard.Completion{NoEffect: true}, nil
+		return doonce.Completion{NoEffect: true}, nil
 	})
 }
 
@@ -267,7 +268,7 @@ func (c *client) write(lock guard.Lock) {
 
 // result stores a result, or says which one the guard shall store. In a transaction it has an effect, too. A
 // transaction that is refused may have been applied by an earlier try, so its outcome is unknown. The guard then stores the same result.
-func (c *client) result(lock guard.Lock) guard.Completion {
+func (c *client) result(lock guard.Lock) doonce.Completion {
 	result := fmt.Sprintf("of %s under fence %d", lock.Key, lock.Fence)
 	if c.transact != nil && c.chance(0.5) && !c.dead.Load() {
 		lease := lockstore.Lease{Key: lock.Key, Fence: lock.Fence}
@@ -284,10 +285,10 @@ func (c *client) result(lock guard.Lock) guard.Completion {
 		}
 		c.told(op, err)
 		if err != nil {
-			return guard.Completion{} // the effect may be missing
+			return doonce.Completion{} // the effect may be missing
 		}
 	}
-	return guard.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(result)}
+	return doonce.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(result)}
 }
 
 // operate is what an operator does about the last lease of a key.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 )
 
 // Once runs the handler of an adapter once for each Idempotency-Key. In is the adapter's request, and
@@ -63,7 +64,8 @@ func (o *Once[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 	r := &request[In, Out]{Once: o, in: in}
 	if key == "" {
 		_, err := r.work(ctx, guard.Lock{})
-		return r.answered(idempotency.Unmarked(err))
+		err, _ = doonce.Unmarked(err)
+		return r.answered(err)
 	}
 	caller, err := o.Caller(ctx, in)
 	if err == nil && caller == "" {
