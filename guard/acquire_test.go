@@ -103,13 +103,6 @@ func TestUnavailableStore(t *testing.T) {
 }
 
 func TestSlowGrant(t *testing.T) {
-	on("F11 F29 a lease that comes too late is released, and a new owner asks", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.first(1, b.slow(900*time.Millisecond))
-		require.NoError(t, b.Do(context.Background(), "k", nothing))
-		require.Len(t, b.store.requests, 2)
-		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
-		require.Equal(t, b.store.requests[0].Owner, b.store.releases[0].Owner)
-	})
 	on("F69 a lease that comes after Shutdown is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			defer b.Shutdown()

@@ -90,12 +90,6 @@ func TestHandOver(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
-	on("P2 the trust counts from before the call, and not from the wake-up", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		b.store.acquire = b.from(2, fails(errDown))
-		b.told(func(*driver.Answer) { pass(300 * time.Millisecond) })
-		require.Equal(t, handedAfter+lockstore.TurnTime-margin, lostAt(t, b))
-		require.Len(t, b.store.releases, 1, "after the end of the trust, too")
-	})
 	for name, says := range map[string]hook{"F09 lost": says(driver.Lost), "refused": says(driver.Refused)} {
 		on("an extension that is "+name+" ends the work", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 			b.store.acquire = b.from(2, says)

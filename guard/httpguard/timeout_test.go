@@ -215,20 +215,6 @@ func TestTheHandlersContextAsksTheLock(t *testing.T) {
 	}
 }
 
-// A client that leaves while it waits for the lock leaves the queue, too.
-func TestTheClientLeavesBeforeTheTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := timedSite(t, false, guard.Options{Wait: time.Minute}, func(http.ResponseWriter, *http.Request) { t.Error("it ran") })
-		require.NoError(t, s.guard.Do(t.Context(), "/x", func(context.Context, guard.Lock) error {
-			ctx, leave := context.WithCancel(t.Context())
-			time.AfterFunc(500*time.Millisecond, leave)
-			require.Equal(t, 500*time.Millisecond, (<-s.asks(post("").WithContext(ctx))).after)
-			require.Equal(t, guard.OutcomeDeadline, s.outcome())
-			return nil
-		}))
-	})
-}
-
 // The Timeout ends at the moment at which the handler begins: either it works, or its key is free.
 func TestTheTimeoutEndsWhenTheHandlerBegins(t *testing.T) {
 	for range 100 {
