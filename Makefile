@@ -70,7 +70,7 @@ test-others:
 	tests cmd/lockctl ./...; \
 	tests verify ./checker . ./mutants; \
 	tests guard/otelguard ./...; \
-	tests bench ./report; \
+	tests bench .; \
 	tests examples/etcdstore -parallel 32 ./...; \
 	tests lockstore/pgstore ./...; \
 	tests examples/sqlfence ./...; \
@@ -131,5 +131,4 @@ fuzz: ## every fuzz function, FUZZTIME=20s each; part of make verify
 	cd verify && FUZZTIME=$(or $(FUZZTIME),20s) go test ./fuzzall -run TestFuzz -v -count=1 -timeout 1h
 
 bench: install-servers ## speed against raw requests and other locks, as ratios; KEEP=1 writes docs/benchmarks.md
-	@mkdir -p build
-	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../build/bench.json && go run ./report ../build/bench.json)
+	cd bench && go test -v -count=1 -timeout 30m . $(if $(KEEP),-keep ../docs/benchmarks.md)

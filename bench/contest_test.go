@@ -4,16 +4,12 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
 
 // contestant is something that can be done again and again.
-type contestant struct {
-	name string
-	run  func()
-}
+type contestant func()
 
 // contest lets the contestants run in turns and returns the time of one run in
 // each round, for each contestant.
@@ -21,13 +17,13 @@ func contest(rounds, runs int, contestants ...contestant) [][]time.Duration {
 	times := make([][]time.Duration, len(contestants))
 	for _, c := range contestants {
 		for range runs {
-			c.run() // connections are made, scripts loaded, tables grown
+			c() // connections are made, scripts loaded, tables grown
 		}
 	}
 	inTurns(rounds, len(contestants), func(who int) {
 		start := time.Now()
 		for range runs {
-			contestants[who].run()
+			contestants[who]()
 		}
 		times[who] = append(times[who], time.Since(start)/time.Duration(runs))
 	})
@@ -109,12 +105,7 @@ func budget(t *testing.T, what string, value, limit float64, unit, note string) 
 			t.Errorf("%s is %.2f%s; want at most %.2f%s", what, value, unit, limit, unit)
 		}
 	}
-	line(what, fmt.Sprintf("%.2f%s", value, unit), bound, verdict, note)
-}
-
-func line(what, value, limit, verdict, note string) {
-	row(what, value, limit, verdict, note)
-	fmt.Println(strings.TrimRight(fmt.Sprintf("%-37s %7s %6s %-4s %s", what, value, limit, verdict, note), " "))
+	row(what, fmt.Sprintf("%.2f%s", value, unit), bound, verdict, note)
 }
 
 // fatal ends the test at an error. It is in what is measured, so it does nothing else.

@@ -6,7 +6,6 @@ require (
 	cirello.io/dynamolock/v2 v2.1.0
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/bsm/redislock v0.9.4
-	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/lambdalock/lambdalock v0.1.0
 	github.com/lambdalock/lambdalock/lockstore/pgstore v0.1.0
@@ -28,6 +27,5 @@ require (
 	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )

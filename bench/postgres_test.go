@@ -26,18 +26,6 @@ func postgresDB(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-func createTable(t *testing.T, url string) {
-	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
-	fatal(t, err)
-	_, err = postgresDB(t, url).ExecContext(t.Context(), schema)
-	fatal(t, err)
-}
-
-func postgresStore(t *testing.T, db *sql.DB, o pgstore.Options) *lockstore.Store {
-	store, err := pgstore.New(db, o)
-	return opened(t, store, err)
-}
-
 // opened closes a store at the end of the test.
 func opened(t *testing.T, store *lockstore.Store, err error) *lockstore.Store {
 	t.Helper()
@@ -78,9 +66,13 @@ func listen(url string) func(context.Context, string, func(string)) error {
 func testWaitingPostgres(t *testing.T) {
 	const n, times = 16, 21
 	url := testservers.PostgreSQL(t)
-	createTable(t, url)
+	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	fatal(t, err)
+	_, err = postgresDB(t, url).ExecContext(t.Context(), schema)
+	fatal(t, err)
 	ours := clients(n, func() locker {
-		return guarded(t, postgresStore(t, postgresDB(t, url), pgstore.Options{Listen: listen(url)}))
+		store, err := pgstore.New(postgresDB(t, url), pgstore.Options{Listen: listen(url)})
+		return guarded(t, opened(t, store, err))
 	})
 	advisory := clients(n, func() locker {
 		conn, err := postgresDB(t, url).Conn(t.Context())

@@ -60,7 +60,6 @@ var why = map[string]string{
 	"go.opentelemetry.io/otel/sdk/metric":                 "tests: histograms that are kept in memory",
 	"cirello.io/dynamolock/v2":                            "another lock, to compare with",
 	"github.com/bsm/redislock":                            "another lock, to compare with",
-	"github.com/go-redsync/redsync/v4":                    "another lock, to compare with",
 }
 
 // dependency is a module that is used.

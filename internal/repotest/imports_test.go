@@ -53,7 +53,7 @@ var layers = []struct {
 	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store"}},
 	{"examples/...", []string{"boot", "guard", "guard/idempotency", "guard/httpapi", "guard/httpguard", "guard/sqsbatch", "lockstore", "lockstore/*store"}},
 	// Measuring and searching use the product, and none of its programs.
-	{"bench/...", []string{"bench", "lockstore/..."}},
+	{"bench", []string{"lockstore/..."}},
 	{"verify/...", []string{"boot", "guard/...", "lockstore/...", "internal/...", "verify/..."}},
 	// A script and its test.
 	{"deploy", nil},
