@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve dynamodb postgres test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench
+.PHONY: help run serve test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,12 +26,6 @@ build/lockctl:
 	@[ -e $@ ] || echo "building lockctl: the first time, this can take minutes"
 	@CGO_ENABLED=0 .ci/progress "$$(go list -deps ./cmd/lockctl | wc -l)" \
 		go build -v -trimpath -buildvcs=false -ldflags "-X main.version=$$(git describe --always --dirty 2>/dev/null)" -o $@ ./cmd/lockctl
-
-dynamodb: ## DynamoDB Local with an empty lock table, for functions of yours; PORT=8000
-	@exec sh internal/testservers/run-dynamodb.sh $(or $(PORT),8000)
-
-postgres: build/lockctl ## PostgreSQL with an empty lock table, for functions of yours; PORT=5433
-	@exec sh internal/testservers/run-postgres.sh $(or $(PORT),5433)
 
 # make lint vets. The garbage collector runs less often, in the compiler, too: memory is there, and time is short. What
 # only a debugger reads is neither compiled nor linked.

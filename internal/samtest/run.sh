@@ -115,9 +115,8 @@ esac
 base_image
 echo "base image $image"
 sh $here/install.sh sam
-sh internal/testservers/install-redis.sh
+sh internal/testservers/install-packages.sh redis valkey zookeeper
 sh internal/testservers/install-dynamodb.sh
-sh internal/testservers/install-packages.sh zookeeper
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
 export SAMLOCAL_PROGRAM="$cache/sam-$version/bin/sam" SAMLOCAL_BUILT="$built" SAMLOCAL_ARCH="$arch" SAMLOCAL_IMAGE="$image"
 go test -tags sam ./$here -v -count=1 -timeout 35m

@@ -9,11 +9,11 @@ impossible() {
 }
 
 # apt_get ARGUMENT... is apt-get as root, quiet: what it says is in apt_said. While another apt is at work, as in the
-# first minutes of a machine in a cloud, it waits, for 15 minutes at most.
+# first minutes of a machine in a cloud, it waits, for 15 minutes at most. apt_sources is another file than /etc/apt/sources.list.
 apt_get() {
 	apt_sudo='' apt_waited=0
 	[ "$(id -u)" = 0 ] || apt_sudo=sudo
-	until apt_said=$($apt_sudo env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" 2>&1); do
+	until apt_said=$($apt_sudo env LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -qq ${apt_sources:+-o "Dir::Etc::SourceList=$apt_sources"} "$@" 2>&1); do
 		case $apt_said in
 		*'Could not get lock'* | *'Unable to lock'*) ;;
 		*) return 1 ;;

@@ -23,8 +23,7 @@ const installDynamo = "run internal/testservers/install-dynamodb.sh"
 //
 // DynamoDB Local accepts all credentials of letters and digits. Each access key has its
 // own tables in each region. The server listens on all interfaces, as long as the
-// test runs: it has no option for the loopback interface alone, and Loopback.java, by which
-// make dynamodb does it, takes a second longer to start.
+// test runs: it has no option for the loopback interface alone.
 func DynamoDB(t testing.TB) (endpoint string) {
 	t.Helper()
 	return "http://" + StartDynamoDB(t).Addr

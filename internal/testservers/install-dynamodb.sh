@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs DynamoDB Local for the tests with Maven, into the user's cache. Its licence
-# forbids redistribution, so it is not in the repository. The script needs a JDK 17 (make
-# dynamodb compiles Loopback.java) and Maven; on Debian and Ubuntu it installs them.
+# forbids redistribution, so it is not in the repository. It needs Java 17, and its installation
+# Maven; on Debian and Ubuntu the script installs them.
 set -eu
 . "$(dirname "$0")/apt.sh"
 
@@ -9,18 +9,18 @@ version=2.6.1 # the same in dynamodb.go; a test compares them
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 target=$cache/dynamodb-local-$version
 
-if [ -f "$target/lib/DynamoDBLocal-$version.jar" ] && command -v javac >/dev/null; then
+if [ -f "$target/lib/DynamoDBLocal-$version.jar" ] && command -v java >/dev/null; then
 	exit 0
 fi
 
 packages=
-command -v javac >/dev/null || packages="default-jdk-headless"
+command -v java >/dev/null || packages="default-jre-headless"
 if [ ! -d "$target" ]; then
 	command -v mvn >/dev/null || packages="$packages maven"
 fi
 if [ -n "$packages" ]; then
 	# shellcheck disable=SC2086 # a list of packages
-	apt_install "DynamoDB Local needs a JDK 17 or newer and Maven: install them (java, javac and mvn on the PATH), then run this again. Its tests are skipped until then." $packages
+	apt_install "DynamoDB Local needs Java 17 or newer and Maven: install them (java and mvn on the PATH), then run this again. Its tests are skipped until then." $packages
 fi
 [ -d "$target" ] && exit 0
 

@@ -45,6 +45,14 @@ func TestAptWaitsForItsLock(t *testing.T) {
 	require.Error(t, err)
 }
 
+func TestTheScriptsInstallTheseVersions(t *testing.T) {
+	for script, version := range map[string]string{"install-dynamodb.sh": dynamoVersion, "install-stepfunctions.sh": stepFunctionsVersion, "install-cosmos.sh": cosmosVersion} {
+		text, err := os.ReadFile(script)
+		require.NoError(t, err)
+		require.Regexp(t, "(?m)^version="+version+" ", string(text), script)
+	}
+}
+
 func TestSkippedTestsAreCounted(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "skipped")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -19,7 +19,7 @@ const (
 	ValkeyServer = "valkey-server"
 )
 
-const installRedis = "run internal/testservers/install-redis.sh"
+const installRedis = "run internal/testservers/install-packages.sh redis valkey"
 
 // Redis starts a redis-server for the test and returns its address. args are
 // further settings as redis-server takes them, such as "--maxmemory", "4mb".

@@ -1,17 +1,13 @@
 package testservers
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,27 +59,19 @@ func ZooKeeperTLS(t testing.TB) (addr string, roots *x509.CertPool) {
 	return addr, roots
 }
 
-// certificate makes a certificate for 127.0.0.1, with its key.
+// certificate is that of package httptest, for 127.0.0.1, with its key.
 func certificate(t testing.TB) (both []byte, roots *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, Subject: pkix.Name{CommonName: "test"}}
-	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	roots = x509.NewCertPool()
-	roots.AppendCertsFromPEM(public)
-	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), public...), roots
+	roots.AddCert(server.Certificate())
+	both = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	return append(both, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})...), roots
 }
 
 // Ensemble is three ZooKeeper servers, of which one leads.
