@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 )
 
 // CutProxy is a proxy between a client and a server. A test tells it to break connections.
@@ -14,10 +15,16 @@ type CutProxy struct {
 
 	target func() string
 	mu     sync.Mutex
-	mode   mode
-	match  [][]byte
+	now    fault
 	cuts   int
 	conns  map[net.Conn]struct{}
+}
+
+// fault is what happens to data that arrives.
+type fault struct {
+	mode
+	match             [][]byte      // in which requests
+	requests, replies time.Duration // delays
 }
 
 type mode int
@@ -27,6 +34,7 @@ const (
 	cutReplies
 	cutRequests
 	swallow
+	reset
 )
 
 // Proxy starts a CutProxy in front of target. At first it forwards everything.
@@ -61,20 +69,32 @@ func ProxyTo(t testing.TB, target func() string) *CutProxy {
 	return p
 }
 
-// Forward forwards everything from now on.
-func (p *CutProxy) Forward() { p.set(forward) }
+// Forward forwards everything from now on. What is delayed already comes late.
+func (p *CutProxy) Forward() { p.set(fault{}) }
 
 // CutReplies forwards a request that contains one of the texts, waits for the server's reply, and
 // then closes the connection. So the request was applied and its reply is lost.
-func (p *CutProxy) CutReplies(match ...string) { p.set(cutReplies, match...) }
+func (p *CutProxy) CutReplies(match ...string) {
+	p.set(fault{mode: cutReplies, match: lower(match)})
+}
 
 // CutRequests closes the connection when a request contains one of the texts. The server does not get
 // the request.
-func (p *CutProxy) CutRequests(match ...string) { p.set(cutRequests, match...) }
+func (p *CutProxy) CutRequests(match ...string) {
+	p.set(fault{mode: cutRequests, match: lower(match)})
+}
 
 // Swallow forwards nothing and keeps the connections open, like a network that drops all
 // packets.
-func (p *CutProxy) Swallow() { p.set(swallow) }
+func (p *CutProxy) Swallow() { p.set(fault{mode: swallow}) }
+
+// Reset ends each connection by a reset when the server's next reply arrives, and the reply is lost.
+func (p *CutProxy) Reset() { p.set(fault{mode: reset}) }
+
+// Slow delays all requests and all replies, so that requests are applied late.
+func (p *CutProxy) Slow(requests, replies time.Duration) {
+	p.set(fault{requests: requests, replies: replies})
+}
 
 // Cuts returns how many connections were cut since the mode was set.
 func (p *CutProxy) Cuts() int {
@@ -92,13 +112,17 @@ func (p *CutProxy) Disconnect() {
 	}
 }
 
-func (p *CutProxy) set(m mode, match ...string) {
+func lower(match []string) (all [][]byte) {
+	for _, text := range match {
+		all = append(all, bytes.ToLower([]byte(text)))
+	}
+	return all
+}
+
+func (p *CutProxy) set(f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mode, p.match, p.cuts = m, nil, 0
-	for _, text := range match {
-		p.match = append(p.match, bytes.ToLower([]byte(text)))
-	}
+	p.now, p.cuts = f, 0
 }
 
 func (p *CutProxy) serve(client net.Conn) {
@@ -133,9 +157,15 @@ func (p *CutProxy) serve(client net.Conn) {
 				return
 			default:
 			}
-			if p.current() == swallow {
+			f := p.current()
+			if f.mode == swallow {
 				continue
 			}
+			if f.mode == reset {
+				_ = client.(*net.TCPConn).SetLinger(0)
+				return
+			}
+			time.Sleep(f.replies)
 			if _, err := client.Write(b[:n]); err != nil {
 				return
 			}
@@ -146,16 +176,17 @@ func (p *CutProxy) serve(client net.Conn) {
 		if err != nil {
 			break
 		}
-		m := p.arrived(b[:n])
-		if m == swallow {
+		f := p.arrived(b[:n])
+		if f.mode == swallow {
 			continue
 		}
-		if m == cutRequests {
+		if f.mode == cutRequests {
 			break
 		}
-		if m == cutReplies {
+		if f.mode == cutReplies {
 			once.Do(func() { close(cut) })
 		}
+		time.Sleep(f.requests)
 		if _, err := server.Write(b[:n]); err != nil {
 			break
 		}
@@ -165,23 +196,24 @@ func (p *CutProxy) serve(client net.Conn) {
 	wg.Wait()
 }
 
-func (p *CutProxy) current() mode {
+func (p *CutProxy) current() fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.mode
+	return p.now
 }
 
 // arrived returns what to do with a request.
-func (p *CutProxy) arrived(request []byte) mode {
+func (p *CutProxy) arrived(request []byte) fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mode == swallow {
-		return swallow
+	f := p.now
+	if f.mode != cutReplies && f.mode != cutRequests {
+		return f
 	}
-	lower := bytes.ToLower(request)
-	if p.mode == forward || !slices.ContainsFunc(p.match, func(text []byte) bool { return bytes.Contains(lower, text) }) {
-		return forward
+	text := bytes.ToLower(request)
+	if !slices.ContainsFunc(f.match, func(match []byte) bool { return bytes.Contains(text, match) }) {
+		return fault{}
 	}
 	p.cuts++
-	return p.mode
+	return f
 }

@@ -47,17 +47,11 @@ type Result struct {
 
 // Cell is one fault on one store.
 type Cell struct {
-	Fault      string `json:"fault"`
-	Store      string `json:"store"`
-	Why        string `json:"why,omitempty"` // why it cannot occur; then nothing else is set
-	Histories  int64  `json:"histories,omitempty"`
-	Operations int64  `json:"operations,omitempty"`
-	Injected   int64  `json:"injected,omitempty"` // how often the fault struck
-	Contended  int64  `json:"contended,omitempty"`
-	Takeovers  int64  `json:"takeovers,omitempty"`
-	Unknown    int64  `json:"unknown,omitempty"`
-	Lost       int64  `json:"lost,omitempty"`
-	Violations int64  `json:"violations"`
+	Fault      string           `json:"fault"`
+	Store      string           `json:"store"`
+	Why        string           `json:"why,omitempty"` // why it cannot occur; then nothing else is set
+	Counts     map[string]int64 `json:"counts,omitempty"`
+	Violations int64            `json:"violations"`
 }
 
 // Mutant is one planted bug.

@@ -36,12 +36,6 @@ type cell struct {
 	injected int // faults so far
 }
 
-// size says how much a cell has to do.
-type size struct {
-	operations int           // of each history at least; 0 is whatever happens
-	length     time.Duration // of each history at least; 0 is the set-up's
-}
-
 // maxLength is how long a history may go on when too little has happened.
 const maxLength = 2 * time.Minute
 
@@ -135,30 +129,28 @@ func (f *fault) missing(atLeast int, runs ...*run) (missing []string) {
 
 // play makes one history for each seed, on new servers, and returns them with how often the fault was injected, and
 // which keys were not free in the end.
-func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, stuck []string) {
+func play(t *testing.T, f *fault, s *setup, seeds []uint64) (c *cell, stuck []string) {
 	t.Helper()
 	name := s.name + "/" + f.name
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
-	c = &cell{fault: f, setup: s, random: rand.New(rand.NewPCG(seeds[0], h.Sum64())), sys: s.start(t, f, seeds[0])}
+	c = &cell{fault: f, setup: s, random: rand.New(rand.NewPCG(seeds[0], h.Sum64())), sys: s.start(t, f)}
 	for _, seed := range seeds {
 		c.runs = append(c.runs, newRun(name, seed, f.mix, s.late, f.several))
 	}
-	length := cmp.Or(sz.length, s.length)
-
 	var playing sync.WaitGroup
 	for _, r := range c.runs {
 		done, stop := context.WithCancel(t.Context())
 		playing.Go(func() {
 			defer stop()
 			for pause.For(done, 200*time.Millisecond) == nil {
-				if now := r.Now(); now > maxLength || now > length && (sz.operations == 0 || len(f.missing(sz.operations, r)) == 0) {
+				if now := r.Now(); now > maxLength || now > s.length && (s.atLeast == 0 || len(f.missing(s.atLeast, r)) == 0) {
 					return
 				}
 			}
 		})
 		processes := cmp.Or(f.processes, clients)
-		var stores []opened
+		var stores []*lockstore.Store
 		for i := range processes {
 			stores = append(stores, c.sys.open(r.seed+uint64(i)<<32))
 		}
@@ -171,14 +163,9 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 		playing.Wait()
 		stop()
 	}()
-	switch {
-	case c.sys.plan != nil && f.plan != nil:
-		c.sys.plan.set(f.plan)
-		<-injecting.Done()
-		c.injected = c.sys.plan.set(nil)
-	case f.inject != nil:
+	if f.inject != nil {
 		f.inject(injecting, c)
-	default: // the clients themselves fail
+	} else { // the clients themselves fail
 		<-injecting.Done()
 		for _, r := range c.runs {
 			c.injected += int(f.effect(r, counts{}))
@@ -197,12 +184,9 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (c *cell, s
 }
 
 // do plays a cell and judges its histories.
-func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyrecord.Cell, more counts) {
-	if s.fewer > 0 {
-		sz.operations = min(sz.operations, s.fewer)
-	}
-	c, stuck := play(t, f, s, seeds, sz)
-	out, more = verifyrecord.Cell{Fault: f.name, Store: s.name, Injected: int64(c.injected), Violations: int64(len(stuck))}, counts{}
+func do(t *testing.T, f *fault, s *setup, seeds []uint64) (out verifyrecord.Cell) {
+	c, stuck := play(t, f, s, seeds)
+	out, more := verifyrecord.Cell{Fault: f.name, Store: s.name, Violations: int64(len(stuck))}, counts{"faults": int64(c.injected), "histories": int64(len(c.runs))}
 	if c.injected == 0 {
 		t.Errorf("%s was never injected", f.name)
 	}
@@ -211,26 +195,22 @@ func do(t *testing.T, f *fault, s *setup, seeds []uint64, sz size) (out verifyre
 	}
 	for _, r := range c.runs {
 		ops := r.Ops()
-		inTransactions, wrong := r.counted(ops, c.sys.effects)
-		violations := append(checker.Sweep(ops, s.limits(f)), wrong...)
+		violations := checker.Sweep(ops, s.limits(f))
 		if len(violations) > 0 {
-			t.Errorf("%s, seed %d: violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_DIR=/tmp VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
+			t.Errorf("%s, seed %d: violations:\n%s\nall operations are in %s\nagain, in verify/: VERIFY_SEED=%d VERIFY_SEEDS=1 go test ./histories -run '%s'",
 				r.name, r.seed, strings.Join(violations[:min(5, len(violations))], "\n"), dump(t, r, ops), r.seed, t.Name())
 		}
 		for name, n := range count(ops) {
 			more[name] += n
 		}
-		out.Histories++
 		out.Violations += int64(len(violations))
-		more["effects written with their result"] += int64(inTransactions)
 	}
 	// A slow machine may end one history before it shows something.
-	if missing := f.missing(sz.operations, c.runs...); len(missing) > 0 {
+	if missing := f.missing(s.atLeast, c.runs...); len(missing) > 0 {
 		t.Errorf("%s shows nothing: %s", c.runs[0].name, strings.Join(missing, "; "))
 	}
-	out.Operations, out.Contended, out.Takeovers, out.Unknown, out.Lost = more[operations], more[contended], more[takeovers], more[unknown], more[lost]
-	more["histories"] = out.Histories
-	return out, more
+	out.Counts = more
+	return out
 }
 
 // dump writes a history that failed to a file, for people.

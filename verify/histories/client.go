@@ -47,15 +47,12 @@ type run struct {
 	crashes, freezes, struck atomic.Int64 // struck are faults that are about a single key
 
 	mu      sync.Mutex
-	owners  map[lockstore.Lease]lockstore.Owner // of each lease that was told, by its key and fence
-	atOnce  map[string]lockstore.Lease          // by the result that was stored in a transaction, with an effect
-	highest map[string]lockstore.Fence          // that the resource of each seat has seen
+	highest map[string]lockstore.Fence // that the resource of each seat has seen
 }
 
 func newRun(name string, seed uint64, m mix, late time.Duration, several bool) *run {
 	r := &run{
-		History: checker.New(), name: name, seed: seed, mix: m, late: late,
-		owners: map[lockstore.Lease]lockstore.Owner{}, atOnce: map[string]lockstore.Lease{}, highest: map[string]lockstore.Fence{},
+		History: checker.New(), name: name, seed: seed, mix: m, late: late, highest: map[string]lockstore.Fence{},
 	}
 	one, readWrite := []int{1}, []int{1, lockstore.MaxHolders, lockstore.MaxHolders}
 	r.keys = []key{{most: one}, {most: one, waits: true}, {most: one}, {most: one, waits: true, once: true}, {most: one, once: true}}
@@ -107,9 +104,6 @@ func (p *process) send(ctx context.Context, key string, r driver.Request, send f
 		op.Data = string(a.Status.Result)
 	case op.Outcome == checker.OK && op.Kind == checker.Acquire:
 		op.Fence, op.Seat, op.Trust = int64(a.Fence), a.Seat, a.TTL
-		p.mu.Lock()
-		p.owners[lockstore.Lease{Key: key, Fence: a.Fence}] = r.Owner
-		p.mu.Unlock()
 	case op.Outcome == checker.OK && op.Kind == checker.Renew:
 		op.Trust = a.TTL
 	}
@@ -152,14 +146,13 @@ func outcome(a driver.Answer, err error) checker.Outcome {
 // client has a process, and after a crash the next one, with the shipped guard over a store.
 type client struct {
 	*process
-	store    *lockstore.Store // with the process before it
-	transact transact
-	random   *rand.Rand
-	done     context.Context // ends with the history
+	store  *lockstore.Store // with the process before it
+	random *rand.Rand
+	done   context.Context // ends with the history
 }
 
-func (r *run) client(id int, store opened, random *rand.Rand, done context.Context) *client {
-	c := &client{process: &process{run: r, id: id}, transact: store.transact, random: random, done: done}
+func (r *run) client(id int, store *lockstore.Store, random *rand.Rand, done context.Context) *client {
+	c := &client{process: &process{run: r, id: id}, random: random, done: done}
 	c.store = store.WrapDriver(func(d driver.Driver) driver.Driver {
 		c.Driver = d
 		return c.process
@@ -168,7 +161,7 @@ func (r *run) client(id int, store opened, random *rand.Rand, done context.Conte
 }
 
 // work has one run after the other, until the history ends.
-func (r *run) work(id int, store opened, random *rand.Rand, done context.Context) {
+func (r *run) work(id int, store *lockstore.Store, random *rand.Rand, done context.Context) {
 	c := r.client(id, store, random, done)
 	for pause.For(done, c.upTo(80*time.Millisecond)) == nil {
 		if c.dead.Load() {
@@ -214,7 +207,7 @@ func (c *client) visit(k key, wait time.Duration) error {
 		c.hold(ctx, g, lock)
 		switch p := c.random.Float64(); {
 		case p < 0.3:
-			return c.result(lock), nil
+			return doonce.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(fmt.Sprintf("of %s under fence %d", lock.Key, lock.Fence))}, nil
 		case p < 0.5 && started:
 			return doonce.Completion{}, errors.New("nobody knows whether it had its effect")
 		}
@@ -266,31 +259,6 @@ func (c *client) write(lock guard.Lock) {
 	c.told(op, nil)
 }
 
-// result stores a result, or says which one the guard shall store. In a transaction it has an effect, too. A
-// transaction that is refused may have been applied by an earlier try, so its outcome is unknown. The guard then stores the same result.
-func (c *client) result(lock guard.Lock) doonce.Completion {
-	result := fmt.Sprintf("of %s under fence %d", lock.Key, lock.Fence)
-	if c.transact != nil && c.chance(0.5) && !c.dead.Load() {
-		lease := lockstore.Lease{Key: lock.Key, Fence: lock.Fence}
-		c.mu.Lock()
-		lease.Owner = c.owners[lease]
-		c.atOnce[result] = lease
-		c.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), callTime)
-		defer cancel()
-		op := checker.Op{Client: c.id, Kind: checker.Complete, Key: lease.Key, Owner: string(lease.Owner), Fence: int64(lease.Fence), TTL: resultTime, Data: result, Outcome: checker.OK, Call: c.Now()}
-		err := c.transact(ctx, lease, []byte(result), resultTime)
-		if err != nil {
-			op.Outcome = checker.Unknown
-		}
-		c.told(op, err)
-		if err != nil {
-			return doonce.Completion{} // the effect may be missing
-		}
-	}
-	return doonce.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(result)}
-}
-
 // operate is what an operator does about the last lease of a key.
 func (c *client) operate(key string, do func(context.Context, lockstore.Fence) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTime)
@@ -315,27 +283,8 @@ func (c *client) chance(p float64) bool { return c.random.Float64() < p }
 
 func (c *client) upTo(d time.Duration) time.Duration { return time.Duration(c.random.Int64N(int64(d))) }
 
-// counted checks the effects of the transactions: none happened twice, and each that was told to have been applied, or whose
-// result was read, happened. n is how many happened.
-func (r *run) counted(ops []checker.Op, effects func(lockstore.Lease) int) (n int, violations []string) {
-	counts := map[string]int{}
-	for result, lease := range r.atOnce {
-		counts[result] = effects(lease)
-		n += counts[result]
-		if counts[result] > 1 {
-			violations = append(violations, fmt.Sprintf("the run with fence %d of %s had its effect %d times", lease.Fence, lease.Key, counts[result]))
-		}
-	}
-	for _, op := range ops {
-		if _, ok := r.atOnce[op.Data]; ok && (op.Outcome == checker.Completed || op.Outcome == checker.OK) && counts[op.Data] == 0 {
-			violations = append(violations, "a result without its effect\n  "+op.String())
-		}
-	}
-	return n, violations
-}
-
 // lockAgain locks every key once more when the history is over, all at once. It returns the keys that do not become free within bound.
-func (r *run) lockAgain(store opened, bound time.Duration) []string {
+func (r *run) lockAgain(store *lockstore.Store, bound time.Duration) []string {
 	var all sync.WaitGroup
 	stuck := make([]string, len(r.keys))
 	for i, k := range r.keys {

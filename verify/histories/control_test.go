@@ -2,11 +2,13 @@ package histories
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,49 +112,55 @@ func (b *buggy) Await(ctx context.Context, _ string, _ driver.Request) (driver.A
 	return driver.Answer{Outcome: driver.Ask}, pause.For(ctx, 20*time.Millisecond)
 }
 
-// simulated is a history on such a store, and what the sweep found.
+var errPlanned = errors.New("the connection ended")
+
+// simulated is a history on such a store, over a network with faults, and what the sweep found.
 func simulated(t *testing.T, bug string, several bool, seed uint64) (violations []string) {
-	f := &fault{name: "planted bug", mix: mix{crash: 0.05, freeze: 0.05}, several: several, effect: unknowns, plan: func(r *rand.Rand) (f storetest.Fault) {
-		switch p := r.Float64(); {
-		case p < 0.05:
-			f.Drop, f.Late = errPlanned, true
-		case p < 0.1:
-			f.Cut = errPlanned
-		case p < 0.15:
-			f.Before = time.Duration(r.Int64N(int64(ttl / 4)))
-		}
-		return f
+	var broken atomic.Bool
+	f := &fault{name: "planted bug", mix: mix{crash: 0.05, freeze: 0.05}, several: several, effect: unknowns, inject: func(ctx context.Context, _ *cell) {
+		broken.Store(true)
+		<-ctx.Done()
+		broken.Store(false)
 	}}
-	s := &setup{name: "simulated", late: drift, length: 10 * time.Second, start: func(t *testing.T, _ *fault, _ uint64) *system {
-		sys, store := &system{t: t, plan: new(plan)}, memstore.New(nil)
+	s := &setup{name: "simulated", late: drift, length: 10 * time.Second, start: func(t *testing.T, _ *fault) *system {
+		store := memstore.New(nil)
 		if bug != noBug {
 			store = lockstore.New("buggy", &buggy{bug: bug, states: map[string]rules.State{}})
 		}
-		sys.open = func(seed uint64) opened { return opened{Store: sys.plan.over(t, store, seed)} }
-		return sys
+		return &system{t: t, open: func(seed uint64) *lockstore.Store { return over(t, store, seed, &broken) }}
 	}}
 	synctest.Test(t, func(t *testing.T) {
-		c, stuck := play(t, f, s, []uint64{seed}, size{})
+		c, stuck := play(t, f, s, []uint64{seed})
 		violations = append(checker.Sweep(c.runs[0].Ops(), s.limits(f)), stuck...)
 	})
 	return violations
 }
 
-// The effects of the transactions are compared with the answers.
-func TestCounted(t *testing.T) {
-	for _, c := range []struct {
-		effects int
-		outcome checker.Outcome
-		wrong   int
-	}{
-		{1, checker.OK, 0}, {1, checker.Unknown, 0}, {0, checker.Unknown, 0},
-		{0, checker.OK, 1}, {0, checker.Completed, 1}, {2, checker.Unknown, 1},
-	} {
-		r := newRun("counted", 1, few, 0, false)
-		r.atOnce["x"] = lockstore.Lease{Key: "k", Owner: "a", Fence: 5}
-		ops := []checker.Op{{Kind: checker.Complete, Key: "k", Data: "x", Outcome: c.outcome}, {Kind: checker.Complete, Data: "y", Outcome: checker.OK}}
-		n, wrong := r.counted(ops, func(lockstore.Lease) int { return c.effects })
-		require.Equal(t, c.effects, n)
-		require.Len(t, wrong, c.wrong, "%+v: %v", c, wrong)
-	}
+// over is a store over a network that loses requests and replies, and has some arrive late, while it is broken.
+func over(t *testing.T, store *lockstore.Store, seed uint64, broken *atomic.Bool) *lockstore.Store {
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	faulty := storetest.NewFaulty(store, func(storetest.Call) (f storetest.Fault) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !broken.Load() {
+			return f
+		}
+		switch p := random.Float64(); {
+		case p < 0.05:
+			f.Drop, f.Late = errPlanned, true
+		case p < 0.1:
+			f.Cut = errPlanned
+		case p < 0.15:
+			f.Before = time.Duration(random.Int64N(int64(ttl / 4)))
+		}
+		return f
+	})
+	ctx := t.Context()
+	go func() {
+		for pause.For(ctx, 300*time.Millisecond) == nil {
+			_, _ = faulty.Deliver(ctx) // nobody waits for these answers
+		}
+	}()
+	return faulty.Store
 }

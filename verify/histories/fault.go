@@ -2,7 +2,6 @@ package histories
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -10,26 +9,22 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/verify/checker"
-	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 // fault is a row of the table.
 type fault struct {
-	name  string
-	path  path
-	mix   mix      // of the clients' own faults, without which there is no takeover and no lost lease
-	redis []string // further settings of the servers
+	name    string
+	proxied bool     // the clients reach the servers through proxies that break connections
+	mix     mix      // of the clients' own faults, without which there is no takeover and no lost lease
+	redis   []string // further settings of the servers
 	// processes is among how many processes the clients are. Those in one process share a store and its connections. 0 is one for each client.
 	processes int
 	several   bool // several clients may hold a key
 	// late says that a request may arrive late, or that an answer may be what was true before.
 	late bool
 
-	// plan makes the fault on a store in memory, and inject on servers, again and again until ctx ends, when it is healed. Both are nil where
-	// the clients themselves fail.
-	plan   func(*rand.Rand) storetest.Fault
+	// inject makes the fault again and again until ctx ends, when it is healed. It is nil where the clients themselves fail.
 	inject func(ctx context.Context, c *cell)
 	// effect counts in a history what only this fault makes, of which it shows at least effects; 0 is 1.
 	effect  func(r *run, n counts) int64
@@ -45,8 +40,6 @@ var (
 )
 
 const (
-	noPath   = "nothing lies between a client and its memory"
-	noServer = "there is no server that could fail without its clients"
 	aService = "the service does not stop or restart for its users"
 	onePlace = "a key never moves to another server"
 	restarts = "a primary that becomes a replica restarts, and its connections end"
@@ -68,7 +61,7 @@ const (
 
 // unplanned are the set-ups without a primary that becomes a replica. On Valkey these faults have a pair, too.
 var unplanned = map[string]string{
-	memory: onePlace, dynamo: inside, redisOne: "as with a replica", redisCluster: noRole, zooKeeper: elect, postgres: restarts,
+	dynamo: inside, redisOne: "as with a replica", redisCluster: noRole, zooKeeper: elect, postgres: restarts,
 }
 
 var kinds = []*fault{
@@ -81,65 +74,41 @@ var kinds = []*fault{
 		effect: func(r *run, _ counts) int64 { return r.freezes.Load() },
 	},
 	{
-		name: "reply lost", mix: few, path: cutting, plan: cutReply, inject: loseReplies,
+		name: "reply lost", mix: few, proxied: true, inject: loseReplies,
 		effect: unknowns, effects: 5,
 	},
 	{
-		name: "several holders: crashes, freezes, replies lost", mix: mix{crash: 0.08, freeze: 0.08}, path: cutting, several: true, plan: cutReply, inject: loseReplies,
+		name: "several holders: crashes, freezes, replies lost", mix: mix{crash: 0.08, freeze: 0.08}, proxied: true, several: true, inject: loseReplies,
 		effect: unknowns, effects: 5,
 		never: map[string]string{redisPair: "as on redis: nothing fails over"},
 	},
 	{
-		name: "request cut or late", mix: few, path: cutting,
-		plan: func(r *rand.Rand) (f storetest.Fault) {
-			if p := r.Float64(); p < 0.1 {
-				f.Drop, f.Late = errPlanned, p < 0.06
-			}
-			return f
-		},
+		name: "request cut or late", mix: few, proxied: true,
 		inject: func(ctx context.Context, c *cell) {
 			c.cutting(ctx, func(p *testservers.CutProxy) { p.CutRequests(c.sys.write...) })
 		},
 		effect: unknowns, effects: 5,
 	},
 	{
-		name: "latency of 0.5 to 1.1 TTL", mix: few, path: toxic, late: true,
-		plan: func(r *rand.Rand) (f storetest.Fault) {
-			switch p := r.Float64(); {
-			case p < 0.05:
-				f.Before = latency(r)
-			case p < 0.1:
-				f.After = latency(r)
-			}
-			return f
-		},
+		name: "latency of 0.5 to 1.1 TTL", mix: few, proxied: true, late: true,
 		inject: func(ctx context.Context, c *cell) {
-			c.poisoned(ctx, 1200, func(x *faults.Toxic) {
+			c.broken(ctx, 1200, func(p *testservers.CutProxy) {
 				if c.random.IntN(2) == 0 {
-					x.Slow(latency(c.random))
+					p.Slow(0, latency(c.random))
 				} else {
-					x.SlowRequests(latency(c.random))
+					p.Slow(latency(c.random), 0)
 				}
 			})
 		},
 		effect: slow,
 	},
 	{
-		name: "resets and slices of bytes", mix: few, path: toxic, late: true,
-		inject: func(ctx context.Context, c *cell) {
-			c.poisoned(ctx, 300, func(x *faults.Toxic) {
-				if c.random.IntN(3) == 0 {
-					x.Slice()
-				} else {
-					x.Reset()
-				}
-			})
-		},
+		name: "connections reset", mix: few, proxied: true, late: true,
+		inject: func(ctx context.Context, c *cell) { c.broken(ctx, 300, (*testservers.CutProxy).Reset) },
 		effect: unknowns, effects: 5,
-		never: map[string]string{memory: noPath},
 	},
 	{
-		name: "silent drop", mix: few, path: cutting, late: true,
+		name: "silent drop", mix: few, proxied: true, late: true,
 		inject: func(ctx context.Context, c *cell) {
 			c.again(ctx, 900, 1500, func() {
 				for _, p := range c.sys.cuts {
@@ -153,7 +122,6 @@ var kinds = []*fault{
 			})
 		},
 		effect: slow,
-		never:  map[string]string{memory: noPath},
 	},
 	{
 		name: paused, mix: few, late: true,
@@ -166,7 +134,6 @@ var kinds = []*fault{
 			})
 		},
 		effect: slow,
-		never:  map[string]string{memory: noServer},
 	},
 	{
 		name: restart, mix: few, redis: []string{"--appendonly", "yes"}, // each write is kept before it is answered
@@ -178,44 +145,31 @@ var kinds = []*fault{
 			c.again(ctx, rest, rest+1000, func() { kill(c.sys.servers[c.random.IntN(len(c.sys.servers))]) })
 		},
 		effect: func(_ *run, n counts) int64 { return n[notApplied] + n[unknown] },
-		never:  map[string]string{memory: noServer, dynamo: aService},
+		never:  map[string]string{dynamo: aService},
 	},
 	{
 		name: dataLost, mix: few,
 		inject: func(ctx context.Context, c *cell) { c.again(ctx, 600, 1600, c.loseData) },
 		effect: func(_ *run, n counts) int64 { return n[losses] },
-		never:  map[string]string{memory: "its data are gone only with all its clients"},
-	},
-	{
-		name: "server errors", mix: few, path: throttle,
-		inject: func(ctx context.Context, c *cell) {
-			c.again(ctx, 500, 900, func() {
-				heal := c.refuse()
-				c.sleep(ctx, 500, 1200)
-				heal()
-			})
-		},
-		effect: func(_ *run, n counts) int64 { return n[notApplied] },
-		never:  map[string]string{memory: noServer, zooKeeper: "a server without a majority ends its connections, and has no other refusal"},
 	},
 	{
 		name: keyMoves, mix: few, late: true,
 		inject: func(ctx context.Context, c *cell) {
 			switch {
 			case c.sys.pair != nil:
-				c.again(ctx, 600, 1200, func() { c.failedOver(c.sys.pair.FailOver(func() { c.sleep(ctx, 200, 700) })) })
+				c.again(ctx, 600, 1200, func() { c.failedOver(c.sys.pair.failOver(func() { c.sleep(ctx, 200, 700) })) })
 			case c.sys.ensemble != nil:
 				c.again(ctx, 1300, 2900, c.changeLeader)
 			default:
 				c.again(ctx, 5, 25, func() {
 					r := c.runs[c.random.IntN(len(c.runs))]
-					faults.MoveSlot(c.sys.t, c.sys.servers, redisstore.DefaultPrefix+r.keys[c.random.IntN(len(r.keys))].name, c.random)
+					moveSlot(c.sys.t, c.sys.servers, redisstore.DefaultPrefix+r.keys[c.random.IntN(len(r.keys))].name, c.random)
 					r.struck.Add(1)
 				})
 			}
 		},
 		effect: func(r *run, n counts) int64 { return n[losses] + r.struck.Load() },
-		never:  map[string]string{memory: onePlace, dynamo: inside, redisOne: onePlace, valkey: onePlace, postgres: "a replica that has all that was acknowledged looks like a restart"},
+		never:  map[string]string{dynamo: inside, redisOne: onePlace, valkey: onePlace, postgres: "a replica that has all that was acknowledged looks like a restart"},
 	},
 	{
 		name: plannedFailover, mix: few, processes: 2,
@@ -227,15 +181,6 @@ var kinds = []*fault{
 		inject: func(ctx context.Context, c *cell) { c.demote(ctx, true) },
 		effect: toReplica, never: unplanned,
 	},
-}
-
-var errPlanned = errors.New("the connection ended")
-
-func cutReply(r *rand.Rand) (f storetest.Fault) {
-	if r.Float64() < 0.15 {
-		f.Cut = errPlanned
-	}
-	return f
 }
 
 func loseReplies(ctx context.Context, c *cell) {
@@ -291,14 +236,14 @@ func (c *cell) cutting(ctx context.Context, set func(*testservers.CutProxy)) {
 	}
 }
 
-func (c *cell) poisoned(ctx context.Context, length int, set func(*faults.Toxic)) {
+func (c *cell) broken(ctx context.Context, length int, set func(*testservers.CutProxy)) {
 	c.again(ctx, 500, 1200, func() {
-		for _, x := range c.sys.toxics {
-			set(x)
+		for _, p := range c.sys.cuts {
+			set(p)
 		}
 		c.sleep(ctx, length, length+1)
-		for _, x := range c.sys.toxics {
-			x.Heal()
+		for _, p := range c.sys.cuts {
+			p.Forward()
 		}
 	})
 }
@@ -332,24 +277,6 @@ func (c *cell) loseData() {
 	}
 }
 
-// refuse makes the servers refuse requests.
-func (c *cell) refuse() (heal func()) {
-	if x := c.sys.throttled; x != nil {
-		x.Set(true)
-		return func() { x.Set(false) }
-	}
-	if c.sys.readOnly != nil {
-		c.sys.readOnly(true)
-		return func() { c.sys.readOnly(false) }
-	}
-	name, bad, good := "maxmemory", "1", "0" // OOM for a write
-	if c.random.IntN(2) == 0 {
-		name, bad = "min-replicas-to-write", "5" // NOREPLICAS for all
-	}
-	c.sys.onAll("CONFIG", "SET", name, bad)
-	return func() { c.sys.onAll("CONFIG", "SET", name, good) }
-}
-
 // demote makes planned failovers. Where nothing is lost, nothing excuses an answer.
 func (c *cell) demote(ctx context.Context, loses bool) {
 	var lose func()
@@ -357,17 +284,17 @@ func (c *cell) demote(ctx context.Context, loses bool) {
 		lose = func() { c.sleep(ctx, 200, 700) }
 	}
 	c.again(ctx, 200, 600, func() {
-		f := c.sys.pair.Demote(lose, func() { c.sleep(ctx, 300, 1000) })
+		f := c.sys.pair.demote(lose, func() { c.sleep(ctx, 300, 1000) })
 		if loses {
 			c.failedOver(f)
 		}
 	})
 }
 
-func (c *cell) failedOver(f faults.Failover) {
+func (c *cell) failedOver(f failover) {
 	for _, r := range c.runs {
-		r.happened(checker.CutOff, f.CutFrom, f.CutTo, r.keys)
-		r.happened(checker.Promote, f.DownFrom, f.DownTo, r.keys)
+		r.happened(checker.CutOff, f.cutFrom, f.cutTo, r.keys)
+		r.happened(checker.Promote, f.downFrom, f.downTo, r.keys)
 	}
 }
 

@@ -4,14 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,70 +19,39 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
-	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 	"github.com/lambdalock/lambdalock/verify/checker"
-	"github.com/lambdalock/lambdalock/verify/faults"
-)
-
-// path is what is between the clients and the servers.
-type path int
-
-const (
-	direct   path = iota
-	cutting       // testservers.CutProxy
-	toxic         // faults.Toxic
-	throttle      // faults.Throttle, or nothing where the server itself can refuse
 )
 
 // system is a store set-up that runs.
 type system struct {
 	t testing.TB
 	// open opens the store of one client.
-	open func(seed uint64) opened
+	open func(seed uint64) *lockstore.Store
 
-	write     []string // one of these texts is in each request that changes something
-	servers   []*testservers.Server
-	cuts      []*testservers.CutProxy
-	toxics    []*faults.Toxic
-	throttled *faults.Throttle
-	pair      *faults.Pair
-	ensemble  *testservers.Ensemble
-	plan      *plan // of a store in memory
+	write    []string // one of these texts is in each request that changes something
+	servers  []*testservers.Server
+	cuts     []*testservers.CutProxy
+	pair     *pair
+	ensemble *testservers.Ensemble
 
 	// erase deletes a key's entry, as an operator would.
 	erase func(key string)
-
-	// readOnly lets a server refuse what changes something, or not.
-	readOnly func(on bool)
-
-	// effects is how often the run with this lease had its effect, in transactions.
-	effects func(lease lockstore.Lease) int
 }
-
-// opened is the store of one client.
-type opened struct {
-	*lockstore.Store
-	transact transact // or nil
-}
-
-// transact writes an effect and stores a result in one transaction.
-type transact func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error
 
 // setup is a column of the table.
 type setup struct {
 	name   string
 	late   time.Duration // how long after the end of a TTL a key may still be busy
 	length time.Duration // of a history; it goes on for a while when too little has happened
-	start  func(t *testing.T, f *fault, seed uint64) *system
-	fewer  int // operations of each history at least, if not as many as elsewhere
+	start  func(t *testing.T, f *fault) *system
+	// atLeast is how many operations each history has; 0 is whatever happens.
+	atLeast int
 	// histories is how many there are at most; 0 is as many as elsewhere. Each new connection to PostgreSQL costs a process.
 	histories int
 	repeats   bool // the store's client repeats a request within its call
@@ -105,7 +70,6 @@ func (s *setup) limits(f *fault) checker.Limits {
 }
 
 const (
-	memory       = "memory"
 	dynamo       = "dynamodb local"
 	redisOne     = "redis"
 	valkey       = "valkey"
@@ -127,114 +91,36 @@ const drift = 2 * time.Millisecond
 const dynamoLate = 2*dynamostore.DefaultSkew + 2*time.Second
 
 var setups = []*setup{
-	{name: memory, late: drift, length: 10 * time.Second, start: startMemory},
-	{name: dynamo, late: dynamoLate, length: 14 * time.Second, start: startDynamo, fewer: 400, repeats: true},
-	{name: redisOne, late: drift, length: 10 * time.Second, start: single(testservers.RedisServer)},
-	{name: valkey, late: drift, length: 10 * time.Second, start: single(testservers.ValkeyServer)},
-	{name: redisPair, late: drift, length: 11 * time.Second, start: pair(testservers.RedisServer)},
-	{name: redisCluster, late: drift, length: 11 * time.Second, start: startCluster, repeats: true},
-	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, start: startZooKeeper, fewer: 250},
-	{name: postgres, late: drift, length: 8 * time.Second, start: startPostgres, fewer: 300, histories: 2, repeats: true},
+	{name: dynamo, late: dynamoLate, length: 14 * time.Second, atLeast: 400, start: startDynamo, repeats: true},
+	{name: redisOne, late: drift, length: 10 * time.Second, atLeast: 1000, start: single(testservers.RedisServer)},
+	{name: valkey, late: drift, length: 10 * time.Second, atLeast: 1000, start: single(testservers.ValkeyServer)},
+	{name: redisPair, late: drift, length: 11 * time.Second, atLeast: 1000, start: onPair(testservers.RedisServer)},
+	{name: redisCluster, late: drift, length: 11 * time.Second, atLeast: 1000, start: startCluster, repeats: true},
+	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, atLeast: 250, start: startZooKeeper},
+	{name: postgres, late: drift, length: 8 * time.Second, atLeast: 300, start: startPostgres, histories: 2, repeats: true},
 }
 
 // connect puts the fault's proxy before a server.
 func (s *system) connect(t *testing.T, f *fault, addr string) string {
-	switch f.path {
-	case cutting:
-		p := testservers.Proxy(t, addr)
-		s.cuts = append(s.cuts, p)
-		return p.Addr
-	case toxic:
-		p := faults.NewToxic(t, addr)
-		s.toxics = append(s.toxics, p)
-		return p.Addr
+	if !f.proxied {
+		return addr
 	}
-	return addr
+	p := testservers.Proxy(t, addr)
+	s.cuts = append(s.cuts, p)
+	return p.Addr
 }
 
-func startMemory(t *testing.T, f *fault, _ uint64) *system {
-	store := memstore.New(nil)
-	s := &system{t: t, plan: new(plan)}
-	s.open = func(seed uint64) opened { return opened{Store: s.plan.over(t, store, seed)} }
-	return s
-}
+const table = "locks"
 
-// plan makes the faults of a store in memory, where there is no path to break.
-type plan struct {
-	mu    sync.Mutex
-	fault func(*rand.Rand) storetest.Fault
-	count int
-}
-
-// over returns a store with faults. A late request arrives within a moment.
-func (p *plan) over(t *testing.T, store *lockstore.Store, seed uint64) *lockstore.Store {
-	random := rand.New(rand.NewPCG(seed, 1))
-	faulty := storetest.NewFaulty(store, func(call storetest.Call) storetest.Fault {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.fault == nil {
-			return storetest.Fault{}
-		}
-		f := p.fault(random)
-		if f != (storetest.Fault{}) {
-			p.count++
-		}
-		return f
-	})
-	ctx := t.Context()
-	go func() {
-		for pause.For(ctx, 300*time.Millisecond) == nil {
-			_, _ = faulty.Deliver(ctx) // nobody waits for these answers
-		}
-	}()
-	return faulty.Store
-}
-
-// set begins with other faults, and returns how many there were.
-func (p *plan) set(fault func(*rand.Rand) storetest.Fault) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fault = fault
-	return p.count
-}
-
-const (
-	table   = "locks"
-	effects = "effects"
-)
-
-func inItems(client *dynamodb.Client, store *dynamostore.Store) transact {
-	return func(ctx context.Context, lease lockstore.Lease, result []byte, d time.Duration) error {
-		_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: []types.TransactWriteItem{
-			store.CompleteItem(lease.Key, lease.Fence, result, d),
-			{Update: &types.Update{
-				TableName: aws.String(effects), Key: effectOf(lease), UpdateExpression: aws.String("ADD n :one"),
-				ExpressionAttributeValues: map[string]types.AttributeValue{":one": &types.AttributeValueMemberN{Value: "1"}},
-			}},
-		}})
-		return err
-	}
-}
-
-func effectOf(lease lockstore.Lease) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{"key": &types.AttributeValueMemberS{Value: runOf(lease)}}
-}
-
-func startDynamo(t *testing.T, f *fault, seed uint64) *system {
+func startDynamo(t *testing.T, f *fault) *system {
 	server := testservers.StartDynamoDB(t)
-	s := &system{t: t, servers: []*testservers.Server{server}, write: []string{"Update"}} // UpdateItem, and each transaction
+	s := &system{t: t, servers: []*testservers.Server{server}, write: []string{"UpdateItem"}}
 	testservers.Table(t, "http://"+server.Addr, table, "key")
-	testservers.Table(t, "http://"+server.Addr, effects, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
-	if f.path == throttle {
-		s.throttled = faults.NewThrottle(t, endpoint, seed)
-		endpoint = s.throttled.Endpoint
-	}
-	s.open = func(uint64) opened {
-		client := dynamoClient(t, endpoint)
-		store, err := dynamostore.New(client, table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+	s.open = func(uint64) *lockstore.Store {
+		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
-		return opened{store.Store, inItems(client, store)}
+		return store.Store
 	}
 	// An operator waits longer than a function.
 	admin := dynamodb.New(dynamoClient(t, "http://"+server.Addr).Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Timeout: time.Minute} })
@@ -243,15 +129,6 @@ func startDynamo(t *testing.T, f *fault, seed uint64) *system {
 			"key": &types.AttributeValueMemberS{Value: key},
 		}})
 		require.NoError(t, err)
-	}
-	s.effects = func(lease lockstore.Lease) (n int) {
-		out, err := admin.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(effects), Key: effectOf(lease), ConsistentRead: aws.Bool(true)})
-		require.NoError(t, err)
-		if counted, ok := out.Item["n"].(*types.AttributeValueMemberN); ok {
-			n, err = strconv.Atoi(counted.Value)
-			require.NoError(t, err)
-		}
-		return n
 	}
 	return s
 }
@@ -265,10 +142,10 @@ func dynamoClient(t *testing.T, endpoint string) *dynamodb.Client {
 	return client
 }
 
-func single(program string) func(*testing.T, *fault, uint64) *system {
-	return func(t *testing.T, f *fault, seed uint64) *system {
+func single(program string) func(*testing.T, *fault) *system {
+	return func(t *testing.T, f *fault) *system {
 		if f.processes > 0 {
-			return pair(program)(t, f, seed)
+			return onPair(program)(t, f)
 		}
 		server := testservers.Start(t, program, f.redis...)
 		s := &system{t: t, servers: []*testservers.Server{server}, write: []string{"evalsha"}}
@@ -278,23 +155,23 @@ func single(program string) func(*testing.T, *fault, uint64) *system {
 	}
 }
 
-func pair(program string) func(*testing.T, *fault, uint64) *system {
-	return func(t *testing.T, f *fault, _ uint64) *system {
-		s := &system{t: t, pair: faults.StartPair(t, program, f.redis...), write: []string{"evalsha"}}
-		first := s.pair.Server()
+func onPair(program string) func(*testing.T, *fault) *system {
+	return func(t *testing.T, f *fault) *system {
+		s := &system{t: t, pair: startPair(t, program, f.redis...), write: []string{"evalsha"}}
+		first := s.pair.server()
 		s.servers = []*testservers.Server{first}
 		addr := s.connect(t, f, first.Addr)
 		s.redis(t, "redis://"+first.Addr, func(string) string {
-			if f.path == direct {
-				return s.pair.Primary() // as a name that follows the primary
+			if f.proxied {
+				return addr
 			}
-			return addr
+			return s.pair.primaryAddr() // as a name that follows the primary
 		})
 		return s
 	}
 }
 
-func startCluster(t *testing.T, f *fault, _ uint64) *system {
+func startCluster(t *testing.T, f *fault) *system {
 	s := &system{t: t, servers: testservers.StartCluster(t, testservers.RedisServer, f.redis...), write: []string{"evalsha"}}
 	route := map[string]string{}
 	for _, node := range s.servers {
@@ -305,7 +182,7 @@ func startCluster(t *testing.T, f *fault, _ uint64) *system {
 }
 
 // startZooKeeper starts one server, or an ensemble where the leader fails.
-func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
+func startZooKeeper(t *testing.T, f *fault) *system {
 	s := &system{t: t, write: []string{"lambdalock2 "}} // the beginning of the data of a lock's node
 	if f.name == keyMoves {
 		s.ensemble = testservers.ZooKeeperEnsemble(t)
@@ -317,11 +194,11 @@ func startZooKeeper(t *testing.T, f *fault, _ uint64) *system {
 	for _, server := range s.servers {
 		addrs = append(addrs, s.connect(t, f, server.Addr))
 	}
-	s.open = func(uint64) opened {
+	s.open = func(uint64) *lockstore.Store {
 		store, err := zkstore.New(zkstore.Options{Servers: addrs})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return opened{Store: store}
+		return store
 	}
 	if f.name == dataLost {
 		admin, _, err := zk.Connect([]string{s.servers[0].Addr}, time.Minute, zk.WithLogInfo(false))
@@ -347,7 +224,7 @@ func eraseNode(t *testing.T, admin *zk.Conn, path string) {
 	require.NoError(t, err)
 }
 
-func startPostgres(t *testing.T, f *fault, _ uint64) *system {
+func startPostgres(t *testing.T, f *fault) *system {
 	server := testservers.StartPostgreSQL(t)
 	s := &system{t: t, servers: []*testservers.Server{server}}
 	addr := s.connect(t, f, server.Addr)
@@ -367,27 +244,21 @@ func startPostgres(t *testing.T, f *fault, _ uint64) *system {
 	}
 	do(schema)
 	s.write = []string{postgres + "/", "COMMIT"} // a key begins with the name of the set-up; so does what begins a connection, without the slash
-	s.open = func(uint64) opened {
+	s.open = func(uint64) *lockstore.Store {
 		store, err := pgstore.New(open(addr), pgstore.Options{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
-		return opened{Store: store}
+		return store
 	}
 	s.erase = func(key string) { do("DELETE FROM "+string(pgstore.DefaultTable)+" WHERE key = $1", key) }
-	s.readOnly = func(on bool) {
-		do("ALTER SYSTEM SET default_transaction_read_only = " + strconv.FormatBool(on))
-		do("SELECT pg_reload_conf()")
-	}
 	return s
 }
-
-func runOf(lease lockstore.Lease) string { return fmt.Sprint(lease.Key, " ", int64(lease.Fence)) }
 
 // redis opens the stores of clients, whose client is that of redisstore.Open, but connects where route says.
 func (s *system) redis(t *testing.T, rawURL string, route route) {
 	u, err := url.Parse(rawURL)
 	require.NoError(t, err)
-	s.open = func(uint64) opened {
+	s.open = func(uint64) *lockstore.Store {
 		client, err := redisstore.Client(lockstore.Config{URL: u})
 		require.NoError(t, err)
 		t.Cleanup(func() { client.Close() })
@@ -398,7 +269,7 @@ func (s *system) redis(t *testing.T, rawURL string, route route) {
 		}
 		store, err := redisstore.New(client, redisstore.Options{})
 		require.NoError(t, err)
-		return opened{Store: store}
+		return store
 	}
 }
 
@@ -418,6 +289,6 @@ func (route) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 // onAll sends one command to all servers.
 func (s *system) onAll(args ...any) {
 	for _, server := range s.servers {
-		faults.Do(s.t, server.Addr, args...)
+		command(s.t, server.Addr, args...)
 	}
 }

@@ -1,4 +1,4 @@
-package faults
+package histories
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 )
 
-// MoveSlot moves the slot of a key, named as the server knows it, to another
+// moveSlot moves the slot of a key, named as the server knows it, to another
 // node. It pauses while the slot is half moved, so that clients see that state. One slot in 20 stays half moved
 // for longer than a run repeats its release.
-func MoveSlot(t testing.TB, nodes []*testservers.Server, key string, random *rand.Rand) {
+func moveSlot(t testing.TB, nodes []*testservers.Server, key string, random *rand.Rand) {
 	t.Helper()
 	ctx := context.Background() // a slot that is half moved would stay so
 	clients := make([]*redis.Client, len(nodes))
 	ids := make([]string, len(nodes))
 	for i, node := range nodes {
-		clients[i] = client(t, node.Addr)
+		clients[i] = redisClient(t, node.Addr)
 		defer clients[i].Close()
 		ids[i] = clients[i].ClusterMyID(ctx).Val()
 	}
