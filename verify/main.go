@@ -88,6 +88,8 @@ const (
 	operations = "operations"
 	kills      = "SIGKILL"
 	stops      = "SIGSTOP"
+	beside     = "grants beside another holder"
+	readers    = "readers beside another"
 )
 
 // partTime bounds one part.
