@@ -19,7 +19,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
-	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 // TestProcesses adds elements to lists from environments that are killed (F01 F03
@@ -28,9 +27,6 @@ import (
 // request ids and some events come twice (F64). No acknowledged element may be
 // missing, and no list may refuse a holder that still trusts its lease. Two may hold some keys, on
 // DynamoDB three others, and others one writer or many readers: none that reads may see a change. In the end each event succeeds.
-//
-// In further runs no process gets a signal, and the locks are in a Redis or a Valkey with planned failovers that lose
-// nothing: no run may lose its lease, and package idempotency may repeat no work.
 func TestProcesses(t *testing.T) {
 	seed, _ := verifyrecord.Seed(t, 1, 1)
 	began := time.Now()
@@ -41,7 +37,7 @@ func TestProcesses(t *testing.T) {
 		few, limit = 100, 8*time.Minute
 	}
 	result := verifyrecord.Result{
-		Kind: verifyrecord.Processes, Name: "function processes killed and stopped, and servers failed over, while lists change under the lock", Seed: seed, Counts: map[string]int64{},
+		Kind: verifyrecord.Processes, Name: "function processes killed and stopped while lists change under the lock", Seed: seed, Counts: map[string]int64{},
 		Limits: []string{
 			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
 			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
@@ -83,17 +79,6 @@ func TestProcesses(t *testing.T) {
 		play("F01 F02 F03 F06 F07 F12 F63 F64 F69", r, func(t *testing.T, v Verdict) (none verifyrecord.Control) {
 			assert.Empty(t, v.Violations())
 			assert.Zero(t, r.counts[unreleased], unreleased)
-			return none
-		})
-	}
-	for _, on := range []target{onPair(t, "redis"), onPair(t, "valkey")} {
-		r := &run{target: on, parallel: on.parallel, envs: 2, enough: func(c counts) bool {
-			return c[demoted] >= few/10+1 && c[demotedAtWork] > 0 && c[acknowledged] >= few/2
-		}}
-		play("F80", r, func(t *testing.T, v Verdict) (none verifyrecord.Control) {
-			assert.Zero(t, r.counts[lost], "runs that lost their lease")
-			assert.Zero(t, r.counts[doubt], "events whose work is in doubt")
-			assert.Empty(t, v.Violations())
 			return none
 		})
 	}
@@ -180,14 +165,6 @@ func onRedis(t *testing.T, name, addr string) target {
 	store, err := redisstore.Open(t.Context(), config(t, rawURL))
 	require.NoError(t, err)
 	return target{name: name, locks: rawURL, lists: rawURL, store: store, ttl: ttl, parallel: 1 + 2 + 2}
-}
-
-// onPair has the locks in a pair of servers, and the lists in a server that does not fail.
-func onPair(t *testing.T, name string) target {
-	pair := faults.StartPair(t, name+"-server")
-	on := onRedis(t, name, testservers.ProxyTo(t, pair.Primary).Addr)
-	on.name, on.lists, on.pair, on.parallel, on.ttl = on.name+", planned failovers", "redis://"+testservers.Redis(t), pair, 3, lossless
-	return on
 }
 
 // lossless is the TTL where no run may lose its lease, also on a machine with too much to do.

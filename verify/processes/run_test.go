@@ -19,7 +19,6 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/verify/faults"
 )
 
 const (
@@ -39,7 +38,6 @@ type target struct {
 	ttl          time.Duration
 	late         time.Duration // how long after a lease's TTL a takeover may come
 	parallel     int           // as of a run: more where a dead holder blocks for longer
-	pair         *faults.Pair  // the locks are in its primary, and no process is signalled
 }
 
 // fault is what happens to a process; the record counts it by this name.
@@ -89,7 +87,7 @@ func (r *run) plan(event, attempt int) plan {
 	case n < 58:
 		p.fault = hang
 	}
-	if r.target.pair != nil || r.old != "" {
+	if r.old != "" {
 		p.fault = none
 		p.pause /= 4
 		p.once = []string{"", "AtLeastOnce", "", "AtMostOnce"}[event%4]
@@ -141,8 +139,6 @@ const (
 	shared         = "grants with the fence of another try"
 	lost           = "LockLost"
 	doubt          = "RepeatInDoubt"
-	demoted        = "planned failovers"
-	demotedAtWork  = "planned failovers while runs worked and others waited"
 	replaced       = "environments replaced by the other version"
 	unreleased     = "releases before which others were always first"
 	told           = "results of the one version that the other told"
@@ -201,9 +197,8 @@ func closed(c chan struct{}) bool {
 // environment is an execution environment and the tries in it.
 type environment struct {
 	*lambdatest.Environment
-	concurrency int
-	number      int
-	binary      string
+	number int
+	binary string
 	// The run's mutex guards the rest.
 	running   map[string]*try // by request id
 	injecting bool
@@ -230,27 +225,19 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 	require.NoError(r.t, err)
 	var all []*environment
 	for i := range r.envs {
-		e := &environment{number: i, concurrency: 1, running: map[string]*try{}}
-		if r.target.pair != nil {
-			e.concurrency = 8 // runs that share their connections
-		}
+		e := &environment{number: i, running: map[string]*try{}}
 		require.NoError(r.t, r.launch(e, cmp.Or(r.old, binary)))
 		r.t.Cleanup(func() { assert.NoError(r.t, e.Close()) })
 		all = append(all, e)
 	}
 	var workers sync.WaitGroup
-	if r.target.pair != nil {
-		workers.Go(r.demote)
-	}
 	for _, e := range all {
-		for range e.concurrency {
-			workers.Go(func() {
-				for t := r.next(e); t != nil; t = r.next(e) {
-					r.deliver(e, t)
-					r.deploy(e, binary)
-				}
-			})
-		}
+		workers.Go(func() {
+			for t := r.next(e); t != nil; t = r.next(e) {
+				r.deliver(e, t)
+				r.deploy(e, binary)
+			}
+		})
 	}
 	workers.Wait()
 	if !r.enough(r.counts) {
@@ -271,7 +258,7 @@ func (r *run) play(binary string, limit time.Duration) Verdict {
 // launch has the binary run in the environment. After an error what ran there before is still in e.
 func (r *run) launch(e *environment, binary string) error {
 	started, err := lambdatest.Start(r.t.Context(), lambdatest.Config{
-		Binary: binary, Name: "lists", Timeout: r.timeout(), MaxConcurrency: e.concurrency,
+		Binary: binary, Name: "lists", Timeout: r.timeout(),
 		Log: &output{r},
 		Env: []string{
 			"LOCK_URL=" + r.target.locks, "LISTS_URL=" + r.target.lists, "VARIANT=" + r.variant,
@@ -349,31 +336,6 @@ func (r *run) begin(e *environment, ev *event, p plan) *try {
 	t.Event.Try, t.Element, t.Pause, t.IgnoresContext, t.Once = len(r.tries), ev.element(), int(p.pause.Milliseconds()), p.ignoresContext, p.once
 	e.running[ev.id] = t
 	return t
-}
-
-// demote makes planned failovers until the run is over.
-func (r *run) demote() {
-	random := rand.New(rand.NewPCG(r.seed, 0))
-	rest := func(low, high int) error {
-		return pause.For(r.over, time.Duration(low+random.IntN(high-low))*time.Millisecond)
-	}
-	for rest(300, 900) == nil {
-		r.target.pair.Demote(nil, func() {
-			r.mu.Lock()
-			var working, waiting bool
-			for _, t := range r.tries {
-				under := closed(t.asked) && !t.ended
-				working = working || under && closed(t.granted)
-				waiting = waiting || under && !closed(t.granted)
-			}
-			r.counts[demoted]++
-			if working && waiting {
-				r.counts[demotedAtWork]++
-			}
-			r.mu.Unlock()
-			_ = rest(300, 1000)
-		})
-	}
 }
 
 // place has the list of an event, and how it takes the list's key. The events are spread over the lists in use, and on
