@@ -78,10 +78,8 @@ func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence Fence) er
 
 // Page is a part of a listing.
 type Page struct {
-	Keys        []Status
-	EntriesRead int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
-	Requests    int // that were sent
-	Damaged     int // entries that are damaged, or that another program has written
+	Keys    []Status
+	Damaged int // entries that are damaged, or that another program has written
 	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
 	// has no name for an entry that has none.
 	DamagedNames []string
@@ -108,7 +106,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(Page) error) 
 		for i, k := range p.Keys {
 			keys[i] = statusOf(k.Key, k.Status)
 		}
-		return page(Page{Keys: keys, EntriesRead: p.EntriesRead, Requests: p.Requests, Damaged: p.Damaged, DamagedNames: p.DamagedNames})
+		return page(Page{Keys: keys, Damaged: p.Damaged, DamagedNames: p.DamagedNames})
 	})
 }
 

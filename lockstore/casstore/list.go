@@ -18,7 +18,7 @@ type listing struct {
 // List implements driver.Lister.
 func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
 	return l.lister.List(ctx, prefix, func(p Page) error {
-		listed := driver.Page{EntriesRead: p.Read, Requests: p.Requests, Damaged: p.Damaged, DamagedNames: p.DamagedNames}
+		listed := driver.Page{Damaged: p.Damaged, DamagedNames: p.DamagedNames}
 		for _, e := range p.Entries {
 			v, err := l.view(e.Key, e.Entry)
 			if err != nil {

@@ -65,7 +65,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 		}
 		r.date = serverTime(out.ResultMetadata)
 		t.clock.learn(r.sent, r.date)
-		p := driver.Page{EntriesRead: int(out.ScannedCount), Requests: 1}
+		p := driver.Page{}
 		for _, item := range out.Items {
 			name := textOf(item[t.names.key])
 			if isAddressRow(name) {
@@ -98,9 +98,7 @@ func (t *table) Extent(ctx context.Context) (driver.Extent, error) {
 	if err != nil {
 		return driver.Extent{}, err
 	}
-	const readUnit = 4 << 10 // with consistency
-	bytes := aws.ToInt64(table.TableSizeBytes)
-	return driver.Extent{Entries: aws.ToInt64(table.ItemCount), Bytes: bytes, ReadUnits: (bytes + readUnit - 1) / readUnit}, nil
+	return driver.Extent{Entries: aws.ToInt64(table.ItemCount), Bytes: aws.ToInt64(table.TableSizeBytes)}, nil
 }
 
 // unsupported is the error of a client that has not all methods of *dynamodb.Client.

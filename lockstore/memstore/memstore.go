@@ -161,7 +161,7 @@ func (m *memory) List(_ context.Context, prefix string, page func(driver.Page) e
 func (m *memory) list(prefix string) driver.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, now := driver.Page{EntriesRead: len(m.states), Requests: 1}, rules.At(m.now())
+	p, now := driver.Page{}, rules.At(m.now())
 	for _, key := range slices.Sorted(maps.Keys(m.states)) {
 		if strings.HasPrefix(key, prefix) {
 			_, _, answer, _ := m.book.Decide(m.states[key], now, driver.Request{Kind: driver.Inspect})

@@ -22,7 +22,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 		" WHERE key > $13 AND starts_with(key, $14) ORDER BY key LIMIT $15) l, LATERAL " +
 		string(s.Table) + "_do(" + parameters("l.key || ") + ")) l ON true ORDER BY l.key"
 	for last := ""; ; {
-		p := driver.Page{Requests: 1}
+		p, read := driver.Page{}, 0
 		c := &call{}
 		args := append(arguments(s.Table, driver.Inspect.String(), "", "", c, driver.Request{}), last, prefix, pageSize)
 		err := s.detached(ctx, c, func() error {
@@ -33,7 +33,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 					return err // without a key the page is empty
 				}
 				last = key
-				p.EntriesRead++
+				read++
 				a, err := got.answer(&call{key: last, request: requestText(driver.Inspect.String(), "", last)})
 				if errors.Is(err, lockstore.ErrCorrupt) || lockstore.ValidateKey(last) != nil {
 					p.Damaged++
@@ -47,7 +47,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 		if err != nil {
 			return err
 		}
-		if err := page(p); err != nil || p.EntriesRead < pageSize {
+		if err := page(p); err != nil || read < pageSize {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 			if err != nil {
 				return err
 			}
-			p := driver.Page{EntriesRead: len(names), Requests: 1}
+			p := driver.Page{}
 			for _, name := range names {
 				key, ours := strings.CutPrefix(name, s.prefix)
 				if hash := maphash.String(seed, name); !ours || seen[hash] || lockstore.ValidateKey(key) != nil {
@@ -51,7 +51,6 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 					seen[hash] = true
 				}
 				a, err := s.Do(ctx, key, driver.Request{Kind: driver.Inspect})
-				p.Requests++
 				switch {
 				case errors.Is(err, lockstore.ErrCorrupt):
 					p.Damaged++

@@ -18,10 +18,8 @@ type Lister interface {
 
 // Page is a part of a listing.
 type Page struct {
-	Keys        []Listed
-	EntriesRead int // entries that the store has handed out, also those that are not listed; Redis hands out matching names only
-	Requests    int // that were sent
-	Damaged     int // entries that are damaged, or that another program has written
+	Keys    []Listed
+	Damaged int // entries that are damaged, or that another program has written
 	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
 	// has no name for an entry that has none.
 	DamagedNames []string
@@ -36,7 +34,6 @@ type Listed struct {
 // Extent is how much a listing reads. It may be hours old. 0 is not known.
 type Extent struct {
 	Entries, Bytes int64
-	ReadUnits      int64 // of DynamoDB, which are paid for
 }
 
 // Checker is implemented by a driver that can check the set-up of its own server or table.

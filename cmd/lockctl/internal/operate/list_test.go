@@ -47,8 +47,8 @@ func TestList(t *testing.T) {
 		return driver.Listed{Key: key, Status: driver.Status{State: driver.Held, Holder: holder.Encode(), Fence: 7, Remaining: time.Minute}}
 	}
 	all := []driver.Page{
-		{EntriesRead: 3, Keys: []driver.Listed{held("b", 11), held("c", 1), {Key: "free", Status: driver.Status{Fence: 3}}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
-		{EntriesRead: 3, Keys: []driver.Listed{held("a", 100), held("unknown", -1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
+		{Keys: []driver.Listed{held("b", 11), held("c", 1), {Key: "free", Status: driver.Status{Fence: 3}}}, Damaged: 12, DamagedNames: []string{"l:x", "l:y\u202e", "3", "4", "5", "6"}},
+		{Keys: []driver.Listed{held("a", 100), held("unknown", -1)}, Damaged: 6, DamagedNames: []string{"7", "8", "9", "10", "11"}},
 	}
 	const damaged = `lockctl: 18 entries are damaged or another program's, and not listed, such as ["l:x" "l:y\u202e" "3" "4" "5" "6" "7" "8" "9" "10"]` + "\n"
 	for name, c := range map[string]struct {
