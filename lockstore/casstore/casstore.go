@@ -63,7 +63,6 @@ package casstore
 import (
 	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -93,7 +92,7 @@ func New(kv KV, opt Options) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lockstore.New(s.opt.Name, s.withOptional()), nil
+	return lockstore.New(s.opt.Name, s), nil
 }
 
 // store is the driver: it keeps leases in a KV.
@@ -128,33 +127,13 @@ func newStore(kv KV, opt Options) (*store, error) {
 	return &store{kv: kv, opt: opt, codec: codec, writes: map[string]view{}, lanes: map[string]*lane{}}, nil
 }
 
-// withOptional is the driver with the optional interfaces that its KV has. The wrappers are
-// pointers: fmt would print the fields of a struct, and a KV may have a secret.
-func (s *store) withOptional() driver.Driver {
-	var d driver.Driver = s
+// Optional is for driver.As: a KV checks, closes and lists.
+func (s *store) Optional() []any {
 	if l, ok := s.kv.(Lister); ok {
-		d = &listing{s, l}
+		return []any{s.kv, &listing{s, l}}
 	}
-	if c, ok := s.kv.(driver.Checker); ok {
-		d = &struct {
-			around
-			driver.Checker
-		}{around{d}, c}
-	}
-	if c, ok := s.kv.(io.Closer); ok {
-		d = &struct {
-			around
-			io.Closer
-		}{around{d}, c}
-	}
-	return d
+	return []any{s.kv}
 }
-
-// around is for a driver around another one.
-type around struct{ driver.Driver }
-
-// Unwrap is for driver.As.
-func (a around) Unwrap() driver.Driver { return a.Driver }
 
 // A waiter that is the first in line begins with a read every shortLook. The pause is longer with each
 // place before it and with the time that it has waited, up to about longLook. While it listens at a Waker, it reads only

@@ -5,19 +5,18 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/rules"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore/internal/entry"
 )
 
-// listing is the driver of a KV that lists its entries.
+// listing is the driver.Lister of a KV that lists its entries.
 type listing struct {
 	*store
-	lister Lister
+	Lister
 }
 
 // List implements driver.Lister.
 func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
-	return l.lister.List(ctx, prefix, func(p Page) error {
+	return l.Lister.List(ctx, prefix, func(p Page) error {
 		listed := driver.Page{Damaged: p.Damaged, DamagedNames: p.DamagedNames}
 		for _, e := range p.Entries {
 			v, err := l.view(e.Key, e.Entry)
@@ -32,6 +31,3 @@ func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page
 		return page(listed)
 	})
 }
-
-// Extent implements driver.Lister.
-func (l *listing) Extent(ctx context.Context) (lockstore.Extent, error) { return l.lister.Extent(ctx) }

@@ -76,6 +76,14 @@ type closingWrapper struct{ wrapper }
 
 func (closingWrapper) Close() error { return nil }
 
+// optional is a driver that says who has the interface.
+type optional struct {
+	driver.Driver
+	closer io.Closer
+}
+
+func (o optional) Optional() []any { return []any{o.closer} }
+
 func TestAs(t *testing.T) {
 	inner := closer{plain{}}
 	for _, d := range []driver.Driver{inner, wrapper{inner}, wrapper{wrapper{inner}}} {
@@ -87,6 +95,10 @@ func TestAs(t *testing.T) {
 	found, ok := driver.As[io.Closer](wrapper{outer})
 	assert.True(t, ok)
 	assert.Equal(t, outer, found, "the outermost wins")
+
+	found, ok = driver.As[io.Closer](wrapper{optional{plain{}, inner}})
+	assert.True(t, ok)
+	assert.Equal(t, inner, found, "in the driver's place")
 
 	hides := struct{ driver.Driver }{inner}
 	for _, d := range []driver.Driver{plain{}, wrapper{plain{}}, wrapper{nil}, nil, hides, wrapper{hides}} {

@@ -59,11 +59,17 @@ type Parker interface {
 }
 
 // As finds an optional interface, [Lister], [Checker], [Parker] or io.Closer, on d or on a driver that
-// d wraps. A wrapper has a method Unwrap() Driver.
+// d wraps. A wrapper has a method Unwrap() Driver. A driver may have a method Optional() []any: what has the interface in its place.
 func As[T any](d Driver) (T, bool) {
 	for d != nil {
-		if t, ok := d.(T); ok {
-			return t, true
+		all := []any{d}
+		if o, ok := d.(interface{ Optional() []any }); ok {
+			all = append(all, o.Optional()...)
+		}
+		for _, one := range all {
+			if t, ok := one.(T); ok {
+				return t, true
+			}
 		}
 		w, ok := d.(interface{ Unwrap() Driver })
 		if !ok {
