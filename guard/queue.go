@@ -61,7 +61,7 @@ func (a *attempt) awaitTurn() bool {
 	var err error
 	for n := 0; n < mostNotYet && err == nil && !news.Ask && news.Lease.Fence == 0; n++ {
 		a.sent = r.now() // the trust in a lease that is handed over counts from here
-		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Place{Key: r.key, Owner: a.owner, Elapsed: a.sent - refused, Hint: a.note})
+		news, err = r.guard.store.AwaitTurn(ctx, lockstore.Request{Key: r.key, Owner: a.owner, Hint: a.note}, a.sent-refused)
 		if ctx.Err() != nil {
 			r.calls.count(nil) // the wait is over, and nothing has failed
 		} else {

@@ -43,7 +43,7 @@ type Request struct {
 	Hint Hint // of this owner's last refusal or AwaitedTurn
 }
 
-// Hint is what a store tells itself, see [Request], [Lease], [Refused] and [Place]. A caller that
+// Hint is what a store tells itself, see [Request], [Lease] and [Refused]. A caller that
 // loses it loses speed and nothing else.
 type Hint = driver.Hint
 

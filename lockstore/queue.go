@@ -1,10 +1,6 @@
 package lockstore
 
-import (
-	"time"
-
-	"github.com/lambdalock/lambdalock/internal/lib/driver"
-)
+import "github.com/lambdalock/lambdalock/internal/lib/driver"
 
 // An entry may have a queue: owners that wait, in the order in which the store gave them
 // their places. [Request.JoinQueue] asks for a place, and [Store.AwaitTurn] waits there.
@@ -21,14 +17,6 @@ import (
 //
 // The rule in full, which is the same for every store, is the documentation of package internal/lib/rules.
 const TurnTime = driver.TurnTime // 2 s on the store's clock; a clock with whole seconds may add up to 3.5 s
-
-// Place is an owner's place in a queue, for [Store.AwaitTurn].
-type Place struct {
-	Key     string
-	Owner   Owner
-	Elapsed time.Duration // since the owner's last Acquire that was refused was sent, by clocks that see a freeze of the process
-	Hint    Hint          // of the last Refused or AwaitedTurn
-}
 
 // AwaitedTurn is what an owner in a queue has learned.
 type AwaitedTurn struct {

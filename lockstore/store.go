@@ -191,28 +191,30 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 	return statusOf(key, a.Status), nil
 }
 
-// AwaitTurn waits in the key's queue, for an owner that has a place there. It returns when the store
-// has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
+// AwaitTurn waits in the key's queue, for the owner of a request that was refused with a place. Of the request the Key, the Owner and the
+// Hint count. elapsed is for how long the owner's last Acquire that was refused has been sent, by clocks that see a freeze of the process.
+//
+// It returns when the store has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
 // It asks the driver once; some drivers read the key several times meanwhile. If ctx ends first, the error matches the context's.
-func (s *Store) AwaitTurn(ctx context.Context, p Place) (AwaitedTurn, error) {
-	r := driver.Request{Kind: driver.AwaitTurn, Owner: p.Owner, Elapsed: p.Elapsed, Hint: p.Hint}
-	if err := s.usable(ctx, p.Key, r); err != nil {
+func (s *Store) AwaitTurn(ctx context.Context, req Request, elapsed time.Duration) (AwaitedTurn, error) {
+	r := driver.Request{Kind: driver.AwaitTurn, Owner: req.Owner, Elapsed: elapsed, Hint: req.Hint}
+	if err := s.usable(ctx, req.Key, r); err != nil {
 		return AwaitedTurn{}, err
 	}
-	a, err := s.driver.Await(ctx, p.Key, r)
+	a, err := s.driver.Await(ctx, req.Key, r)
 	if err != nil {
 		return AwaitedTurn{}, err
 	}
 	switch {
 	case !slices.Contains(outcomes[driver.AwaitTurn], a.Outcome):
-		return AwaitedTurn{}, s.errorOf(p.Key, r, a)
+		return AwaitedTurn{}, s.errorOf(req.Key, r, a)
 	case a.Outcome != driver.Granted:
 		return AwaitedTurn{Ask: a.Outcome == driver.Ask, Hint: a.Hint}, nil
 	case a.Fence < 1 || a.TTL > MaxParkedTurn || !validSeat(a):
-		return AwaitedTurn{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, p.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParkedTurn)
+		return AwaitedTurn{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, req.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParkedTurn)
 	}
 	// The place may be a parked one, whose turn is longer.
-	return AwaitedTurn{Lease: Lease{Key: p.Key, Owner: p.Owner, Fence: a.Fence, TTL: min(a.TTL, TurnTime), Seat: a.Seat, Hint: a.Hint}}, nil
+	return AwaitedTurn{Lease: Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: min(a.TTL, TurnTime), Seat: a.Seat, Hint: a.Hint}}, nil
 }
 
 // Leave ends the owner's place in the key's queue, and changes nothing else. It ends no lease,

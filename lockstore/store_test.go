@@ -111,7 +111,7 @@ var calls = []call{
 		return s.Leave(ctx, l.Key, l.Owner)
 	}},
 	{"AwaitTurn", driver.AwaitTurn, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
-		return alone(s.AwaitTurn(ctx, lockstore.Place{Key: l.Key, Owner: l.Owner}))
+		return alone(s.AwaitTurn(ctx, lockstore.Request{Key: l.Key, Owner: l.Owner}, 0))
 	}},
 	{"MarkStarted", driver.MarkStarted, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error { return s.MarkStarted(ctx, l) }},
 	{"Complete", driver.Complete, func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
@@ -360,7 +360,7 @@ func TestStoreAndDriver(t *testing.T) {
 
 // AwaitTurn asks the driver once, and an answer that cannot be true is an error.
 func TestAwaitTurn(t *testing.T) {
-	place := lockstore.Place{Key: "k", Owner: "o", Elapsed: time.Second, Hint: "n"}
+	req := lockstore.Request{Key: "k", Owner: "o", Hint: "n"}
 	for _, c := range []struct {
 		answer driver.Answer
 		want   lockstore.AwaitedTurn
@@ -382,7 +382,7 @@ func TestAwaitTurn(t *testing.T) {
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
 	} {
 		f := &fake{answer: c.answer}
-		got, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), place)
+		got, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), req, time.Second)
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 		} else {
@@ -393,7 +393,7 @@ func TestAwaitTurn(t *testing.T) {
 		assert.Equal(t, driver.Request{Kind: driver.AwaitTurn, Owner: "o", Elapsed: time.Second, Hint: "n"}, f.last)
 	}
 	f := &fake{err: context.DeadlineExceeded}
-	_, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), place)
+	_, err := lockstore.New("mystore", f).AwaitTurn(t.Context(), req, time.Second)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

@@ -521,7 +521,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		lease, &lease, []lockstore.Lease{lease}, map[string]lockstore.Lease{"k": lease}, owner, []lockstore.Owner{owner},
 
 		address, &address, []lockstore.WakeAddress{address}, lockstore.WakeAddress(owner), lockstore.Request{Address: address}, &lockstore.Request{Address: address},
-		&lockstore.StillHolds{Key: "k"}, lockstore.Place{Key: "k", Owner: owner, Hint: lockstore.Hint(owner)}, lockstore.AwaitedTurn{Lease: lease, Hint: lockstore.Hint(owner)}, driver.Hint(owner),
+		&lockstore.StillHolds{Key: "k"}, lockstore.AwaitedTurn{Lease: lease, Hint: lockstore.Hint(owner)}, driver.Hint(owner),
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},

@@ -324,7 +324,8 @@ func TestHandOverThatIsAppliedLate(t *testing.T) {
 		_, err := waiter.Acquire(t.Context(), req)
 		require.ErrorAs(t, err, &refused)
 		require.Equal(t, 1, refused.QueuePosition)
-		news, err := waiter.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: refused.Hint})
+		req.Hint = refused.Hint
+		news, err := waiter.AwaitTurn(t.Context(), req, 0)
 		require.NoError(t, err)
 		take(t, open(t, m), time.Minute) // the turn is over
 		require.Zero(t, news.Lease.TTL, "two owners trust their leases")

@@ -27,7 +27,7 @@ func TestSlowReadOfAHandOver(t *testing.T) {
 			pass(time.Second) // a part of the turn is over
 			service.Fault = always(fakedynamo.Fault{Out: slow})
 			began := time.Now()
-			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: req.Hint})
+			news, err := s.AwaitTurn(t.Context(), req, 0)
 			require.NoError(t, err)
 			require.Greater(t, news.Lease.Fence, lease.Fence)
 			end := began.Add(news.Lease.TTL)
@@ -212,7 +212,7 @@ func TestAwaitTurnThatCannotRead(t *testing.T) {
 		service.Fault = always(refused("AccessDeniedException", ""))
 		for range 10 {
 			began := time.Now()
-			news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: req.Hint})
+			news, err := s.AwaitTurn(t.Context(), req, 0)
 			require.NoError(t, err)
 			require.True(t, news.Ask)
 			require.GreaterOrEqual(t, time.Since(began), lockstore.TurnTime/2-time.Millisecond)

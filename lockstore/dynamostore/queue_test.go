@@ -55,7 +55,7 @@ func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
 func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) lockstore.Lease {
 	t.Helper()
 	for {
-		news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: req.Hint})
+		news, err := s.AwaitTurn(t.Context(), *req, 0)
 		require.NoError(t, err)
 		req.Hint = news.Hint
 		if news.Ask || news.Lease.Fence != 0 {
@@ -73,7 +73,8 @@ func TestPauseAfterAnyNote(t *testing.T) {
 			held(t, s)
 			req := join(t, s)
 			began := time.Now()
-			_, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: key, Owner: req.Owner, Hint: note})
+			req.Hint = note
+			_, err := s.AwaitTurn(t.Context(), req, 0)
 			require.NoError(t, err)
 			require.Greater(t, time.Since(began), time.Millisecond)
 			require.LessOrEqual(t, time.Since(began), lockstore.TurnTime/2)

@@ -263,14 +263,15 @@ func TestListen(t *testing.T) {
 	lease := acquire(t, holder, request())
 	r := request()
 	r.JoinQueue = true
-	join := func() lockstore.Place {
+	join := func() lockstore.Request {
 		_, err := waiter.Acquire(ctx, r)
 		refused, ok := errors.AsType[*lockstore.Refused](err)
 		require.True(t, ok, "%v", err)
-		return lockstore.Place{Key: key, Owner: r.Owner, Hint: refused.Hint}
+		r.Hint = refused.Hint
+		return r
 	}
-	await := func(p lockstore.Place) lockstore.AwaitedTurn {
-		a, err := waiter.AwaitTurn(ctx, p)
+	await := func(r lockstore.Request) lockstore.AwaitedTurn {
+		a, err := waiter.AwaitTurn(ctx, r, 0)
 		require.NoError(t, err)
 		return a
 	}

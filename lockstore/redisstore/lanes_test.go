@@ -116,7 +116,7 @@ func TestNoConnectionIsLost(t *testing.T) {
 				defer cancel()
 				switch i % 4 {
 				case 0:
-					_, _ = s.AwaitTurn(ctx, lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: req.Hint})
+					_, _ = s.AwaitTurn(ctx, req, 0)
 				case 1:
 					_, _ = s.Inspect(ctx, "k")
 				default: // these go first

@@ -46,7 +46,7 @@ func awaiting(t *testing.T, s *lockstore.Store, req lockstore.Request) <-chan lo
 // await waits once for the request's turn.
 func await(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.AwaitedTurn {
 	t.Helper()
-	news, err := s.AwaitTurn(t.Context(), lockstore.Place{Key: req.Key, Owner: req.Owner, Hint: req.Hint})
+	news, err := s.AwaitTurn(t.Context(), req, 0)
 	assert.NoError(t, err)
 	return news
 }

@@ -278,12 +278,12 @@ func (c *check) slack() time.Duration {
 
 // AwaitTurn asks the store until there are news for an owner in a queue.
 func AwaitTurn(ctx context.Context, s *lockstore.Store, key string, owner lockstore.Owner) error {
-	place := lockstore.Place{Key: key, Owner: owner}
+	req := lockstore.Request{Key: key, Owner: owner}
 	for {
-		news, err := s.AwaitTurn(ctx, place)
+		news, err := s.AwaitTurn(ctx, req, 0)
 		if err != nil || news.Ask || news.Lease.Fence != 0 {
 			return err
 		}
-		place.Hint = news.Hint
+		req.Hint = news.Hint
 	}
 }
