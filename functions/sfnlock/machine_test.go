@@ -27,17 +27,13 @@ type machine struct {
 
 type state struct {
 	Type, Next, Default, Resource             string
-	Parameters, ResultSelector                map[string]any
-	ResultPath                                string // "" is null, or is not there
+	Parameters                                map[string]any
 	Choices, Catch                            []following
 	Seconds, HeartbeatSeconds, TimeoutSeconds int
 	Retry                                     []retrier
 }
 
-type following struct {
-	ErrorEquals      []string
-	ResultPath, Next string
-}
+type following struct{ Next string }
 
 type retrier struct {
 	ErrorEquals                                   []string
@@ -210,12 +206,9 @@ func decodeResource(t *testing.T, id string, to any) {
 // functionTimeout is what the template gives the function, in seconds.
 func functionTimeout(t *testing.T) int {
 	t.Helper()
-	tm, err := template.Read("../../template.yaml", nil)
-	require.NoError(t, err)
-	all, err := tm.Functions()
-	require.NoError(t, err)
-	i := slices.IndexFunc(all, func(f template.Function) bool { return f.ID == "SfnlockFunction" })
-	return all[i].Timeout
+	var function template.Function
+	decodeResource(t, "SfnlockFunction", &function)
+	return function.Timeout
 }
 
 func TestTheRoleMayDoWhatTheStatesDoAndNoMore(t *testing.T) {

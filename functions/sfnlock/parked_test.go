@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,9 +38,7 @@ func TestExecutions(t *testing.T) {
 	leasesim.Seeds(t, leasesim.Part{
 		Name: "executions of a state machine that wait without a function", Few: 40, Full: 4000,
 		Controls: map[string]func(*leasesim.World){
-			"a wake-up is trusted, and the lock not asked for": plant(func(w *world) {
-				w.trusts, w.machine.States[waitState].Next = true, w.machine.States[acquireState].Next
-			}),
+			"a wake-up is trusted, and the lock not asked for": plant(func(w *world) { w.trusts = true }),
 			"a state that waits has no heartbeat": plant(func(w *world) {
 				w.machine.States[waitState].HeartbeatSeconds, w.machine.States[waitState].TimeoutSeconds = 0, 0
 			}),
@@ -62,6 +62,9 @@ func TestExecutions(t *testing.T) {
 func (w *world) run() {
 	dice := leasesim.NewDice(w.Seed, 0)
 	w.troubles = []float64{0, 0.01, 0.04}[w.Seed%3]
+	if w.trusts { // without wake-ups that come late or for nothing it does no harm
+		w.troubles = 0.1
+	}
 	var lives []func()
 	for i := range 2 + int(7*dice.Float()) {
 		lives = append(lives, w.execution(fmt.Sprint("e", i), uint64(1+i)).live)
@@ -134,13 +137,11 @@ type simulated struct {
 	w    *world
 	ctx  context.Context // ends when the execution is stopped, or its time is over
 	stop context.CancelFunc
-	data map[string]any
-
 	*leasesim.Dice
-	mu       sync.Mutex
-	failures int
-
-	tokens int
+	failures atomic.Int32
+	tokens   int
+	fence    lockstore.Fence // of its lock
+	failed   string          // why it can do nothing more
 
 	// The world's lock guards these.
 	token  string // of the state that waits
@@ -155,7 +156,7 @@ func (w *world) execution(name string, stream uint64) *simulated {
 }
 
 func (w *world) simulated(name string, stream uint64) *simulated {
-	return &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(w.Seed, stream), data: map[string]any{"key": key, "amount": 500.0}}
+	return &simulated{caller: caller{name: name}, w: w, Dice: leasesim.NewDice(w.Seed, stream)}
 }
 
 // strikes says whether one kind of trouble strikes now.
@@ -169,15 +170,10 @@ func (e *simulated) strikes(what string) bool {
 
 // fails is strikes for what the machine tries again, at most four times: it has no more retries for one state.
 func (e *simulated) fails(what string) bool {
-	e.mu.Lock()
-	many := e.failures >= 4
-	e.mu.Unlock()
-	if many || !e.strikes(what) {
+	if e.failures.Load() >= 4 || !e.strikes(what) {
 		return false
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.failures++
+	e.failures.Add(1)
 	return true
 }
 
@@ -204,7 +200,7 @@ func (e *simulated) live() {
 	e.ended("executions ", status)
 	if status == "TIMED_OUT" || status == "FAILED" {
 		w.mu.Lock()
-		w.Fail("%s is %s: %v", e.name, status, e.data["failure"])
+		w.Fail("%s is %s: %v", e.name, status, e.failed)
 		w.mu.Unlock()
 	}
 	if status == "SUCCEEDED" {
@@ -212,7 +208,7 @@ func (e *simulated) live() {
 	}
 	for range 3 { // Lambda tries an event of EventBridge three times
 		sleep(w.ctx, e.UpTo(3*time.Second))
-		if _, failed := e.invoke(w.ctx, event(w.T, e.arn(), status, 0, e.data), time.Minute); failed == "" {
+		if _, failed := e.invoke(w.ctx, event(w.T, e.arn(), status, 0, map[string]any{"key": key}), time.Minute); failed == "" {
 			return
 		}
 		sleep(w.ctx, time.Minute)
@@ -268,38 +264,46 @@ func (e *simulated) visit() {
 	}
 }
 
-// run takes the states as the definition says, and returns the status.
+// run asks for the lock, works, renews and releases as the machine's definition says, with its retries and times. What
+// else the machine does TestPayout shows in an interpreter. It returns the status.
 func (e *simulated) run() string {
-	for at := e.w.machine.StartAt; ; {
-		s := e.w.machine.States[at]
-		next := s.Next
-		switch s.Type {
-		case "Succeed":
-			return "SUCCEEDED"
-		case "Fail":
-			return "FAILED"
-		case "Pass":
-			e.data = e.filled(s.Parameters).(map[string]any)
-		case "Choice": // the input is good, and the account has enough
-			next = s.Choices[0].Next
-		case "Wait":
-			e.pass(time.Duration(s.Seconds) * time.Second)
-		case "Task":
-			if failed := e.task(s); failed != "" {
-				i := slices.IndexFunc(s.Catch, func(c following) bool { return matches(c.ErrorEquals, failed) })
-				next = s.Catch[i].Next
-				e.put(s.Catch[i].ResultPath, map[string]any{"Error": failed, "Cause": at})
-			}
-		default:
-			e.w.T.Fatalf("%s is a %s, which this test does not know", at, s.Type)
+	e.locks()
+	e.write()
+	e.pass(time.Duration(e.w.machine.States["Pay"].Seconds) * time.Second)
+	e.task(renewState, `, "ttl": 180, "fence": %d`, e.fence)
+	e.write()
+	e.write()
+	e.rests()
+	e.task(releaseState, `, "fence": %d`, e.fence)
+	switch {
+	case e.ctx.Err() == context.DeadlineExceeded:
+		return "TIMED_OUT"
+	case e.ctx.Err() != nil:
+		return "ABORTED"
+	case e.failed != "":
+		return "FAILED"
+	}
+	return "SUCCEEDED"
+}
+
+// locks asks for the lock, and waits while another has it.
+func (e *simulated) locks() {
+	for woken := false; ; woken = true {
+		answer := e.task(acquireState, `, "ttl": 300, "woken": %v`, woken)
+		fence, _ := answer["fence"].(float64)
+		e.fence = lockstore.Fence(fence)
+		if e.failed != "LockBusy" {
+			return
 		}
-		switch e.ctx.Err() {
-		case context.DeadlineExceeded:
-			return "TIMED_OUT"
-		case context.Canceled:
-			return "ABORTED"
+		e.failed = ""
+		e.retried(waitState, e.wait)
+		if e.w.trusts {
+			e.fence = e.w.inspect().Fence
+			return
 		}
-		at = next
+		if e.failed != "" || e.ctx.Err() != nil {
+			return
+		}
 	}
 }
 
@@ -307,86 +311,33 @@ func matches(names []string, failed string) bool {
 	return slices.Contains(names, failed) || slices.Contains(names, "States.ALL")
 }
 
-// put stores a result at a path such as $.lock.
-func (e *simulated) put(path string, v any) {
-	if name, ok := strings.CutPrefix(path, "$."); ok {
-		e.data[name] = v
-	}
+// task invokes the function for a state.
+func (e *simulated) task(name, more string, args ...any) (answer map[string]any) {
+	in := e.input(strings.ToLower(name), fmt.Sprintf(more, args...))
+	e.retried(name, func(s *state) (failed string) {
+		answer, failed = e.invoke(e.ctx, in, time.Duration(s.TimeoutSeconds)*time.Second)
+		return failed
+	})
+	return answer
 }
 
-// filled is a template with what its paths stand for. Intrinsic functions stand for nothing: no lock needs one.
-func (e *simulated) filled(template any) any {
-	object, ok := template.(map[string]any)
-	if !ok {
-		return template
-	}
-	out := map[string]any{}
-	for name, v := range object {
-		plain, isPath := strings.CutSuffix(name, ".$")
-		path, _ := v.(string)
-		switch {
-		case !isPath:
-			out[name] = e.filled(v)
-		case strings.HasPrefix(path, "$$."):
-			out[plain] = look(map[string]any{
-				"Execution": map[string]any{"Id": e.arn(), "RedriveCount": 0}, "Task": map[string]any{"Token": e.token},
-			}, strings.TrimPrefix(path, "$"))
-		case strings.HasPrefix(path, "$."):
-			out[plain] = look(e.data, path)
-		}
-	}
-	return out
-}
-
-// task runs a state with its retries, and returns the error for which there are no more.
-func (e *simulated) task(s *state) (failed string) {
+// retried does what a state asks for, with its retries. An execution that has failed or was stopped does nothing.
+func (e *simulated) retried(name string, try func(*state) (failed string)) {
+	s := e.w.machine.States[name]
 	tries := make([]int, len(s.Retry))
-	for {
-		result, failed := e.attempt(s)
-		if e.ctx.Err() != nil {
-			return ""
-		}
+	for e.failed == "" && e.ctx.Err() == nil {
+		failed := try(s)
 		if failed == "" {
-			e.put(s.ResultPath, result)
-			return ""
+			return
 		}
 		i := slices.IndexFunc(s.Retry, func(re retrier) bool { return matches(re.ErrorEquals, failed) })
 		if i < 0 || tries[i] == s.Retry[i].MaxAttempts {
-			return failed
+			e.failed = failed
+			return
 		}
 		e.pass(e.UpTo(s.Retry[i].pause(tries[i])))
 		tries[i]++
 	}
-}
-
-func (e *simulated) attempt(s *state) (result any, failed string) {
-	limit := time.Duration(s.TimeoutSeconds) * time.Second
-	switch s.Resource {
-	case updateItem:
-		return nil, e.write()
-	case invokeFunction:
-		in := e.filled(s.Parameters).(map[string]any)["Payload"].(map[string]any)
-		if action := in["action"]; action == release || action == abandon {
-			e.rests()
-		}
-		answer, failed := e.invoke(e.ctx, asJSON(e.w.T, in), limit)
-		out := map[string]any{}
-		for name, path := range s.ResultSelector {
-			out[strings.TrimSuffix(name, ".$")] = look(map[string]any{"Payload": answer}, fmt.Sprint(path))
-		}
-		return out, failed
-	case invokeWithAToken:
-		failed := e.wait(s)
-		return s.ResultSelector, failed
-	}
-	e.w.T.Fatalf("%s: this test does not know it", s.Resource)
-	return nil, ""
-}
-
-func asJSON(t *testing.T, v any) json.RawMessage {
-	text, err := json.Marshal(v)
-	require.NoError(t, err)
-	return text
 }
 
 // wait ends when somebody sends the token, when the function fails, and without a heartbeat.
@@ -411,15 +362,11 @@ func (e *simulated) wait(s *state) (failed string) {
 			limits[i] = time.After(time.Duration(seconds) * time.Second)
 		}
 	}
-	in := e.filled(s.Parameters).(map[string]any)["Payload"]
-	if _, failed := e.invoke(e.ctx, asJSON(w.T, in), time.Minute); failed != "" {
+	if _, failed := e.invoke(e.ctx, e.input(acquire, fmt.Sprintf(`, "ttl": 300, "taskToken": %q`, token)), time.Minute); failed != "" {
 		return failed
 	}
 	select {
 	case <-woken:
-		if w.trusts {
-			e.put("$.lock", map[string]any{"fence": float64(w.inspect().Fence)})
-		}
 		return ""
 	case <-limits[0]:
 		w.Count("heartbeats that were missing")
@@ -432,12 +379,10 @@ func (e *simulated) wait(s *state) (failed string) {
 }
 
 // write is what the execution does under its lock.
-func (e *simulated) write() (failed string) {
-	if e.pass(e.UpTo(50 * time.Millisecond)) {
-		fence, _ := look(e.data, "$.lock.fence").(float64)
-		e.works(lockstore.Fence(fence))
+func (e *simulated) write() {
+	if e.failed == "" && e.pass(e.UpTo(50*time.Millisecond)) {
+		e.works(e.fence)
 	}
-	return ""
 }
 
 // works looks whether anybody else is at work.
@@ -508,7 +453,9 @@ func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func
 		if r.err != nil {
 			return nil, reflect.TypeOf(r.err).Elem().Name()
 		}
-		require.NoError(w.T, json.Unmarshal(asJSON(w.T, r.answer), &answer))
+		text, err := json.Marshal(r.answer)
+		require.NoError(w.T, err)
+		require.NoError(w.T, json.Unmarshal(text, &answer))
 		return answer, ""
 	case <-i.died:
 		w.disturb(e)
@@ -646,50 +593,46 @@ type wire struct {
 
 func (s *wire) Unwrap() driver.Driver { return s.Driver }
 
-func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.HiddenBytes, d time.Duration) error {
+// around sends a request, between whose ways the function may die.
+func (s *wire) around(ctx context.Context, send func()) (died error) {
 	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return ctx.Err()
 	}
-	p, _ := driver.As[driver.Parker](s.Driver)
-	err := p.PutAddress(ctx, key, o, address, d)
-	if !s.i.goesOn() {
+	send()
+	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
 		return ctx.Err()
 	}
-	return err
+	return nil
 }
 
-func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (driver.HiddenBytes, error) {
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
-		return nil, ctx.Err()
-	}
+func (s *wire) PutAddress(ctx context.Context, key string, o driver.Owner, address driver.HiddenBytes, d time.Duration) (err error) {
 	p, _ := driver.As[driver.Parker](s.Driver)
-	address, err := p.TakeAddress(ctx, key, o)
-	if !s.i.goesOn() {
-		return nil, ctx.Err()
-	}
-	return address, err
+	died := s.around(ctx, func() { err = p.PutAddress(ctx, key, o, address, d) })
+	return cmp.Or(died, err)
 }
 
-func (s *wire) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+func (s *wire) TakeAddress(ctx context.Context, key string, o driver.Owner) (address driver.HiddenBytes, err error) {
+	p, _ := driver.As[driver.Parker](s.Driver)
+	died := s.around(ctx, func() { address, err = p.TakeAddress(ctx, key, o) })
+	return address, cmp.Or(died, err)
+}
+
+func (s *wire) Do(ctx context.Context, key string, r driver.Request) (a driver.Answer, err error) {
 	w := s.i.e.w
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
-		return driver.Answer{}, ctx.Err()
-	}
-	ends := r.Kind == driver.Release || r.Kind == driver.Abandon
-	if w.wakesFirst && ends {
-		s.wakeFirst(ctx, key)
-	}
-	w.mu.Lock()
-	a, err := s.Driver.Do(ctx, key, r)
-	w.applied(s.i, r, a)
-	w.mu.Unlock()
-	if w.wakesFirst && ends {
-		a.Wake = nil
-	}
-	if !s.i.goesOn() || !sleep(ctx, s.i.e.UpTo(20*time.Millisecond)) {
-		return driver.Answer{}, ctx.Err()
-	}
-	return a, err
+	died := s.around(ctx, func() {
+		first := w.wakesFirst && (r.Kind == driver.Release || r.Kind == driver.Abandon)
+		if first {
+			s.wakeFirst(ctx, key)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		a, err = s.Driver.Do(ctx, key, r)
+		w.applied(s.i, r, a)
+		if first {
+			a.Wake = nil
+		}
+	})
+	return a, cmp.Or(died, err)
 }
 
 // Await tells a run that waits of its hand-over. From then on the run may be at work.

@@ -343,7 +343,7 @@ func (l *local) run(executions map[string]*payout) (all map[string]outcome) {
 	}
 	text, err := json.Marshal(map[string]any{"definition": definition, "url": server.URL, "atOnce": 8, "executions": in})
 	require.NoError(l.t, err)
-	cmd := testservers.StepFunctions(l.t, filepath.Join("interpreter", "run.cjs"))
+	cmd := testservers.StepFunctions(l.t, filepath.Join("testdata", "run.cjs"))
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &stderr
 	out, err := cmd.Output()

@@ -44,7 +44,11 @@ func (c caller) arn() string {
 // do calls the function, each time as an invocation with another request id.
 func (c caller) do(t *testing.T, action string, more string) (Answer, error) {
 	t.Helper()
-	return c.send(t, fmt.Appendf(nil, `{"action": %q, "key": %q, "execution": %q, "redrive": %d%s}`, action, key, c.arn(), c.redrive, more))
+	return c.send(t, c.input(action, more))
+}
+
+func (c caller) input(action, more string) json.RawMessage {
+	return fmt.Appendf(nil, `{"action": %q, "key": %q, "execution": %q, "redrive": %d%s}`, action, key, c.arn(), c.redrive, more)
 }
 
 func (c caller) send(t *testing.T, in []byte) (Answer, error) {
@@ -233,43 +237,28 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A wake-up that does no good is a line in the log of who sends it, and costs the others one turn.
+// A wake-up that does no good is told in the report of who sends it; package sfnwake has its texts.
 func TestWakeUpsThatFail(t *testing.T) {
-	for says, answer := range map[string]error{
-		"no execution waits with this task token any more": &types.TaskTimedOut{},
-		"it needs states:SendTaskSuccess":                  denied{},
-	} {
-		bubble(t, says, func(t *testing.T) {
-			var report guard.Report
-			client := failing{answer}
-			store := memstore.New(nil)
-			g, err := guard.New(store, guard.Options{Wake: sfnwake.New(client), Observe: func(_ context.Context, r guard.Report) { report = r }})
-			require.NoError(t, err)
-			h := handler(g, sfnwake.New(client))
-			holder, parked, next := caller{handle: h, name: "holder"}, caller{handle: h, name: "parked"}, caller{handle: h, name: "next"}
-			held, err := holder.acquire(t)
-			require.NoError(t, err)
-			got, err := parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-of-parked"`)
-			require.NoError(t, err)
-			require.Equal(t, Answer{Key: key}, got, "it has a place, and no fence")
-			require.NoError(t, holder.release(t, held.Fence))
-			require.ErrorContains(t, report.WakeErr, says)
-			require.NotContains(t, report.WakeErr.Error(), "token-of-parked")
-			pass(lockstore.MaxParkedTurn - time.Second)
-			_, err = next.acquire(t)
-			require.IsType(t, &guard.LockBusy{}, err, "the turn is not over")
-			pass(time.Second)
-			got, err = next.acquire(t)
-			require.NoError(t, err)
+	var report guard.Report
+	wake := sfnwake.New(failing{&types.TaskTimedOut{}})
+	g, err := guard.New(memstore.New(nil), guard.Options{Wake: wake, Observe: func(_ context.Context, r guard.Report) { report = r }})
+	require.NoError(t, err)
+	h := handler(g, wake)
+	holder, parked := caller{handle: h, name: "holder"}, caller{handle: h, name: "parked"}
+	held, err := holder.acquire(t)
+	require.NoError(t, err)
+	got, err := parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-of-parked"`)
+	require.NoError(t, err)
+	require.Equal(t, Answer{Key: key}, got, "it has a place, and no fence")
+	require.NoError(t, holder.release(t, held.Fence))
+	require.ErrorContains(t, report.WakeErr, "no execution waits with this task token any more")
+	require.NotContains(t, report.WakeErr.Error(), "token-of-parked")
 
-			require.NoError(t, next.release(t, got.Fence))
-			_, err = parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-2"`)
-			require.IsType(t, &NotWoken{}, err, "the lock is free, and the state would wait in vain")
-			got, err = parked.acquire(t)
-			require.NoError(t, err, "it has the lock all the same")
-			require.Positive(t, got.Fence)
-		})
-	}
+	_, err = parked.do(t, acquire, `, "ttl": 60, "taskToken": "token-2"`)
+	require.IsType(t, &NotWoken{}, err, "it has the lock, and the state would wait in vain")
+	got, err = parked.acquire(t)
+	require.NoError(t, err)
+	require.Positive(t, got.Fence)
 }
 
 // The filter LockQueue of template.yaml looks for the line of an execution that was woken and has no place any more, and
