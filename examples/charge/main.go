@@ -1,6 +1,5 @@
 // Command charge is a sample of package idempotency: it charges each order once. The charge is
-// a row in DynamoDB, which is written together with the result. Its tests run it in several
-// environments, kill and freeze them, and count the charges. It is not in the template.
+// a row in DynamoDB, which is written together with the result. It is not in the template.
 package main
 
 import (
