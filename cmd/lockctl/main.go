@@ -41,7 +41,7 @@ func main() {
 	if cmd.Name() != "run" { // which passes signals on, and knows how it ended
 		err = interrupted(ctx, err)
 	}
-	if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
+	if !exit.Silent(err) {
 		printError(cmd, err)
 	}
 	if aside, ok := cmd.ErrOrStderr().(*exit.Aside); ok {

@@ -48,21 +48,27 @@ const Help = `Exit status of the commands that work on a store, unless their hel
   81 done already, --at-least-for
   128+N ended by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP`
 
-// Error is an error with an exit status.
+// Error is an error with an exit status. If Err is nil there is nothing to print: the status says it all, or what is to
+// say has been printed.
 type Error struct {
 	Status int
 	Err    error
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("status %d", e.Status)
+	}
+	return e.Err.Error()
+}
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Silent is an error that has nothing to print: the status says it all, or what is to say
-// has been printed.
-type Silent struct{ Status int }
-
-func (e *Silent) Error() string { return fmt.Sprintf("status %d", e.Status) }
+// Silent says that there is nothing to print.
+func Silent(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return err == nil || ok && e.Err == nil
+}
 
 // BySignal is why a command's context has ended: a signal has come.
 type BySignal struct{ Signal syscall.Signal }
@@ -72,20 +78,17 @@ func (e *BySignal) Error() string { return "ended by a signal: " + e.Signal.Stri
 func (e *BySignal) Unwrap() error { return context.Canceled }
 
 // Ended is the error of a command whose context has ended, with the signal's number.
-func Ended(ctx context.Context) *Silent {
+func Ended(ctx context.Context) *Error {
 	if by, ok := errors.AsType[*BySignal](context.Cause(ctx)); ok {
-		return &Silent{Signal + int(by.Signal)}
+		return &Error{Status: Signal + int(by.Signal)}
 	}
-	return &Silent{Interrupted}
+	return &Error{Status: Interrupted}
 }
 
 // Status is the exit status of a command that returned err.
 func Status(err error) int {
 	if err == nil {
 		return 0
-	}
-	if e, ok := errors.AsType[*Silent](err); ok {
-		return e.Status
 	}
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Status

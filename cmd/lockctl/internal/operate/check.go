@@ -48,7 +48,7 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 			}
 		}
 		if len(findings) > 0 {
-			return &exit.Silent{Status: exit.No}
+			return &exit.Error{Status: exit.No}
 		}
 		_, err = fmt.Fprintln(o.out, "nothing that endangers locks was found")
 		return err

@@ -132,7 +132,7 @@ func (l *lister) list(ctx context.Context) error {
 		}
 	}
 	if l.longer > 0 && listed > 0 {
-		return &exit.Silent{Status: exit.No}
+		return &exit.Error{Status: exit.No}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package operate
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -54,7 +53,7 @@ var (
 
 	annRevoked   = lockstore.HolderInfo{Name: "revoked by ann"}
 	ofFence7     = driver.LiveLease{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
-	revokedLease = heldLease{LiveLease: lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}}
+	revokedLease = lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
 )
 
 // what has been said and printed until a wait of watch or revoke --wait has ended.
@@ -74,7 +73,7 @@ func waitsIn(t *testing.T, interrupt time.Duration, answers []scriptedAnswer, wa
 		script := &scripted{answers: answers}
 		err := wait(ctx, operator{store: lockstore.New("scripted", script), key: "k", out: &out, err: &said})
 		e = ended{status: exit.Status(err), said: said.String(), printed: out.String(), looks: script.looks}
-		if _, silent := errors.AsType[*exit.Silent](err); err != nil && !silent {
+		if !exit.Silent(err) {
 			e.err = err.Error()
 		}
 	})
@@ -91,8 +90,8 @@ func refused() string { return warned + fails.err.Error() + "\n" }
 // A wait ends when its end has come, and goes on while the store fails.
 func TestWaits(t *testing.T) {
 	revokes := func(ctx context.Context, o operator) error {
-		r := revoker{operator: o, wait: true}
-		return r.await(ctx, revokedLease)
+		r := revoker{operator: o, fence: 7}
+		return r.await(ctx)
 	}
 	watches := func(ctx context.Context, o operator) error { return o.watch(ctx, "free") }
 	for name, c := range map[string]struct {
@@ -209,8 +208,8 @@ func TestRevokeWaitsForAnother(t *testing.T) {
 		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
 	} {
 		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, o operator) error {
-			r := revoker{operator: o, wait: wait}
-			return r.already(ctx, revokedLease)
+			r := revoker{operator: o, fence: 7, wait: wait}
+			return r.already(ctx, revokedLease, false)
 		}))
 	}
 }

@@ -67,11 +67,11 @@ func (r *revoker) run(ctx context.Context) error {
 	case !ok:
 		return r.notThere(seen)
 	case lease.State == lockstore.Revoked && !r.openAtOnce:
-		return r.already(ctx, lease)
+		return r.already(ctx, lease, seen.Started)
 	}
-	by := lease.HolderInfo // of a revoked lease: who revoked it
+	who, by := named(lease.HolderInfo), lease.HolderInfo // of a revoked lease: who revoked it
 	if lease.State != lockstore.Revoked {
-		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), named(lease.HolderInfo)), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
+		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), who), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
 	var after lockstore.Status
 	err = stores.Call(ctx, func(ctx context.Context) (err error) {
@@ -89,33 +89,18 @@ func (r *revoker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	revoked := lease
-	revoked.HolderInfo, revoked.Remaining, revoked.started = after.Holder, after.Remaining, after.Started
-	if !r.openAtOnce && after.Holder.Encode() != by.Encode() {
-		return r.already(ctx, revoked)
+	left, until := after.Remaining.Round(time.Second), time.Now().Add(after.Remaining).UTC().Format(time.RFC3339)
+	text := fmt.Sprintf("the lease of %q is revoked: %s can renew it no more; %s within %v, at %s.", r.key, who, opens(lease, after.Started), left, until)
+	if r.openAtOnce {
+		text = fmt.Sprintf("%q is open. The run with the fence %d may be at work for %v more, until %s: let writes with a fence below the next one be refused.", r.key, r.fence, left, until)
 	}
-	if _, err := fmt.Fprintln(r.out, r.done(named(lease.HolderInfo), revoked)); err != nil {
+	if _, err := fmt.Fprintln(r.out, text); err != nil {
 		return fmt.Errorf("the lease of %q is revoked; %w", r.key, err)
 	}
 	if !r.wait || r.openAtOnce {
 		return nil
 	}
-	return r.await(ctx, revoked)
-}
-
-// done says what the revoke of a holder's lease did.
-func (r *revoker) done(who string, l heldLease) string {
-	left, until := l.Remaining.Round(time.Second), time.Now().Add(l.Remaining).UTC().Format(time.RFC3339)
-	if r.openAtOnce {
-		return fmt.Sprintf("%q is open. The run with the fence %d may be at work for %v more, until %s: let writes with a fence below the next one be refused.", r.key, l.Fence, left, until)
-	}
-	return fmt.Sprintf("the lease of %q is revoked: %s can renew it no more; %s within %v, at %s.", r.key, who, l.opens(), left, until)
-}
-
-// heldLease is a lease of a key, which may be revoked already.
-type heldLease struct {
-	lockstore.LiveLease
-	started bool // its work has
+	return r.await(ctx)
 }
 
 // hasLease says that a key has a lease, which may be revoked already.
@@ -124,12 +109,12 @@ func hasLease(s lockstore.Status) bool {
 }
 
 // withFence is the lease that has this fence.
-func withFence(s lockstore.Status, fence lockstore.Fence) (heldLease, bool) {
+func withFence(s lockstore.Status, fence lockstore.Fence) (lease lockstore.LiveLease, ok bool) {
 	i := slices.IndexFunc(s.Holders, func(h lockstore.LiveLease) bool { return h.Fence == fence })
 	if i < 0 || !hasLease(s) {
-		return heldLease{}, false
+		return lease, false
 	}
-	return heldLease{s.Holders[i], s.Started}, true
+	return s.Holders[i], true
 }
 
 // notThere says what the state of the key is in place of held with this fence.
@@ -146,40 +131,40 @@ func (r *revoker) notThere(status lockstore.Status) error {
 }
 
 // already is for a lease that another operator has revoked. --wait waits for its end, too.
-func (r *revoker) already(ctx context.Context, l heldLease) error {
-	text := fmt.Sprintf("the lease of %q was revoked already: %v; %s within %v", r.key, l.HolderInfo, l.opens(), l.Remaining.Round(time.Second))
+func (r *revoker) already(ctx context.Context, l lockstore.LiveLease, started bool) error {
+	text := fmt.Sprintf("the lease of %q was revoked already: %v; %s within %v", r.key, l.HolderInfo, opens(l, started), l.Remaining.Round(time.Second))
 	if !r.wait {
 		return &exit.Error{Status: exit.No, Err: errors.New(text)}
 	}
 	if _, err := fmt.Fprintln(r.out, text); err != nil {
 		return err
 	}
-	return r.await(ctx, l)
+	return r.await(ctx)
 }
 
 // opens says what opens at the end of a revoked lease. Only work that has marked its start leaves doubt.
-func (l heldLease) opens() string {
+func opens(l lockstore.LiveLease, started bool) string {
 	switch {
 	case l.MaxHolders > 1:
 		return "its seat is free"
-	case l.started:
+	case started:
 		return "its work has started, so the key is in doubt"
 	}
 	return "the key opens"
 }
 
 // await waits until the lease is over. The key may be in doubt then, or another may have it.
-func (r *revoker) await(ctx context.Context, revoked heldLease) error {
+func (r *revoker) await(ctx context.Context) error {
 	l := &looker{operator: &r.operator, answered: true}
 	for {
 		status, err := l.look(ctx)
 		if err != nil {
 			return err
 		}
-		lease, lasts := withFence(status, revoked.Fence)
+		lease, lasts := withFence(status, r.fence)
 		switch {
 		case lasts:
-		case status.State.Taken() && !hasLease(status) && status.Fence == revoked.Fence: // in doubt, or somebody has resolved it
+		case status.State.Taken() && !hasLease(status) && status.Fence == r.fence: // in doubt, or somebody has resolved it
 			return r.notThere(status)
 		default:
 			return nil

@@ -142,7 +142,7 @@ func (g *guardProcess) run(command []string) error {
 	g.tell(report{Word: wordReady})
 	var first order
 	if read.Decode(&first) != nil {
-		return &exit.Silent{Status: exit.Bug}
+		return &exit.Error{Status: exit.Bug}
 	}
 	g.obey(first)
 	adopt()

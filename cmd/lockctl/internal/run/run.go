@@ -280,7 +280,7 @@ func (h *hold) ended(ctx context.Context, last report) error {
 	}
 	var status error
 	if last.Number != 0 {
-		status = &exit.Silent{Status: last.Number}
+		status = &exit.Error{Status: last.Number}
 	}
 	if h.lost != nil || !last.Trusted {
 		status = h.lostError(h.whyLost())
@@ -296,7 +296,7 @@ func (h *hold) ended(ctx context.Context, last report) error {
 func (h *hold) notStarted(last report) error {
 	switch sig := cmp.Or(h.early, syscall.Signal(last.Number)); {
 	case slices.Contains(PassedOn, os.Signal(sig)):
-		return &exit.Silent{Status: exit.Signal + int(sig)}
+		return &exit.Error{Status: exit.Signal + int(sig)}
 	case h.lost != nil:
 		return h.lostBefore()
 	}
