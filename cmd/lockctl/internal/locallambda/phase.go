@@ -156,19 +156,14 @@ func (p phase) done(kind faultKind) int {
 }
 
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
-Let the function log each run of the guard, at the level INFO, as JSON on its standard output or standard error:
-boot.MustGuardFromEnv does so; with a guard of your own set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
-
-const noSections = `The build of --compare logged no critical sections, so nothing is known of its overlaps. Let it log one line for each, as JSON:
-{"message": "lock", "outcome": "ok", "key": "account/7", "acquired_at": "2026-01-02T15:04:05.123456Z", "hold_ms": 12.5, "requestId": "..."}
-In Go call guard.LogReports(logger) with a guard.Report{Key, Outcome, AcquiredAt, HoldTime}, as examples/own-function/without does. Or let --after count what was lost.
-`
+Let the function log each run of the guard as JSON, at the level INFO, as boot.MustGuardFromEnv does; with a guard of your own
+set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
 
 // withoutLock says what is missing if the phase without a lock does not show what a lock is for.
 func (p phase) withoutLock() string {
 	switch {
 	case !p.reported:
-		return noSections
+		return "The build of --compare logged no critical sections. Let it log them as examples/own-function/without does, or let --after count what was lost.\n"
 	case p.overlapping == 0:
 		return "Without the lock no critical sections overlapped this time: try again, or send more events.\n"
 	}

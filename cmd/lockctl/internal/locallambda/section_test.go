@@ -3,7 +3,6 @@ package locallambda
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -105,36 +104,30 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	r := newReports(3)
-	write := func(line string) {
-		n, err := r.Write([]byte(line + "\n"))
-		require.NoError(t, err)
-		require.Equal(t, len(line)+1, n)
-	}
+	read := func(line string) { r.read([]byte(line)) }
 	for _, line := range []string{
 		`{"level":"INFO","message":"something else","outcome":"ok","acquired_at":"2026-11-21T04:31:07.05Z"}`,
-		`{"level":"INFO","message":"lock store","host":"locks"}`,
 		`{"level":"INFO","message":"lock"}`,
-		`START RequestId: r-3`, `a "lock" of another kind`, ``,
+		`START RequestId: r-3`, ``,
 	} {
-		write(line)
+		read(line)
 	}
 	assert.False(t, r.found)
-	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"calls":3}`)
+	// Neither a busy run nor a lease that outlives its run has a critical section.
+	read(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"busy","wait_ms":1000,"hold_ms":0,"fence":0,"calls":3}`)
+	read(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	assert.True(t, r.found)
-	write(`{"level":"INFO","message":"lock","requestId":"r-2","key":"account/7","outcome":"acquired","hold_ms":0,"fence":7,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
-	require.Empty(t, r.sections, "a busy run has no critical section, and neither has a lease that outlives its run")
-	write(`{"timestamp":"2026-11-21T04:31:07.1Z","level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","wait_ms":1.5,"hold_ms":20.25,"fence":7,"calls":2,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
-	write(`{"time":"2026-11-21T04:31:07.1Z","level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"work_ok":true,"acquired_at":"2026-11-21T04:31:08Z"}`)
-	require.Len(t, r.sections, 2)
-	end := at(70).Add(250 * time.Microsecond)
-	assert.Equal(t, section{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: end}, r.sections[0])
-	assert.Equal(t, "lost", r.sections[1].outcome)
-	assert.True(t, r.sections[1].workOK)
+	read(`{"level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","hold_ms":20.25,"fence":7,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	read(`{"level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"work_ok":true,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
+	assert.Equal(t, []section{
+		{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: at(70).Add(250 * time.Microsecond)},
+		{environment: 3, requestID: "r-4", key: "account/8", outcome: "lost", fence: 8, workOK: true, maxHolders: 1, start: at(50), end: at(51)},
+	}, r.sections)
 	assert.Equal(t, map[string]string{"account/8": "lost"}, r.said().lost)
-	assert.False(t, r.holds())
-	write(`{"level":"INFO","message":"lock granted","requestId":"r-5","key":"account/8","fence":9}`)
+
+	read(`{"level":"INFO","message":"lock granted","requestId":"r-5","key":"account/8","fence":9}`)
 	assert.True(t, r.holds())
-	write(`{"level":"INFO","message":"lock","requestId":"r-5","key":"account/8","outcome":"ok","hold_ms":1,"fence":9,"acquired_at":"2026-11-21T04:31:09Z"}`)
+	read(`{"level":"INFO","message":"lock","requestId":"r-5","key":"account/8","outcome":"ok","hold_ms":1,"fence":9,"acquired_at":"2026-11-21T04:31:09Z"}`)
 	assert.False(t, r.holds())
 	assert.Empty(t, r.said().lost, "it was repeated with success")
 }
@@ -211,16 +204,7 @@ func TestRemark(t *testing.T) {
 	assert.Contains(t, p.remark(), "no two runs could meet")
 }
 
-// The line that a build without a lock should log is one that is read.
-func TestNoSections(t *testing.T) {
-	r := newReports(0)
-	for line := range strings.Lines(phase{}.withoutLock()) {
-		_, err := r.Write([]byte(line))
-		require.NoError(t, err)
-	}
-	require.Len(t, r.sections, 1)
-	assert.Equal(t, "account/7", r.sections[0].key)
-	assert.Equal(t, 12500*time.Microsecond, r.sections[0].end.Sub(r.sections[0].start))
+func TestWithoutLock(t *testing.T) {
 	p := phase{reported: true}
 	p.finish()
 	assert.Contains(t, p.withoutLock(), "no critical sections overlapped this time")
