@@ -74,12 +74,12 @@ func (p site) lockctl(args ...string) result {
 	return lockctl(p.url, args...).start(p.t).result(p.t)
 }
 
-// refuses is lockctl for what ends with a status and an error.
-func (p site) refuses(t *testing.T, status int, says string, args ...string) {
+// says runs a command line, and compares the status and what it prints with a regular expression.
+func (p site) says(t *testing.T, status int, says, line string) {
 	t.Helper()
-	r := p.lockctl(args...)
-	assert.Equal(t, status, r.status, "%q: %s", args, r.err)
-	assert.Contains(t, r.err, says)
+	r := p.lockctl(strings.Fields(line)...)
+	assert.Equal(t, status, r.status, "%q: %s", line, r.err)
+	assert.Regexp(t, says, r.out+r.err, line)
 }
 
 // acquire takes a key for a holder with a name.
@@ -107,8 +107,7 @@ func (p site) starts(key string) lockstore.Lease {
 // awaitDoubt waits until the key is in doubt.
 func (p site) awaitDoubt(key string) {
 	p.t.Helper()
-	r := p.lockctl("watch", "--until", "in doubt", key)
-	require.Equal(p.t, 0, r.status, r.err)
+	require.Zero(p.t, p.lockctl("watch", "--until", "in doubt", key).status)
 }
 
 // park waits for a key that another holds in a parked place.
@@ -180,13 +179,11 @@ func TestOperators(t *testing.T) {
 
 func (p site) testShow(t *testing.T) {
 	lease := p.take("show/7", "withdraw")
-	r := p.lockctl("show", "show/7")
-	assert.Equal(t, 0, r.status, r.err)
-	assert.Regexp(t, `^KEY      show/7\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  not seen yet\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, r.out)
+	p.says(t, 0, `^KEY      show/7\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  not seen yet\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, "show show/7")
 	s := p.state("show/7")
 	assert.Equal(t, []any{"show/7", "held", fence(lease), "withdraw", "4f1c"}, []any{s.Key, s.State, s.Fence, s.Holder.Name, s.Holder.ID})
 	assert.Positive(t, s.LeftMs)
-	assert.NotContains(t, r.out+p.lockctl("show", "--json", "show/7").out, string(lease.Owner), "the owner is a secret")
+	assert.NotContains(t, p.lockctl("show", "--json", "show/7").out, string(lease.Owner), "the owner is a secret")
 	require.NoError(t, p.store.Release(t.Context(), lease))
 	assert.Equal(t, "free", p.state("show/7").State)
 }
@@ -218,39 +215,35 @@ func (p site) testList(t *testing.T) {
 
 func (p site) testRevoke(t *testing.T) {
 	lease := p.take("revoke", "hangs")
-	p.refuses(t, exit.Busy, `"revoke" changed hands: nobody holds it with the fence 7; nothing was done`, "revoke", "--fence", "7", "revoke")
-	p.refuses(t, exit.No, "is not held", "revoke", "--fence", "7", "revoke/free")
+	p.says(t, exit.Busy, `"revoke" changed hands: nobody holds it with the fence 7; nothing was done`, "revoke --fence 7 revoke")
+	p.says(t, exit.No, "is not held", "revoke --fence 7 revoke/free")
 	require.NoError(t, p.renew(lease), "nothing was done")
 	next := lockstore.NewOwner()
 	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "revoke", Owner: next, TTL: time.Minute, JoinQueue: true})
 	require.ErrorIs(t, err, lockstore.ErrRefused)
 	assert.Equal(t, 1, p.state("revoke").Waiting)
 
-	r := p.lockctl("revoke", "--fence", fence(lease), "revoke")
-	assert.Equal(t, 0, r.status, r.err)
-	assert.Regexp(t, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, r.out)
+	p.says(t, 0, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, "revoke --fence "+fence(lease)+" revoke")
 	assert.Equal(t, 1, p.state("revoke").Waiting, "who waits keeps its place")
 	require.NoError(t, p.store.Leave(t.Context(), "revoke", next))
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 	assert.Equal(t, "revoked", p.state("revoke").State)
 	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, p.state("revoke").Holder.Name)
-	p.refuses(t, exit.Busy, "busy: revoked by ", "run", "-n", "revoke", "--", "true")
-	p.refuses(t, exit.No, "was revoked already", "revoke", "--fence", fence(lease), "revoke")
-	r = p.lockctl("revoke", "--open-at-once", "--fence", fence(lease), "revoke")
-	assert.Equal(t, 0, r.status, r.err)
-	assert.Regexp(t, `^"revoke" is open\. The run with the fence `+fence(lease)+` may be at work for \S+ more, until \S+Z: `, r.out)
-	assert.Equal(t, 0, p.lockctl("run", "-n", "revoke", "--", "true").status)
+	p.says(t, exit.Busy, "busy: revoked by ", "run -n revoke -- true")
+	p.says(t, exit.No, "was revoked already", "revoke --fence "+fence(lease)+" revoke")
+	p.says(t, 0, `^"revoke" is open\. The run with the fence `+fence(lease)+` may be at work for \S+ more, until \S+Z: `, "revoke --open-at-once --fence "+fence(lease)+" revoke")
+	p.says(t, 0, "", "run -n revoke -- true")
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 
 	started := p.take("revoke/started", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), started))
-	p.refuses(t, exit.No, "cannot be opened at once: its work has started", "revoke", "--open-at-once", "--fence", fence(started), "revoke/started")
+	p.says(t, exit.No, "cannot be opened at once: its work has started", "revoke --open-at-once --fence "+fence(started)+" revoke/started")
 	require.NoError(t, p.renew(started), "nothing was done")
 	assert.Contains(t, p.lockctl("revoke", "--fence", fence(started), "revoke/started").out, "; its work has started, so the key is in doubt within ")
 
 	done := p.take("revoke/cooldown", "effect")
 	require.NoError(t, p.store.Complete(t.Context(), done, nil, time.Minute))
-	p.refuses(t, exit.No, `"revoke/cooldown" has the state cooldown, has no lease to revoke, and opens within `, "revoke", "--open-at-once", "--fence", fence(done), "revoke/cooldown")
+	p.says(t, exit.No, `"revoke/cooldown" has the state cooldown, has no lease to revoke, and opens within `, "revoke --open-at-once --fence "+fence(done)+" revoke/cooldown")
 }
 
 // Each of the holders of a key is seen, and one of them is revoked.
@@ -264,13 +257,12 @@ func (p site) testSeveral(t *testing.T) {
 	assert.Equal(t, 3, s.MaxHolders)
 	assert.Equal(t, []any{"second", fence(b), 1}, []any{s.Holders[1].Holder.Name, s.Holders[1].Fence, s.Holders[1].Seat})
 
-	p.refuses(t, exit.Busy, "nobody holds it with the fence 7", "revoke", "--fence", "7", "several/k")
-	r := p.lockctl("revoke", "--fence", fence(a), "several/k")
-	assert.Regexp(t, `: first \(4f1c\) can renew it no more; its seat is free within `, r.out, r.err)
+	p.says(t, exit.Busy, "nobody holds it with the fence 7", "revoke --fence 7 several/k")
+	p.says(t, 0, `: first \(4f1c\) can renew it no more; its seat is free within `, "revoke --fence "+fence(a)+" several/k")
 	require.ErrorIs(t, p.renew(a), lockstore.ErrLost)
 	require.NoError(t, p.renew(b))
-	p.refuses(t, exit.No, "; its seat is free within ", "revoke", "--fence", fence(a), "several/k")
-	assert.Equal(t, 0, p.lockctl("revoke", "--open-at-once", "--fence", fence(a), "several/k").status)
+	p.says(t, exit.No, "; its seat is free within ", "revoke --fence "+fence(a)+" several/k")
+	p.says(t, 0, "", "revoke --open-at-once --fence "+fence(a)+" several/k")
 	assert.Zero(t, take("third").Seat, "the seat is free")
 }
 
@@ -280,23 +272,22 @@ func (p site) testResolve(t *testing.T) {
 	r := p.lockctl("show", "resolve/completed")
 	assert.Contains(t, r.out, "\nSTATE    completed\nHOLDER   pay (4f1c)\n")
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
-	p.refuses(t, exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve", "--fence", fence(completed), "resolve/completed", "no-effect")
-	p.refuses(t, exit.Done, "lockctl: done already: the work was done by pay (4f1c)", "run", "-n", "resolve/completed", "--", "true")
+	p.says(t, exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+fence(completed)+" resolve/completed no-effect")
+	p.says(t, exit.Done, `lockctl: done already: the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
 
 	live := p.take("resolve/live", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), live))
-	p.refuses(t, exit.Busy, "is held by pay (4f1c)", "resolve", "--fence", fence(live), "resolve/live", "no-effect")
+	p.says(t, exit.Busy, `is held by pay \(4f1c\)`, "resolve --fence "+fence(live)+" resolve/live no-effect")
 
 	effect, noEffect := p.starts("resolve/effect"), p.starts("resolve/no-effect")
 	p.awaitDoubt("resolve/effect")
 	p.awaitDoubt("resolve/no-effect")
-	r = p.lockctl("show", "resolve/effect")
-	assert.Regexp(t, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, r.out)
+	p.says(t, 0, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, "show resolve/effect")
 	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
 	assert.Len(t, read(t, r.out), 3, "two keys and the end: %s", r.out)
-	p.refuses(t, exit.No, "is in doubt", "revoke", "--fence", fence(effect), "resolve/effect")
-	p.refuses(t, exit.InDoubt, "lockctl: in doubt: nobody knows how the work of pay (4f1c)", "run", "-E", "0", "resolve/effect", "--", "true")
-	p.refuses(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve", "--fence", "7", "resolve/effect", "effect")
+	p.says(t, exit.No, "is in doubt", "revoke --fence "+fence(effect)+" resolve/effect")
+	p.says(t, exit.InDoubt, `lockctl: in doubt: nobody knows how the work of pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
+	p.says(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve --fence 7 resolve/effect effect")
 	for _, text := range []string{ // a second time is no error
 		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
 		"\"resolve/effect\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n",
@@ -304,7 +295,7 @@ func (p site) testResolve(t *testing.T) {
 		assert.Equal(t, result{0, text, ""}, p.lockctl("resolve", "--fence", fence(effect), "--result-time", "1h", "resolve/effect", "effect"))
 	}
 	assert.InDelta(t, time.Hour.Milliseconds(), p.state("resolve/effect").LeftMs, 60_000)
-	assert.Equal(t, 0, p.lockctl("resolve", "--fence", fence(noEffect), "resolve/no-effect", "no-effect").status)
+	p.says(t, 0, "", "resolve --fence "+fence(noEffect)+" resolve/no-effect no-effect")
 	assert.Equal(t, "free", p.state("resolve/no-effect").State)
 }
 
@@ -429,9 +420,7 @@ func TestErrorsOfTheStore(t *testing.T) {
 		assert.Contains(t, r.err, c.text)
 		assert.NotContains(t, r.err, "hunter")
 	}
-	r := p.lockctl("list")
-	assert.Equal(t, 0, r.status)
-	assert.Contains(t, r.err, `1 entries are damaged or another program's, and not listed, such as ["lambdalock:foreign"]`)
+	p.says(t, 0, `1 entries are damaged or another program's, and not listed, such as \["lambdalock:foreign"\]`, "list")
 }
 
 // A user of ZooKeeper without the rights is told so by each command.
@@ -457,7 +446,7 @@ func TestRightsOnZooKeeper(t *testing.T) {
 	require.NoError(t, p.renew(lease), "nothing was done")
 	t.Setenv("ZOOKEEPER_AUTH", "owner:pw")
 	assert.Contains(t, p.lockctl("list").out, "withdraw")
-	assert.Equal(t, 0, p.lockctl("revoke", "--fence", fence(lease), "k").status)
+	p.says(t, 0, "", "revoke --fence "+fence(lease)+" k")
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 }
 
@@ -466,10 +455,7 @@ func TestCheck(t *testing.T) {
 	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
 	assert.Equal(t, result{0, "nothing that endangers locks was found\n", ""}, good.lockctl("check"))
 	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"))
-	r := bad.lockctl("check")
-	assert.Equal(t, exit.No, r.status)
-	assert.Contains(t, r.out, "eviction policy is allkeys-lru")
-	assert.Contains(t, r.out, "to do: set maxmemory-policy to noeviction")
+	bad.says(t, exit.No, `eviction policy is allkeys-lru(?s:.*)to do: set maxmemory-policy to noeviction`, "check")
 }
 
 // Who releases without waking the parked run that is next is found.
@@ -509,31 +495,21 @@ func TestWakesParkedRuns(t *testing.T) {
 		p.park(key, lockstore.MaxParkedTurn)
 		return p.lockctl("revoke", "--open-at-once", "--fence", fence(lease), key)
 	}
-	for key, command := range map[string]func(key string) result{
-		"revoke": revoke,
-		"resolve": func(key string) result {
-			lease := p.starts(key)
-			p.park(key, lockstore.MaxParkedTurn)
-			p.awaitDoubt(key)
-			return p.lockctl("resolve", "--fence", fence(lease), key, "no-effect")
-		},
-		"run": func(key string) result {
-			run := lockctl(p.url, "run", key, "--", "cat")
-			in, err := run.StdinPipe()
-			require.NoError(t, err)
-			run.start(t)
-			require.Equal(t, 0, p.lockctl("watch", "--until", "held", key).status)
-			p.park(key, lockstore.MaxParkedTurn)
-			require.NoError(t, in.Close())
-			return run.result(t)
-		},
-	} {
-		r := command(key)
+	woken := func(key string, r result) {
 		assert.Equal(t, 0, r.status, r.err)
 		assert.NotContains(t, r.err, "warning")
 		require.Len(t, tokens, 1, key)
 		assert.Equal(t, "token-of-"+key, <-tokens)
 	}
+	woken("revoke", revoke("revoke"))
+	run := lockctl(p.url, "run", "run", "--", "cat")
+	in, err := run.StdinPipe()
+	require.NoError(t, err)
+	run.start(t)
+	p.says(t, 0, "", "watch --until held run")
+	p.park("run", lockstore.MaxParkedTurn)
+	require.NoError(t, in.Close())
+	woken("run", run.result(t))
 	denied.Store(true)
 	r := revoke("denied")
 	assert.Equal(t, 0, r.status, r.err)
