@@ -19,9 +19,8 @@ func Check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] [KEY]",
 		Short: "Find what endangers locks: settings of the server or table, and wake-ups that do not come",
-		Long: `Find settings of the server or table that endanger locks, and say for each what to do. It needs more
-permissions than locking does: see docs/stores.md. With KEY it also waits for a parked run to which
-the key is handed over at this moment, 30 seconds at most, and says if the run does not come.
+		Long: `It needs more permissions than locking does: see docs/stores.md. With KEY it also waits for a parked
+run to which the key is handed over at this moment, 30 seconds at most, and says if it does not come.
 
 Exit status: 0 if nothing is found, 1 if something is.`,
 		Example: `  lockctl check

@@ -38,8 +38,8 @@ func Resolve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resolve [flags] --fence N KEY effect|no-effect",
 		Short: "Say how the work of a key in doubt has ended",
-		Long: `Say how the work of a key in doubt has ended. Find out first whether its run has ended, and whether
-the work had its effect: docs/operations.md says how.
+		Long: `Find out first whether its run has ended, and whether the work had its effect: docs/operations.md
+says how.
 
   effect     it had its effect: nobody runs the work again until --result-time is over. A repeat gets
              --result; without it the error RepeatNoAnswer, or, if the work has no result, no error.

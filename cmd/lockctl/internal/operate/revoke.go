@@ -31,10 +31,10 @@ func Revoke(who func() string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
-		Long: `End the lease of a holder that renews and must not. The holder can renew no more, and is told so at
-its next renewal. The key opens when its run releases it, or when LEFT of lockctl show is over. So
-two are never at work at the same time. A holder that is dead needs no revoke. If the work has
-started and may not be repeated, the key is in doubt then, and lockctl resolve ends that.
+		Long: `The holder can renew no more, and is told so at its next renewal. The key opens when its run
+releases it, or when LEFT of lockctl show is over. So two are never at work at the same time. A
+holder that is dead needs no revoke. If the work has started and may not be repeated, the key is in
+doubt then, and lockctl resolve ends that.
 
 Exit status: 0 if it is revoked; 1 if the key has no lease, if its lease is revoked already and you
 do not --wait, or if --open-at-once is refused; 75 if it changed hands meanwhile. With --wait: 1 if

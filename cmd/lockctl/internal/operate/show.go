@@ -29,9 +29,7 @@ func Show() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [flags] KEY",
 		Short: "Show who holds a lock, for how long, and how many wait",
-		Long: `Show who holds a lock, for how long at most, and how many wait for it.
-
-` + aboutState + `
+		Long: aboutState + `
 
 RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it.`,
 		Example: `  lockctl show account/7
@@ -58,9 +56,8 @@ func Watch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "watch [flags] KEY",
 		Short: "Print a line for each change of a lock",
-		Long: `Print a line for each change of a lock: of its state, its holders, their fences, or how many wait
-for it. It looks once a second, also while the store does not answer. TIME is when it saw the
-change.
+		Long: `It looks once a second, also while the store does not answer, for another state, other holders or
+fences, and how many wait. TIME is when it saw the change.
 
 ` + aboutState,
 		Example: `  lockctl watch account/7

@@ -1,6 +1,12 @@
 package run
 
-import "syscall"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const steadyClock = unix.CLOCK_MONOTONIC // it goes on in sleep, unlike that of Linux
 
 // ownGroup puts a command into a process group of its own.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const steadyClock = unix.CLOCK_BOOTTIME
+
 // ownGroup puts a command into a process group of its own. The system kills the command
 // when the guard process is killed. This hangs on the thread that starts the command, so
 // that thread must not end before.

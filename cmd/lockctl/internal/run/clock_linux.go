@@ -1,5 +1,0 @@
-package run
-
-import "golang.org/x/sys/unix"
-
-const steadyClock = unix.CLOCK_BOOTTIME
