@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
@@ -27,7 +26,6 @@ func neverCompletes(t *testing.T) func(context.Context, Lock) (doonce.Completion
 
 func TestDoOnce(t *testing.T) {
 	ctx := context.Background()
-	own := errors.New("own")
 	for name, started := range map[string]bool{"": false, ", started": true} {
 		on("the end of the lease stores the result, and the next run gets it"+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, completes))
@@ -56,30 +54,6 @@ func TestDoOnce(t *testing.T) {
 			require.False(t, b.status(t, "k").State.Taken())
 			require.NoError(t, b.report(t).CompleteErr)
 		})
-		for what, end := range map[string]func(){"F04 a panic": func() { panic("boom") }, "F05 Goexit": runtime.Goexit, "F05 an error": func() {}} {
-			on(what+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					defer func() { _ = recover() }()
-					_ = b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, func(context.Context, Lock) (doonce.Completion, error) {
-						end()
-						return hour, own
-					})
-				}()
-				<-ended
-				require.Zero(t, b.store.completions)
-				require.Equal(t, started, b.status(t, "k").State == lockstore.Held)
-				require.Equal(t, started, len(b.store.releases) == 0)
-				if started {
-					require.ErrorIs(t, b.report(t).CompleteErr, errInDoubt)
-					pass(2 * defaultTTL)
-					require.Equal(t, lockstore.InDoubt, b.status(t, "k").State)
-					return
-				}
-				require.NoError(t, b.report(t).CompleteErr)
-			})
-		}
 		on("after a Complete that failed the lease is not released, and the result stands"+name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			b.store.complete = fails(errLostReply)
 			began := time.Now()

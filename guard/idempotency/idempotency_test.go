@@ -246,6 +246,7 @@ func TestRunsWithoutAResult(t *testing.T) {
 					require.NoError(t, next(func(context.Context, guard.Lock) (int, error) { return 8, nil }))
 					return
 				}
+				require.ErrorContains(t, b.last(t).CompleteErr, "did not say that it had no effect")
 				for b.status(t, "k").State == lockstore.Held {
 					require.IsType(t, &guard.LockBusy{}, next(never[int](t)))
 					pass(time.Second)

@@ -246,10 +246,6 @@ func TestBatch(t *testing.T) {
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
 		require.Len(t, b.ran, 4)
 	})
-	on("messages of one key keep the batch's order", t, guard.Options{}, func(t *testing.T, b *bench) {
-		require.Empty(t, b.run(t, ctx, messages("a second", "a", "a second", "a")...))
-		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.ran)
-	})
 	on("different keys run at the same time, ten of them", t, guard.Options{}, func(t *testing.T, b *bench) {
 		var bodies []string
 		for i := range 25 {
@@ -259,9 +255,9 @@ func TestBatch(t *testing.T) {
 		require.Empty(t, b.run(t, ctx, messages(bodies...)...))
 		require.Equal(t, 3*time.Second, time.Since(start))
 	})
-	on("F04 F05 a panic or Goexit in one message fails it, and is logged with its stack", t, guard.Options{}, func(t *testing.T, b *bench) {
-		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a", "b")...))
-		require.Len(t, b.ran, 5)
+	on("F04 F05 a panic, Goexit or a nil pointer as an error fails its message, and is logged with its stack", t, guard.Options{}, func(t *testing.T, b *bench) {
+		require.Equal(t, []string{"m1", "m3", "m4"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a nil pointer", "a", "b")...))
+		require.Len(t, b.ran, 6)
 		b.free(t, "a", "b")
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 1)
@@ -283,10 +279,6 @@ func TestBatch(t *testing.T) {
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "key boom")
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
 		require.Contains(t, b.lines(t, "m5")[0]["error"], "control character")
-	})
-	on("a nil pointer as an error fails its message only", t, guard.Options{}, func(t *testing.T, b *bench) {
-		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("a", "a nil pointer", "a", "b")...))
-		require.Len(t, b.ran, 4)
 	})
 	on("F64 F70 a batch that comes twice at once in one process: each message runs in one of them only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		first := make(chan []string)
@@ -463,7 +455,7 @@ func TestDelay(t *testing.T) {
 		return m
 	}
 	// delayed runs the messages and returns what was delayed for how long.
-	delayedIn := func(t *testing.T, ctx context.Context, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
+	delayed := func(t *testing.T, ctx context.Context, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
 		var mu sync.Mutex
 		got := map[string]time.Duration{}
 		b.delay = func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
@@ -476,9 +468,6 @@ func TestDelay(t *testing.T) {
 		b.run(t, ctx, in...)
 		return got
 	}
-	delayed := func(t *testing.T, b *bench, hook error, in ...events.SQSMessage) map[string]time.Duration {
-		return delayedIn(t, ctx, b, hook, in...)
-	}
 	on("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t)
 		var in []events.SQSMessage
@@ -489,17 +478,17 @@ func TestDelay(t *testing.T) {
 		in = append(in, events.SQSMessage{MessageId: "none", Body: "held"}, events.SQSMessage{MessageId: "own", Body: "a fail"}, events.SQSMessage{MessageId: "fine", Body: "a"})
 		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": 3 * time.Second, "m3": 5 * time.Second, "m4": 5 * time.Second,
 			"m5": time.Second, "m6": 5 * time.Second, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
-			delayed(t, b, nil, in...))
+			delayed(t, ctx, b, nil, in...))
 	})
 	on("an ordered group becomes visible together, or the first waits for the last", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t)
 		in := ordered("g held", "g held", "g a", "h a fail", "h a")
 		in[0] = received(in[0], "4")
-		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, b, nil, in...))
+		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, ctx, b, nil, in...))
 	})
 	on("its error and its panic are logged; the message failed all the same", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.occupy(t)
-		delayed(t, b, errors.New("access denied"), messages("held")...)
+		delayed(t, ctx, b, errors.New("access denied"), messages("held")...)
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 2)
 		require.Equal(t, "message not delayed", lines[1]["msg"])
@@ -530,7 +519,7 @@ func TestDelay(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 			defer cancel()
 			b.fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Before: took} }
-			require.Len(t, delayedIn(t, ctx, b, nil, messages("held")...), called)
+			require.Len(t, delayed(t, ctx, b, nil, messages("held")...), called)
 			if called == 0 {
 				require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
 			}

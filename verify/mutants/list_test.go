@@ -97,7 +97,7 @@ var bugs = []bug{
 	{"M140", "the work runs although the store did not confirm that it starts", test{pkg: "./guard", run: "^TestMarkStarted$/^a_mark_that_F23"}, "the work ran",
 		"guard/run.go", "\tcase err != nil:", "\tcase err != nil && outcome != OutcomeUnknown:"},
 	{"M141", "a result that cannot be stored frees the key", test{pkg: once, run: "^TestResults$/^F52_too_large"}, "the work ran twice",
-		"guard/idempotency/result.go", "\t\tc.Result, c.Err = f.noResult(reason), err\n\t\treturn c", "\t\treturn doonce.Completion{Err: err}"},
+		"guard/idempotency/result.go", "\t\tc.Result, c.Err = f.noResult(reason), err\n\t\treturn c", "\t\treturn doonce.Completion{Err: fmt.Errorf(\"%s: %w\", reason, err)}"},
 	{"M142", "a Complete has the time of a release", test{pkg: "./guard", run: "^TestDoOnce$/^after_a_Complete_that_failed"}, "until the answer",
 		"guard/once.go", "\terr := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {",
 		"\terr := r.sendRelease(true, releaseTime, func(ctx context.Context) error {"},

@@ -10,10 +10,8 @@ import (
 
 // Options says how DoOnce treats a key whose work may have run before.
 type Options struct {
-	// MarkStarted says to the store, before the work, that the work begins. It costs a write.
-	// If the work then does not end with a Completion that completes or frees the key, and has not stored its
-	// result itself, the key is in doubt when its lease ends: nobody gets it before somebody resolves it, for
-	// at least lockstore.StartMarkTime.
+	// MarkStarted says to the store, before the work, that the work begins. It costs a write. If the work then neither completes nor
+	// frees the key, it is in doubt when its lease ends: nobody gets it before somebody resolves it.
 	MarkStarted bool
 
 	// OnRefused says how DoOnce ends, with one of the outcomes below, when the work does not run because the key is completed,
@@ -29,23 +27,15 @@ const (
 	NoResult = "noresult" // the work is done, and its result is not stored or cannot be read
 )
 
-// Completion is what work leaves in the place of its lease. The zero value stores no result.
+// Completion is what work leaves in the place of its lease. After work that returned an error nothing is stored.
 type Completion struct {
-	// ResultTime is how long Result is stored. Nobody gets the key in this time. It is lockstore.MinTTL to
-	// lockstore.MaxResultTime. 0 stores nothing: then the key is released, or with
-	// Options.MarkStarted left in doubt. After work that returned an error nothing is stored.
-	ResultTime time.Duration
 	Result     driver.HiddenBytes
+	ResultTime time.Duration // nobody gets the key in this time; 0 stores nothing
 
-	// ResultIfTooLarge is stored in place of Result if the store refuses Result as invalid, because it
-	// is too large for this store. nil stores nothing then.
-	ResultIfTooLarge driver.HiddenBytes
+	ResultIfTooLarge driver.HiddenBytes // is stored if the store refuses Result as invalid; nil stores nothing then
 
-	// Err is set if Result is only a note: it says why there is no result. It becomes Report.CompleteErr.
-	Err error
-
-	// NoEffect releases the key also after Options.MarkStarted, because the work had no effect.
-	NoEffect bool
+	Err      error // becomes Report.CompleteErr: Result is only a note that says why there is no result
+	NoEffect bool  // releases the key also after MarkStarted
 }
 
 // NoEffect marks an error of work that had no effect, see idempotency.NoEffect.
