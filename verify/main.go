@@ -58,7 +58,7 @@ var parts = []part{
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/casstore", run: "TestSimulation", seeded: true, gate: true, atLeast: map[string]int64{seeds: 400}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestRuleBook", seeded: true, gate: true, atLeast: map[string]int64{sequences: 1_000_000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/memstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
-	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 50_000}},
+	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "(TestRuleBook|TestStore|TestHolderRenewsInTimeAmongJoiners)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 30_000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/casstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "(TestRuleBook|TestConformanceVirtualTime)", seeded: true, gate: true, atLeast: map[string]int64{sequences: 3000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestPairs", seeded: true, gate: true, atLeast: map[string]int64{pairs: 1000}},

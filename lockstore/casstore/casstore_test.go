@@ -59,7 +59,7 @@ func TestStore(t *testing.T) {
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook
 // replays one seed.
 func TestRuleBook(t *testing.T) {
-	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 12_510, kvs)
+	leasesim.RuleBook(t, "random requests over a KV and to the rule book", 100, 7_510, kvs)
 }
 
 // Something comes between the requests of one call, or its replies are lost (F09 F23 F24 F25).
