@@ -45,14 +45,6 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, "a secret result", string([]byte(secret)), "a conversion gives the data")
 }
 
-func TestRefusedIsOneCleanLine(t *testing.T) {
-	for state := lockstore.Free; state <= lockstore.InDoubt; state++ {
-		e := &lockstore.Refused{Key: "a\nb\x1b[31m", State: state, Holder: lockstore.DecodeHolderInfo("a\nb\x1b[31m")}
-		assert.NotContains(t, e.Error(), "\n")
-		assert.NotContains(t, e.Error(), "\x1b")
-	}
-}
-
 func TestInvalidf(t *testing.T) {
 	cause := errors.New("no number")
 	err := lockstore.Invalidf("mystore: the port is %q: %w", "x", cause)

@@ -521,14 +521,6 @@ func TestStateIsText(t *testing.T) {
 	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Started:false Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
 }
 
-// A driver may remember owners, so a store prints its name only.
-func TestStoreIsPrintedByName(t *testing.T) {
-	s := lockstore.New("mystore", &fake{answer: driver.Answer{Why: "secret"}})
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d"} {
-		assert.Equal(t, "lockstore.Store(mystore)", fmt.Sprintf(verb, s), verb)
-	}
-}
-
 // A store tells of the parked owners to wake, also beside an error, and also through a driver around its own.
 func TestOnWake(t *testing.T) {
 	var told []lockstore.Owner
