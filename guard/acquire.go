@@ -37,7 +37,6 @@ type wanted struct {
 type attempt struct {
 	run      *run
 	acquires *retrier
-	waitEnd  time.Duration
 	pauses   pauses // between polls
 	owner    lockstore.Owner
 	queued   bool            // the owner may have a place in the queue: it has had one, and nothing has ended it surely
@@ -62,7 +61,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if outcome, err := r.mayStart(); err != nil {
 		return outcome, err
 	}
-	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), waitEnd: r.call.waitEnd, pauses: r.guard.newPauses()}
+	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), pauses: r.guard.newPauses()}
 	a.startOver()
 	for {
 		outcome, err := a.requestLease()
@@ -197,7 +196,7 @@ func (a *attempt) askAfresh() {
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
-		a.joins = !a.handed && (r.now() < a.waitEnd || r.wanted.turn > 0)
+		a.joins = !a.handed && (r.now() < r.call.waitEnd || r.wanted.turn > 0)
 		lease, err := a.ask(ctx)
 		switch outcomeOf(err) {
 		case OutcomeOK:

@@ -55,33 +55,6 @@ func ExampleGuard_Do() {
 	// <nil>
 }
 
-// account is a resource that refuses a fence smaller than one that it has seen.
-type account struct {
-	mu      sync.Mutex
-	balance int
-	fence   lockstore.Fence
-}
-
-func (a *account) read(fence lockstore.Fence) (balance int, err error) {
-	err = a.under(fence, func() { balance = a.balance })
-	return balance, err
-}
-
-func (a *account) write(fence lockstore.Fence, balance int) error {
-	return a.under(fence, func() { a.balance = balance })
-}
-
-func (a *account) under(fence lockstore.Fence, do func()) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if fence < a.fence {
-		return fmt.Errorf("fence %d is smaller than %d", fence, a.fence)
-	}
-	a.fence = fence
-	do()
-	return nil
-}
-
 // Money moves between two accounts, in both directions at once. Each transfer has both
 // locks, so no update is lost, and the transfers never wait for each other in a circle.
 func ExampleGuard_DoAll() {
@@ -89,39 +62,26 @@ func ExampleGuard_DoAll() {
 	if err != nil {
 		panic(err)
 	}
-	accounts := map[string]*account{"7": {balance: 100}, "9": {balance: 100}}
+	accounts := map[string]*int{"7": new(100), "9": new(100)}
 	transfer := func(from, to string, amount int) error {
 		keys := []string{lockstore.Key("account", from), lockstore.Key("account", to)}
-		return g.DoAll(context.Background(), keys, func(ctx context.Context, locks []guard.Lock) error {
-			source, err := accounts[from].read(locks[0].Fence)
-			if err != nil {
-				return err
-			}
-			target, err := accounts[to].read(locks[1].Fence)
-			if err != nil {
-				return err
-			}
-			if err := accounts[from].write(locks[0].Fence, source-amount); err != nil {
-				return err
-			}
-			return accounts[to].write(locks[1].Fence, target+amount)
+		return g.DoAll(context.Background(), keys, func(_ context.Context, locks []guard.Lock) error {
+			*accounts[from] -= amount // a database gets locks[0].Fence with it, and refuses a smaller one
+			*accounts[to] += amount   // and here locks[1].Fence
+			return nil
 		})
 	}
-
 	var all sync.WaitGroup
 	for range 10 {
-		for _, move := range []struct {
-			from, to string
-			amount   int
-		}{{"7", "9", 3}, {"9", "7", 1}} {
+		for from, to := range map[string]string{"7": "9", "9": "7"} {
 			all.Go(func() {
-				if err := transfer(move.from, move.to, move.amount); err != nil {
+				if err := transfer(from, to, map[string]int{"7": 3, "9": 1}[from]); err != nil {
 					fmt.Println(err)
 				}
 			})
 		}
 	}
 	all.Wait()
-	fmt.Println("7 has", accounts["7"].balance, "and 9 has", accounts["9"].balance)
+	fmt.Println("7 has", *accounts["7"], "and 9 has", *accounts["9"])
 	// Output: 7 has 80 and 9 has 120
 }

@@ -241,11 +241,12 @@ func TestLogReports(t *testing.T) {
 	lost := func(work error) Report {
 		return Report{Outcome: OutcomeLost, Fence: 7, AcquiredAt: time.Now(), Err: &LockLost{"k", work, nil}}
 	}
-	for _, c := range []struct {
+	type line struct {
 		report Report
 		want   string // parts of the line, and its level
 		not    string
-	}{
+	}
+	lines := []line{
 		{Report{Outcome: OutcomeBusy, MissedTurns: 2, NoPlace: true, FailedCalls: 3, OwnersWoken: 4}, "level=INFO failed_calls=3 no_place=true lapsed=2 woken=4", "state="},
 		{Report{Outcome: OutcomeOK, WakeErr: cause}, "level=WARN wakeError=denied", "releaseError"},
 		{Report{Outcome: OutcomeOK, ReleaseErr: cause}, "level=WARN releaseError=denied", "wakeError"},
@@ -255,21 +256,16 @@ func TestLogReports(t *testing.T) {
 		{Report{Outcome: OutcomeOK, HolderInfo: lockstore.HolderInfo{Caller: "jo"}, maxHolders: 3, seat: 2, Fence: 7}, "level=INFO fence=7 max_holders=3 seat=2 caller=jo", "lapsed"},
 		{lost(nil), "level=WARN work_ok=true", "caller"},
 		{lost(cause), "level=WARN", "work_ok"},
-		{Report{Outcome: doonce.Replayed}, "level=INFO outcome=replayed", "WARN"},
-		{Report{Outcome: doonce.Mismatch}, "level=INFO outcome=mismatch", "WARN"},
-		{Report{Outcome: doonce.InDoubt}, "level=WARN outcome=doubt", "INFO"},
-		{Report{Outcome: doonce.NoResult}, "level=WARN outcome=noresult", "INFO"},
-		{Report{Outcome: OutcomePanic}, "level=WARN outcome=panic", "INFO"},
-		{Report{Outcome: OutcomeCorrupt}, "level=WARN outcome=corrupt", "INFO"},
-		{Report{Outcome: OutcomeUnavailable}, "level=WARN outcome=unavailable", "INFO"},
-		{Report{Outcome: OutcomeUnknown}, "level=WARN outcome=unknown", "INFO"},
-		{Report{Outcome: OutcomeDeadline}, "level=INFO outcome=deadline", "WARN"},
-		{Report{Outcome: OutcomeInvalid}, "level=INFO outcome=invalid", "WARN"},
-		{Report{Outcome: OutcomeError}, "level=INFO outcome=error", "WARN"},
-		{Report{Outcome: outcomeAcquired}, "level=INFO outcome=acquired", "WARN"},
-		{Report{Outcome: outcomeRenewed}, "level=INFO outcome=renewed", "WARN"},
-		{Report{Outcome: outcomeReleased}, "level=INFO outcome=released", "WARN"},
+	}
+	for level, outcomes := range map[string][]Outcome{
+		"WARN": {doonce.InDoubt, doonce.NoResult, OutcomePanic, OutcomeCorrupt, OutcomeUnavailable, OutcomeUnknown},
+		"INFO": {doonce.Replayed, doonce.Mismatch, OutcomeDeadline, OutcomeInvalid, OutcomeError, outcomeAcquired, outcomeRenewed, outcomeReleased},
 	} {
+		for _, o := range outcomes {
+			lines = append(lines, line{Report{Outcome: o}, "level=" + level + " outcome=" + string(o), "state="})
+		}
+	}
+	for _, c := range lines {
 		t.Run("F51 without a logger, "+c.want, func(t *testing.T) {
 			var out bytes.Buffer
 			observe, before := LogReports(nil), slog.Default()

@@ -9,20 +9,17 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 )
 
-// DoOnce is for package idempotency; a program uses that package. It is Do for work that must not be repeated: it stores the result
-// of the work in the key's entry. A run that finds the key completed or in doubt does
-// not wait: its work does not run, and k.OnRefused says how the run ends. While
-// another run works, a run with Wait waits, and gets the result at most about two seconds after it is stored.
+// DoOnce is for package idempotency; a program uses that package. It is Do for work that must not be repeated: the write that ends the
+// lease stores the work's result in its place. A run that finds the key completed or in doubt does not wait: its work does not
+// run, and k.OnRefused says how the run ends. While another run works, a run with Wait waits, and gets the result at most about two seconds
+// after it is stored.
 //
-// The write that stores the result is the one that ends the lease. It can succeed after the end of the lease, unless
-// the key was granted to another, or somebody has revoked the lease or resolved the key. If it succeeds, the run ends as ok.
-// If it fails, DoOnce does not release the lease, because a second run could begin at once: the lease ends by its TTL.
-// DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and
-// Report.CompleteErr says why nothing is stored.
+// The write can succeed after the end of the lease, unless the key was granted to another, or somebody has revoked the lease or resolved
+// the key. Then the run ends as ok. If it fails, DoOnce does not release the lease, because a second run could begin at once: the lease
+// ends by its TTL. DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and Report.CompleteErr says why.
 //
-// After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With
-// k.MarkStarted it does so only if the work returned Completion.NoEffect, and the release may take as long as
-// the write that stores the result, because without it the key would be in doubt.
+// After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With k.MarkStarted it does so only if the work
+// returned Completion.NoEffect, with all the time that storing a result has: without the release the key would be in doubt.
 func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work func(context.Context, Lock) (doonce.Completion, error)) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 // line.
 type Outcome string
 
-// The outcomes of Do and DoAll. Package idempotency has four more: replayed, mismatch, doubt and noresult. In the first four the work ran, at least in part. OutcomeLost of an
-// Acquire, a Renew or a Release says that the lease had ended.
+// The outcomes of Do and DoAll. In the first four the work ran, at least in part. OutcomeLost of an
+// Acquire, a Renew or a Release says that the lease had ended. Package idempotency has four more: replayed, mismatch, doubt and noresult.
 const (
 	OutcomeOK          Outcome = "ok"          // the work returned nil
 	OutcomeError       Outcome = "error"       // the work returned an error

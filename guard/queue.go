@@ -34,7 +34,7 @@ func (a *attempt) wait() bool {
 		return false // nobody knows when it is free
 	case busy.State.Done():
 		// It is free at a known time. The run does not wait if it asks for the result.
-		return !r.wanted.once && busy.StateEndsIn < a.waitEnd-r.now() && r.sleep(busy.StateEndsIn)
+		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()
 	}
@@ -52,10 +52,10 @@ const mostNotYet = 1000
 func (a *attempt) awaitTurn() bool {
 	r := a.run
 	refused, began := a.sent, r.now()
-	if began >= a.waitEnd {
+	if began >= r.call.waitEnd {
 		return false
 	}
-	ctx, cancel := r.guard.clock.withEnd(&r.window, min(a.waitEnd, began+max(a.busy.StateEndsIn, firstPause)))
+	ctx, cancel := r.guard.clock.withEnd(&r.window, min(r.call.waitEnd, began+max(a.busy.StateEndsIn, firstPause)))
 	defer cancel()
 	var news lockstore.AwaitedTurn
 	var err error
@@ -77,9 +77,9 @@ func (a *attempt) awaitTurn() bool {
 		a.early = 0
 	}
 	if a.early > 1 || a.early == 1 && err != nil {
-		r.sleep(min(r.guard.random(maxWaitPause)+1, a.waitEnd-r.now()))
+		r.sleep(min(r.guard.random(maxWaitPause)+1, r.call.waitEnd-r.now()))
 	}
-	return r.window.Err() == nil && r.now() < a.waitEnd
+	return r.window.Err() == nil && r.now() < r.call.waitEnd
 }
 
 // pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
@@ -89,12 +89,12 @@ func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
 	slow := slowed(a.acquires.took)
 	askAgain := a.sent + max(maxPause, slow)
-	for r.sleep(min(max(a.pauses.next(), slow), askAgain-r.now(), a.waitEnd-r.now())) && r.now() < a.waitEnd {
+	for r.sleep(min(max(a.pauses.next(), slow), askAgain-r.now(), r.call.waitEnd-r.now())) && r.now() < r.call.waitEnd {
 		began := r.now()
 		if began >= askAgain {
 			return true
 		}
-		status := a.inspectKey(min(callTime, a.waitEnd-began))
+		status := a.inspectKey(min(callTime, r.call.waitEnd-began))
 		slow = slowed(r.now() - began)
 		switch {
 		case status == nil:

@@ -49,7 +49,8 @@ type Report struct {
 	ReleaseErr error
 
 	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
-	// by its TTL; then the work may run again, or the key is in doubt. If a note is stored in the place of the result, the work of a repeat does not run, and it gets no result.
+	// by its TTL; then the work may run again, or the key is in doubt. If a note is stored in the place of the result, the work of a
+	// repeat does not run, and it gets no result.
 	CompleteErr error
 
 	// WakeErr says why parked owners were not woken. Each asks again after a time of its own. A key that was

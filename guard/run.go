@@ -22,6 +22,7 @@ type call struct {
 	releases releases
 }
 
+// newCall begins a call: it reads the clocks and calls Options.HolderInfo. Each method of Guard that sends something begins so.
 func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	start, wall := g.clock.read()
 	left := never

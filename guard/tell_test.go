@@ -45,7 +45,7 @@ func stderrTo(t *testing.T) func() string {
 // TestHooksThatDoNotReturn: no hook delays a renewal or a release, changes an outcome, or lets work begin late.
 func TestHooksThatDoNotReturn(t *testing.T) {
 	for mischief, do := range mischiefs {
-		for _, where := range []string{"Granted", "Observe"} {
+		for _, where := range []string{"HolderInfo", "Granted", "Observe"} {
 			t.Run("F81 "+where+" "+mischief, func(t *testing.T) {
 				said := stderrTo(t)
 				synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,10 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 							do(free)
 						}
 					}
-					b := newBench(t, Options{TTL: 2 * time.Second, Granted: func(ctx context.Context, _ Report) context.Context {
+					b := newBench(t, Options{TTL: 2 * time.Second, HolderInfo: func(context.Context) lockstore.HolderInfo {
+						hook("HolderInfo")
+						return lockstore.HolderInfo{Name: "in time"}
+					}, Granted: func(ctx context.Context, _ Report) context.Context {
 						hook("Granted")
 						return ctx
 					}})
@@ -70,6 +73,7 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 						require.NoError(t, ctx.Err())
 						status := b.status(t, "k")
 						require.Equal(t, lockstore.Held, status.State)
+						require.Equal(t, where != "HolderInfo", status.Holder.Name == "in time")
 						require.Equal(t, lock.Fence, status.Fence, "another run has had the key since")
 						require.True(t, b.clock.pause(ctx, 3*time.Second))
 						return nil
@@ -86,34 +90,6 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 				require.NotContains(t, said(), "left out")
 			})
 		}
-	}
-}
-
-// TestHolderInfoThatDoesNotReturn: a lease is renewed and released without the name.
-func TestHolderInfoThatDoesNotReturn(t *testing.T) {
-	for mischief, do := range mischiefs {
-		bubble("F81 it "+mischief, t, func(t *testing.T) {
-			free := make(chan struct{})
-			b := newBench(t, Options{HolderInfo: func(context.Context) lockstore.HolderInfo {
-				do(free)
-				return lockstore.HolderInfo{Name: "late"}
-			}})
-			defer func() {
-				close(free)
-				pass(5 * time.Second)
-			}()
-			lease := b.occupy(t, "k", 5*time.Second)
-			ctx := within(t, 20*time.Second)
-			_, err := b.Renew(ctx, lease, time.Minute)
-			require.NoError(t, err)
-			require.NoError(t, b.Release(ctx, lease))
-			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
-				status, err := b.store.Store.Inspect(ctx, "k")
-				require.Empty(t, status.Holder.Name)
-				return err
-			}))
-			b.free(t, "k")
-		})
 	}
 }
 
