@@ -15,27 +15,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Within sends each request from many states of a key, and another owner's request with it: in make verify a fifth of all pairs of
-// requests, by the seed, elsewhere few. If the harness has Inside, Requests and LoseReplies, the other request comes between the requests
+// Within sends each request from many states of a key, and another owner's request with it: a fifth of all pairs of
+// requests, by VERIFY_SEED, and in make verify GATE=1 fewer. If the harness has Inside, Requests and LoseReplies, the other request comes between the requests
 // of the call, also after a lost reply of one of them, and all replies are lost from one of them on. Otherwise the other one comes after
 // the call, whose reply may be lost, and then the first request comes again. The answers and the state must be those of the rule book to
 // the one request after the other. Each state is in a synctest bubble of its own. Run has a few of the pairs. Within returns how many it
 // has tried.
 func Within(t *testing.T, open func(t *testing.T) Harness) (tried int) {
 	t.Helper()
-	kinds, first := map[string]bool{}, uint64(0)
-	if verifyrecord.Full() {
-		first, _ = verifyrecord.Seed(t, 0, 0)
-	}
+	kinds := map[string]bool{}
+	first, _ := verifyrecord.Seed(t, 0, 0)
 	for _, s := range situations {
 		t.Run(s.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newPlacing(newCheck(t, t, open(t), true), s, kinds)
-				switch {
-				case verifyrecord.Gate():
+				if w.stride = 5; verifyrecord.Gate() {
 					w.stride = verifyrecord.GateShare
-				case verifyrecord.Full():
-					w.stride = 5
 				}
 				w.pairs = int(first % uint64(w.stride))
 				tries := w.tries()
@@ -67,13 +62,12 @@ func (c *check) pairs() {
 	spread(len(tries), workers, func(i int) { tries[i]() })
 }
 
-// newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer.
+// newPlacing tries one pair of so many, and each pair of kinds once; under the race detector fewer, and none within a call.
 func newPlacing(c *check, s situation, kinds map[string]bool) *placing {
-	w := &placing{check: c, situation: s, stride: 31, kinds: kinds}
-	if w.within = c.virtual && c.Inside != nil && c.Requests != nil && c.LoseReplies != nil; verifyrecord.WithRaceDetector {
-		w.stride, w.kinds = 311, nil
+	if verifyrecord.WithRaceDetector {
+		return &placing{check: c, situation: s, stride: 311}
 	}
-	return w
+	return &placing{check: c, situation: s, stride: 31, kinds: kinds, within: c.virtual && c.Inside != nil && c.Requests != nil && c.LoseReplies != nil}
 }
 
 // situation is a state of a key, by the requests that lead to it. The fence of each is that of its owner's lease,
