@@ -2,6 +2,7 @@ package cosmosstore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,8 +25,9 @@ import (
 //   - The errors of azcosmos quote whole answers.
 type transport struct {
 	client *http.Client
-	// account gets the answer about the account. With it, the transport does ask.
+	// account gets the answer about the account. With it, the transport does ask, with the context check.
 	account func(body []byte)
+	check   context.Context
 }
 
 // Do implements azcore's Transporter.
@@ -33,6 +35,9 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	asksAccount := req.Method == http.MethodGet && strings.Trim(req.URL.Path, "/") == ""
 	if asksAccount && t.account == nil {
 		return &http.Response{StatusCode: http.StatusOK, Request: req, Header: http.Header{}, Body: body("{}")}, nil
+	}
+	if asksAccount {
+		req = req.WithContext(t.check)
 	}
 	resp, err := t.client.Do(req)
 	if err != nil {

@@ -18,27 +18,16 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	var account []byte
 	h := httpclient.Client(httpclient.ReplyTimeout)
 	defer h.CloseIdleConnections()
+	ctx, sent := httpclient.Begin(ctx)
 	// azcosmos reads the account's properties and does not show them.
-	container, err := k.client(&transport{client: h, account: func(body []byte) { account = body }})
+	container, err := k.client(&transport{client: h, account: func(body []byte) { account = body }, check: ctx})
 	if err != nil {
 		return nil, err
 	}
-	ctx, sent := httpclient.Begin(ctx)
-	type answer struct {
-		findings []lockstore.Finding
-		err      error
-	}
-	answers := make(chan answer, 1)
-	go func() { // azcosmos does not end the first of its requests with ctx
-		resp, err := container.Read(ctx, nil)
-		if err != nil {
-			err = explain(sent, opCreate, err)
-			if !errors.Is(err, lockstore.ErrCorrupt) && !errors.Is(err, lockstore.ErrUnavailable) {
-				err = fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err) // a read changes nothing
-			}
-			answers <- answer{err: err}
-			return
-		}
+	resp, err := container.Read(ctx, nil)
+	if err != nil {
+		err = explain(sent, opCreate, err)
+	} else {
 		var findings []lockstore.Finding
 		if p := resp.ContainerProperties; p != nil {
 			ttl := int32(0)
@@ -47,18 +36,17 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 			}
 			findings = checkContainer(p.PartitionKeyDefinition.Paths, ttl)
 		}
-		findings, err = checkAccount(findings, account)
-		answers <- answer{findings, err}
-	}()
-	select {
-	case a := <-answers:
-		if a.err != nil {
-			return nil, fmt.Errorf("cosmosstore: Check: %w", a.err)
+		if findings, err = checkAccount(findings, account); err == nil {
+			return findings, nil
 		}
-		return a.findings, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("cosmosstore: Check: %w: %w", lockstore.ErrUnavailable, ctx.Err())
 	}
+	if ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if !errors.Is(err, lockstore.ErrCorrupt) && !errors.Is(err, lockstore.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err) // a read changes nothing
+	}
+	return nil, fmt.Errorf("cosmosstore: Check: %w", err)
 }
 
 func checkContainer(paths []string, ttl int32) (findings []lockstore.Finding) {

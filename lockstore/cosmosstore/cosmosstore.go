@@ -22,7 +22,7 @@ import (
 )
 
 // Opener opens cosmos URLs.
-var Opener = lockstore.SchemeOpener{Schemes: []string{"cosmos"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"cosmos"}, Open: open}
 
 const (
 	// skew is between the clocks of the service's hosts. It is whole seconds, as the stamps
@@ -31,9 +31,8 @@ const (
 	margin = 250 * time.Millisecond
 )
 
-// Open opens the store that cfg.URL names, see the package documentation. It makes no
-// network call.
-func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+// open makes no network call.
+func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}

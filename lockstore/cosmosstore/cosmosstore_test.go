@@ -62,7 +62,7 @@ func client(t *testing.T, path, addr string) (settings, *http.Client) {
 	return set, h
 }
 
-func open(t *testing.T, path, addr string) *lockstore.Store {
+func openStore(t *testing.T, path, addr string) *lockstore.Store {
 	t.Helper()
 	set, h := client(t, path, addr)
 	s, err := newStore(set, h)
@@ -175,7 +175,7 @@ func (table table) dump(t *testing.T, key string) string {
 
 func testCheck(t *testing.T, addr string) {
 	text := func(path string) string {
-		findings, err := open(t, path, addr).Check(t.Context())
+		findings, err := openStore(t, path, addr).Check(t.Context())
 		require.NoError(t, err)
 		return fmt.Sprint(findings)
 	}
@@ -183,7 +183,7 @@ func testCheck(t *testing.T, addr string) {
 	require.NotContains(t, text("db/locks"), "partition key")
 	require.Contains(t, text("db/other"), `partition key is "/tenant"`)
 	require.Contains(t, text("db/other"), "deletes items 60 s after")
-	_, err := open(t, "db/none", addr).Check(t.Context())
+	_, err := openStore(t, "db/none", addr).Check(t.Context())
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 }
 
@@ -213,7 +213,7 @@ func TestTransportAnswersForTheAccount(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer s.Close()
-	store := open(t, "db/locks", strings.TrimPrefix(s.URL, "http://"))
+	store := openStore(t, "db/locks", strings.TrimPrefix(s.URL, "http://"))
 	_, err := store.Acquire(t.Context(), request())
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.Len(t, asked, 1, "no request for the account, and no repeated request")

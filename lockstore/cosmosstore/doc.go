@@ -27,16 +27,7 @@
 //
 // # Requests and cost
 //
-//	1 request   Renew, Release, MarkStarted, Complete; Acquire of a key that the same process has
-//	            released last; Acquire that is refused
-//	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
-//	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
-//	            process has acquired; Revoke
-//	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
-//	            others; ResolveEffect, ResolveNoEffect
-//
-// The first call of a process may send one request more, to learn the service's time.
-//
+// Package casstore says how many requests each call sends. The first call of a process may send one more, to learn the service's time.
 // The store does not list its keys.
 //
 // A call sends more requests if others write the same key at the same time. A read of an

@@ -1,20 +1,14 @@
 package cosmosstore
 
 import (
-	"errors"
 	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
-
-func isCorrupt(err error) bool     { return errors.Is(err, lockstore.ErrCorrupt) }
-func isUnavailable(err error) bool { return errors.Is(err, lockstore.ErrUnavailable) }
-func isConflict(err error) bool    { return errors.Is(err, casstore.ErrConflict) }
 
 const secret = "s3cret-s3cret"
 
@@ -38,7 +32,7 @@ func TestOpen(t *testing.T) {
 	}
 	_, err := lockstore.Open(t.Context(), "cosmos://account/db/locks?endpoint=http://localhost:8081", getenv(""), Opener)
 	require.NoError(t, err, "the emulator's key")
-	_, err = Open(t.Context(), lockstore.Config{})
+	_, err = open(t.Context(), lockstore.Config{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 

@@ -14,19 +14,15 @@ import (
 )
 
 // Opener opens datastore URLs.
-var Opener = lockstore.SchemeOpener{Schemes: []string{"datastore"}, Open: Open}
-
-// DefaultKind is the kind of the locks' entities.
-const DefaultKind = "Lock"
+var Opener = lockstore.SchemeOpener{Schemes: []string{"datastore"}, Open: open}
 
 const (
 	skew   = 500 * time.Millisecond // between the clocks of the service's hosts
 	margin = 250 * time.Millisecond
 )
 
-// Open opens the store that cfg.URL names, see the package documentation. It makes no
-// network call.
-func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+// open makes no network call.
+func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }
 	}
@@ -56,7 +52,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	set := settings{project: cfg.URL.Host, database: strings.Trim(cfg.URL.Path, "/"), kind: DefaultKind, base: "https://datastore.googleapis.com"}
+	set := settings{project: cfg.URL.Host, database: strings.Trim(cfg.URL.Path, "/"), kind: "Lock", base: "https://datastore.googleapis.com"}
 	if kind, ok := params["kind"]; ok {
 		set.kind = kind
 	}
@@ -99,51 +95,27 @@ type kv struct {
 // property has the value of the entry.
 const property = "lock"
 
-// Wire types of the REST API.
+// object is a request of the REST API, or a part of one.
+type object = map[string]any
+
+// A property of an entity, and replies of the REST API.
 type (
-	partition struct {
-		ProjectID  string `json:"projectId"`
-		DatabaseID string `json:"databaseId,omitempty"`
-	}
-	pathElement struct {
-		Kind string `json:"kind"`
-		Name string `json:"name"`
-	}
-	entityKey struct {
-		PartitionID partition     `json:"partitionId"`
-		Path        []pathElement `json:"path"`
-	}
 	value struct {
-		StringValue        *string `json:"stringValue,omitempty"`
-		ExcludeFromIndexes bool    `json:"excludeFromIndexes,omitempty"`
-	}
-	entity struct {
-		Key        entityKey        `json:"key"`
-		Properties map[string]value `json:"properties"`
-	}
-	lookupRequest struct {
-		DatabaseID string      `json:"databaseId,omitempty"`
-		Keys       []entityKey `json:"keys"`
+		StringValue        string `json:"stringValue"`
+		ExcludeFromIndexes bool   `json:"excludeFromIndexes"`
 	}
 	lookupReply struct {
 		Found []struct {
-			Entity     entity    `json:"entity"`
+			Entity struct {
+				Properties map[string]struct {
+					StringValue *string `json:"stringValue"`
+				} `json:"properties"`
+			} `json:"entity"`
 			Version    string    `json:"version"`
 			UpdateTime time.Time `json:"updateTime"`
 		} `json:"found"`
 		Missing  []struct{} `json:"missing"`
 		ReadTime time.Time  `json:"readTime"`
-	}
-	mutation struct {
-		Insert                     *entity `json:"insert,omitempty"`
-		Update                     *entity `json:"update,omitempty"`
-		BaseVersion                string  `json:"baseVersion,omitempty"`
-		ConflictResolutionStrategy string  `json:"conflictResolutionStrategy,omitempty"`
-	}
-	commitRequest struct {
-		DatabaseID string     `json:"databaseId,omitempty"`
-		Mode       string     `json:"mode"`
-		Mutations  []mutation `json:"mutations"`
 	}
 	commitReply struct {
 		MutationResults []struct {
@@ -157,8 +129,11 @@ type (
 // ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Microsecond }
 
-func (k *kv) key(key string) entityKey {
-	return entityKey{PartitionID: partition{k.project, k.database}, Path: []pathElement{{k.kind, name(key)}}}
+func (k *kv) key(key string) object {
+	return object{
+		"partitionId": object{"projectId": k.project, "databaseId": k.database},
+		"path":        []any{object{"kind": k.kind, "name": name(key)}},
+	}
 }
 
 // name is a key as the name of an entity. Names like __this__ are the service's own.
@@ -172,7 +147,7 @@ func name(key string) string {
 // Read implements casstore.KV. Every read is fresh.
 func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
 	var reply lookupReply
-	if err := k.call(ctx, "lookup", lookupRequest{DatabaseID: k.database, Keys: []entityKey{k.key(key)}}, &reply); err != nil {
+	if err := k.call(ctx, "lookup", object{"databaseId": k.database, "keys": []any{k.key(key)}}, &reply); err != nil {
 		return casstore.Entry{}, time.Time{}, err
 	}
 	now := reply.ReadTime.Truncate(k.ClockResolution())
@@ -198,16 +173,15 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 
 // Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
-	lock := string(text)
-	e := &entity{Key: k.key(key), Properties: map[string]value{property: {StringValue: &lock, ExcludeFromIndexes: true}}}
+	e := object{"key": k.key(key), "properties": object{property: value{string(text), true}}}
 	// Without FAIL the service may resolve a conflict by dropping the write, and say that it
 	// was applied. An insert needs no strategy: there is none but to fail.
-	m := mutation{Update: e, BaseVersion: ifVersion, ConflictResolutionStrategy: "FAIL"}
+	mutation := object{"update": e, "baseVersion": ifVersion, "conflictResolutionStrategy": "FAIL"}
 	if ifVersion == "" {
-		m = mutation{Insert: e}
+		mutation = object{"insert": e}
 	}
 	var reply commitReply
-	err := k.call(ctx, "commit", commitRequest{DatabaseID: k.database, Mode: "NON_TRANSACTIONAL", Mutations: []mutation{m}}, &reply)
+	err := k.call(ctx, "commit", object{"databaseId": k.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &reply)
 	if err != nil {
 		return casstore.Entry{}, err
 	}

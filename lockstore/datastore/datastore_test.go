@@ -126,9 +126,9 @@ func testNames(t *testing.T, k *kv) {
 func harness(t *testing.T, k *kv) storetest.Harness {
 	h := castest.Harness(t, k, options, table{k})
 	for name, properties := range map[string]any{
-		"no property": map[string]any{},
-		"a number":    map[string]any{"lock": map[string]any{"integerValue": "7"}},
-		"bytes":       map[string]any{"lock": map[string]any{"blobValue": "eA=="}},
+		"no property": object{},
+		"a number":    object{"lock": object{"integerValue": "7"}},
+		"bytes":       object{"lock": object{"blobValue": "eA=="}},
 	} {
 		h.Foreign[name] = func(t *testing.T, key string) { table{k}.set(t, key, properties) }
 	}
@@ -137,14 +137,14 @@ func harness(t *testing.T, k *kv) storetest.Harness {
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
 		require.NoError(t, err)
 		require.NoError(t, s.Release(t.Context(), lease))
-		table{k}.set(t, key, map[string]any{property: text(string(table{k}.Value(t, key))), "more": text("x")})
+		table{k}.set(t, key, object{property: text(string(table{k}.Value(t, key))), "more": text("x")})
 	}
 	h.Dump = func(t *testing.T, key string) string { return table{k}.dump(t, key) }
 	return h
 }
 
-// open returns the KV of an emulator.
-func open(t *testing.T, addr string) *kv {
+// newKV is the KV of an emulator.
+func newKV(t *testing.T, addr string) *kv {
 	t.Helper()
 	set, err := parse(config(t, "datastore://project/database", map[string]string{"DATASTORE_EMULATOR_HOST": addr}))
 	require.NoError(t, err)
@@ -153,11 +153,11 @@ func open(t *testing.T, addr string) *kv {
 	return k
 }
 
-// patient is open with more time: a busy machine answers late, the emulator's first answers
+// patient is newKV with more time: a busy machine answers late, the emulator's first answers
 // above all.
 func patient(t *testing.T, addr string) *kv {
 	t.Helper()
-	k := open(t, addr)
+	k := newKV(t, addr)
 	k.client.Timeout, k.client.Transport.(*http.Transport).ResponseHeaderTimeout = 20*time.Second, 0
 	return k
 }
@@ -166,7 +166,7 @@ func patient(t *testing.T, addr string) *kv {
 func onFake(t *testing.T, f *fake) *kv {
 	t.Helper()
 	t.Cleanup(f.conns.Wait)
-	k := open(t, "127.0.0.1:1")
+	k := newKV(t, "127.0.0.1:1")
 	k.client.Transport.(*http.Transport).DialContext = f.dial
 	return k
 }
@@ -196,19 +196,19 @@ func (table table) Value(t *testing.T, key string) []byte {
 
 func (table table) SetValue(t *testing.T, key string, value []byte) {
 	if value == nil {
-		table.commit(t, map[string]any{"delete": table.k.key(key)})
+		table.commit(t, object{"delete": table.k.key(key)})
 		return
 	}
-	table.set(t, key, map[string]any{property: text(string(value))})
+	table.set(t, key, object{property: text(string(value))})
 }
 
 func (table table) set(t *testing.T, key string, properties any) {
-	table.commit(t, map[string]any{"upsert": map[string]any{"key": table.k.key(key), "properties": properties}})
+	table.commit(t, object{"upsert": object{"key": table.k.key(key), "properties": properties}})
 }
 
 func (table table) commit(t *testing.T, mutation any) {
 	t.Helper()
-	err := table.k.call(t.Context(), "commit", map[string]any{"databaseId": table.k.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &struct{}{})
+	err := table.k.call(t.Context(), "commit", object{"databaseId": table.k.database, "mode": "NON_TRANSACTIONAL", "mutations": []any{mutation}}, &struct{}{})
 	require.NoError(t, err)
 }
 
@@ -217,10 +217,10 @@ func (table table) dump(t *testing.T, key string) string {
 	var reply struct {
 		Found json.RawMessage `json:"found"`
 	}
-	require.NoError(t, table.k.call(t.Context(), "lookup", lookupRequest{DatabaseID: table.k.database, Keys: []entityKey{table.k.key(key)}}, &reply))
+	require.NoError(t, table.k.call(t.Context(), "lookup", object{"databaseId": table.k.database, "keys": []any{table.k.key(key)}}, &reply))
 	return string(reply.Found)
 }
 
-func text(s string) map[string]any {
-	return map[string]any{"stringValue": s, "excludeFromIndexes": true}
+func text(s string) object {
+	return object{"stringValue": s, "excludeFromIndexes": true}
 }

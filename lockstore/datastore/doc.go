@@ -36,14 +36,7 @@
 //
 // # Requests and cost
 //
-//	1 request   Renew, Release, MarkStarted, Complete; Acquire of a key that the same process has
-//	            released last; Acquire that is refused
-//	2 requests  Acquire of any other free key; Acquire that is refused and takes a place in the
-//	            queue; Acquire again after a lost reply; Renew and Release of a lease that another
-//	            process has acquired; Revoke
-//	3 requests  Acquire of an expired lease's key, or of a free key that was kept for
-//	            others; ResolveEffect, ResolveNoEffect
-//
+// Package casstore says how many requests each call sends.
 // The store does not list its keys.
 //
 // A call sends more requests if others write the same key at the same time. Each request is

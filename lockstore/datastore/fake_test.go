@@ -127,28 +127,26 @@ func (f *fake) answer(path string, body []byte) (int, any) {
 	now := time.Now().Add(f.shift).Round(0)
 	var in struct {
 		DatabaseID string
-		Keys       []entityKey
+		Keys       []json.RawMessage
 		Mode       string
 		Mutations  []struct {
 			Insert, Update, Upsert *struct {
-				Key        entityKey
-				Properties json.RawMessage
+				Key, Properties json.RawMessage
 			}
-			Delete                                  *entityKey
+			Delete                                  json.RawMessage
 			BaseVersion, ConflictResolutionStrategy string
 		}
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return refused("INVALID_ARGUMENT")
 	}
-	id := func(k entityKey) string { return fmt.Sprint(k) }
 	if reserved.MatchString(string(body)) {
 		return refused("INVALID_ARGUMENT")
 	}
 	if strings.HasSuffix(path, ":lookup") {
 		reply := map[string]any{"readTime": now}
 		key := in.Keys[0]
-		if e, ok := f.entities[id(key)]; ok {
+		if e, ok := f.entities[string(key)]; ok {
 			reply["found"] = []any{map[string]any{
 				"entity":  map[string]any{"key": key, "properties": e.properties},
 				"version": strconv.FormatInt(e.version, 10), "updateTime": e.updated,
@@ -166,23 +164,23 @@ func (f *fake) answer(path string, body []byte) (int, any) {
 	put := m.Upsert
 	switch {
 	case m.Delete != nil:
-		delete(f.entities, id(*m.Delete))
+		delete(f.entities, string(m.Delete))
 		return http.StatusOK, map[string]any{"mutationResults": []any{map[string]any{"version": strconv.FormatInt(f.versions, 10)}}}
 	case m.Insert != nil:
 		put = m.Insert
-		if _, ok := f.entities[id(put.Key)]; ok {
+		if _, ok := f.entities[string(put.Key)]; ok {
 			return refused("ALREADY_EXISTS")
 		}
 	case m.Update != nil:
 		put = m.Update
-		if m.ConflictResolutionStrategy == "FAIL" && strconv.FormatInt(f.entities[id(put.Key)].version, 10) != m.BaseVersion {
+		if m.ConflictResolutionStrategy == "FAIL" && strconv.FormatInt(f.entities[string(put.Key)].version, 10) != m.BaseVersion {
 			return refused("FAILED_PRECONDITION")
 		}
 	}
 	e := stored{put.Properties, f.versions, now}
-	if old, ok := f.entities[id(put.Key)]; ok && string(old.properties) == string(put.Properties) {
+	if old, ok := f.entities[string(put.Key)]; ok && string(old.properties) == string(put.Properties) {
 		e = old // a write that changes nothing has no time
 	}
-	f.entities[id(put.Key)] = e
+	f.entities[string(put.Key)] = e
 	return http.StatusOK, map[string]any{"mutationResults": []any{map[string]any{"version": strconv.FormatInt(e.version, 10), "updateTime": e.updated}}}
 }

@@ -25,8 +25,8 @@ func TestGoldenEntities(t *testing.T) {
 				return all[0]
 			},
 			Write: func(text string) {
-				e := map[string]any{"insert": map[string]any{"key": k.key(golden.Key), "properties": json.RawMessage(text)}}
-				request, err := json.Marshal(map[string]any{"mode": "NON_TRANSACTIONAL", "mutations": []any{e}})
+				e := object{"insert": object{"key": k.key(golden.Key), "properties": json.RawMessage(text)}}
+				request, err := json.Marshal(object{"mode": "NON_TRANSACTIONAL", "mutations": []any{e}})
 				require.NoError(t, err)
 				f.answer(":commit", request)
 			},

@@ -63,7 +63,7 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 			require.NotContains(t, err.Error(), secret)
 		})
 	}
-	_, err := Open(t.Context(), lockstore.Config{})
+	_, err := open(t.Context(), lockstore.Config{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 }
 
@@ -73,7 +73,7 @@ func TestEmulatorHost(t *testing.T) {
 		"127.0.0.1:8081": true, "localhost:8081": true, "[::1]:8081": true, "http://127.0.0.1:8081": true, "host.docker.internal:8081": true,
 		"192.0.2.1:8081": false, "emulator:8081": false, "user@localhost:8081": false, "localhost:8081/" + secret: false, ":8081": false,
 	} {
-		_, err := Open(t.Context(), config(t, "datastore://project", map[string]string{"DATASTORE_EMULATOR_HOST": host}))
+		_, err := open(t.Context(), config(t, "datastore://project", map[string]string{"DATASTORE_EMULATOR_HOST": host}))
 		if ok {
 			require.NoError(t, err, host)
 			continue
@@ -172,7 +172,7 @@ func TestCredentials(t *testing.T) {
 	for name, path := range map[string]string{
 		"missing": filepath.Join(dir, "none"), "no JSON": file("text", secret), "an unknown type": file("unknown.json", `{"type": "`+secret+`"}`),
 	} {
-		_, err := Open(t.Context(), config(t, "datastore://project", map[string]string{"GOOGLE_APPLICATION_CREDENTIALS": path}))
+		_, err := open(t.Context(), config(t, "datastore://project", map[string]string{"GOOGLE_APPLICATION_CREDENTIALS": path}))
 		require.ErrorIs(t, err, lockstore.ErrInvalid, name)
 		require.NotContains(t, err.Error(), secret)
 	}
