@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -31,7 +33,8 @@ type limits struct {
 
 var usual = limits{timeout: 4 * time.Second, forSession: 1500 * time.Millisecond, forServer: 900 * time.Millisecond}
 
-// client makes sessions with the ensemble. It connects when the first call needs it.
+// client makes a session with the ensemble when a call needs one. A session lasts as long as its connection. The ZooKeeper client could
+// go on with it at another server, but only wake-ups depend on it: they get lost, and their owners look for themselves.
 type client struct {
 	servers []string
 	auth    []byte // user:password; nil without
@@ -75,40 +78,60 @@ func (c *client) ready(ctx context.Context) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	s, err := c.present()
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(c.forSession)
+	defer timer.Stop()
+	select {
+	case <-s.ready:
+		return s, nil
+	case <-s.over.Done():
+		err = errors.New("no server can be reached")
+	case <-timer.C:
+		err = fmt.Errorf("no session within %v", c.forSession)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failure != nil {
+		return nil, fmt.Errorf("%w: %w", err, s.failure)
+	}
+	return nil, err
+}
+
+// present is the session, or a new one.
+func (c *client) present() (*session, error) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed {
-		c.mu.Unlock()
 		return nil, errors.New("the store is closed")
 	}
 	if c.session != nil && c.session.stale() {
-		go c.session.close()
-		c.session = nil
+		c.session.end()
 	}
-	if c.session == nil {
+	if c.session == nil || c.session.over.Err() != nil {
 		s, err := c.connect()
 		if err != nil {
-			c.mu.Unlock()
 			return nil, err
 		}
 		c.session = s
 	}
-	s := c.session
-	c.mu.Unlock()
-	return s, s.await(ctx)
+	return c.session, nil
 }
 
 func (c *client) connect() (*session, error) {
-	s := &session{dial: c.dial, limits: c.limits, changed: make(chan struct{}), ended: make(chan struct{}), authenticated: c.auth == nil}
-	conn, _, err := zk.Connect(c.servers, c.timeout, zk.WithDialer(s.connectTo), zk.WithHostProvider(&s.hosts),
-		zk.WithEventCallback(s.notice), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithMaxBufferSize(maxPacket))
-	if err != nil {
-		return nil, err
-	}
+	s := &session{client: c, ready: make(chan struct{})}
+	s.over, s.end = context.WithCancel(context.Background())
+	context.AfterFunc(s.over, s.close)
+	s.mu.Lock() // the ZooKeeper client calls s before it returns
+	defer s.mu.Unlock()
+	conn, _, err := zk.Connect(c.servers, c.timeout, zk.WithDialer(s.connectTo), zk.WithHostProvider(&hosts{session: s}),
+		zk.WithEventCallback(s.notice), zk.WithLogger(log.New(io.Discard, "", 0)), zk.WithLogInfo(false), zk.WithMaxBufferSize(maxPacket))
 	s.conn = conn
-	if c.auth != nil {
-		go s.authenticate(c.auth)
-	}
-	return s, nil
+	return s, err
 }
 
 func (c *client) close() {
@@ -117,118 +140,63 @@ func (c *client) close() {
 	c.closed, c.session = true, nil
 	c.mu.Unlock()
 	if s != nil {
+		s.end()
 		s.close()
 	}
 }
 
-// session is a ZooKeeper client, and what is known about its connection. The client makes
-// a new session by itself when the server has ended the old one.
+// session is a ZooKeeper client until its connection ends, and what is known about the connection.
 type session struct {
-	conn *zk.Conn
-	dial dialFunc
-	limits
-	hosts   hosts
-	heard   atomic.Int64 // when the server sent something last, in nanoseconds since 1970
-	granted atomic.Int64 // the timeout of the session, as the server answered, in nanoseconds
-	ended   chan struct{}
+	client  *client
+	heard   atomic.Int64  // when the server sent something last, in nanoseconds since 1970
+	granted atomic.Int64  // the timeout of the session, as the server answered, in nanoseconds
+	ready   chan struct{} // closed when it can send requests
+	begun   bool          // only for notice
+	// over has ended when the connection has ended, or when there is none with any server. Then the next call makes another session.
+	over context.Context
+	end  context.CancelFunc
 
-	mu            sync.Mutex
-	network       net.Conn
-	connected     bool
-	authenticated bool
-	failure       error         // of the last attempt to connect
-	failures      int           // how often every server has failed
-	changed       chan struct{} // closed and replaced when one of these changes
+	mu      sync.Mutex
+	conn    *zk.Conn
+	network net.Conn
+	failure error // of the last attempt to connect
 }
 
 // stale reports whether the process was frozen for so long that the connection is dead.
-// The client finds that out by its timer, and timers stand still while Lambda freezes the
+// The ZooKeeper client finds that out by its timer, and timers stand still while Lambda freezes the
 // process. The wall clock does not.
 func (s *session) stale() bool {
 	heard := s.heard.Load()
 	// The server's timeout may be longer than asked. The client then sends pings less often.
-	lasts := max(s.timeout, time.Duration(s.granted.Load()))
+	lasts := max(s.client.timeout, time.Duration(s.granted.Load()))
 	return heard != 0 && time.Since(time.Unix(0, heard)) > lasts
-}
-
-func (s *session) await(ctx context.Context) error {
-	timer := time.NewTimer(s.forSession)
-	defer timer.Stop()
-	for before := -1; ; {
-		s.mu.Lock()
-		ready, changed, failure, failures := s.connected && s.authenticated, s.changed, s.failure, s.failures
-		s.mu.Unlock()
-		if before < 0 {
-			before = failures
-		}
-		switch {
-		case ready:
-			return nil
-		case failures > before:
-			return fmt.Errorf("no server can be reached: %w", failure)
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-			if failure != nil {
-				return fmt.Errorf("no session within %v: %w", s.forSession, failure)
-			}
-			return fmt.Errorf("no session within %v", s.forSession)
-		case <-ctx.Done():
-			if failure != nil {
-				return fmt.Errorf("%w: %w", ctx.Err(), failure)
-			}
-			return ctx.Err()
-		}
-	}
-}
-
-func (s *session) change(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f()
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // notice is called by the ZooKeeper client for each event.
 func (s *session) notice(e zk.Event) {
-	if e.Type != zk.EventSession {
-		return
+	switch {
+	case e.Type != zk.EventSession || s.over.Err() != nil:
+	case e.State == zk.StateHasSession:
+		s.begun = true
+		go s.authenticate()
+	case e.State == zk.StateDisconnected && s.begun: // otherwise it goes on to the next server
+		s.end()
 	}
-	s.change(func() {
-		s.connected = e.State == zk.StateHasSession
-		switch e.State {
-		case zk.StateExpired:
-			s.hosts.reset()
-			_ = s.network.Close() // the ZooKeeper client leaves it open
-		case zk.StateConnecting:
-			s.failures = s.hosts.failures()
-		}
-	})
 }
 
-// authenticate sends the credentials before any request. From then on the ZooKeeper
-// client sends them on each new connection.
-func (s *session) authenticate(auth []byte) {
-	for {
-		s.mu.Lock()
-		connected, changed := s.connected, s.changed
-		s.mu.Unlock()
-		if connected {
-			err := s.conn.AddAuth("digest", auth)
-			if err == nil {
-				s.change(func() { s.authenticated = true })
-				return
-			}
+// authenticate sends the credentials, if there are some, before any request.
+func (s *session) authenticate() {
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	if s.client.auth != nil {
+		if err := conn.AddAuth("digest", s.client.auth); err != nil {
 			s.failed("the credentials: %v", err)
-		}
-		select {
-		case <-changed:
-		case <-s.ended:
+			s.end()
 			return
 		}
 	}
+	close(s.ready)
 }
 
 // failed notes why there is no session. The error matches no other error: the end of a
@@ -242,12 +210,15 @@ func (s *session) failed(format string, args ...any) {
 // connectTo is the ZooKeeper client's dialer. The client allows a server ten times its
 // session timeout for the first answer.
 func (s *session) connectTo(network, addr string, _ time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.forServer)
+	if s.over.Err() != nil {
+		return nil, zk.ErrClosing
+	}
+	ctx, cancel := context.WithTimeout(s.over, s.client.forServer)
 	defer cancel()
-	made, err := s.dial(ctx, network, addr)
+	made, err := s.client.dial(ctx, network, addr)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = fmt.Errorf("no connection within %v", s.forServer)
+			err = fmt.Errorf("no connection within %v", s.client.forServer)
 		}
 		s.failed("%s: %v", addr, err)
 		return nil, err
@@ -261,8 +232,10 @@ func (s *session) connectTo(network, addr string, _ time.Duration) (net.Conn, er
 
 // close ends the session at the server, if the server answers, and the connection.
 func (s *session) close() {
-	close(s.ended)
-	s.conn.Close()
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	conn.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.network != nil {
@@ -317,20 +290,11 @@ func (c *greeted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// hosts tells the ZooKeeper client where to connect. The client's own list resolves names
-// once, and it lets a second pass before each reconnect to a single server. This one lets
-// a second pass when every server has failed, and when a connection lasted for less than
-// a second.
+// hosts tells the ZooKeeper client to try each server once. The client's own list resolves names once.
 type hosts struct {
-	mu        sync.Mutex
-	servers   []string
-	next      int
-	tried     int // since the last session
-	failed    int // how often every server has
-	connected time.Time
+	session *session
+	servers []string // that are left
 }
-
-var _ zk.HostProvider = (*hosts)(nil)
 
 // Init implements zk.HostProvider.
 func (h *hosts) Init(servers []string) error {
@@ -341,43 +305,15 @@ func (h *hosts) Init(servers []string) error {
 // Len implements zk.HostProvider.
 func (h *hosts) Len() int { return len(h.servers) }
 
-// Next implements zk.HostProvider.
+// Next implements zk.HostProvider. With pause the ZooKeeper client waits, until it is closed.
 func (h *hosts) Next() (server string, pause bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	server = h.servers[h.next%len(h.servers)]
-	pause = h.tried > 0 && h.tried%len(h.servers) == 0
-	if pause {
-		h.failed++
+	if len(h.servers) == 0 {
+		h.session.end()
+		return "", true
 	}
-	pause = pause || h.tried == 0 && time.Since(h.connected) < time.Second
-	h.next++
-	h.tried++
-	return server, pause
+	server, h.servers = h.servers[0], h.servers[1:]
+	return server, false
 }
 
 // Connected implements zk.HostProvider.
-func (h *hosts) Connected() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tried, h.connected = 0, time.Now()
-}
-
-// reset lets a server whose answer was that the session has expired be asked again.
-func (h *hosts) reset() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tried, h.connected = 0, time.Time{}
-	h.next--
-}
-
-func (h *hosts) failures() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.failed
-}
-
-// silent drops what the ZooKeeper client logs. What matters is in the errors.
-type silent struct{}
-
-func (silent) Printf(string, ...any) {}
+func (h *hosts) Connected() {}

@@ -48,24 +48,17 @@
 //
 //	Acquire of a free key       1 read, 1 write; 1 write after a release by this process
 //	Acquire that is refused     1 read; with a place in the queue also 1 write
-//	Acquire of an expired lease 1 read, 2 writes
-//	Acquire of a free key that  1 read, 2 writes
-//	was reserved for others
 //	Renew, Release              1 write; 1 read more if another process has acquired it, or somebody waits
-//	Inspect                     1 write (of the clock), 1 read
-//	Leave                       1 write, 1 read, and 1 write if the owner had a place
 //	a wait for a turn           1 write (of the owner's node), 3 reads; the wake-up is part of the release
-//	Revoke                      1 read, 2 writes
-//	ResolveEffect,              1 read, 3 writes
-//	ResolveNoEffect
 //	List                        1 read of all names, 1 read for each key with the prefix, and
 //	                            1 write for the names and for each 100 keys
 //	Extent                      1 read
 //
+// Package casstore has the others. A fresh read is a write of the clock, and a read.
+//
 // The names of all nodes come in one answer, because ZooKeeper has no other way to list them.
 // It may have 64 MB, which is about 600,000 keys of 100 bytes. Above that List fails, and its
-// connection ends. The servers' setting jute.maxbuffer does not bound the answer. (Tried with
-// 16,000 names, 2 MB, on a server with the default of 1 MB.)
+// connection ends. The servers' setting jute.maxbuffer does not bound the answer.
 //
 // The first call of a process makes a session (a write) and may read the clock (a write).
 //
@@ -90,8 +83,8 @@
 // follows a write of the clock node in the same session. Only a refusal, and that an
 // acquisition has ended, may rest on an older read.
 //
-// Leases do not depend on sessions. A session that expires, for example while Lambda
-// has frozen the process, costs a new connection and nothing else.
+// Leases do not depend on sessions. A session ends with its connection, for example while Lambda
+// has frozen the process. That costs a new one and nothing else.
 //
 // ZooKeeper counts the versions of a node, and begins again when the node was deleted.
 // So a write also checks the child that was made with the node: after the deletion of a
@@ -115,9 +108,8 @@
 //
 // An owner that waits for its turn has an ephemeral node. The write of a release makes the
 // first in the queue the holder, for one lockstore.TurnTime, and deletes the node of this owner, in one transaction. Only this
-// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. An owner that died
-// while it waited costs the others one turn, not the timeout of its session. A waiter also
-// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.
+// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. A waiter also
+// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second, and an owner that died one turn.
 //
 // # What was tried
 //

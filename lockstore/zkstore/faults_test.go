@@ -51,37 +51,24 @@ func repeat(t *testing.T, call func(context.Context) error) {
 }
 
 // lasts wants the lease to last: it is renewed, refused to others, and released.
-func lasts(t *testing.T, s, other opened, req lockstore.Request, lease lockstore.Lease) {
+func lasts(t *testing.T, s, other opened, lease lockstore.Lease) {
 	t.Helper()
+	next := newRequest(lease.Key) // one owner for all tries: one of them may be applied without an answer
+	repeat(t, func(ctx context.Context) error { return failure(s.Renew(ctx, lease, time.Minute)) })
 	repeat(t, func(ctx context.Context) error {
-		_, err := s.Renew(ctx, lease, time.Minute)
-		return err
-	})
-	repeat(t, func(ctx context.Context) error {
-		again, err := s.Acquire(ctx, req)
-		if err == nil {
-			require.Equal(t, lease.Fence, again.Fence)
+		if _, err := other.Acquire(ctx, next); !errors.Is(err, lockstore.ErrRefused) {
+			return fmt.Errorf("want the key held: %v", err)
 		}
-		return err
-	})
-	repeat(t, func(ctx context.Context) error {
-		_, err := other.Acquire(ctx, newRequest(req.Key))
-		if errors.Is(err, lockstore.ErrRefused) {
-			return nil
-		}
-		return fmt.Errorf("want the key held: %v", err)
+		return nil
 	})
 	repeat(t, func(ctx context.Context) error { return s.Release(ctx, lease) })
-	nextReq := newRequest(req.Key) // one owner for all tries: one of them may be applied without an answer
 	repeat(t, func(ctx context.Context) error {
-		next, err := other.Acquire(ctx, nextReq)
+		granted, err := other.Acquire(ctx, next)
 		if errors.Is(err, lockstore.ErrRefused) {
 			// A refusal may rest on an older read. The lease would last longer than repeat does.
 			return fmt.Errorf("want the key free: %v", err)
 		}
-		if err == nil {
-			require.Greater(t, next.Fence, lease.Fence)
-		}
+		require.True(t, err != nil || granted.Fence > lease.Fence)
 		return err
 	})
 }
@@ -110,95 +97,63 @@ func testMajority(t *testing.T, e *testservers.Ensemble) {
 		}
 		e.Servers[0].Restart()
 		e.Servers[1].Restart()
-		lasts(t, s, other, req, lease)
+		lasts(t, s, other, lease)
 	})
 }
 
+// The connection of a holder ends, or is dead and nobody tells its client.
 func testSession(t *testing.T, addr string) {
-	open := func(t *testing.T) (opened, *testservers.CutProxy) {
-		p := testservers.Proxy(t, addr)
-		return openStore(t, "zookeeper://"+p.Addr), p
-	}
 	other := openStore(t, "zookeeper://"+addr)
-
-	t.Run("F46 it expires under a holder", func(t *testing.T) {
-		s, p := open(t)
-		s.kv.timeout = time.Second
-		req, lease := acquire(t, s, "session/expires")
-		before := s.kv.session.conn.SessionID()
-		p.Swallow()
-		require.Eventually(t, func() bool { return s.kv.session.conn.SessionID() == before && !s.kv.session.isReady() }, time.Minute, 10*time.Millisecond)
-		<-time.After(2 * time.Second) // the server's clock of the session goes on
-		p.Forward()
-		p.Disconnect()
-		lasts(t, s, other, req, lease)
-		require.NotEqual(t, before, s.kv.session.conn.SessionID(), "the session was to expire")
-	})
-	t.Run("F46 connections end under a holder", func(t *testing.T) {
-		s, p := open(t)
-		req, lease := acquire(t, s, "session/flaps")
-		before := s.kv.session.conn.SessionID()
-		for range 3 {
-			p.Disconnect()
-			repeat(t, func(ctx context.Context) error {
-				_, err := s.Renew(ctx, lease, time.Minute)
-				return err
-			})
-		}
-		require.Equal(t, before, s.kv.session.conn.SessionID())
-		lasts(t, s, other, req, lease)
-	})
-	t.Run("F68 a process was frozen for longer than its session lasts", func(t *testing.T) {
-		s, p := open(t)
-		req, lease := acquire(t, s, "session/frozen")
-		before := s.kv.session.conn.SessionID()
-		p.Swallow() // nobody tells the client that the connection is dead
-		s.kv.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
-		p.Forward()
-		_, err := s.Renew(t.Context(), lease, time.Minute)
-		require.NoError(t, err)
-		require.NotEqual(t, before, s.kv.session.conn.SessionID())
-		lasts(t, s, other, req, lease)
-	})
+	for what, end := range map[string]func(t *testing.T, s opened, p *testservers.CutProxy){
+		"F46 the connection ends": func(_ *testing.T, _ opened, p *testservers.CutProxy) { p.Disconnect() },
+		"F46 the server is silent until the session expires": func(t *testing.T, s opened, p *testservers.CutProxy) {
+			p.Swallow()
+			<-s.kv.session.over.Done()
+			<-time.After(2 * time.Second) // the server's clock of the session goes on
+			p.Forward()
+		},
+		"F68 a process was frozen for longer than its session lasts": func(_ *testing.T, s opened, p *testservers.CutProxy) {
+			p.Swallow()
+			s.kv.session.heard.Store(time.Now().Add(-time.Hour).UnixNano())
+			p.Forward()
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := testservers.Proxy(t, addr)
+			s := openStore(t, "zookeeper://"+p.Addr)
+			s.kv.timeout = time.Second
+			_, lease := acquire(t, s, what)
+			for range 2 {
+				before := s.kv.session
+				end(t, s, p)
+				repeat(t, func(ctx context.Context) error { return failure(s.Renew(ctx, lease, time.Minute)) })
+				require.False(t, before == s.kv.session, "the session goes on")
+			}
+			lasts(t, s, other, lease)
+		})
+	}
 }
 
-func (s *session) isReady() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.connected
-}
-
-// F47: the store writes no node that it would have to look for.
+// F47: a node is created and the reply is lost. The store writes no node that it would have to look for.
 func testLostReply(t *testing.T, addr string) {
 	nodes, p := openTable(t, addr), testservers.Proxy(t, addr)
 	s := openStore(t, "zookeeper://"+p.Addr)
 	acquire(t, s, "first") // makes the parents
-	t.Run("F47 a node is created and the reply is lost", func(t *testing.T) {
-		p.CutReplies(entryMark)
-		req := newRequest("created")
-		_, err := s.Acquire(t.Context(), req)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, lockstore.ErrUnavailable)
-		require.Equal(t, 1, p.Cuts())
-		p.Forward()
-		lease, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-		children, stat, err := nodes.Children(nodes.lock("created"))
-		require.NoError(t, err)
-		require.Len(t, children, 1)
-		require.Equal(t, stat.Czxid, stat.Pzxid, "the child was made with the node")
-		require.NoError(t, s.Release(t.Context(), lease))
-	})
-	t.Run("F47 a node is created after the caller has gone", func(t *testing.T) {
-		// The request of an acquire whose context has ended arrives after the abandon.
-		other := openStore(t, "zookeeper://"+addr)
-		req := newRequest("late")
-		require.NoError(t, other.Abandon(t.Context(), req.Key, req.Owner))
-		_, err := s.kv.Write(t.Context(), req.Key, []byte("late"), "")
-		require.Error(t, err, "there is a node already")
-		_, err = s.Acquire(t.Context(), req)
-		require.ErrorIs(t, err, lockstore.ErrLost)
-	})
+	p.CutReplies(entryMark)
+	req := newRequest("F47")
+	_, err := s.Acquire(t.Context(), req)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, lockstore.ErrUnavailable)
+	require.Equal(t, 1, p.Cuts())
+	p.Forward()
+	lease, err := s.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	children, stat, err := nodes.Children(nodes.lock(req.Key))
+	require.NoError(t, err)
+	require.Len(t, children, 1)
+	require.Equal(t, stat.Czxid, stat.Pzxid, "the child was made with the node")
+	require.NoError(t, s.Release(t.Context(), lease))
 }
 
 // A call without a session ends when its context does, and after 1.5 s at most.
@@ -217,6 +172,15 @@ func TestNoSession(t *testing.T) {
 			ours, theirs := net.Pipe()
 			return ours, theirs.Close()
 		},
+		"F21 another kind of server": func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			go func() {
+				_, _ = theirs.Read(make([]byte, 1024))
+				_, _ = io.WriteString(theirs, "HTTP/1.1 400 Bad Request\r\n\r\n")
+				_ = theirs.Close()
+			}()
+			return ours, nil
+		},
 		"F21 refused": func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -230,63 +194,20 @@ func TestNoSession(t *testing.T) {
 					cancel()
 					require.ErrorIs(t, err, lockstore.ErrUnavailable)
 					require.LessOrEqual(t, time.Since(began), min(wait, 1500*time.Millisecond))
+					require.Equal(t, time.Since(began) >= wait, errors.Is(err, context.DeadlineExceeded), "the end of a dial is not that of the caller's context")
 					if what == "F21 refused" {
 						require.ErrorContains(t, err, ": connection refused", "also when the call's context ends first")
 					}
 				}
+				for _, err := range []error{
+					failure(s.Check(t.Context())), s.List(t.Context(), "", nil), failure(s.Extent(t.Context())), failure(s.Inspect(t.Context(), "k")),
+				} {
+					require.ErrorIs(t, err, lockstore.ErrUnavailable)
+				}
+				<-time.After(time.Minute) // the sessions have ended
 			})
 		})
 	}
-}
-
-func TestUnreachable(t *testing.T) {
-	t.Parallel()
-	quiet, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, quiet.Close()) })
-	for what, url := range map[string]string{
-		"F21 refused":                        "zookeeper://" + closedPort,
-		"F21 another kind of server":         "zookeeper://" + answering(t, "HTTP/1.1 400 Bad Request\r\n\r\n"),
-		"F21 no such host":                   "zookeeper://no-such-host.invalid?tls=false",
-		"F21 TLS at a server that is silent": "zookeeper://" + quiet.Addr().String() + "?tls=true",
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			s := openStore(t, url)
-			s.kv.limits = usual
-			for range 3 {
-				_, err := s.Acquire(t.Context(), newRequest("k")) // TestNoSession says how long it may take
-				require.ErrorIs(t, err, lockstore.ErrUnavailable)
-				require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has no end")
-				t.Log(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			defer cancel()
-			for _, err := range []error{
-				failure(s.Check(t.Context())), s.List(t.Context(), "", nil), failure(s.Extent(t.Context())), failure(s.Inspect(ctx, "k")),
-			} {
-				require.ErrorIs(t, err, lockstore.ErrUnavailable)
-			}
-		})
-	}
-}
-
-// answering is a server that answers each connection with a text, and closes it.
-func answering(t *testing.T, text string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = io.WriteString(conn, text)
-			_ = conn.Close()
-		}
-	}()
-	return l.Addr().String()
 }
 
 func testClosedStore(t *testing.T, addr string) {
@@ -340,13 +261,13 @@ func testCredentials(t *testing.T, addr string) {
 		require.Len(t, findings, 1)
 		require.Contains(t, findings[0].Problem, "everybody")
 	})
-	require.Len(t, findingsIn(zk.DigestACL(zk.PermAll, "u", "p"), &zk.Stat{NumChildren: manyKeys + 1}, "/p", true), 1)
-	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p", true))
+	require.Len(t, findingsIn(zk.DigestACL(zk.PermAll, "u", "p"), &zk.Stat{NumChildren: manyKeys + 1}, "/p"), 1)
+	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p"))
 }
 
 // An administrator has made the prefix for the user, who may create nothing beside it.
 func TestClosedRoot(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
+	addr := testservers.ZooKeeper(t, "minSessionTimeout=60000", "maxSessionTimeout=60000").Addr
 	nodes := openTable(t, addr)
 	const user, password = "locks", "a-secret"
 	_, err := nodes.Create("/closed", nil, 0, zk.DigestACL(zk.PermAll, user, password))
@@ -356,25 +277,18 @@ func TestClosedRoot(t *testing.T) {
 	t.Run("the prefix is there", func(t *testing.T) {
 		s := openAs(t, "zookeeper://"+addr+"/closed", user+":"+password)
 		_, lease := acquire(t, s, "k")
+		// This server's sessions last longer than the client asks for. Such a one gets pings less often.
+		before := s.kv.session
+		s.kv.timeout = time.Second
+		before.heard.Store(time.Now().Add(-20 * time.Second).UnixNano())
 		require.NoError(t, s.Release(t.Context(), lease))
+		require.True(t, before == s.kv.session, "a healthy session was left")
 	})
 	t.Run("the prefix is missing", func(t *testing.T) {
 		_, err := openAs(t, "zookeeper://"+addr+"/missing", user+":"+password).Acquire(t.Context(), newRequest("k"))
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		require.ErrorContains(t, err, authVariable)
 	})
-}
-
-// A server whose sessions last longer than the client asks for gets pings less often.
-func TestLongSession(t *testing.T) {
-	addr := testservers.ZooKeeper(t, "minSessionTimeout=60000", "maxSessionTimeout=60000").Addr
-	s := openStore(t, "zookeeper://"+addr)
-	_, lease := acquire(t, s, "k")
-	before := s.kv.session
-	before.heard.Store(time.Now().Add(-20 * time.Second).UnixNano())
-	_, err := s.Renew(t.Context(), lease, time.Minute)
-	require.NoError(t, err)
-	require.True(t, before == s.kv.session, "a healthy session was left")
 }
 
 // An operator has deleted the child of a lock's node. No write can tell this node from

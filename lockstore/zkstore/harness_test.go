@@ -3,6 +3,8 @@ package zkstore
 import (
 	"context"
 	"errors"
+	"io"
+	"log"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +152,7 @@ type table struct {
 }
 
 func openTable(t testing.TB, addrs string) table {
-	conn, _, err := zk.Connect(strings.Split(addrs, ","), time.Minute, zk.WithLogger(silent{}))
+	conn, _, err := zk.Connect(strings.Split(addrs, ","), time.Minute, zk.WithLogger(log.New(io.Discard, "", 0)))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
 	return table{conn, paths{DefaultPrefix}}

@@ -72,32 +72,33 @@ func (k *kv) get(conn *zk.Conn, key string) (casstore.Entry, error) {
 // asks for in the same session has every write that ended before.
 func synced[T any](ctx context.Context, k *kv, read func(conn *zk.Conn, now time.Time) (T, error)) (T, error) {
 	return call(ctx, k.client, func(conn *zk.Conn) (none T, err error) {
-		session := conn.SessionID()
 		now, err := k.now(conn)
 		if err != nil {
 			return none, err
 		}
-		value, err := read(conn, now)
-		if err == nil && conn.SessionID() != session {
-			return none, errors.New("the session ended between the requests of a read")
-		}
-		return value, err
+		return read(conn, now)
 	})
 }
 
 // now writes the clock node. Any version of it will do.
 func (k *kv) now(conn *zk.Conn) (time.Time, error) {
-	stat, err := conn.Set(k.clock(), nil, anyVersion)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := k.createParents(conn); err != nil {
-			return time.Time{}, err
-		}
-		stat, err = conn.Set(k.clock(), nil, anyVersion)
-	}
+	stat, err := withParents(k, conn, func() (*zk.Stat, error) { return conn.Set(k.clock(), nil, anyVersion) })
 	if err != nil {
 		return time.Time{}, err
 	}
 	return stamp(stat), nil
+}
+
+// withParents does something again after it has made the parents of the nodes, if they were missing.
+func withParents[T any](k *kv, conn *zk.Conn, do func() (T, error)) (T, error) {
+	value, err := do()
+	if errors.Is(err, zk.ErrNoNode) {
+		if err := k.createParents(conn); err != nil {
+			return value, err
+		}
+		value, err = do()
+	}
+	return value, err
 }
 
 func (k *kv) createParents(conn *zk.Conn) error {
@@ -129,21 +130,13 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 	if ifVersion == "" { // nobody waits
 		v := version{newBirth(), 1}
 		return k.multi(ctx, v, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
-			create := func() ([]zk.MultiResponse, error) {
+			return withParents(k, conn, func() ([]zk.MultiResponse, error) {
 				return conn.Multi(
 					&zk.CreateRequest{Path: path, Acl: k.acl},
 					&zk.CreateRequest{Path: birthNode(path, v), Acl: k.acl},
 					// The reply to a create has no time, and the reply to this has one.
 					&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: 0})
-			}
-			done, err := create()
-			if errors.Is(err, zk.ErrNoNode) {
-				if err := k.createParents(conn); err != nil {
-					return nil, err
-				}
-				done, err = create()
-			}
-			return done, err
+			})
 		})
 	}
 	v, err := parseVersion(ifVersion)
@@ -194,7 +187,7 @@ func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.Mu
 	if i < 0 || done[i].Stat.Version != v.count {
 		return casstore.Entry{}, errors.New("the reply to a write has no version or a wrong one")
 	}
-	return casstore.Entry{Version: v.String(), WrittenAt: stamp(done[i].Stat)}, nil
+	return casstore.Entry{Version: v.text(), WrittenAt: stamp(done[i].Stat)}, nil
 }
 
 // explain marks an error after which it is certain that nothing was applied. After all
@@ -237,13 +230,7 @@ func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, fu
 // watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which
 // never tells, with an error.
 func (k *kv) watch(conn *zk.Conn, path string) (<-chan zk.Event, error) {
-	_, err := conn.Create(path, nil, zk.FlagEphemeral, k.acl)
-	if errors.Is(err, zk.ErrNoNode) {
-		if err := k.createParents(conn); err != nil {
-			return nil, err
-		}
-		_, err = conn.Create(path, nil, zk.FlagEphemeral, k.acl)
-	}
+	_, err := withParents(k, conn, func() (string, error) { return conn.Create(path, nil, zk.FlagEphemeral, k.acl) })
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 		return nil, err
 	}

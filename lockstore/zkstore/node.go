@@ -60,7 +60,7 @@ func newBirth() string { return rand.Text() }
 
 const birthLength = 26 // of rand.Text
 
-func (v version) String() string { return v.birth + "." + strconv.Itoa(int(v.count)) }
+func (v version) text() string { return v.birth + "." + strconv.Itoa(int(v.count)) }
 
 func parseVersion(text string) (version, error) {
 	birth, count, _ := strings.Cut(text, ".")
@@ -93,7 +93,7 @@ func decode(data []byte, stat *zk.Stat) (casstore.Entry, error) {
 		return casstore.Entry{}, fmt.Errorf("the node does not begin as a lock's: %.40q: %w", data, lockstore.ErrCorrupt)
 	}
 	v := version{string(data[:birthLength]), stat.Version}
-	return casstore.Entry{Value: data[birthLength+1:], Version: v.String(), WrittenAt: stamp(stat)}, nil
+	return casstore.Entry{Value: data[birthLength+1:], Version: v.text(), WrittenAt: stamp(stat)}, nil
 }
 
 // stamp is when a version of a node was written, by the clock of the server that led.

@@ -33,7 +33,7 @@ func TestVersions(t *testing.T) {
 	birth := newBirth()
 	require.True(t, isBirth(birth))
 	for _, count := range []int32{0, 1, 1<<31 - 1, -1 << 31, -2} {
-		v, err := parseVersion(version{birth, count}.String())
+		v, err := parseVersion(version{birth, count}.text())
 		require.NoError(t, err)
 		require.Equal(t, version{birth, count}, v)
 	}
@@ -42,7 +42,7 @@ func TestVersions(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrInvalid, text)
 	}
 	// ZooKeeper would replace the node whatever its version is.
-	_, err := parseVersion(version{birth, -1}.String())
+	_, err := parseVersion(version{birth, -1}.text())
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 }
 

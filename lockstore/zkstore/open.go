@@ -13,19 +13,13 @@ import (
 )
 
 // Opener opens zookeeper URLs.
-var Opener = lockstore.SchemeOpener{Schemes: []string{"zookeeper"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"zookeeper"}, Open: open}
 
 // authVariable is the environment variable with the credentials.
 const authVariable = "ZOOKEEPER_AUTH"
 
-const (
-	paramTLS  = "tls"
-	paramSkew = "skew"
-)
-
-// Open opens the store that cfg.URL names, see the package documentation. It makes no
-// network call.
-func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+// open makes no network call.
+func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	opt, err := options(cfg)
 	if err != nil {
 		return nil, err
@@ -36,7 +30,7 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 func options(cfg lockstore.Config) (Options, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "zookeeper://HOST:PORT,HOST:PORT/PREFIX?tls=true, and user:password in " + authVariable,
-		Host: true, Port: true, Path: true, Params: []string{paramTLS, paramSkew},
+		Host: true, Port: true, Path: true, Params: []string{"tls", "skew"},
 	})
 	if err != nil {
 		return Options{}, err
@@ -58,17 +52,17 @@ func options(cfg lockstore.Config) (Options, error) {
 		opt.Servers = append(opt.Servers, net.JoinHostPort(host, port))
 		encrypted = encrypted || !storeurl.IsThisMachine(host)
 	}
-	if text, ok := params[paramTLS]; ok {
+	if text, ok := params["tls"]; ok {
 		if encrypted, err = strconv.ParseBool(text); err != nil {
-			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter %s that is not true or false", paramTLS)
+			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter tls that is not true or false")
 		}
 	}
 	if encrypted {
 		opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	if text, ok := params[paramSkew]; ok {
+	if text, ok := params["skew"]; ok {
 		if opt.MaxClockSkew, err = time.ParseDuration(text); err != nil || opt.MaxClockSkew <= 0 {
-			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter %s that is not a duration of more than 0, such as 500ms", paramSkew)
+			return Options{}, lockstore.Invalidf("zkstore: the URL has a parameter skew that is not a duration of more than 0, such as 500ms")
 		}
 	}
 	if cfg.Getenv == nil {

@@ -66,13 +66,13 @@ func TestInvalidSettings(t *testing.T) {
 		"zookeeper://c":                     ":" + secret,
 		"zookeeper://d":                     secret + ":",
 	} {
-		s, err := Open(context.Background(), config(t, url, auth))
+		s, err := open(context.Background(), config(t, url, auth))
 		require.ErrorIs(t, err, lockstore.ErrInvalid, url)
 		require.Nil(t, s, url)
 		require.NotContains(t, err.Error(), secret)
 		require.Regexp(t, "zkstore|the zookeeper URL", err.Error(), url)
 	}
-	_, err := Open(context.Background(), lockstore.Config{})
+	_, err := open(context.Background(), lockstore.Config{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	for _, opt := range []Options{
 		{},

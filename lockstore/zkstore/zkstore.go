@@ -133,7 +133,7 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		return findingsIn(acl, stat, k.locks(), k.auth != nil), nil
+		return findingsIn(acl, stat, k.locks()), nil
 	})
 	if err != nil {
 		return nil, unread("check", err)
@@ -141,19 +141,14 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	return findings, nil
 }
 
-func findingsIn(acl []zk.ACL, stat *zk.Stat, path string, credentials bool) (found []lockstore.Finding) {
+func findingsIn(acl []zk.ACL, stat *zk.Stat, path string) (found []lockstore.Finding) {
 	for _, a := range acl {
-		if a.Scheme != "world" || a.Perms&^zk.PermRead == 0 {
-			continue
+		if a.Scheme == "world" && a.Perms&^zk.PermRead != 0 {
+			found = append(found, lockstore.Finding{
+				Problem: fmt.Sprintf("everybody who reaches the servers may change %s, and so take and release locks", path),
+				Fix:     "set " + authVariable + ", and an ACL for its user on the node: setAcl -R " + path + " auth::cdrwa",
+			})
 		}
-		fix := "set credentials, and an ACL for their user on the node: setAcl -R " + path + " auth::cdrwa"
-		if credentials {
-			fix = "set an ACL for the user of the credentials: setAcl -R " + path + " auth::cdrwa"
-		}
-		found = append(found, lockstore.Finding{
-			Problem: fmt.Sprintf("everybody who reaches the servers may change %s, and so take and release locks", path),
-			Fix:     fix,
-		})
 	}
 	if stat.NumChildren > manyKeys {
 		found = append(found, lockstore.Finding{
