@@ -31,7 +31,7 @@ func newBench(t *testing.T) *bench {
 	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
 	b := &bench{}
 	var err error
-	b.store, err = redisstore.Open(t.Context(), cfg)
+	b.store, err = redisstore.Opener.Open(t.Context(), cfg)
 	require.NoError(t, err)
 	b.Guard, err = guard.New(b.store, guard.Options{})
 	require.NoError(t, err)

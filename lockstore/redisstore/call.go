@@ -22,16 +22,20 @@ import (
 // client calls its MarshalBinary each time it writes the command. A request that was
 // never written was not sent, whatever the error is.
 type call struct {
-	owner lockstore.Owner
-	cmd   *redis.StringCmd
-	state atomic.Uint32
-	bytes [lockstore.MaxOwnerBytes]byte
-	words [10]any // of the command
+	lockstore.Owner        // hides itself from hooks that print commands
+	key             string // of the lock
+	reads           bool   // and changes nothing
+	client          redis.UniversalClient
+	words           []any // of the command
+	memory          [10]any
+	bytes           [lockstore.MaxOwnerBytes]byte
+	context         callContext
 
-	detached detached    // for a client that this package has not made
-	context  callContext // for a client that this package has made
-	text     string      // the answer
-	err      error
+	cmd     *redis.StringCmd
+	state   atomic.Uint32
+	text    string // the answer
+	err     error
+	refusal string // the first word of the server's error
 }
 
 // Bits of a call's state.
@@ -47,141 +51,163 @@ const (
 func (c *call) MarshalBinary() ([]byte, error) {
 	before := c.state.Load()
 	after := before | written
-	if before&written != 0 && !meaning(c.cmd.Err()).refused {
+	if before&written != 0 && !meaningOf(c.cmd.Err()).refused {
 		after |= ambiguous
 	}
 	if before&returned != 0 || !c.state.CompareAndSwap(before, after) { // only the return changes the state meanwhile
 		return nil, context.Canceled
 	}
 	c.cmd.SetErr(nil) // so an error at the next write is from this attempt
-	return append(c.bytes[:0], c.owner...), nil
+	return append(c.bytes[:0], c.Owner...), nil
 }
 
-// String hides the owner from hooks that print commands.
-func (c *call) String() string { return c.owner.String() }
-
-// run sends a script with one key.
-func (s *server) run(ctx context.Context, name scriptName, key string, owner lockstore.Owner, args ...any) (reply, error) {
-	return s.send(ctx, name, key, s.prefix+key, "", owner, args...)
+// run sends the script with one key. The first of args is the kind of the request.
+func (s *server) run(ctx context.Context, key string, owner lockstore.Owner, args ...any) (*call, error) {
+	c := &call{Owner: owner, key: key}
+	return c, s.send(ctx, c, s.prefix+key, "", args...)
 }
 
-// send sends a script as EVALSHA, and once as EVAL if the server does not know the script.
+// send sends the script as EVALSHA, and once as EVAL if the server does not know it.
 // A second name is optional. The error says whether the request may have been applied.
 // send returns when ctx ends.
-func (s *server) send(ctx context.Context, name scriptName, key, first, second string, owner lockstore.Owner, args ...any) (reply, error) {
-	sc := scripts[name]()
-	c := &call{owner: owner}
-	words := append(c.words[:0], "evalsha", sc.sha, 1, first)
+func (s *server) send(ctx context.Context, c *call, name, second string, args ...any) error {
+	words := append(c.memory[:0], "evalsha", script().sha, 1, name)
 	if second != "" {
 		words[2] = 2
 		words = append(words, second)
 	}
-	words = append(append(words, c), args...)
-	if s.ends {
-		stop := c.context.begin(ctx, answerTimeout)
-		defer c.context.forget()
-		defer stop()
-		c.send(&c.context, s.client, words, sc.source)
-	} else if err := c.detached.run(ctx, func() { c.send(ctx, s.client, words, sc.source) }); err != nil {
-		return reply{}, s.outcome(name, key, c.state.Or(returned), err)
+	c.client, c.words, c.reads = s.client, append(append(words, c), args...), args[0] == "inspect"
+	if err := s.within(ctx, &c.context, answerTimeout, c); err != nil {
+		return s.outcome(c, c.state.Or(returned), meaning{}, err)
 	}
-	if c.err != nil {
-		return reply{}, s.outcome(name, key, c.state.Load(), withContext(ctx, c.err))
+	if c.err == nil {
+		return nil
 	}
-	r, err := parseReply(c.text)
-	if err != nil {
-		return reply{}, fmt.Errorf("redisstore: key %q: the server sent %w, %s", key, err, name.says("outcome unknown"))
-	}
-	r.ambiguous = c.state.Load()&ambiguous != 0
-	return r, nil
+	what := meaningOf(c.err)
+	c.refusal = what.kind
+	return s.outcome(c, c.state.Load(), what, withContext(ctx, withoutSecrets(c.err, c.Owner)))
 }
 
-// detached runs a function in another goroutine. The caller does not wait for the function
-// when the context ends. It is for clients that this package has not made: go-redis ends
+// send sends the command, and once again with the script itself if the server does not know it.
+func (c *call) send(ctx context.Context) {
+	c.do(ctx)
+	if c.err != nil && meaningOf(c.err).kind == "NOSCRIPT" {
+		c.state.And(^uint32(written))
+		c.words = slices.Clone(c.words) // a hook may still use the words of the first command
+		c.words[0], c.words[1] = "eval", script().source
+		c.do(ctx)
+	}
+}
+
+func (c *call) do(ctx context.Context) {
+	c.cmd = redis.NewStringCmd(ctx, c.words...)
+	_ = c.client.Process(ctx, c.cmd) // the command has the same error
+	c.text, c.err = c.cmd.Result()
+}
+
+// command is what within sends.
+type command interface{ send(ctx context.Context) }
+
+// within sends a command, and returns when it or ctx ends; most bounds each wait of its connection. After an error, which is that of
+// ctx, the command may go on.
+func (s *server) within(ctx context.Context, own *callContext, most time.Duration, c command) error {
+	if !s.ends {
+		return detached(ctx, func() { c.send(ctx) })
+	}
+	stop := own.begin(ctx, most)
+	defer own.forget()
+	defer stop()
+	c.send(own)
+	return nil
+}
+
+// detached runs f in another goroutine. It returns nil when f has returned. If ctx ends before, it returns the context's error
+// and f goes on. A panic of f panics in the caller. It is for clients that this package has not made: go-redis ends
 // a command at the context's deadline only with ContextTimeoutEnabled, and never because
 // the context is cancelled.
-type detached struct {
-	done     chan struct{}
-	panicked any
-}
-
-// run returns nil when f has returned. If ctx ends before, run returns the context's error
-// and f goes on. A panic of f panics in the caller.
-func (d *detached) run(ctx context.Context, f func()) error {
+func detached(ctx context.Context, f func()) error {
 	if ctx.Done() == nil {
 		f()
 		return nil
 	}
-	d.done = make(chan struct{})
-	go d.call(f)
+	done := make(chan any, 1)
+	go func() {
+		defer func() { done <- recover() }()
+		f()
+	}()
 	select {
-	case <-d.done:
-	case <-ctx.Done():
-		select {
-		case <-d.done: // if both happen at the same time, the answer counts
-		default:
-			return ctx.Err()
+	case panicked := <-done:
+		if panicked != nil {
+			panic(panicked)
 		}
-	}
-	if d.panicked != nil {
-		panic(d.panicked)
-	}
-	return nil
-}
-
-func (d *detached) call(f func()) {
-	defer close(d.done)
-	defer func() { d.panicked = recover() }()
-	f()
-}
-
-func (c *call) send(ctx context.Context, client redis.UniversalClient, words []any, source any) {
-	c.do(ctx, client, words)
-	if c.err != nil && meaning(c.err).kind == "NOSCRIPT" {
-		c.state.And(^uint32(written))
-		words = slices.Clone(words) // a hook may still use the words of the first command
-		words[0], words[1] = "eval", source
-		c.do(ctx, client, words)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-func (c *call) do(ctx context.Context, client redis.UniversalClient, words []any) {
-	c.cmd = redis.NewStringCmd(ctx, words...)
-	c.cmd.SetFirstKeyPos(3)
-	_ = client.Process(ctx, c.cmd) // the command has the same error
-	c.text, c.err = c.cmd.Result()
-	if c.err != nil {
-		c.err = withoutSecrets(c.err, c.owner)
+// says is the text about the outcome of a request, which a request that only reads does not have.
+func (c *call) says(outcome string) string {
+	if c.reads {
+		return "nothing was read"
 	}
+	return outcome
 }
 
-// answer is a server's error with another text.
-type answer struct {
-	text string
-	says says // of the server's own text
+// unreadable is the error of an answer that the script does not give.
+func (c *call) unreadable(err error) error {
+	return fmt.Errorf("redisstore: key %q: the server sent %w, %s", c.key, err, c.says("outcome unknown"))
 }
 
-func (a answer) Error() string { return a.text }
+// outcome is the error of a failed request: either certainly not applied, or unknown.
+func (s *server) outcome(c *call, state uint32, what meaning, err error) error {
+	if what.kind == "WRONGTYPE" {
+		return fmt.Errorf("redisstore: key %q: the value is not a lock: %w: %w", c.key, lockstore.ErrCorrupt, err)
+	}
+	if state&ambiguous == 0 && (state&written == 0 || what.refused) {
+		if what.kind == "MOVED" || state&written == 0 {
+			err = s.withAdvice(what, err)
+		}
+		return fmt.Errorf("redisstore: key %q: %s: %w: %w", c.key, c.says("not applied"), lockstore.ErrUnavailable, err)
+	}
+	return fmt.Errorf("redisstore: key %q: %s: %w", c.key, c.says("outcome unknown"), err)
+}
 
-// RedisError makes it a redis.Error.
-func (answer) RedisError() {}
-
-// says is what a server's error says. It is read before an owner in the text is hidden, because every text is allowed
-// as an owner, also one of the words that tell errors apart.
-type says struct {
+// meaning is what a server's error says. It is read before an owner in the text is hidden, because every text is allowed
+// as an owner, also one of the words that tell errors apart. An error that is not from a server has none.
+type meaning struct {
 	kind      string // the first word
 	refused   bool   // see isRefusal
 	noCluster bool   // the server is not in cluster mode
 }
 
-// meaning is what an error says; nothing if it is not from a server.
-func meaning(err error) says {
-	if a, ok := errors.AsType[answer](err); ok {
-		return a.says
+func meaningOf(err error) meaning {
+	var server redis.Error
+	if !errors.As(err, &server) {
+		return meaning{}
 	}
-	text := serverText(err)
+	text := strings.TrimPrefix(server.Error(), "ERR ")
 	kind, _, _ := strings.Cut(text, " ")
-	return says{kind, isRefusal(kind, text), strings.HasPrefix(text, "This instance has cluster support disabled")}
+	return meaning{kind, isRefusal(kind, text), strings.HasPrefix(text, "This instance has cluster support disabled")}
+}
+
+// isRefusal reports whether a server refuses a command with this answer before it
+// does anything. The same holds for a command inside a script: no script returns an error after its
+// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome.
+func isRefusal(kind, text string) bool {
+	switch kind {
+	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
+		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "DENIED", "NOSCRIPT":
+		return true
+	case "NOPERM":
+		return !strings.Contains(text, "'asking'") // the next command may have been applied
+	}
+	return slices.ContainsFunc([]string{
+		"max number of clients reached",
+		"unknown command",
+		"The user executing the script can't run", // Redis: no permission for a command in the script
+		"ACL failure in script",                   // Valkey: the same
+	}, func(plain string) bool { return strings.HasPrefix(text, plain) })
 }
 
 // withoutSecrets removes the command's arguments from a server's error. A server that does
@@ -203,30 +229,7 @@ func withoutSecrets(err error, owner lockstore.Owner) error {
 	if text == server.Error() {
 		return err
 	}
-	return answer{text, meaning(err)}
-}
-
-// says is the text about the outcome of a request, which a request that only reads does not have.
-func (n scriptName) says(outcome string) string {
-	if n == inspectScript {
-		return "nothing was read"
-	}
-	return outcome
-}
-
-// outcome is the error of a failed request: either certainly not applied, or unknown.
-func (s *server) outcome(name scriptName, key string, state uint32, err error) error {
-	what := meaning(err)
-	if what.kind == "WRONGTYPE" {
-		return errForeign(key, err, "")
-	}
-	if state&ambiguous == 0 && (state&written == 0 || what.refused) {
-		if what.kind == "MOVED" || state&written == 0 {
-			err = s.withAdvice(err)
-		}
-		return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)
-	}
-	return fmt.Errorf("redisstore: key %q: %s: %w", key, name.says("outcome unknown"), err)
+	return errors.New(text)
 }
 
 // withContext adds the context's error if the context has ended. The timeout of a socket
@@ -245,8 +248,8 @@ func withContext(ctx context.Context, err error) error {
 // withAdvice adds what is wrong with the URL to the error of a request that was not written, or of
 // one for a key of another node. A client with TLS at a server without TLS, or the reverse, gets no
 // answer, or the connection ends.
-func (s *server) withAdvice(err error) error {
-	switch what := meaning(err); {
+func (s *server) withAdvice(what meaning, err error) error {
+	switch {
 	case !s.cluster && what.kind == "MOVED":
 		return fmt.Errorf("%w: the server is in cluster mode; the URL needs cluster=true", err)
 	case s.cluster && what.noCluster:
@@ -265,47 +268,8 @@ func (s *server) withAdvice(err error) error {
 	return err
 }
 
-// isRefusal reports whether a server refuses a command with this answer before it
-// does anything. The same holds for a command inside a script: no script returns an error after its
-// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome.
-func isRefusal(kind, text string) bool {
-	switch kind {
-	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
-		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "DENIED", "NOSCRIPT":
-		return true
-	case "NOPERM":
-		return !strings.Contains(text, "'asking'") // the next command may have been applied
-	}
-	for _, plain := range []string{
-		"max number of clients reached",
-		"unknown command",
-		"The user executing the script can't run", // Redis: no permission for a command in the script
-		"ACL failure in script",                   // Valkey: the same
-	} {
-		if strings.HasPrefix(text, plain) {
-			return true
-		}
-	}
-	return false
-}
-
-// serverText is the text of a server's error without "ERR " at the beginning. It is "" if
-// err is not from a server.
-func serverText(err error) string {
-	var server redis.Error
-	if !errors.As(err, &server) {
-		return ""
-	}
-	return strings.TrimPrefix(server.Error(), "ERR ")
-}
-
-// errForeign is the error for a value that is not an entry. cause is the server's answer
-// for a value of another type, or nil for a string.
-// Otherwise damage may say what is wrong with the entry's leases.
-func errForeign(key string, cause error, damage string) error {
-	if cause != nil {
-		return fmt.Errorf("redisstore: key %q: the value is not a lock: %w: %w", key, lockstore.ErrCorrupt, cause)
-	}
+// errForeign is the error for a string that is not an entry. damage may say what is wrong with the entry's leases.
+func errForeign(key, damage string) error {
 	if damage != "" {
 		damage = ": " + damage
 	}

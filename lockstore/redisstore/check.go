@@ -41,40 +41,34 @@ func (s *server) Check(ctx context.Context) ([]driver.Finding, error) {
 // oldest is the first version of Redis with the commands of the scripts.
 const oldest = 7
 
-func findingsIn(info string, clusterClient bool) []driver.Finding {
-	var found []driver.Finding
-	version := infoField(info, "redis_version") // Valkey has it, too
-	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err == nil && n < oldest {
-		found = append(found, driver.Finding{
-			Problem: fmt.Sprintf("the server is Redis %s: it grants free keys, and fails when a key is not free", version),
-			Fix:     fmt.Sprintf("use Redis %d or later, or Valkey", oldest),
-		})
-	}
-	if infoField(info, "cluster_enabled") == "1" && !clusterClient {
-		found = append(found, driver.Finding{
-			Problem: "the server is in cluster mode, and the client is not: it reaches the keys of this one node only",
-			Fix:     "add cluster=true to the URL",
-		})
-	}
-	if infoField(info, "aof_enabled") == "0" && infoField(info, "connected_slaves") == "0" && !isReplica(info) {
-		found = append(found, driver.Finding{
-			Problem: "the server has no append-only file and no replica: a restart loses all leases and results, and then two owners may hold the same key",
-			Fix:     "set appendonly to yes, or add a replica and an automatic failover; in either case check fences in the resource, because the last second may be lost",
-		})
-	}
-	if policy := infoField(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
-		found = append(found, driver.Finding{
-			Problem: fmt.Sprintf("the eviction policy is %s: when memory runs out the server may delete live locks, and then two owners hold the same key", policy),
-			Fix: "set maxmemory-policy to noeviction (ElastiCache: in the parameter group); " +
-				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource",
-		})
-	}
-	if isReplica(info) {
-		found = append(found, driver.Finding{
-			Problem: "this server is a replica: it refuses every lock, or, with replica-read-only set to no, grants locks of which its primary does not know",
-			Fix:     "use the primary's address in the URL",
-		})
+func findingsIn(info string, clusterClient bool) (found []driver.Finding) {
+	version, policy := infoField(info, "redis_version"), infoField(info, "maxmemory_policy") // Valkey has the first one, too
+	number, _, _ := strings.Cut(version, ".")
+	major, err := strconv.Atoi(number)
+	for _, f := range []struct {
+		is           bool
+		problem, fix string
+	}{
+		{err == nil && major < oldest,
+			fmt.Sprintf("the server is Redis %s: it grants free keys, and fails when a key is not free", version),
+			fmt.Sprintf("use Redis %d or later, or Valkey", oldest)},
+		{infoField(info, "cluster_enabled") == "1" && !clusterClient,
+			"the server is in cluster mode, and the client is not: it reaches the keys of this one node only",
+			"add cluster=true to the URL"},
+		{infoField(info, "aof_enabled") == "0" && infoField(info, "connected_slaves") == "0" && !isReplica(info),
+			"the server has no append-only file and no replica: a restart loses all leases and results, and then two owners may hold the same key",
+			"set appendonly to yes, or add a replica and an automatic failover; in either case check fences in the resource, because the last second may be lost"},
+		{policy != "" && policy != "noeviction",
+			fmt.Sprintf("the eviction policy is %s: when memory runs out the server may delete live locks, and then two owners hold the same key", policy),
+			"set maxmemory-policy to noeviction (ElastiCache: in the parameter group); " +
+				"where it cannot be set (ElastiCache Serverless) keep memory use below the limit, with an alarm, and check fences in the resource"},
+		{isReplica(info),
+			"this server is a replica: it refuses every lock, or, with replica-read-only set to no, grants locks of which its primary does not know",
+			"use the primary's address in the URL"},
+	} {
+		if f.is {
+			found = append(found, driver.Finding{Problem: f.problem, Fix: f.fix})
+		}
 	}
 	return found
 }

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // go-redis ends a command at the deadline of its context, but not when the context is
@@ -42,7 +40,7 @@ var calls = struct {
 }{by: map[int64]*callContext{}}
 
 // Deadline returns a deadline that no other call has: the context's, or a little earlier.
-// It is for the connection. Done does not close at it, see callersContext.
+// It is for the connection. Done does not close at it.
 func (c *callContext) Deadline() (time.Time, bool) {
 	end := time.Now().Add(c.most)
 	if own, ok := c.Context.Deadline(); ok && own.Before(end) {
@@ -98,20 +96,11 @@ func (c *callContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// callersContext is a context of a call with the deadline of the store's caller, for
-// functions of the user. A context with a time limit, made of a context with an earlier
-// deadline, has no timer: it would wait for a Done that never comes.
-type callersContext struct {
-	context.Context
-	call *callContext
-}
-
-// Deadline implements context.Context.
-func (c callersContext) Deadline() (time.Time, bool) { return c.call.Context.Deadline() }
-
-func asCaller(ctx context.Context) context.Context {
+// callersContext is the context of the store's caller, for functions of the user. That of the call is not for them: a
+// context with a time limit, made of one with an earlier deadline, has no timer, and would wait for a Done that never comes.
+func callersContext(ctx context.Context) context.Context {
 	if call, ok := ctx.Value(callKey{}).(*callContext); ok {
-		return callersContext{ctx, call}
+		return call.Context
 	}
 	return ctx
 }
@@ -186,13 +175,6 @@ func endable(dial dialFunc) dialFunc {
 }
 
 // isEndable reports whether a client's dialer is from endable.
-func isEndable(client redis.UniversalClient) bool {
-	var dialer dialFunc
-	switch c := client.(type) {
-	case *redis.Client:
-		dialer = c.Options().Dialer
-	case *redis.ClusterClient:
-		dialer = c.Options().Dialer
-	}
+func isEndable(dialer dialFunc) bool {
 	return reflect.ValueOf(dialer).Pointer() == reflect.ValueOf(endable(nil)).Pointer()
 }

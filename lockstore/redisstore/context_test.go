@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
@@ -83,10 +84,12 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		for endName, end := range ends {
 			// A write, a read, and what is no script. The others are sent as these are.
 			for method, request := range map[string]func(context.Context, *lockstore.Store) error{
-				"Acquire": requests["Acquire"], "Inspect": requests["Inspect"], "Check": check,
+				"Acquire": func(ctx context.Context, s *lockstore.Store) error { return request(ctx, s, driver.Acquire) },
+				"Inspect": func(ctx context.Context, s *lockstore.Store) error { return request(ctx, s, driver.Inspect) },
+				"Check":   check,
 			} {
 				run := func(name string, greeting time.Duration, written bool) {
-					t.Run("F28 "+strings.Join([]string{clientName, endName, method, name}, "/"), func(t *testing.T) {
+					t.Run("F28 F41 "+strings.Join([]string{clientName, endName, method, name}, "/"), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							server := &silentServer{greeting: greeting}
 							c := client(t, server.dial)
@@ -128,7 +131,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 // A server that reads nothing any more: also a command that is not written yet ends with its call.
 func TestCallsEndWhileTheyWrite(t *testing.T) {
 	for what, request := range map[string]func(context.Context, *lockstore.Store) error{
-		"Acquire": requests["Acquire"],
+		"Acquire": func(ctx context.Context, s *lockstore.Store) error { return request(ctx, s, driver.Acquire) },
 		"AwaitTurn": func(ctx context.Context, s *lockstore.Store) error {
 			return storetest.AwaitTurn(ctx, s, "k", lockstore.NewOwner())
 		},
@@ -159,30 +162,11 @@ func TestCallsEndWhileTheyWrite(t *testing.T) {
 	}
 }
 
-// If the answer is there when the context ends, the answer counts.
-func TestAnAnswerBeforeTheEndCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		for range 100 { // select chooses at random
-			require.NoError(t, new(detached).run(whenIdle{ctx}, func() {}))
-		}
-	})
-}
-
-// whenIdle is a context whose Done waits until all other goroutines wait.
-type whenIdle struct{ context.Context }
-
-func (c whenIdle) Done() <-chan struct{} {
-	synctest.Wait()
-	return c.Context.Done()
-}
-
 // A panic in the client, for example of a hook, panics in the caller, where it can be
 // recovered.
 func TestAPanicReachesTheCaller(t *testing.T) {
 	for name, ctx := range map[string]context.Context{"in another goroutine": t.Context(), "in the same goroutine": context.Background()} {
-		require.PanicsWithValue(t, "a hook", func() { _ = new(detached).run(ctx, func() { panic("a hook") }) }, name)
+		require.PanicsWithValue(t, "a hook", func() { _ = detached(ctx, func() { panic("a hook") }) }, name)
 	}
 }
 

@@ -48,106 +48,62 @@ func TestClientWithCredentials(t *testing.T) {
 	require.Eventually(t, func() bool { return cycle() == nil }, 5*time.Second, 10*time.Millisecond)
 }
 
-// "An IAM authenticated connection will automatically be disconnected after 12 hours" (Amazon ElastiCache, Authenticating
-// with IAM): the client ends each one long before.
-func TestConnectionsWithCredentialsEnd(t *testing.T) {
-	client, err := ClientWithCredentials(config(t, "rediss://host"), func(context.Context) (string, string, error) { return "", "", nil })
-	require.NoError(t, err)
-	defer client.Close()
-	lifetime := client.(*redis.Client).Options().ConnMaxLifetime
-	require.Positive(t, lifetime)
-	require.LessOrEqual(t, lifetime, 6*time.Hour)
-}
-
 // A credentials function can limit its own time, sees its caller's deadline and values, and
 // ends with its caller.
 func TestCredentialsHaveTheCallersContext(t *testing.T) {
 	type name struct{}
-	for what, c := range map[string]struct {
-		caller, own, want time.Duration
-		cause             error
-	}{
-		"its own limit ends first": {time.Minute, 5 * time.Second, 5 * time.Second, context.DeadlineExceeded},
-		"no deadline of a caller":  {0, time.Second, time.Second, context.DeadlineExceeded},
-		"the caller's deadline":    {3 * time.Second, time.Hour, 3 * time.Second, context.DeadlineExceeded},
-	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := context.WithValue(t.Context(), name{}, "the caller")
-				if c.caller > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, c.caller)
-					defer cancel()
-				}
-				m := newMini(t)
-				credentials := func(got context.Context) (string, string, error) {
-					want, has := ctx.Deadline()
-					deadline, ok := got.Deadline()
-					require.Equal(t, has, ok)
+	for limit, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "the caller"), 3*time.Second)
+			defer cancel()
+			m := newMini(t)
+			s := storeOn(t, openWith(t, mini, func(opt *redis.UniversalOptions) {
+				dials(m)(opt)
+				opt.CredentialsProviderContext = func(got context.Context) (string, string, error) {
+					want, _ := ctx.Deadline()
+					deadline, _ := got.Deadline()
 					require.True(t, want.Equal(deadline), "%v, %v", want, deadline)
 					require.Equal(t, "the caller", got.Value(name{}))
-					own, cancel := context.WithTimeout(got, c.own)
+					own, cancel := context.WithTimeout(got, limit)
 					defer cancel()
-					select {
-					case <-own.Done():
-					case <-time.After(time.Minute): // a service that hangs
-					}
+					<-own.Done() // a service that hangs
 					return "", "", own.Err()
 				}
-				s := storeOn(t, openWith(t, mini, func(opt *redis.UniversalOptions) {
-					dials(m)(opt)
-					opt.CredentialsProviderContext = credentials
-				}))
-				began := time.Now()
-				_, err := s.Acquire(ctx, newRequest("k"))
-				require.ErrorIs(t, err, lockstore.ErrUnavailable)
-				require.ErrorIs(t, err, c.cause)
-				require.Equal(t, c.want, time.Since(began))
-			})
+			}))
+			began := time.Now()
+			_, err := s.Acquire(ctx, newRequest("k"))
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, want, time.Since(began))
 		})
 	}
 }
 
-// lateHook uses the context of a command after the store's call has returned.
+// lateHook keeps the context of a command after the store's call has returned.
 type lateHook struct {
-	hook    // has the other methods
-	returns chan struct{}
-	limits  chan time.Duration
-	call    *callContext
+	hook // has the other methods
+	call *callContext
 }
 
 func (h *lateHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		h.call = ctx.Value(callKey{}).(*callContext)
-		go func() {
-			<-h.returns
-			began := time.Now()
-			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
-			select {
-			case <-limited.Done():
-			case <-time.After(time.Minute):
-			}
-			h.limits <- time.Since(began)
-		}()
 		return next(ctx, cmd)
 	}
 }
 
-// After a call nothing of it stays in memory, and a hook that goes on can limit its time.
+// After a call nothing of it stays in memory, and a hook that goes on can limit its time: the context has the caller's deadline.
 func TestAHookThatGoesOnAfterTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := openMini(t).Store
-		h := &lateHook{returns: make(chan struct{}), limits: make(chan time.Duration)}
-		driverOf(s).client.AddHook(h)
-		_, err := s.Inspect(t.Context(), "k")
-		require.NoError(t, err)
-		close(h.returns)
-		require.Equal(t, 5*time.Second, <-h.limits)
-		calls.Lock()
-		defer calls.Unlock()
-		for _, call := range calls.by {
-			require.NotSame(t, h.call, call)
-		}
-	})
+	s, _, _ := stillStore(t)
+	h := &lateHook{}
+	driverOf(s).client.AddHook(h)
+	_, err := s.Inspect(context.Background(), "k")
+	require.NoError(t, err)
+	_, limited := h.call.Deadline()
+	require.False(t, limited)
+	calls.Lock()
+	defer calls.Unlock()
+	for _, call := range calls.by {
+		require.NotSame(t, h.call, call)
+	}
 }

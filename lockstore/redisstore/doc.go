@@ -1,5 +1,5 @@
 // Package redisstore keeps locks on a Redis or Valkey server (Redis 7 or later), also on
-// ElastiCache and MemoryDB. Lua scripts on the server make all decisions. A free key takes
+// ElastiCache and MemoryDB. A Lua script on the server makes all decisions. A free key takes
 // one request to acquire and one to release.
 //
 // # URL
@@ -57,15 +57,10 @@
 // restart of a server without an append-only file has the same effect. Several independent
 // servers (Redlock) and WAIT would not change this, and the store does not use them.
 //
-// No answer rests on a server that knows that it is a replica, because it may lag: such a
-// server refuses every request, also those that only read. So a planned failover, which
-// waits until the replica has everything, loses no lease and ends none. An old primary that
-// the others have cut off does not know it, and goes on answering; min-replicas-to-write
-// limits for how long. A replica with replica-read-only set to no refuses nothing: Check
-// finds it.
-//
-// With an eviction policy other than noeviction, a server that runs out of memory may
-// delete live locks: see Check.
+// A server that knows that it is a replica refuses every request, because it may lag. So a planned failover, which
+// waits until the replica has everything, loses no lease. An old primary that
+// the others have cut off goes on answering; min-replicas-to-write
+// limits for how long. Check finds a replica with replica-read-only set to no, and an eviction policy that may delete live locks.
 //
 // # Outcomes
 //
@@ -90,21 +85,17 @@
 //	after a release             when it would have been without the release, or 1 h later
 //
 // An owner that waits has a list, for at most 5 s. Whoever hands the key over puts an element there, with the
-// fence and the time of the lease, in the same script if it knows the owner from the note of its own lease, and by
-// a second request otherwise, also if the server does not let a script use both, as while their slot moves. In a cluster the list is on the node of its key: its name is the prefix, the
-// entry's name in braces, a newline and a hash of the entry's name and the owner. If the entry's name has a brace, the list begins with
+// fence and the time of the lease: in the same request if it knows the owner from the note of its own lease, and by
+// a second one otherwise. The list's name is the prefix, the entry's name in braces, a newline and a hash of the entry's name and the
+// owner, so in a cluster it is on the node of its key. If the entry's name has a brace, the list begins with
 // it, without new braces. An element that gets lost costs its owner the rest of one wait, less than a second.
 //
-// The address of a parked owner is kept as a string, until it is taken, or for the time that the request says. Its name is that
-// of the owner's list, a newline and "address". If a reply is lost, a wake-up may be lost with it: the answer to a repeat names no
-// parked owner and has no address. The parked owner then asks after a time of its own.
+// The address of a parked owner is a string, named as the list, a newline and "address". It stays until it is taken, or for
+// the time that the request says. If a reply is lost, a wake-up may be lost with it: the parked owner then asks after a time of its own.
 //
-// For example, a million keys that are each used once a day, with a TTL of one minute,
-// are 42,000 entries at a time. An entry takes about 300 bytes of the server's memory, so
-// these are 13 MB.
-//
-// A failover, a flush and an eviction can lose results and the marks that work has started. So work
-// with an effect that must not happen twice needs another store, or a check of its own.
+// An entry takes about 300 bytes of the server's memory: a million keys that are each used once a day, with a TTL of one minute,
+// are 42,000 entries at a time, and 13 MB. A failover, a flush and an eviction can lose results and the marks that work has started. So
+// work with an effect that must not happen twice needs another store, or a check of its own.
 //
 // An entry has the last fence, who holds the key, the queue of 128 places, and the last 8 owners that have
 // ended, each with its fence and how it ended. An acquire by such an owner gets lockstore.ErrLost. A late

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,10 +24,11 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 	onBoth(t, "F80 replica", func(t *testing.T, program string) {
 		ctx, addr := t.Context(), testservers.Start(t, program).Addr
 		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		loadScripts(t, s)
+		loadScript(t, s)
 		require.NoError(t, admin.RPush(ctx, DefaultPrefix+"list", "a").Err())
 		entryOf := map[string]string{"list": "is no entry", "gone": ""}
-		for i, entry := range entries(time.Now()) {
+		sound, damaged, others := entries(time.Now())
+		for i, entry := range slices.Concat(sound, damaged, others) {
 			key := fmt.Sprint(i)
 			entryOf[key] = entry
 			require.NoError(t, admin.Set(ctx, DefaultPrefix+key, entry, time.Hour).Err())
@@ -38,7 +40,7 @@ func TestAReplicaAnswersNothing(t *testing.T) {
 
 		require.NoError(t, admin.Do(ctx, nowhere...).Err())
 		for key, entry := range entryOf {
-			for _, r := range requestsOn(decode(entry)) {
+			for _, r := range everyKind {
 				_, err := driverOf(s).Do(ctx, key, r)
 				require.ErrorIs(t, err, lockstore.ErrUnavailable, "%+v of %q", r, entry)
 				requireUnavailable(t, err, "READONLY")

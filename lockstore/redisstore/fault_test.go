@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -61,13 +59,6 @@ func TestServerCannotBeReached(t *testing.T) {
 	t.Run("F21 refused", func(t *testing.T) {
 		check(t, openStore(t, "redis://"+closedPort), "connection refused")
 	})
-	t.Run("F21 no such host", func(t *testing.T) {
-		nowhere := closedPort
-		resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", nowhere)
-		}}
-		check(t, storeOn(t, dialerClient(t, "redis://cache.test?plaintext=true", (&net.Dialer{Resolver: resolver, Timeout: dialTimeout}).DialContext)), "lookup cache.test")
-	})
 	t.Run("F21 the connection ends in the handshake", func(t *testing.T) {
 		s := openStore(t, "redis://"+testservers.Proxy(t, closedPort).Addr)
 		requireUnavailable(t, failure(s.Acquire(t.Context(), newRequest("k"))), "")
@@ -86,7 +77,7 @@ func TestServerCannotBeReached(t *testing.T) {
 }
 
 // While the server is down each call says so, and go-redis prints nothing. The first call
-// after the restart succeeds.
+// after the restart succeeds at once, also if the connections in the pool died while the process was frozen.
 func TestServerIsDownForAWhile(t *testing.T) {
 	lines := &printed{}
 	redis.SetLogger(lines)
@@ -99,13 +90,17 @@ func TestServerIsDownForAWhile(t *testing.T) {
 		})
 	}
 	server := testservers.Start(t, testservers.RedisServer)
-	s := openStore(t, "redis://"+server.Addr)
+	s, frozen := openStore(t, "redis://"+server.Addr), openStore(t, "redis://"+server.Addr)
 	lockUnlock(t, s)
+	lockUnlock(t, frozen)
 	server.Kill()
 	failures("down", s)
 	failures("down, cluster", openStore(t, "redis://"+closedPort+"?cluster=true"))
 	server.Restart()
 	acquire(t, s, "k")
+	start := time.Now()
+	acquire(t, frozen, "F68 frozen")
+	require.Less(t, time.Since(start), answerTimeout, "a new connection at once")
 	require.Empty(t, lines.all)
 }
 
@@ -121,37 +116,21 @@ func (p *printed) Printf(_ context.Context, format string, v ...any) {
 	p.all = append(p.all, fmt.Sprintf(format, v...))
 }
 
-// A request that was not written was certainly not applied.
-func TestCutBeforeTheRequest(t *testing.T) {
-	t.Run("F22 no connection is free", func(t *testing.T) {
-		client := openWith(t, "redis://"+testservers.Redis(t), func(opt *redis.UniversalOptions) { opt.PoolSize = 1 })
-		done := make(chan error, 1)
-		go func() { done <- client.BLPop(context.Background(), time.Second, "nothing").Err() }()
-		require.Eventually(t, func() bool {
-			stats := client.PoolStats()
-			return stats.TotalConns == 1 && stats.IdleConns == 0
-		}, 5*time.Second, time.Millisecond)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_, err := storeOn(t, client).Acquire(ctx, newRequest("k"))
-		requireUnavailable(t, err, "")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorIs(t, <-done, redis.Nil)
-	})
-	t.Run("F22 the connection is cut while the request is on its way", func(t *testing.T) {
-		addr := testservers.Redis(t)
-		p := testservers.Proxy(t, addr)
-		s := openStore(t, "redis://"+p.Addr)
-		lockUnlock(t, s)
-		p.CutRequests("evalsha")
-		req := newRequest("k")
-		_, err := s.Acquire(t.Context(), req)
-		require.Positive(t, p.Cuts())
-		requireUnknown(t, err) // the client cannot tell this from a lost reply
-		p.Forward()
-		_, err = s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-	})
+// A request that was not written was certainly not applied: all connections are in use by somebody else.
+func TestNoConnectionIsFree(t *testing.T) {
+	client := openWith(t, "redis://"+testservers.Redis(t), func(opt *redis.UniversalOptions) { opt.PoolSize = 1 })
+	done := make(chan error, 1)
+	go func() { done <- client.BLPop(context.Background(), time.Second, "nothing").Err() }()
+	require.Eventually(t, func() bool {
+		stats := client.PoolStats()
+		return stats.TotalConns == 1 && stats.IdleConns == 0
+	}, 5*time.Second, time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := storeOn(t, client).Acquire(ctx, newRequest("F22"))
+	requireUnavailable(t, err, "")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, <-done, redis.Nil)
 }
 
 func TestRestart(t *testing.T) {
@@ -180,129 +159,96 @@ func configure(t *testing.T, client redis.UniversalClient, name, value string) {
 	require.NoError(t, client.ConfigSet(t.Context(), name, value).Err())
 }
 
-func TestEviction(t *testing.T) {
-	onBoth(t, "F36 eviction", func(t *testing.T, program string) {
-		addr := testservers.Start(t, program, "--maxmemory-policy", "volatile-lru", "--appendonly", "yes").Addr
-		s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-		old := acquire(t, s, "k")
-		configure(t, admin, "maxmemory", "1")
-		require.Eventually(t, func() bool { return admin.Exists(t.Context(), DefaultPrefix+"k").Val() == 0 },
-			5*time.Second, time.Millisecond, "the live lock is evicted")
-		requireLost(t, s, old)
-		configure(t, admin, "maxmemory", "0")
-		require.Greater(t, acquire(t, s, "k").Fence, old.Fence)
-	})
-}
-
 // Who holds the key, or was handed it, can do everything on a server that is out of memory. Who asks for a key gets
 // a clear refusal. What ended there is kept for an hour.
 func TestOutOfMemory(t *testing.T) {
+	ask := func(kind driver.Kind) driver.Request {
+		return driver.Request{Kind: kind, TTL: time.Hour, Result: driver.HiddenBytes("result"), AtOnce: true}
+	}
+	renew, sooner := ask(driver.Renew), driver.Request{Kind: driver.Renew, TTL: time.Minute} // the entry keeps its length
+	cases := []struct {
+		name      string
+		alone     bool             // the owner holds the key, and nobody waits; or it was handed the key, and somebody waits behind it
+		exclusive bool             // only with MaxHolders 1
+		requests  []driver.Request // of the owner
+	}{
+		{"extend", false, false, []driver.Request{{Kind: driver.Acquire, TTL: time.Hour, Fence: 1}}},
+		{"ask as before the hand-over", false, false, []driver.Request{ask(driver.Acquire)}},
+		{"renew", false, false, []driver.Request{renew}},
+		{"leave, being handed the key", false, false, []driver.Request{ask(driver.Leave)}},
+		{"abandon", false, false, []driver.Request{ask(driver.Abandon)}},
+		{"release", false, false, []driver.Request{ask(driver.Release)}},
+		{"start and complete", false, true, []driver.Request{ask(driver.MarkStarted), renew, ask(driver.Complete)}},
+		{"revoke", false, false, []driver.Request{ask(driver.Revoke)}},
+		{"renew for longer, and release", true, false, []driver.Request{sooner, renew, ask(driver.Release)}},
+		{"abandon", true, false, []driver.Request{ask(driver.Abandon)}},
+	}
 	onBoth(t, "F37 out of memory", func(t *testing.T, program string) {
 		url := "redis://" + testservers.Start(t, program).Addr
-		s, admin := openStore(t, url), openClient(t, url)
-		ctx := t.Context()
-		abandon := func(lease lockstore.Lease) error { return s.Abandon(ctx, lease.Key, lease.Owner) }
-		full := func(lease lockstore.Lease, err error) error {
-			assert.True(t, err != nil || lease.TTL > lockstore.TurnTime)
-			return err
-		}
-		ended := func(key string) {
-			assert.InDelta(t, time.Hour, admin.PTTL(ctx, DefaultPrefix+key).Val(), float64(30*time.Second), key)
-		}
+		s, admin, ctx := openStore(t, url), openClient(t, url), t.Context()
+		d := driverOf(s)
 		for _, most := range []int{1, 3} {
-			request := func(key string) lockstore.Request {
-				req := newRequest(key)
-				req.MaxHolders, req.JoinQueue = most, true
-				return req
-			}
-			handOver := func(key string) lockstore.Lease { // to this one; somebody waits behind it
-				var leases []lockstore.Lease
-				for range most {
-					lease, err := s.Acquire(ctx, request(key))
-					require.NoError(t, err)
-					leases = append(leases, lease)
-				}
-				waiting := []lockstore.Request{request(key), request(key)}
-				for _, req := range waiting {
-					require.ErrorIs(t, failure(s.Acquire(ctx, req)), lockstore.ErrRefused)
-				}
-				configure(t, admin, "maxmemory", "1")
-				require.NoError(t, s.Release(ctx, leases[0]), "it hands the key over")
-				status, err := s.Inspect(ctx, key)
+			asks := func(key string) (driver.Owner, driver.Answer) {
+				owner := lockstore.NewOwner()
+				a, err := d.Do(ctx, key, driver.Request{Kind: driver.Acquire, Owner: owner, TTL: time.Minute, MaxHolders: most, Join: true})
 				require.NoError(t, err)
-				return lockstore.Lease{Key: key, Owner: waiting[0].Owner, Fence: status.Fence}
+				return owner, a
 			}
-			lone := func(key string) lockstore.Lease { // it holds the key, and nobody waits
-				req := request(key)
-				lease, err := s.Acquire(ctx, req)
-				require.NoError(t, err)
-				require.NoError(t, driverOf(s).PutAddress(ctx, key, req.Owner, driver.HiddenBytes("token"), time.Hour))
-				configure(t, admin, "maxmemory", "1")
-				return lease
-			}
-			for name, c := range map[string]struct {
-				from func(key string) lockstore.Lease
-				do   func(lockstore.Lease) error
-			}{
-				"extend what was handed over": {handOver, func(lease lockstore.Lease) error {
-					return full(s.Extend(ctx, lease, time.Minute, lockstore.HolderInfo{}))
-				}},
-				"ask as before the hand-over": {handOver, func(lease lockstore.Lease) error {
-					req := request(lease.Key)
-					req.Owner = lease.Owner
-					return full(s.Acquire(ctx, req))
-				}},
-				"renew what was handed over": {handOver, func(lease lockstore.Lease) error { return failure(s.Renew(ctx, lease, time.Hour)) }},
-				"leave, being handed the key": {handOver, func(lease lockstore.Lease) error {
-					require.ErrorAs(t, s.Leave(ctx, lease.Key, lease.Owner), new(*lockstore.StillHolds))
-					return nil
-				}},
-				"abandon what was handed over": {handOver, abandon},
-				"release what was handed over": {handOver, func(lease lockstore.Lease) error { return s.Release(ctx, lease) }},
-				"start and complete": {handOver, func(lease lockstore.Lease) error {
-					if most > 1 {
-						return nil // it needs a lease with MaxHolders 1
-					}
-					require.NoError(t, s.MarkStarted(ctx, lease))
-					require.NoError(t, failure(s.Renew(ctx, lease, time.Hour)))
-					return s.Complete(ctx, lease, []byte("result"), time.Hour)
-				}},
-				"revoke": {handOver, func(lease lockstore.Lease) error {
-					return failure(s.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: true}))
-				}},
-				"newcomers": {handOver, func(lease lockstore.Lease) error {
-					const says = "not applied: lock store is unavailable: OOM command not allowed when used memory > 'maxmemory'"
-					requireUnavailable(t, failure(s.Acquire(ctx, request(lease.Key+"/new"))), says)
-					requireUnavailable(t, s.Abandon(ctx, lease.Key+"/new", lockstore.NewOwner()), says) // it would make a new entry
-					_, err := s.Acquire(ctx, request(lease.Key))
-					refused, ok := errors.AsType[*lockstore.Refused](err)
-					require.True(t, ok, err)
-					require.Zero(t, refused.QueuePosition, "there is no memory for a place")
-					return nil
-				}},
-				"renew for longer, and release": {lone, func(lease lockstore.Lease) error {
-					for _, ttl := range []time.Duration{time.Minute, time.Hour} { // the entry keeps its length, and does not
-						require.NoError(t, failure(s.Renew(ctx, lease, ttl)))
-					}
-					require.NoError(t, s.Release(ctx, lease))
-					ended(lease.Key)
-					requireUnavailable(t, failure(s.Acquire(ctx, newRequest(lease.Key))), "OOM")
-					return nil
-				}},
-				"abandon": {lone, func(lease lockstore.Lease) error {
-					defer ended(lease.Key)
-					return abandon(lease)
-				}},
-				"take an address, and put none": {lone, func(lease lockstore.Lease) error {
-					requireUnavailable(t, driverOf(s).PutAddress(ctx, lease.Key, lease.Owner, driver.HiddenBytes("token"), time.Hour), "OOM")
-					address, err := driverOf(s).TakeAddress(ctx, lease.Key, lease.Owner)
-					require.Equal(t, "token", string(address))
-					return err
-				}},
-			} {
+			for i, c := range cases {
+				key := fmt.Sprint(c.name, i, most)
 				configure(t, admin, "maxmemory", "0")
-				assert.NoError(t, c.do(c.from(fmt.Sprint(name, most))), "%s, MaxHolders %d", name, most)
+				owner, a := asks(key)
+				require.NoError(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour))
+				if !c.alone {
+					first, lease := owner, a
+					for range most - 1 {
+						asks(key)
+					}
+					owner, a = asks(key)
+					asks(key)
+					configure(t, admin, "maxmemory", "1")
+					_, err := d.Do(ctx, key, driver.Request{Kind: driver.Release, Owner: first, Fence: lease.Fence})
+					require.NoError(t, err, "it hands the key over")
+					status, err := s.Inspect(ctx, key)
+					require.NoError(t, err)
+					a.Fence = status.Fence
+				}
+				configure(t, admin, "maxmemory", "1")
+				for _, r := range c.requests {
+					if c.exclusive && most > 1 {
+						continue
+					}
+					r.Owner, r.MaxHolders = owner, most
+					if r.Kind != driver.Acquire || r.Fence != 0 {
+						r.Fence = a.Fence
+					}
+					got, err := d.Do(ctx, key, r)
+					require.NoError(t, err, "%s, MaxHolders %d", c.name, most)
+					require.Contains(t, []driver.Outcome{driver.Granted, driver.Done, driver.Holding}, got.Outcome, "%s, MaxHolders %d", c.name, most)
+					require.True(t, got.Outcome != driver.Granted || got.TTL > driver.TurnTime)
+				}
+				if c.alone {
+					require.InDelta(t, time.Hour, admin.PTTL(ctx, DefaultPrefix+key).Val(), float64(30*time.Second), key)
+				}
 			}
+			key := fmt.Sprint("newcomers", most)
+			configure(t, admin, "maxmemory", "0")
+			owner, _ := asks(key)
+			for range most - 1 {
+				asks(key)
+			}
+			require.NoError(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour))
+			configure(t, admin, "maxmemory", "1")
+			const says = "not applied: lock store is unavailable: OOM command not allowed when used memory > 'maxmemory'"
+			requireUnavailable(t, failure(s.Acquire(ctx, newRequest(key+"/new"))), says)
+			requireUnavailable(t, s.Abandon(ctx, key+"/new", lockstore.NewOwner()), says) // it would make a new entry
+			_, refused := asks(key)
+			require.Equal(t, driver.Refused, refused.Outcome)
+			require.Zero(t, refused.Position, "there is no memory for a place")
+			requireUnavailable(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("another"), time.Hour), "OOM")
+			address, err := d.TakeAddress(ctx, key, owner)
+			require.NoError(t, err)
+			require.Equal(t, "token", string(address))
 		}
 	})
 }
@@ -388,60 +334,33 @@ func TestScriptFlush(t *testing.T) {
 	})
 }
 
-// The server pauses for longer than the lease.
-func TestClientPause(t *testing.T) {
-	addr := testservers.Redis(t)
-	s, admin := openStore(t, "redis://"+addr), openClient(t, "redis://"+addr)
-	req := newRequest("k")
-	req.TTL = lockstore.MinTTL
-	lease, err := s.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	require.NoError(t, admin.Do(t.Context(), "CLIENT", "PAUSE", "2000").Err())
-	requireUnknown(t, failure(s.Renew(t.Context(), lease, time.Minute)))
-	require.Eventually(t, func() bool {
-		return errors.Is(failure(s.Renew(t.Context(), lease, time.Minute)), lockstore.ErrLost)
-	}, 10*time.Second, 10*time.Millisecond, "F41 the renewals waited and came too late")
-	require.Greater(t, acquire(t, s, "k").Fence, lease.Fence)
-}
-
-// Clients of other types.
-type (
-	wrapped        struct{ redis.UniversalClient }
-	wrappedClient  struct{ *redis.Client }
-	wrappedCluster struct{ *redis.ClusterClient }
-)
-
 // For a client that it cannot use, New returns an error with the reason, and never panics.
 func TestClientsThatAreRefused(t *testing.T) {
-	const nowhere = "127.0.0.1:1"
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": nowhere}})
-	defer ring.Close()
 	client := func(opt redis.Options) *redis.Client {
-		opt.Addr = nowhere
+		opt.Addr = closedPort
 		c := redis.NewClient(&opt)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
 	cluster := func(opt redis.ClusterOptions) *redis.ClusterClient {
-		opt.Addrs = []string{nowhere}
+		opt.Addrs = []string{closedPort}
 		c := redis.NewClusterClient(&opt)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	real, goodCluster := client(redis.Options{}), cluster(redis.ClusterOptions{})
-	pipeliner, err := real.AutoPipeline()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": closedPort}})
+	defer ring.Close()
+	type wrapped struct{ *redis.Client }
+	good, goodCluster := client(redis.Options{}), cluster(redis.ClusterOptions{})
+	pipeliner, err := good.AutoPipeline()
 	require.NoError(t, err)
 	for says, all := range map[string][]redis.UniversalClient{
-		"is nil": {nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil), (*wrapped)(nil)},
-		"is a redisstore.wrapped; want a *redis.Client or *redis.ClusterClient, with hooks": {wrapped{real}},
-		"is a *redisstore.wrapped; want":       {&wrapped{real}},
-		"is a redisstore.wrappedClient; want":  {wrappedClient{real}},
-		"is a redisstore.wrappedCluster; want": {wrappedCluster{goodCluster}},
-		"is a *redis.Ring; want":               {ring},
-		"is a *redis.AutoPipeliner; want":      {pipeliner},
-		"was not made by go-redis":             {&redis.Client{}, &redis.ClusterClient{}},
-		"has no WriteTimeout":                  {client(redis.Options{WriteTimeout: -1})},
-		"has no ReadTimeout":                   {client(redis.Options{ReadTimeout: -1}), client(redis.Options{ReadTimeout: -2}), cluster(redis.ClusterOptions{ReadTimeout: -1})},
+		"is nil, or was not made by go-redis":                                  {(*redis.Client)(nil), (*redis.ClusterClient)(nil), &redis.Client{}, &redis.ClusterClient{}},
+		"is a <nil>; want a *redis.Client or *redis.ClusterClient, with hooks": {nil},
+		"is a redisstore.wrapped; want":                                        {wrapped{good}},
+		"is a *redis.Ring; want":                                               {ring},      // which moves a key to another server when one is down
+		"is a *redis.AutoPipeliner; want":                                      {pipeliner}, // which writes commands after their context has ended
+		"has no ReadTimeout or no WriteTimeout":                                {client(redis.Options{WriteTimeout: -1}), client(redis.Options{ReadTimeout: -1}), cluster(redis.ClusterOptions{ReadTimeout: -1})},
 	} {
 		for i, c := range all {
 			s, err := New(c, Options{})
@@ -450,34 +369,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 			require.Nil(t, s)
 		}
 	}
-	for _, good := range []redis.UniversalClient{real, client(redis.Options{ReadTimeout: 1}), goodCluster} {
-		_, err := New(good, Options{})
-		require.NoError(t, err)
+	for _, c := range []redis.UniversalClient{good, client(redis.Options{ReadTimeout: 1}), goodCluster} {
+		storeOn(t, c)
 	}
-}
-
-// A store whose client is closed.
-func TestClosedClient(t *testing.T) {
-	for _, params := range []string{"", "?cluster=true"} {
-		client := openClient(t, "redis://"+testservers.Redis(t)+params)
-		s := storeOn(t, client)
-		require.NoError(t, client.Close())
-		for _, err := range everyRequest(t.Context(), s) {
-			requireUnavailable(t, err, "closed")
-		}
-		require.ErrorIs(t, check(t.Context(), s), lockstore.ErrUnavailable)
-	}
-}
-
-// The connections in the pool died while the process was frozen.
-func TestDeadConnectionsInThePool(t *testing.T) {
-	onBoth(t, "F68 dead connections", func(t *testing.T, program string) {
-		server := testservers.Start(t, program)
-		s := openStore(t, "redis://"+server.Addr)
-		lockUnlock(t, s)
-		server.Restart()
-		start := time.Now()
-		acquire(t, s, "k")
-		require.Less(t, time.Since(start), answerTimeout, "a new connection at once")
-	})
 }

@@ -1,6 +1,6 @@
 -- A free key is granted here, unless something is unusual: most keys are free. The rest of the script does the same for
 -- such an entry, and takes longer: the server works a microsecond for 700 bytes of texts that a script makes.
-if (ARGV[4] == '1' or ARGV[4] == '1+') and type(entry) ~= 'table' then
+if kind == 'acquire' and (ARGV[5] == '1' or ARGV[5] == '1+') and type(entry) ~= 'table' then
 	local number, marks, mark, free = '0', '', '', not entry
 	if entry then
 		local _, head = find(entry, '^lambdalock3 F%d+ ')
@@ -21,7 +21,7 @@ if (ARGV[4] == '1' or ARGV[4] == '1+') and type(entry) ~= 'table' then
 	end
 	if free and mark < clock then
 		local done = redis.pcall('SET', KEYS[1], 'lambdalock3 H000' .. clock .. ' ' .. me .. ' ' .. number .. marks ..
-			(entry and 'F' or '') .. mark .. '\n' .. clock .. ' ' .. ARGV[2] .. '\n', 'PX', ARGV[3])
+			(entry and 'F' or '') .. mark .. '\n' .. clock .. ' ' .. ARGV[3] .. '\n', 'PX', ARGV[4])
 		return done.err and done or 'G' .. clock
 	end
 end

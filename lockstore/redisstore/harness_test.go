@@ -112,7 +112,7 @@ func conformance(t *testing.T, addr, params string) {
 // through direct.
 func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harness {
 	store, count := storeOn(t, client), counted(client)
-	loadScripts(t, store)
+	loadScript(t, store)
 
 	ctx := context.Background()
 	at := func(key string) string { return DefaultPrefix + key }
@@ -193,6 +193,12 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		},
 	}
 }
+
+// How many places a queue has, and how many owners that have ended an entry remembers.
+const (
+	places = 128
+	marks  = 8
+)
 
 // lastLine is where the queue of an entry begins.
 func lastLine(entry string) int { return strings.LastIndexByte(entry, '\n') + 1 }
@@ -316,12 +322,9 @@ func counted(client redis.UniversalClient) *atomic.Int32 {
 	return n
 }
 
-// loadScripts loads the scripts into the server, so that each call is one request.
-func loadScripts(t testing.TB, s *lockstore.Store) {
-	ctx := context.Background()
-	for _, sc := range scripts {
-		require.NoError(t, driverOf(s).client.ScriptLoad(ctx, sc().source.(string)).Err())
-	}
+// loadScript loads the script into the server, so that each call is one request.
+func loadScript(t testing.TB, s *lockstore.Store) {
+	require.NoError(t, driverOf(s).client.ScriptLoad(context.Background(), script().source.(string)).Err())
 }
 
 func config(t testing.TB, rawURL string) lockstore.Config {

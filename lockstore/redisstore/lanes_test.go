@@ -97,7 +97,7 @@ func TestNoConnectionIsLost(t *testing.T) {
 			return nil
 		}))
 		s := storeOn(t, client)
-		loadScripts(t, s)
+		loadScript(t, s)
 		lease := acquire(t, s, "k")
 		req := queued(t, s, "k")
 		slow.Store(true)
@@ -140,7 +140,7 @@ func TestRequestsOfIdleWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fewConnections(t, defaultConnections)
 		s := storeOn(t, client)
-		loadScripts(t, s)
+		loadScript(t, s)
 		acquire(t, s, "k")
 		g, err := guard.New(s, guard.Options{Wait: 4 * time.Second})
 		require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,11 +19,12 @@ import (
 )
 
 // Opener opens redis, rediss, valkey and valkeys URLs.
-var Opener = lockstore.SchemeOpener{Schemes: []string{"redis", "rediss", "valkey", "valkeys"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: schemes, Open: open}
 
-// Open opens the store that cfg.URL names, see the package documentation. It makes no
-// network call.
-func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+var schemes = []string{"redis", "rediss", "valkey", "valkeys"}
+
+// open makes no network call.
+func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	client, err := Client(cfg)
 	if err != nil {
 		return nil, err
@@ -31,19 +33,12 @@ func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(client, Options{Prefix: params[paramPrefix]})
+	return New(client, Options{Prefix: params["prefix"]})
 }
-
-const (
-	paramCluster     = "cluster"
-	paramConnections = "connections"
-	paramPlaintext   = "plaintext"
-	paramPrefix      = "prefix"
-)
 
 var parts = storeurl.Parts{
 	Want: "rediss://USER:PASSWORD@HOST:PORT/DATABASE?prefix=TEXT",
-	User: true, Host: true, Port: true, Path: true, Params: []string{paramCluster, paramConnections, paramPlaintext, paramPrefix},
+	User: true, Host: true, Port: true, Path: true, Params: []string{"cluster", "connections", "plaintext", "prefix"},
 }
 
 // defaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
@@ -92,7 +87,7 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 	opt.Dialer = endable(failAtFirstUse(opt.Dialer))
 	if credentials := opt.CredentialsProviderContext; credentials != nil {
 		opt.CredentialsProviderContext = func(ctx context.Context) (user, password string, err error) {
-			return credentials(asCaller(ctx))
+			return credentials(callersContext(ctx))
 		}
 	}
 	if !opt.IsClusterMode {
@@ -116,32 +111,26 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	}
 
 	flags := map[string]bool{}
-	for _, name := range []string{paramCluster, paramPlaintext} {
+	for _, name := range []string{"cluster", "plaintext"} {
 		if text, ok := params[name]; ok {
 			if flags[name], err = strconv.ParseBool(text); err != nil {
 				return nil, invalid("has a parameter %s that is not true or false", name)
 			}
 		}
 	}
-	cluster, plaintext := flags[paramCluster], flags[paramPlaintext]
+	cluster, plaintext, encrypted := flags["cluster"], flags["plaintext"], u.Scheme == "rediss" || u.Scheme == "valkeys"
 	connections := defaultConnections
-	if text, ok := params[paramConnections]; ok {
+	if text, ok := params["connections"]; ok {
 		if connections, err = strconv.Atoi(text); err != nil || connections < 2 || connections > 1000 {
-			return nil, invalid("has a parameter %s that is not 2 to 1000", paramConnections)
+			return nil, invalid("has a parameter connections that is not 2 to 1000")
 		}
 	}
 
-	dialer, encrypted := dial, false
-	switch u.Scheme {
-	case "redis", "valkey":
-	case "rediss", "valkeys":
-		if dialer, encrypted = dialTLS, true; plaintext {
-			return nil, invalid("has plaintext=true, but its scheme means TLS")
-		}
-	default:
-		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
-	}
 	switch host := u.Hostname(); {
+	case !slices.Contains(schemes, u.Scheme):
+		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
+	case encrypted && plaintext:
+		return nil, invalid("has plaintext=true, but its scheme means TLS")
 	case host == "":
 		return nil, invalid("has no host")
 	case strings.Contains(host, ","):
@@ -166,7 +155,10 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return nil, invalid("names a database and has cluster=true; a cluster has database 0 only")
 	}
 	password, _ := u.User.Password()
-
+	dialer := dial
+	if encrypted {
+		dialer = dialTLS
+	}
 	return &redis.UniversalOptions{
 		Addrs:         []string{net.JoinHostPort(u.Hostname(), port)},
 		Username:      u.User.Username(),
@@ -217,7 +209,6 @@ type unreachable struct {
 	err error
 }
 
-func (u unreachable) Read([]byte) (int, error)  { return 0, u.err }
 func (u unreachable) Write([]byte) (int, error) { return 0, u.err }
 
 const (

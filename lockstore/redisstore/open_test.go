@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
@@ -42,7 +43,8 @@ func TestOpen(t *testing.T) {
 
 // Two locks are the same if prefix + key is the same text.
 func TestPrefixAndKey(t *testing.T) {
-	_, client, _ := fuzzStore(t)
+	s, _, _ := stillStore(t)
+	client := driverOf(s).client
 	store := func(prefix string) *lockstore.Store {
 		s, err := New(client, Options{Prefix: prefix})
 		require.NoError(t, err)
@@ -57,14 +59,26 @@ func TestPrefixAndKey(t *testing.T) {
 	require.ElementsMatch(t, []string{DefaultPrefix + "7", "shop-eu:7", "shop:7", "shop:eu:7"}, client.Keys(t.Context(), "*").Val(), "M29")
 }
 
-// Open makes no network call: a function's start must not depend on the cache.
+// Open makes no network call: a function's start must not depend on the cache. A URL without TLS is only for this machine,
+// see TestIsThisMachine, or needs plaintext=true.
 func TestOpenDoesNotConnect(t *testing.T) {
-	for _, url := range []string{"redis://192.0.2.1?plaintext=true", "rediss://no.such.host.test/1", "valkeys://[2001:db8::1]:7000?cluster=true"} {
+	for url, without := range map[string]bool{ // TLS at another machine
+		"rediss://no.such.host.test/1": false, "valkeys://[2001:db8::1]:7000?cluster=true": false, "redis://192.0.2.1?plaintext=true": false,
+		"redis://user:s3cret@localhost": false, "valkey://user:s3cret@[::1]:7000": false, "redis://user:s3cret@host.docker.internal:6379": false,
+		"redis://user:s3cret@cache.example.com": true, "valkey://user:s3cret@10.0.0.5:6379": true, "redis://user:s3cret@[2001:db8::1]?plaintext=false": true,
+	} {
 		start := time.Now()
 		store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
-		require.NoError(t, err)
 		require.Less(t, time.Since(start), dialTimeout/2)
-		require.NoError(t, driverOf(store).client.Close())
+		if !without {
+			require.NoError(t, err)
+			require.NoError(t, driverOf(store).client.Close())
+			continue
+		}
+		require.ErrorIs(t, err, lockstore.ErrInvalid, url)
+		scheme, _, _ := strings.Cut(url, ":")
+		require.ErrorContains(t, err, "is without TLS and its host is not this machine; want "+scheme+"s://, or plaintext=true")
+		require.NotContains(t, err.Error(), "s3cret")
 	}
 }
 
@@ -94,38 +108,10 @@ func TestOpenRefusesBadURLs(t *testing.T) {
 			require.NotContains(t, err.Error(), "s3cret")
 		})
 	}
-	_, err := Open(t.Context(), lockstore.Config{})
+	_, err := open(t.Context(), lockstore.Config{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	_, err = Open(t.Context(), config(t, "http://host"))
+	_, err = open(t.Context(), config(t, "http://host"))
 	require.ErrorContains(t, err, "scheme")
-}
-
-// A URL without TLS is only for this machine, see TestIsThisMachine, or needs plaintext=true.
-func TestOpenWithoutTLS(t *testing.T) {
-	open := func(rawURL string) error {
-		store, err := lockstore.Open(t.Context(), rawURL, os.Getenv, Opener)
-		if err == nil {
-			require.NoError(t, driverOf(store).client.Close())
-		}
-		return err
-	}
-	for _, scheme := range []string{"redis", "valkey"} {
-		for _, host := range []string{"localhost", "[::1]:7000", "host.docker.internal:6379"} {
-			require.NoError(t, open(scheme+"://user:s3cret@"+host))
-			require.NoError(t, open(scheme+"s://user:s3cret@"+host))
-		}
-		for _, host := range []string{"cache.example.com", "10.0.0.5:6379", "[2001:db8::1]"} {
-			for _, params := range []string{"", "?plaintext=false"} {
-				err := open(scheme + "://user:s3cret@" + host + params)
-				require.ErrorIs(t, err, lockstore.ErrInvalid, host)
-				require.ErrorContains(t, err, "without TLS")
-				require.ErrorContains(t, err, "want "+scheme+"s://, or plaintext=true")
-				require.NotContains(t, err.Error(), "s3cret")
-			}
-			require.NoError(t, open(scheme+"://user:s3cret@"+host+"?plaintext=true"))
-			require.NoError(t, open(scheme+"s://user:s3cret@"+host))
-		}
-	}
 }
 
 // Lambda may have frozen the process: what was idle meanwhile is not used, and the guard decides on repeats, not the client.
@@ -137,6 +123,15 @@ func TestClientSettings(t *testing.T) {
 	require.LessOrEqual(t, max(opt.MaxRetries, cluster.MaxRetries), 0)
 	require.LessOrEqual(t, max(opt.ConnMaxIdleTime, cluster.ConnMaxIdleTime), time.Minute)
 	require.Greater(t, min(opt.ReadTimeout, opt.WriteTimeout), maxBlock+silence, "a call ends its own waits")
+
+	// "An IAM authenticated connection will automatically be disconnected after 12 hours" (Amazon ElastiCache, Authenticating
+	// with IAM): the client ends each one long before.
+	client, err := ClientWithCredentials(config(t, "rediss://host"), func(context.Context) (string, string, error) { return "", "", nil })
+	require.NoError(t, err)
+	defer client.Close()
+	lifetime := client.(*redis.Client).Options().ConnMaxLifetime
+	require.Positive(t, lifetime)
+	require.LessOrEqual(t, lifetime, 6*time.Hour)
 }
 
 // After the handshake a new connection sends only the lock's own command.

@@ -29,27 +29,21 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 	seen, seed := map[uint64]bool{}, maphash.MakeSeed() // SCAN may return a key more than once
 	for _, node := range nodes {
 		for cursor := uint64(0); ; {
-			var names []string
-			err := s.read(ctx, "SCAN", func() (err error) {
-				var scan *redis.ScanCmd
-				err = onPrimary(ctx, node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
-				if err != nil {
-					return err
-				}
-				names, cursor = scan.Val()
-				return nil
-			})
+			var scan *redis.ScanCmd
+			err := s.readPrimary(ctx, "SCAN", node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
 			if err != nil {
 				return err
 			}
+			var names []string
+			names, cursor = scan.Val()
 			p := driver.Page{}
 			for _, name := range names {
 				key, ours := strings.CutPrefix(name, s.prefix)
-				if hash := maphash.String(seed, name); !ours || seen[hash] || lockstore.ValidateKey(key) != nil {
+				hash := maphash.String(seed, name)
+				if !ours || seen[hash] || lockstore.ValidateKey(key) != nil {
 					continue
-				} else {
-					seen[hash] = true
 				}
+				seen[hash] = true
 				a, err := s.Do(ctx, key, driver.Request{Kind: driver.Inspect})
 				switch {
 				case errors.Is(err, lockstore.ErrCorrupt):
@@ -82,10 +76,7 @@ func (s *server) Extent(ctx context.Context) (driver.Extent, error) {
 	var e driver.Extent
 	for _, node := range nodes {
 		var size *redis.IntCmd
-		err := s.read(ctx, "DBSIZE", func() error {
-			return onPrimary(ctx, node, func(p redis.Pipeliner) { size = p.DBSize(ctx) })
-		})
-		if err != nil {
+		if err := s.readPrimary(ctx, "DBSIZE", node, func(p redis.Pipeliner) { size = p.DBSize(ctx) }); err != nil {
 			return driver.Extent{}, err
 		}
 		e.Entries += size.Val()
@@ -93,19 +84,21 @@ func (s *server) Extent(ctx context.Context) (driver.Extent, error) {
 	return e, nil
 }
 
-// onPrimary sends a command that only reads, and over the same connection INFO. What a
+// readPrimary sends a command that only reads, and over the same connection INFO. What a
 // replica reads may be old.
-func onPrimary(ctx context.Context, node redis.Cmdable, read func(redis.Pipeliner)) error {
-	var info *redis.StringCmd
-	_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
-		read(p)
-		info = p.Info(ctx)
-		return nil
+func (s *server) readPrimary(ctx context.Context, what string, node redis.Cmdable, read func(redis.Pipeliner)) error {
+	return s.read(ctx, what, func() error {
+		var info *redis.StringCmd
+		_, err := node.Pipelined(ctx, func(p redis.Pipeliner) error {
+			read(p)
+			info = p.Info(ctx)
+			return nil
+		})
+		if err == nil && isReplica(info.Val()) {
+			err = errors.New("this server is a replica; want the primary's address in the URL")
+		}
+		return err
 	})
-	if err == nil && isReplica(info.Val()) {
-		err = errors.New("this server is a replica; want the primary's address in the URL")
-	}
-	return err
 }
 
 // masters are the server, or all masters of a cluster.
@@ -134,12 +127,13 @@ func (s *server) masters(ctx context.Context) ([]redis.Cmdable, error) {
 // applied. It returns when ctx ends.
 func (s *server) read(ctx context.Context, what string, f func() error) error {
 	var failed error
-	err := new(detached).run(ctx, func() { failed = f() })
+	var says meaning
+	err := detached(ctx, func() { failed = f() })
 	if err == nil && failed != nil {
-		err = withContext(ctx, withoutSecrets(failed, ""))
+		says, err = meaningOf(failed), withContext(ctx, withoutSecrets(failed, ""))
 	}
 	if err != nil {
-		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, s.withAdvice(err))
+		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, s.withAdvice(says, err))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -17,48 +18,45 @@ const addressEnd = "\naddress"
 func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
 	var was driver.HiddenBytes
 	for range 4 {
-		r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Acquire}, key, owner, text, d, was)
-		switch {
-		case err != nil || r.code == done:
+		c, err := s.sendAddress(ctx, driver.Acquire, key, owner, text, d, was)
+		if err != nil || c.text[0] == done {
 			return err
-		case r.code != address:
-			return unexpected(key, r.code)
 		}
-		was = r.result
+		was = driver.HiddenBytes(c.text[1:])
 	}
 	return fmt.Errorf("redisstore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
 func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
-	r, err := s.sendAddress(ctx, driver.Request{Kind: driver.Leave}, key, owner, nil, 0, nil)
+	c, err := s.sendAddress(ctx, driver.Leave, key, owner, nil, 0, nil)
 	switch {
 	case err != nil:
 		return nil, err
-	case r.code != address:
-		return nil, unexpected(key, r.code)
-	case len(r.result) > 0:
-		return r.result, nil
-	case r.ambiguous:
+	case len(c.text) > 1:
+		return driver.HiddenBytes(c.text[1:]), nil
+	case c.state.Load()&ambiguous != 0:
 		return nil, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the address of the parked owner is gone", key)
 	}
 	return nil, nil
 }
 
-// sendAddress sends the script of an address. It has the priority of the request like, see lanes. The address is beside the
+// sendAddress stores an address, or takes it. The request has the priority of those of the kind like, see lanes. The address is beside the
 // list of its owner, on the same node of a cluster.
-func (s *server) sendAddress(ctx context.Context, like driver.Request, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration, was driver.HiddenBytes) (reply, error) {
-	if err := s.lanes.enter(ctx, like); err != nil {
-		return reply{}, fmt.Errorf("redisstore: key %q: %w", key, err)
+func (s *server) sendAddress(ctx context.Context, like driver.Kind, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration, was driver.HiddenBytes) (*call, error) {
+	if err := s.lanes.enter(ctx, driver.Request{Kind: like}); err != nil {
+		return nil, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
 	defer s.lanes.leave()
-	r, err := s.send(ctx, addressScript, key, s.list(key, owner)+addressEnd, "", owner, secret(address), millis(d), secret(was))
-	if err == nil && r.code == foreign {
-		err = errForeign(key, nil, r.damage)
+	c := &call{Owner: owner, key: key}
+	if err := s.send(ctx, c, s.list(key, owner)+addressEnd, "", "address", secret{text}, millis(d), secret{was}); err != nil {
+		return nil, err
 	}
-	return r, err
-}
-
-func unexpected(key string, c code) error {
-	return fmt.Errorf("redisstore: key %q: unexpected answer %q, outcome unknown", key, c)
+	switch {
+	case c.text == string(foreign):
+		return nil, errForeign(key, "")
+	case c.text != string(done) && !strings.HasPrefix(c.text, string(address)):
+		return nil, c.unreadable(fmt.Errorf("an answer of the unknown kind %.1q", c.text))
+	}
+	return c, nil
 }

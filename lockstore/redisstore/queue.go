@@ -102,16 +102,6 @@ func granting(element string, r driver.Request) driver.Answer {
 
 // await returns the owner's element, or "".
 func (s *server) await(ctx context.Context, key string, owner driver.Owner) (string, error) {
-	block := func() time.Duration {
-		if deadline, ok := ctx.Deadline(); ok {
-			// A wait that its context ends costs the connection.
-			return min(s.wakeUps.block, time.Until(deadline)-blockSlack)
-		}
-		return s.wakeUps.block
-	}
-	if block() < minBlock {
-		return s.pause(ctx, key, owner)
-	}
 	select {
 	case s.wakeUps.slots <- struct{}{}:
 	default:
@@ -121,12 +111,15 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 		<-s.wakeUps.slots
 		return "", err
 	}
-	most := block() // it may have taken long to get here
-	if most < minBlock {
+	block := s.wakeUps.block
+	if deadline, ok := ctx.Deadline(); ok {
+		block = min(block, time.Until(deadline)-blockSlack) // a wait that its context ends costs the connection
+	}
+	if block < minBlock {
 		s.endWait()
 		return s.pause(ctx, key, owner)
 	}
-	element, err := s.pop(ctx, key, owner, most)
+	element, err := s.pop(ctx, key, owner, block)
 	switch {
 	case err == nil, errors.Is(err, errOthers): // the element has gone from the list, also if the context has ended meanwhile
 		return element, err
@@ -138,47 +131,44 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	return s.pause(ctx, key, owner)
 }
 
-// pop waits for an element of the owner's list, and of those of owners that pause. It frees its slot and its lane when the
-// connection is free again, which can be after the end of the context.
+// pop is a wait at the server for an element of a list.
+type pop struct {
+	*server
+	words   []any // of the command
+	context callContext
+	popped  []string
+	err     error
+}
+
+// send frees the slot and the lane of the wait when the connection is free again, which can be after the end of the context.
+func (p *pop) send(ctx context.Context) {
+	defer p.endWait()
+	cmd := redis.NewStringSliceCmd(ctx, p.words...)
+	_ = p.client.Process(ctx, cmd) // the command has the same error
+	p.popped, p.err = cmd.Result()
+}
+
+// pop waits for an element of the owner's list, and of those of owners that pause.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	list := s.list(key, owner)
-	words := []any{"blpop", list}
+	p := &pop{server: s, words: []any{"blpop", list}}
 	if s.together(key) {
 		others, uncover := s.wakeUps.cover(key)
 		defer uncover()
-		words = append(words, others...)
+		p.words = append(p.words, others...)
 	}
-	words = append(words, block.Seconds())
+	p.words = append(p.words, block.Seconds())
 	ctx, cancel := context.WithTimeout(ctx, block+silence)
 	defer cancel()
-	var cmd *redis.StringSliceCmd
-	if s.ends {
-		defer s.endWait()
-		var c callContext
-		stop := c.begin(ctx, maxBlock+silence)
-		defer c.forget()
-		defer stop()
-		cmd = redis.NewStringSliceCmd(&c, words...)
-		_ = s.client.Process(&c, cmd) // the command has the same error
-	} else {
-		var d detached
-		cmd = redis.NewStringSliceCmd(ctx, words...)
-		err := d.run(ctx, func() {
-			defer s.endWait()
-			_ = s.client.Process(ctx, cmd)
-		})
-		if err != nil {
-			return "", err // and the command is not over
-		}
-	}
-	popped, err := cmd.Result()
-	switch {
-	case err != nil || len(popped) != 2:
-		return "", err
-	case popped[0] == list:
-		return popped[1], nil
-	case !s.wakeUps.tell(popped[0], popped[1]): // its owner pauses no more, and may wait at the server itself
-		s.push(ctx, key, popped[0], owner, popped[1])
+	switch err := s.within(ctx, &p.context, maxBlock+silence, p); {
+	case err != nil:
+		return "", err // and the command is not over
+	case p.err != nil || len(p.popped) != 2:
+		return "", p.err
+	case p.popped[0] == list:
+		return p.popped[1], nil
+	case !s.wakeUps.tell(p.popped[0], p.popped[1]): // its owner pauses no more, and may wait at the server itself
+		s.push(ctx, key, p.popped[0], owner, p.popped[1])
 	}
 	return "", errOthers
 }
@@ -231,19 +221,18 @@ func (s *server) together(key string) bool {
 
 // release ends a lease, and wakes the first in the queue with the same request if the lease's note names it. What the
 // server refuses only because of that owner's list is no reason to keep the key.
-func (s *server) release(ctx context.Context, key string, r driver.Request) (reply, error) {
-	list := ""
+func (s *server) release(ctx context.Context, key string, r driver.Request) (*call, error) {
 	if r.Hint != "" && s.together(key) {
-		list = s.list(key, lockstore.Owner(r.Hint))
-	}
-	if list != "" && !s.wakeUps.pauses(list) {
-		got, err := s.send(ctx, releaseScript, key, s.prefix+key, list, r.Owner, digits(r.Fence), secret(r.Hint))
-		// While a slot moves, the entry and the list may be on two nodes: TRYAGAIN.
-		if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT", "TRYAGAIN"}, meaning(err).kind) {
-			return got, err
+		if list := s.list(key, lockstore.Owner(r.Hint)); !s.wakeUps.pauses(list) {
+			c := &call{Owner: r.Owner, key: key}
+			err := s.send(ctx, c, s.prefix+key, list, "release", digits(r.Fence), secret{[]byte(r.Hint)})
+			// While a slot moves, the entry and the list may be on two nodes: TRYAGAIN.
+			if !errors.Is(err, lockstore.ErrUnavailable) || !slices.Contains([]string{"NOPERM", "CROSSSLOT", "TRYAGAIN"}, c.refusal) {
+				return c, err
+			}
 		}
 	}
-	return s.run(ctx, releaseScript, key, r.Owner, digits(r.Fence))
+	return s.run(ctx, key, r.Owner, "release", digits(r.Fence))
 }
 
 // wake tells owners that they were handed the key. The hand-over is done: an error changes nothing about it,
@@ -260,7 +249,7 @@ func (s *server) wake(ctx context.Context, key string, by lockstore.Owner, all [
 
 // push puts an element into a list.
 func (s *server) push(ctx context.Context, key, list string, by lockstore.Owner, element string) {
-	_, _ = s.send(ctx, wakeScript, key, list, "", by, secret(element))
+	_ = s.send(ctx, &call{Owner: by, key: key}, list, "", "wake", secret{[]byte(element)})
 }
 
 // pause lets a random time pass, or less if the owner's element comes. While a wait at the server is for its element, too, it
@@ -270,28 +259,26 @@ func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (
 	w.mu.Lock()
 	w.pausing[list] = p
 	w.mu.Unlock()
-	for end := time.Now().Add(w.block); ; {
-		over, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
+	for end, over := time.Now().Add(w.block), false; !over; {
+		turn, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
 		select {
-		case news := <-p.element:
+		case element := <-p.element:
 			cancel()
-			return news, nil
-		case <-over.Done():
+			return element, nil
+		case <-turn.Done():
 			cancel()
 		}
 		w.mu.Lock()
-		select {
-		case news := <-p.element: // both at the same time
-			w.mu.Unlock()
-			return news, nil
-		default:
-		}
-		if p.covered == 0 || ctx.Err() != nil || !time.Now().Before(end) {
+		if over = p.covered == 0 || ctx.Err() != nil || !time.Now().Before(end); over {
 			delete(w.pausing, list)
-			w.mu.Unlock()
-			return "", ctx.Err()
 		}
 		w.mu.Unlock()
+	}
+	select {
+	case element := <-p.element: // both at the same time
+		return element, nil
+	default:
+		return "", ctx.Err()
 	}
 }
 

@@ -1,9 +1,9 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -56,23 +56,12 @@ var (
 // nothing after the call has ended.
 //
 // The client is a *redis.Client or a *redis.ClusterClient. Tracing and metrics are hooks of
-// it, see its AddHook. New refuses other clients. The error matches lockstore.ErrInvalid.
-//
-//	nil
-//	no ReadTimeout or no WriteTimeout  a command might never end
-//	*redis.Ring                        moves a key to another server when one is down, so
-//	                                   two owners could hold the lock
-//	*redis.AutoPipeliner               writes commands after their context has ended
-//	another type                       also one that embeds a client: the store could not
-//	                                   see a cluster behind it, and its listings would miss
-//	                                   keys
+// it, see its AddHook. New refuses other clients, also one that embeds a client: the store could not see a cluster behind it.
+// It refuses a client without timeouts, whose commands might never end. The error matches lockstore.ErrInvalid.
 func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 	set, err := settingsOf(client)
 	if err != nil {
 		return nil, err
-	}
-	if opt.Prefix == "" {
-		opt.Prefix = DefaultPrefix
 	}
 	return lockstore.New("redisstore", &server{
 		client:  client,
@@ -80,8 +69,8 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 		address: set.address,
 		wakeUps: newWakeUps(set),
 		lanes:   newLanes(set),
-		ends:    isEndable(client),
-		prefix:  opt.Prefix,
+		ends:    isEndable(set.dialer),
+		prefix:  cmp.Or(opt.Prefix, DefaultPrefix),
 	}), nil
 }
 
@@ -91,41 +80,33 @@ type settings struct {
 	address     string // of a cluster: the addresses of its first nodes
 	connections int    // that it may have at once
 	read, write time.Duration
+	dialer      dialFunc
 }
 
 // settingsOf refuses the clients that New names.
 func settingsOf(client redis.UniversalClient) (set settings, err error) {
 	const want = "want a *redis.Client or *redis.ClusterClient"
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return set, lockstore.Invalidf("redisstore: the client is nil; %s", want)
-	}
 	defer func() {
 		if recover() != nil { // it has no options
-			err = lockstore.Invalidf("redisstore: the client was not made by go-redis; %s", want)
+			err = lockstore.Invalidf("redisstore: the client is nil, or was not made by go-redis; %s", want)
 		}
 	}()
-	var pool, most int
+	var most int
 	switch c := client.(type) {
 	case *redis.Client:
 		o := c.Options()
-		set = settings{address: o.Addr, read: o.ReadTimeout, write: o.WriteTimeout}
-		pool, most = o.PoolSize, o.MaxActiveConns
+		set, most = settings{false, o.Addr, o.PoolSize, o.ReadTimeout, o.WriteTimeout, o.Dialer}, o.MaxActiveConns
 	case *redis.ClusterClient:
 		o := c.Options()
-		set = settings{cluster: true, address: strings.Join(o.Addrs, ", "), read: o.ReadTimeout, write: o.WriteTimeout}
-		pool, most = o.PoolSize, o.MaxActiveConns
+		set, most = settings{true, strings.Join(o.Addrs, ", "), o.PoolSize, o.ReadTimeout, o.WriteTimeout, o.Dialer}, o.MaxActiveConns
 	default:
 		return set, lockstore.Invalidf("redisstore: the client is a %T; %s, with hooks for tracing", client, want)
 	}
 	if min(set.read, set.write) <= 0 {
-		name := "WriteTimeout"
-		if set.read <= 0 {
-			name = "ReadTimeout"
-		}
-		return set, lockstore.Invalidf("redisstore: the client has no %s, so that a command without an answer might never end; want a %[1]s of more than 0", name)
+		return set, lockstore.Invalidf("redisstore: the client has no ReadTimeout or no WriteTimeout, so that a command without an answer might never end; want both more than 0")
 	}
-	if set.connections = pool; most > 0 {
-		set.connections = min(pool, most)
+	if most > 0 {
+		set.connections = min(set.connections, most)
 	}
 	return set, nil
 }
@@ -136,49 +117,45 @@ func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver
 		return driver.Answer{}, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
 	defer s.lanes.leave()
-	r, err := s.ask(ctx, key, req)
+	c, err := s.ask(ctx, key, req)
 	if err != nil {
 		return driver.Answer{}, err
 	}
-	if len(r.handed) > 0 {
-		s.wake(ctx, key, req.Owner, r.handed)
-	}
-	a, err := r.answer(key, req)
-	if a.Outcome == driver.Granted && req.Kind == driver.Acquire {
-		a.TTL = min(a.TTL, req.TTL) // of a lease that the same owner had already
+	a, handed, err := c.answer(req)
+	if len(handed) > 0 {
+		s.wake(ctx, key, req.Owner, handed)
 	}
 	return a, err
 }
 
-// ask sends the script of a request.
-func (s *server) ask(ctx context.Context, key string, r driver.Request) (reply, error) {
+// ask sends a request.
+func (s *server) ask(ctx context.Context, key string, r driver.Request) (*call, error) {
 	switch r.Kind {
 	case driver.Inspect:
-		return s.run(ctx, inspectScript, key, "")
+		return s.run(ctx, key, "", "inspect")
 	case driver.Acquire:
-		return s.run(ctx, acquireScript, key, r.Owner, micros(r.TTL)+" "+r.Holder, millis(r.TTL+time.Hour), most(r))
+		return s.run(ctx, key, r.Owner, "acquire", micros(r.TTL)+" "+r.Holder, millis(r.TTL+time.Hour), most(r))
 	case driver.Renew:
-		return s.run(ctx, renewScript, key, r.Owner, digits(r.Fence), micros(r.TTL))
+		return s.run(ctx, key, r.Owner, "renew", digits(r.Fence), micros(r.TTL))
 	case driver.Release:
 		return s.release(ctx, key, r)
 	case driver.Abandon:
-		return s.run(ctx, abandonScript, key, r.Owner)
+		return s.run(ctx, key, r.Owner, "abandon")
 	case driver.Leave:
-		return s.run(ctx, leaveScript, key, r.Owner)
+		return s.run(ctx, key, r.Owner, "leave")
 	case driver.MarkStarted:
-		return s.run(ctx, startedScript, key, r.Owner, digits(r.Fence))
+		return s.run(ctx, key, r.Owner, "started", digits(r.Fence))
 	case driver.Complete:
-		return s.run(ctx, completeScript, key, r.Owner, digits(r.Fence), micros(r.TTL), secret(r.Result))
+		return s.run(ctx, key, r.Owner, "complete", digits(r.Fence), micros(r.TTL), secret{r.Result})
 	case driver.Resolve:
-		ttl := r.TTL
 		if !r.Effect {
-			ttl = 0
+			r.TTL = 0
 		}
-		return s.run(ctx, resolveScript, key, "", digits(r.Fence), micros(ttl), secret(r.Result))
+		return s.run(ctx, key, "", "resolve", digits(r.Fence), micros(r.TTL), secret{r.Result})
 	case driver.Revoke:
-		return s.run(ctx, revokeScript, key, "", digits(r.Fence), r.Holder, flag(r.AtOnce))
+		return s.run(ctx, key, "", "revoke", digits(r.Fence), r.Holder, r.AtOnce)
 	}
-	return reply{}, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
+	return nil, fmt.Errorf("redisstore: key %q: a request of the unknown kind %d: %w", key, r.Kind, lockstore.ErrUnavailable)
 }
 
 // most says how many may hold the key with an Acquire, + if it waits in the queue, and behind a space the fence of
@@ -198,20 +175,10 @@ func most(r driver.Request) any {
 
 // secret is data of the user, or has another owner, as an argument of a command. Hooks that print
 // commands see its length.
-type secret []byte
+type secret struct{ driver.HiddenBytes }
 
 // MarshalBinary is called when the client writes the command.
-func (s secret) MarshalBinary() ([]byte, error) { return s, nil }
-
-func (s secret) String() string { return lockstore.HiddenBytes(s).String() }
-
-// flag is a bool as a script's argument.
-func flag(on bool) string {
-	if on {
-		return "1"
-	}
-	return "0"
-}
+func (s secret) MarshalBinary() ([]byte, error) { return s.HiddenBytes, nil }
 
 // digits is a fence as an entry has it.
 func digits(f driver.Fence) string {

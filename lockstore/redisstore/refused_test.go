@@ -18,34 +18,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// requests are the store's requests by name.
-var requests = map[string]func(context.Context, *lockstore.Store) error{
-	"Acquire": func(ctx context.Context, s *lockstore.Store) error {
-		return failure(s.Acquire(ctx, newRequest(someLease.Key)))
-	},
-	"Renew": func(ctx context.Context, s *lockstore.Store) error {
-		return failure(s.Renew(ctx, someLease, time.Minute))
-	},
-	"Release": func(ctx context.Context, s *lockstore.Store) error { return s.Release(ctx, someLease) },
-	"Abandon": func(ctx context.Context, s *lockstore.Store) error {
-		return s.Abandon(ctx, someLease.Key, someLease.Owner)
-	},
-	"MarkStarted": func(ctx context.Context, s *lockstore.Store) error { return s.MarkStarted(ctx, someLease) },
-	"Complete": func(ctx context.Context, s *lockstore.Store) error {
-		return s.Complete(ctx, someLease, []byte("result"), time.Minute)
-	},
-	"ResolveNoEffect": func(ctx context.Context, s *lockstore.Store) error {
-		return s.ResolveNoEffect(ctx, someLease.Key, someLease.Fence)
-	},
-	"PutAddress": func(ctx context.Context, s *lockstore.Store) error {
-		return driverOf(s).PutAddress(ctx, someLease.Key, someLease.Owner, driver.HiddenBytes("token"), time.Hour)
-	},
-	"TakeAddress": func(ctx context.Context, s *lockstore.Store) error {
-		return failure(driverOf(s).TakeAddress(ctx, someLease.Key, someLease.Owner))
-	},
-	"Inspect": func(ctx context.Context, s *lockstore.Store) error { return failure(s.Inspect(ctx, someLease.Key)) },
-}
-
 // failure is the error of a call.
 func failure[T any](_ T, err error) error { return err }
 
@@ -53,12 +25,23 @@ var someLease = lockstore.Lease{Key: "account/7", Owner: lockstore.NewOwner(), F
 
 func check(ctx context.Context, s *lockstore.Store) error { return failure(s.Check(ctx)) }
 
+// request sends a request of this kind for someLease.
+func request(ctx context.Context, s *lockstore.Store, kind driver.Kind) error {
+	r := driver.Request{Kind: kind, Owner: someLease.Owner, Fence: someLease.Fence, TTL: time.Minute, MaxHolders: 1, Result: driver.HiddenBytes("result")}
+	if kind == driver.Acquire {
+		r.Fence = 0
+	}
+	return failure(driverOf(s).Do(ctx, someLease.Key, r))
+}
+
 // everyRequest sends each request of the store once.
 func everyRequest(ctx context.Context, s *lockstore.Store) map[string]error {
 	errs := map[string]error{}
-	for name, request := range requests {
-		errs[name] = request(ctx, s)
+	for kind := driver.Inspect; kind <= driver.Revoke; kind++ {
+		errs[kind.String()] = request(ctx, s, kind)
 	}
+	errs["put an address"] = driverOf(s).PutAddress(ctx, someLease.Key, someLease.Owner, driver.HiddenBytes("token"), time.Hour)
+	errs["take an address"] = failure(driverOf(s).TakeAddress(ctx, someLease.Key, someLease.Owner))
 	return errs
 }
 
@@ -81,13 +64,20 @@ func requireUnknown(t *testing.T, err error) {
 
 func requireNoOther(t *testing.T, err, wanted error) {
 	t.Helper()
-	for _, sentinel := range []error{
-		lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable,
-	} {
-		if sentinel != wanted {
-			require.NotErrorIs(t, err, sentinel)
+	for _, other := range []error{lockstore.ErrRefused, lockstore.ErrLost, lockstore.ErrInvalid, lockstore.ErrCorrupt, lockstore.ErrUnavailable} {
+		if other != wanted {
+			require.NotErrorIs(t, err, other)
 		}
 	}
+}
+
+// requireOutcome wants an error to say what became of the request, which one that only reads does not say.
+func requireOutcome(t *testing.T, what, outcome string, err error) {
+	t.Helper()
+	if what == driver.Inspect.String() {
+		outcome = "nothing was read"
+	}
+	require.ErrorContains(t, err, outcome)
 }
 
 // With each of these answers a server refuses a command before it does anything.
@@ -118,8 +108,7 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 			for what, err := range everyRequest(t.Context(), store) {
 				t.Log(what, err)
 				requireUnavailable(t, err, answer)
-				require.Equal(t, what != "Inspect", strings.Contains(err.Error(), "not applied"))
-				require.Equal(t, what == "Inspect", strings.Contains(err.Error(), "nothing was read"))
+				requireOutcome(t, what, "not applied", err)
 			}
 			for _, owner := range strings.Fields(answer) { // which the error does not show
 				_, err := store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.Owner(owner), TTL: time.Minute})
@@ -200,8 +189,7 @@ func TestOtherAnswersAreUnknown(t *testing.T) {
 			for what, err := range everyRequest(t.Context(), store) {
 				t.Log(what, err)
 				requireUnknown(t, err)
-				require.Equal(t, what != "Inspect", strings.Contains(err.Error(), "outcome unknown"))
-				require.Equal(t, what == "Inspect", strings.Contains(err.Error(), "nothing was read"))
+				requireOutcome(t, what, "outcome unknown", err)
 			}
 		})
 	}
@@ -272,69 +260,53 @@ func TestClusterRefusalIsUnavailable(t *testing.T) {
 
 // Real servers in states in which they refuse locks.
 func TestRefusalsOfRealServers(t *testing.T) {
-	for _, program := range []string{testservers.RedisServer, testservers.ValkeyServer} {
-		t.Run(program, func(t *testing.T) {
-			start := func(t *testing.T, args ...string) string {
-				return "redis://" + testservers.Start(t, program, args...).Addr
-			}
-			refuses := func(t *testing.T, url, answer string) {
-				for what, err := range everyRequest(t.Context(), openStore(t, url)) {
-					t.Log(what, err)
-					requireUnavailable(t, err, answer)
-				}
-			}
-			t.Run("F38 replica without its primary", func(t *testing.T) {
-				replica := start(t, "--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no")
-				refuses(t, replica, "MASTERDOWN")
-			})
-			t.Run("F38 too few replicas", func(t *testing.T) {
-				refuses(t, start(t, "--min-replicas-to-write", "1"), "NOREPLICAS")
-			})
-			t.Run("F38 cluster node without slots", func(t *testing.T) {
-				refuses(t, start(t, "--cluster-enabled", "yes"), "CLUSTERDOWN")
-			})
-			t.Run("F38 busy with a script", func(t *testing.T) {
-				addr := start(t, "--lua-time-limit", "10")
-				client := openClient(t, addr)
-				done := make(chan error, 1)
+	for answer, args := range map[string][]string{
+		"MASTERDOWN":  {"--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no"},
+		"NOREPLICAS":  {"--min-replicas-to-write", "1"},
+		"CLUSTERDOWN": {"--cluster-enabled", "yes"}, // a node without slots
+		"BUSY":        {"--lua-time-limit", "10"},
+		"NOAUTH":      {"--requirepass", "s3cret"},
+		"WRONGPASS":   {"--requirepass", "s3cret"},
+		"NOPERM":      nil,
+		"script":      nil, // the user may send scripts, and not all of their commands
+	} {
+		onBoth(t, "F38 F44 "+answer, func(t *testing.T, program string) {
+			ctx, addr := t.Context(), testservers.Start(t, program, args...).Addr
+			url := "redis://" + addr
+			admin, done := openClient(t, url), make(chan error, 1)
+			switch answer {
+			case "BUSY":
+				client := openClient(t, url)
 				go func() { done <- client.Eval(context.Background(), "while true do end", nil).Err() }()
-				awaitBusy(t, openClient(t, addr))
-				refuses(t, addr, "BUSY")
-				require.NoError(t, openClient(t, addr).ScriptKill(context.Background()).Err())
-				require.Error(t, <-done)
-			})
-			t.Run("F44 no password", func(t *testing.T) {
-				refuses(t, start(t, "--requirepass", "s3cret"), "NOAUTH")
-			})
-			t.Run("F44 wrong password", func(t *testing.T) {
-				addr := start(t, "--requirepass", "s3cret")
-				secret := strings.Replace(addr, "//", "//default:wr0ng@", 1)
-				refuses(t, secret, "WRONGPASS")
-				for _, err := range everyRequest(t.Context(), openStore(t, secret)) {
-					require.NotContains(t, err.Error(), "wr0ng")
+				require.Eventually(t, func() bool {
+					err := admin.Ping(ctx).Err()
+					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+				}, 5*time.Second, 10*time.Millisecond)
+			case "WRONGPASS":
+				lockUnlock(t, openStore(t, "redis://:s3cret@"+addr))
+				url = "redis://default:wr0ng@" + addr
+			case "NOPERM", "script":
+				rights := []any{"ACL", "SETUSER", "user", "on", ">wr0ng", "~*", "+get"}
+				if answer == "script" {
+					rights = append(rights, "+evalsha", "+eval", "+set")
 				}
-				_, err := openStore(t, strings.Replace(addr, "//", "//:s3cret@", 1)).Acquire(t.Context(), newRequest("k"))
-				require.NoError(t, err, "the right password")
-			})
-			t.Run("F44 no permission", func(t *testing.T) {
-				addr := start(t)
-				admin := openClient(t, addr)
-				ctx := context.Background()
-				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get").Err())
-				refuses(t, strings.Replace(addr, "//", "//reader:pw@", 1), "NOPERM")
-				// The permissions in the package documentation are enough.
-				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "locker", "on", ">pw", "~lambdalock:*",
-					"+evalsha", "+eval", "+get", "+set", "+setrange", "+pexpire", "+time").Err())
-				lockUnlock(t, openStore(t, strings.Replace(addr, "//", "//locker:pw@", 1)))
-				require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "noclock", "on", ">pw", "~*", "+evalsha", "+eval", "+get", "+set").Err())
-				_, err := openStore(t, strings.Replace(addr, "//", "//noclock:pw@", 1)).Acquire(t.Context(), newRequest("other"))
-				require.ErrorIs(t, err, lockstore.ErrUnavailable)
-			})
+				require.NoError(t, admin.Do(ctx, rights...).Err())
+				url = "redis://user:wr0ng@" + addr
+			}
+			for what, err := range everyRequest(ctx, openStore(t, url)) {
+				t.Log(what, err)
+				requireUnavailable(t, err, answer)
+				require.NotContains(t, err.Error(), "wr0ng")
+			}
+			if answer == "BUSY" {
+				require.NoError(t, admin.ScriptKill(ctx).Err())
+				require.Error(t, <-done)
+			}
 		})
 	}
 }
 
-// lockUnlock sends each request once, from Acquire to Release.
+// lockUnlock sends most requests once, from Acquire to Release.
 func lockUnlock(t *testing.T, s *lockstore.Store) {
 	t.Helper()
 	lockUnlockKey(t, s, "account/7")
@@ -352,13 +324,6 @@ func lockUnlockKey(t *testing.T, s *lockstore.Store, key string) {
 	require.NoError(t, err)
 	require.NoError(t, s.Release(ctx, lease))
 	putAndTake(t, s, key)
-}
-
-func awaitBusy(t *testing.T, client redis.UniversalClient) {
-	require.Eventually(t, func() bool {
-		err := client.Ping(context.Background()).Err()
-		return err != nil && strings.HasPrefix(err.Error(), "BUSY")
-	}, 5*time.Second, 10*time.Millisecond)
 }
 
 // The client of a cluster sends a request again when the reply is lost. Other owners have

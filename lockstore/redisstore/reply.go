@@ -3,7 +3,6 @@ package redisstore
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -12,51 +11,29 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// code is the first byte of a script's answer. The comments name the rest of the answer.
-type code byte
-
+// The letters with which an answer of the script begins. The comments name the rest of the answer.
 const (
-	granted   code = 'G' // fence; for a new lease nothing else, or microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
-	held      code = 'H' // fence, microseconds left, place or how many wait, 1 if the work has started, holder; a line for each holder
-	revoked   code = 'X' // as held; the holder is who revoked the lease
-	reserved  code = 'W' // as held
-	completed code = 'K' // as held; to an Acquire the result follows
-	cooldown  code = 'C' // as held
-	inDoubt   code = 'U' // as held
-	free      code = 'I' // as held
-	ended     code = 'D' // to a Revoke that is done: one of the answers above with its holders; a line for each handed-over lease, behind an empty line
-	done      code = 'R' // a line for each handed-over lease
-	lost      code = 'L' // a line for each handed-over lease
-	holds     code = 'O' // fence
-	shared    code = 'S'
-	address   code = 'A' // the address of a parked owner, or nothing
-	foreign   code = 'B' // another program's entry, or a damaged one; perhaps what is wrong with its leases
+	granted   = 'G' // fence; for a new lease nothing else, or microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
+	held      = 'H' // fence, microseconds left, place or how many wait, 1 if the work has started, holder; a line for each holder
+	revoked   = 'X' // as held; the holder is who revoked the lease
+	reserved  = 'W' // as held
+	completed = 'K' // as held; to an Acquire the result follows
+	cooldown  = 'C' // as held
+	inDoubt   = 'U' // as held
+	free      = 'I' // as held
+	ended     = 'D' // to a Revoke that is done: one of the answers above with its holders; a line for each handed-over lease, behind an empty line
+	done      = 'R' // a line for each handed-over lease
+	lost      = 'L' // a line for each handed-over lease
+	holds     = 'O' // fence
+	shared    = 'S'
+	address   = 'A' // the address of a parked owner, or nothing
+	foreign   = 'B' // another program's entry, or a damaged one; perhaps what is wrong with its leases
 )
 
-// states are the codes that tell the state of a key.
-var states = map[code]driver.State{
+// states are the letters that tell the state of a key.
+var states = map[byte]driver.State{
 	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked,
 	completed: driver.Completed, cooldown: driver.Cooldown, inDoubt: driver.InDoubt,
-}
-
-// reply is a script's answer.
-type reply struct {
-	code      code
-	ended     bool
-	fence     lockstore.Fence
-	left      time.Duration
-	seat      int
-	queue     int // a place in the queue, or how many wait
-	parked    int // of those who wait
-	started   bool
-	holder    string
-	result    []byte
-	holders   []driver.LiveLease
-	next      lockstore.Owner   // who is the first in the queue
-	handed    []news            // whose lists have no element yet
-	wake      []lockstore.Owner // the parked owners that were handed the key, or whose queue has ended
-	damage    string            // what is wrong with the leases of the entry
-	ambiguous bool              // an earlier attempt of this request may have been applied
 }
 
 // news is what an owner learns that was handed the key.
@@ -65,50 +42,83 @@ type news struct {
 	element string // of its list
 }
 
-func parseReply(text string) (reply, error) {
+// answer reads the script's answer to a request. handed are those whose lists have no element yet.
+func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err error) {
+	text, told := strings.CutPrefix(c.text, string(ended)) // what follows tells the state of the key
 	if text == "" {
-		return reply{}, errors.New("an empty answer")
+		return a, nil, c.unreadable(errors.New("an empty answer"))
 	}
-	r := reply{code: code(text[0])}
-	if r.ended = r.code == ended && len(text) > 1; r.ended {
-		text = text[1:]
-		r.code = code(text[0])
-	}
-	p := parser{rest: text[1:]}
-	_, state := states[r.code]
+	letter, p := text[0], parser{rest: text[1:]}
+	state, tellsState := states[letter]
 	switch {
-	case r.code == granted:
-		if r.fence, r.left = p.fence(), math.MaxInt64; p.rest == "" {
-			break
+	case letter == granted:
+		a = driver.Answer{Outcome: driver.Granted, Fence: p.fence(), TTL: r.TTL}
+		if p.rest != "" {
+			if a.TTL = p.micros(); r.Kind == driver.Acquire { // of a lease that the same owner had already
+				a.TTL = min(a.TTL, r.TTL)
+			}
+			a.Seat, a.Hint = p.number(), driver.Hint(p.line())
+			handed, a.Wake = p.news()
 		}
-		r.left, r.seat = p.micros(), p.number()
-		r.next = lockstore.Owner(p.line())
-		r.handed, r.wake = p.news()
-	case state:
-		r.fence, r.left = p.fence(), p.micros()
-		r.queue, r.parked = p.waiting()
-		r.started = p.number() == 1
-		r.holder = p.line()
-		switch {
-		case r.code == completed:
-			r.result = []byte(p.rest)
-		default:
-			r.holders = p.holders()
-			r.handed, r.wake = p.news()
+	case tellsState:
+		s := driver.Status{State: state, Fence: p.fence(), Remaining: p.micros()}
+		waiting, parked := p.waiting()
+		s.Started, s.Holder = p.number() == 1, p.line()
+		if state == driver.Completed {
+			s.Result = []byte(p.rest)
+		} else {
+			s.Holders = p.holders()
+			handed, a.Wake = p.news()
 		}
-	case r.code == done, r.code == lost:
+		if r.Kind == driver.Inspect || told {
+			a.Outcome, s.Waiting, s.Parked = driver.Done, waiting, parked
+		} else {
+			a.Outcome, a.Position, a.Hint = driver.Refused, waiting, driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
+		}
+		a.Status = s
+	case letter == done:
+		a.Outcome = driver.Done
 		p.line()
-		r.handed, r.wake = p.news()
-	case r.code == holds:
-		r.fence = p.fence()
-	case r.code == address:
-		r.result = []byte(p.rest)
-	case r.code == foreign:
-		r.damage = p.rest
-	case r.code != shared:
-		return reply{}, fmt.Errorf("an answer of the unknown kind %q", r.code)
+		handed, a.Wake = p.news()
+	case letter == lost:
+		a.Outcome, a.Why = driver.Lost, "the lease is expired, released, revoked or gone, or the key is another owner's"
+		if r.Kind == driver.Resolve {
+			a.Why = "it is not in doubt with this fence"
+		}
+		p.line()
+		if handed, a.Wake = p.news(); c.state.Load()&ambiguous != 0 && forgets(r) {
+			// The other attempt may have been applied, and other owners may have had the key
+			// since. Lost would say that the request had no effect.
+			a.Outcome, err = 0, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", c.key)
+		}
+	case letter == holds:
+		a.Outcome, a.Fence = driver.Holding, p.fence()
+	case letter == shared:
+		a.Outcome = driver.Exclusive
+	case letter == foreign:
+		return a, nil, errForeign(c.key, p.rest)
+	default:
+		p.err = fmt.Errorf("an answer of the unknown kind %q", letter)
 	}
-	return r, p.err
+	if p.err != nil {
+		return driver.Answer{}, nil, c.unreadable(p.err)
+	}
+	for _, h := range handed {
+		a.HandedOver = append(a.HandedOver, h.owner)
+	}
+	return a, handed, err
+}
+
+// forgets reports whether a second attempt of a request, after other owners had the key, may
+// be lost although the first attempt was applied.
+func forgets(r driver.Request) bool {
+	switch r.Kind {
+	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve:
+		return true
+	case driver.Revoke:
+		return r.AtOnce
+	}
+	return false
 }
 
 // parser reads the words of an answer one by one, and keeps the first error.
@@ -127,8 +137,6 @@ func (p *parser) line() (l string) {
 	return l
 }
 
-func (p *parser) int(bits int) int64 { return p.parse(p.word(), bits) }
-
 func (p *parser) parse(word string, bits int) int64 {
 	n, err := strconv.ParseUint(word, 10, bits)
 	if err != nil && p.err == nil {
@@ -137,12 +145,14 @@ func (p *parser) parse(word string, bits int) int64 {
 	return int64(n)
 }
 
-func (p *parser) fence() lockstore.Fence { return lockstore.Fence(p.int(63)) }
+func (p *parser) fence() lockstore.Fence { return lockstore.Fence(p.parse(p.word(), 63)) }
 
 // micros is a time that is still below 63 bits in nanoseconds.
-func (p *parser) micros() time.Duration { return time.Duration(p.int(53)) * time.Microsecond }
+func (p *parser) micros() time.Duration {
+	return time.Duration(p.parse(p.word(), 53)) * time.Microsecond
+}
 
-func (p *parser) number() int { return int(p.int(31)) }
+func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
 // waiting is a place, or how many wait and how many of them are parked.
 func (p *parser) waiting() (queue, parked int) {
@@ -169,73 +179,10 @@ func (p *parser) holders() (all []driver.LiveLease) {
 	for p.rest != "" && p.rest[0] != '\n' {
 		h := driver.LiveLease{Fence: p.fence(), Remaining: p.micros(), Seat: p.number(), MaxHolders: p.number()}
 		if letter := p.word(); letter != "" {
-			h.State = states[code(letter[0])]
+			h.State = states[letter[0]]
 		}
 		h.Text = p.line()
 		all = append(all, h)
 	}
 	return all
-}
-
-// answer is a reply in the words of a driver. A reply that is no answer is an error.
-func (r reply) answer(key string, req driver.Request) (driver.Answer, error) {
-	a, err := r.outcome(key, req)
-	for _, h := range r.handed {
-		a.HandedOver = append(a.HandedOver, h.owner)
-	}
-	a.Wake = r.wake
-	return a, err
-}
-
-func (r reply) outcome(key string, req driver.Request) (driver.Answer, error) {
-	if state, ok := states[r.code]; ok {
-		return r.status(state, req), nil
-	}
-	switch r.code {
-	case granted:
-		return driver.Answer{Outcome: driver.Granted, Fence: r.fence, Seat: r.seat, TTL: r.left, Hint: driver.Hint(r.next)}, nil
-	case done:
-		return driver.Answer{Outcome: driver.Done}, nil
-	case holds:
-		return driver.Answer{Outcome: driver.Holding, Fence: r.fence}, nil
-	case shared:
-		return driver.Answer{Outcome: driver.Exclusive}, nil
-	case lost:
-		if r.ambiguous && forgets(req) {
-			// The other attempt may have been applied, and other owners may have had the key
-			// since. Lost would say that the request had no effect.
-			return driver.Answer{}, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", key)
-		}
-		if req.Kind == driver.Resolve {
-			return driver.Answer{Outcome: driver.Lost, Why: "it is not in doubt with this fence"}, nil
-		}
-		return driver.Answer{Outcome: driver.Lost, Why: "the lease is expired, released, revoked or gone, or the key is another owner's"}, nil
-	case foreign:
-		return driver.Answer{}, errForeign(key, nil, r.damage)
-	}
-	return driver.Answer{}, unexpected(key, r.code)
-}
-
-// forgets reports whether a second attempt of a request, after other owners had the key, may
-// be lost although the first attempt was applied.
-func forgets(r driver.Request) bool {
-	switch r.Kind {
-	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve:
-		return true
-	case driver.Revoke:
-		return r.AtOnce
-	}
-	return false
-}
-
-// status is the answer that tells the state of the key.
-func (r reply) status(state driver.State, req driver.Request) driver.Answer {
-	status := driver.Status{
-		State: state, Fence: r.fence, Holder: r.holder, Remaining: r.left, Result: r.result, Started: r.started, Holders: r.holders,
-	}
-	if req.Kind != driver.Inspect && !r.ended {
-		return driver.Answer{Outcome: driver.Refused, Position: r.queue, Status: status, Hint: driver.Hint(strconv.FormatInt(int64(r.fence), 10))}
-	}
-	status.Waiting, status.Parked = r.queue, r.parked
-	return driver.Answer{Outcome: driver.Done, Status: status}
 }

@@ -27,15 +27,6 @@
 
 local now = clock + 0
 
--- A replica lags behind its primary, and so may a server that was the primary until now. What
--- it has read must not decide anything. So an answer without a write needs a proof: a write
--- that a replica refuses. This one changes nothing, because no time to live was over a minute
--- ago, and a server that is out of memory does not refuse it.
-local function proven(answer)
-	local proof = redis.pcall('PEXPIRE', KEYS[1], '-60000', 'GT')
-	return type(proof) == 'table' and proof or answer
-end
-
 if type(entry) == 'table' then return proven(entry) end
 
 -- The state of the key. marked is how many marks there are. A queue without places is a space.
@@ -143,7 +134,7 @@ end
 -- lease is the holder that a request names.
 local function lease()
 	local i = holder(me)
-	if i and holders[i].fence == ARGV[2] and not holders[i].revoked then return i end
+	if i and holders[i].fence == ARGV[3] and not holders[i].revoked then return i end
 end
 
 -- mark is how this owner has ended, or nil. It reads mark by mark, because an owner may look like the beginning of one.
@@ -284,7 +275,7 @@ end
 -- close ends a lease and the queue.
 local function close(i, how)
 	local text = over(i, how).text
-	closed, woken = {since = now, ttl = ARGV[3] + 0, text = text, result = ARGV[4]}, parked()
+	closed, woken = {since = now, ttl = ARGV[4] + 0, text = text, result = ARGV[5]}, parked()
 	cut(nil, 0)
 	return 'R'
 end
@@ -342,17 +333,18 @@ local function listed()
 	return text
 end
 
--- The requests. Each changes the state and returns the answer. ARGV[1] is the owner, ARGV[2] the fence unless something else is said.
+-- The requests by their kinds. Each changes the state and returns the answer. ARGV[1] is the owner, ARGV[2] the kind. Behind them
+-- there is the fence, unless something else is said.
 local requests = {}
 
--- ARGV: owner, TTL in microseconds and holder, how long the entry stays after the grant in milliseconds,
+-- ARGV: TTL in microseconds and holder, how long the entry stays after the grant in milliseconds,
 -- MaxHolders and a + to wait in the queue, with the turn in microseconds of a parked place, or the fence of a lease that was handed over.
 -- A second answer is for a server that refuses to store the first one's place, for want of memory.
 function requests.acquire()
 	saves = false
 	if mark() then return 'L' end
-	local most, join, turn, extends = match(ARGV[4], '^(%d+)(%+?)(%d*) ?(%d*)$')
-	local ttl, text = match(ARGV[2], '^(%d+) (.*)$')
+	local most, join, turn, extends = match(ARGV[5], '^(%d+)(%+?)(%d*) ?(%d*)$')
+	local ttl, text = match(ARGV[3], '^(%d+) (.*)$')
 	local i = holder(me)
 	most, ttl = most + 0, ttl + 0
 	if i then
@@ -389,12 +381,12 @@ function requests.acquire()
 	return refuse(places), refuse(0)
 end
 
--- ARGV: owner, fence, TTL in microseconds
+-- ARGV: fence, TTL in microseconds
 function requests.renew()
 	local i = lease()
 	if not i or not live(holders[i]) then return 'L' end
 	local h = holders[i]
-	h.since, h.ttl, h.handed, changed = now, math.max(h.ttl, ARGV[3] + 0), false, true
+	h.since, h.ttl, h.handed, changed = now, math.max(h.ttl, ARGV[4] + 0), false, true
 	leaveQueue(me)
 	return granted(h)
 end
@@ -402,7 +394,7 @@ end
 function requests.release()
 	local how, i = mark(), holder(me)
 	if how then return (how == 'E' or how == 'V') and 'L' or 'R' end
-	if not i or holders[i].fence ~= ARGV[2] then return 'L' end
+	if not i or holders[i].fence ~= ARGV[3] then return 'L' end
 	local h = holders[i]
 	if h.revoked and h.started then return 'L' end
 	over(i, h.revoked and 'V' or 'F') -- the owner of a revoked lease is done, so nobody waits for its end
@@ -439,7 +431,7 @@ function requests.started()
 	return 'R'
 end
 
--- ARGV: owner, fence, time in microseconds, the result
+-- ARGV: fence, time in microseconds, the result
 function requests.complete()
 	if mark() == 'K' then return 'R' end
 	local i = lease()
@@ -448,9 +440,9 @@ function requests.complete()
 	return close(i, 'K')
 end
 
--- ARGV: nobody, fence, time in microseconds ('0' is no effect), the result
+-- ARGV: fence, time in microseconds ('0' is no effect), the result
 function requests.resolve()
-	local fence, effect = ARGV[2], ARGV[3] ~= '0'
+	local fence, effect = ARGV[3], ARGV[4] ~= '0'
 	if not effect and not (isClosed() and last == fence) and (markOf('D', fence) or markOf('F', fence)) then return 'R' end
 	if anyLive() then return told(0) end
 	local i = holder(nil, fence)
@@ -462,18 +454,18 @@ function requests.resolve()
 	return 'R'
 end
 
--- ARGV: nobody, fence, holder, '1' to free the key at once
+-- ARGV: fence, holder, '1' to free the key at once
 -- The end of a revoked lease stays, so the key is free when the old owner trusts its lease no longer.
 function requests.revoke()
-	local atOnce = ARGV[4] == '1'
-	if atOnce and markOf('V', ARGV[2]) then return 'D' .. told(waiting()) .. listed() end
-	local i = holder(nil, ARGV[2])
+	local atOnce = ARGV[5] == '1'
+	if atOnce and markOf('V', ARGV[3]) then return 'D' .. told(waiting()) .. listed() end
+	local i = holder(nil, ARGV[3])
 	if not i or not live(holders[i]) then return 'L' end
 	local h = holders[i]
 	if atOnce and h.started then return told(0) end
 	local left = h.since + h.ttl - now
 	if not h.revoked then
-		h.revoked, h.handed, h.text, changed = true, false, ARGV[3], true
+		h.revoked, h.handed, h.text, changed = true, false, ARGV[4], true
 	end
 	if atOnce then
 		over(i, 'V')
@@ -516,25 +508,23 @@ local function retention()
 	return digits(math.ceil(left / 1000) + 3600000)
 end
 
--- decide does a request, stores the new state and returns the answer.
-local function decide(request)
-	local result, instead = request()
-	if not changed then return proven(result) end
-	local text, time = entryText(), retention()
-	local done = redis.pcall('SET', KEYS[1], text, 'PX', time)
-	-- A server that is out of memory refuses this, unless the script has written before. So whoever renews or
-	-- ends a lease sets the time to delete the entry first.
-	if done.err and saves and find(done.err, 'OOM', 1, true) and redis.call('PEXPIRE', KEYS[1], time) == 1 then
-		done = redis.pcall('SET', KEYS[1], text, 'PX', time)
-	end
-	if done.err then return instead and proven(instead) or done end
-	-- Who was handed the key learns it from an element of its list: fence, TTL in microseconds, seat and the
-	-- first in the queue behind it. KEYS[2], if given, is the list of the owner in the last of ARGV. The
-	-- answer names the others, and the client tells them; and behind the byte 2 the parked owners that the caller wakes.
-	for _, h in ipairs(handed) do
-		local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first()
-		if not (KEYS[2] and h.owner == ARGV[#ARGV] and wake(KEYS[2], news)) then result = result .. '\n' .. h.owner .. ' ' .. news end
-	end
-	for _, owner in ipairs(woken) do result = result .. '\n\2' .. owner end
-	return result
+-- The request is done, the new state is stored, and the answer is returned.
+local result, instead = requests[kind]()
+if not changed then return proven(result) end
+local text, time = entryText(), retention()
+local done = redis.pcall('SET', KEYS[1], text, 'PX', time)
+-- A server that is out of memory refuses this, unless the script has written before. So whoever renews or
+-- ends a lease sets the time to delete the entry first.
+if done.err and saves and find(done.err, 'OOM', 1, true) and redis.call('PEXPIRE', KEYS[1], time) == 1 then
+	done = redis.pcall('SET', KEYS[1], text, 'PX', time)
 end
+if done.err then return instead and proven(instead) or done end
+-- Who was handed the key learns it from an element of its list: fence, TTL in microseconds, seat and the
+-- first in the queue behind it. KEYS[2], if given, is the list of the owner ARGV[4]. The
+-- answer names the others, and the client tells them; and behind the byte 2 the parked owners that the caller wakes.
+for _, h in ipairs(handed) do
+	local news = h.fence .. ' 2000000 ' .. h.seat .. ' ' .. first()
+	if not (KEYS[2] and h.owner == ARGV[4] and wake(KEYS[2], news)) then result = result .. '\n' .. h.owner .. ' ' .. news end
+end
+for _, owner in ipairs(woken) do result = result .. '\n\2' .. owner end
+return result

@@ -113,7 +113,7 @@ func (n network) script(command []string) (reply string, again bool, err error) 
 	defer server.Close()
 	reply = n.exchange(server, command)
 	_, answer, _ := strings.Cut(reply, "\r\n")
-	_, refused := states[code((answer + " ")[0])]
+	_, refused := states[(answer + " ")[0]]
 	return reply, !refused, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"io"
 	"math/big"
 	"net"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -30,7 +30,6 @@ var trusted = sync.OnceValue(func() []tls.Certificate {
 
 // Go reads SSL_CERT_FILE once in a process, so this test has all cases of TLS.
 func TestTLSIsVerified(t *testing.T) {
-	addr := testservers.Redis(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trusted.pem")
 	var text []byte
@@ -43,26 +42,23 @@ func TestTLSIsVerified(t *testing.T) {
 
 	local := trusted()[0]
 	for _, scheme := range []string{"rediss://", "valkeys://"} {
-		lockUnlock(t, openStore(t, scheme+tlsFront(t, addr, &tls.Config{Certificates: []tls.Certificate{local}})))
+		lockUnlock(t, openStore(t, scheme+withTLS(t, local, 0)))
 	}
-	for name, c := range map[string]struct {
-		server *tls.Config
-		cause  string
-	}{
-		"F21 name mismatch":     {&tls.Config{Certificates: trusted()[1:]}, "192.0.2.1"},
-		"F21 unknown authority": {&tls.Config{Certificates: []tls.Certificate{selfSigned("127.0.0.1")}}, "unknown authority"},
-		"F21 old version":       {&tls.Config{Certificates: []tls.Certificate{local}, MaxVersion: tls.VersionTLS11}, "version"},
+	for name, c := range map[string]struct{ addr, cause string }{
+		"F21 name mismatch":     {withTLS(t, trusted()[1], 0), "192.0.2.1"},
+		"F21 unknown authority": {withTLS(t, selfSigned("127.0.0.1"), 0), "unknown authority"},
+		"F21 old version":       {withTLS(t, local, tls.VersionTLS11), "version"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for what, err := range everyRequest(t.Context(), openStore(t, "rediss://"+tlsFront(t, addr, c.server))) {
+			for what, err := range everyRequest(t.Context(), openStore(t, "rediss://"+c.addr)) {
 				t.Log(what, err)
 				requireUnavailable(t, err, c.cause)
 			}
 		})
 	}
 	for name, url := range map[string]string{
-		"TLS at a server without":   "rediss://" + addr,
-		"no TLS at a server with":   "redis://" + tlsFront(t, addr, &tls.Config{Certificates: []tls.Certificate{local}}),
+		"TLS at a server without":   "rediss://" + miniredis.RunT(t).Addr(),
+		"no TLS at a server with":   "redis://" + withTLS(t, local, 0),
 		"no TLS at a silent server": "redis://" + silent(t),
 		"TLS at a silent server":    "rediss://" + silent(t),
 	} {
@@ -88,38 +84,12 @@ func silent(t *testing.T) (addr string) {
 	return p.Addr
 }
 
-// tlsFront is a TLS listener in front of a server without TLS.
-func tlsFront(t *testing.T, target string, cfg *tls.Config) (addr string) {
-	l, err := tls.Listen("tcp", "127.0.0.1:0", cfg)
+// withTLS is a server with TLS.
+func withTLS(t *testing.T, c tls.Certificate, maxVersion uint16) (addr string) {
+	m, err := miniredis.RunTLS(&tls.Config{Certificates: []tls.Certificate{c}, MaxVersion: maxVersion})
 	require.NoError(t, err)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return // closed by the cleanup
-			}
-			wg.Go(func() {
-				defer client.Close()
-				server, err := net.Dial("tcp", target)
-				if err != nil {
-					return
-				}
-				wg.Go(func() {
-					_, _ = io.Copy(client, server) // ends when either side closes
-					client.Close()
-				})
-				_, _ = io.Copy(server, client)
-				server.Close()
-			})
-		}
-	})
-	// Cleanups run in reverse order, so the clients are closed before.
-	t.Cleanup(func() {
-		l.Close()
-		wg.Wait()
-	})
-	return l.Addr().String()
+	t.Cleanup(m.Close)
+	return m.Addr()
 }
 
 // selfSigned is a certificate for an address.

@@ -60,10 +60,10 @@ var bugs = []bug{
 
 	// Queues.
 	{"M30", "a wake-up that comes before the wait is not seen", redisTest("TestOneWakeUpForARelease"), "a wake-up that came before the wait",
-		"lockstore/redisstore/queue.go", "\twords := []any{\"blpop\", list}", "\ts.client.Del(ctx, list)\n\twords := []any{\"blpop\", list}"},
+		"lockstore/redisstore/queue.go", "\tp := &pop{server: s, words: []any{\"blpop\", list}}", "\ts.client.Del(ctx, list)\n\tp := &pop{server: s, words: []any{\"blpop\", list}}"},
 	{"M33", "a release wakes all waiters", redisTest("TestOneWakeUpForARelease"), "one wake-up for a release",
-		"lockstore/redisstore/rules.lua", "\tfor _, owner in ipairs(woken) do",
-		"\tif #handed > 0 then\n\t\tfor owner in string.gmatch(queue, ' ([^ \\1]+)') do result = result .. '\\n' .. owner .. ' 1 1 0 ' end\n\tend\n\tfor _, owner in ipairs(woken) do"},
+		"lockstore/redisstore/rules.lua", "for _, owner in ipairs(woken) do",
+		"if #handed > 0 then\n\tfor owner in string.gmatch(queue, ' ([^ \\1]+)') do result = result .. '\\n' .. owner .. ' 1 1 0 ' end\nend\nfor _, owner in ipairs(woken) do"},
 	{"M90", "a run that waits takes a new owner for each request", test{pkg: "./guard", run: "^TestQueue$/^a_run_asks"}, "a new owner would be the last in the queue",
 		"guard/acquire.go", "\t\t\ta.askAfresh()\n\t\t\tcontinue",
 		"\t\t\ta.startOver()\n\t\t\tcontinue"},
@@ -77,7 +77,7 @@ var bugs = []bug{
 		"guard/queue.go", "\tif a.early > 1 || a.early == 1 && err != nil {",
 		"\tif err != nil {"},
 	{"M119", "a release wakes the owner that was the first at the grant, whoever is the first now", redisTest("TestRequestsOfAWakeUp"), "F59_the_first_has_left",
-		"lockstore/redisstore/rules.lua", "KEYS[2] and h.owner == ARGV[#ARGV] and wake",
+		"lockstore/redisstore/rules.lua", "KEYS[2] and h.owner == ARGV[4] and wake",
 		"KEYS[2] and wake"},
 	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "got no result, and the store has said",
 		"guard/queue.go", "\t\treturn !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)",
@@ -147,9 +147,9 @@ var bugs = []bug{
 
 	// Redis.
 	{"M35", "no EVAL after NOSCRIPT", redisTest("TestScriptFlush"), "NOSCRIPT No matching script",
-		"lockstore/redisstore/call.go", `if c.err != nil && meaning(c.err).kind == "NOSCRIPT"`, `if false && meaning(c.err).kind == "NOSCRIPT"`},
+		"lockstore/redisstore/call.go", `if c.err != nil && meaningOf(c.err).kind == "NOSCRIPT"`, `if false && meaningOf(c.err).kind == "NOSCRIPT"`},
 	{"M36", "a server error is taken as busy", redisTest("TestRefusalsAreUnavailable"), "is held by unknown",
-		"lockstore/redisstore/call.go", `return fmt.Errorf("redisstore: key %q: %s: %w: %w", key, name.says("not applied"), lockstore.ErrUnavailable, err)`, "return &lockstore.Refused{Key: key, State: lockstore.Held}"},
+		"lockstore/redisstore/call.go", `return fmt.Errorf("redisstore: key %q: %s: %w: %w", c.key, c.says("not applied"), lockstore.ErrUnavailable, err)`, "return &lockstore.Refused{Key: c.key, State: lockstore.Held}"},
 	{"M56", "a request is written after its call has ended", redisTest("TestCallsEndWithTheirContext"), "written after the call has ended",
 		"lockstore/redisstore/call.go", "before&returned != 0 || ", ""},
 	{"M61", "an unwritten EVAL hides that an earlier attempt may have been applied", redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), "lock store is unavailable",
@@ -157,7 +157,7 @@ var bugs = []bug{
 	{"M87", "the end of a call does not reach its connection", redisTest("TestCallsEndWithTheirContext"), "the call goes on after its context",
 		"lockstore/redisstore/conn.go", "_ = used.Conn.SetDeadline(past)", ""},
 	{"M158", "a replica answers what it has read", redisTest("TestAReplicaAnswersNothing"), "lock store is unavailable",
-		"lockstore/redisstore/rules.lua", "return type(proof) == 'table' and proof or answer",
+		"lockstore/redisstore/begin.lua", "return type(proof) == 'table' and proof or answer",
 		"return answer"},
 
 	// Stores that compare and swap.

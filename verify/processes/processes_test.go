@@ -162,7 +162,7 @@ func config(t *testing.T, rawURL string) lockstore.Config {
 
 func onRedis(t *testing.T, name, addr string) target {
 	rawURL := name + "://" + addr
-	store, err := redisstore.Open(t.Context(), config(t, rawURL))
+	store, err := redisstore.Opener.Open(t.Context(), config(t, rawURL))
 	require.NoError(t, err)
 	return target{name: name, locks: rawURL, lists: rawURL, store: store, ttl: ttl, parallel: 1 + 2 + 2}
 }

@@ -58,16 +58,15 @@ const (
 )
 
 // Opener opens elasticache URLs.
-var Opener = lockstore.SchemeOpener{Schemes: []string{"elasticache"}, Open: Open}
+var Opener = lockstore.SchemeOpener{Schemes: []string{"elasticache"}, Open: open}
 
-// Open opens the store that the URL names, see the package documentation. It makes no
-// network call. An error that it returns matches lockstore.ErrInvalid.
-func Open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
+func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	return OpenWith(cfg, nil)
 }
 
-// OpenWith is Open with credentials of the caller, for a program that is no Lambda function
-// and has a profile or single sign-on. With nil it is Open.
+// OpenWith opens the store that the URL names, see the package documentation, with credentials of the caller, for a program that is no
+// Lambda function and has a profile or single sign-on. With nil it is as Opener. It makes no
+// network call. An error that it returns matches lockstore.ErrInvalid.
 func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*lockstore.Store, error) {
 	redisConfig, t, err := parse(cfg, creds)
 	if err != nil {
@@ -77,7 +76,7 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*lockstore.S
 	if err != nil {
 		return nil, err
 	}
-	return redisstore.New(client, redisstore.Options{Prefix: redisConfig.URL.Query().Get("prefix")})
+	return redisstore.New(client, redisstore.Options{Prefix: cfg.URL.Query().Get("prefix")})
 }
 
 // parse splits the URL into redisstore's URL and the token's parameters.
@@ -124,11 +123,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 			return cfg, nil, fmt.Errorf("elasticache: %w", err)
 		}
 	}
-	query := url.Values{"cluster": {strconv.FormatBool(flags["cluster"])}}
-	if prefix := params["prefix"]; prefix != "" {
-		query.Set("prefix", prefix)
-	}
-	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: strings.ReplaceAll(query.Encode(), "+", "%20")} // redisstore takes no + in a value
+	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: "cluster=" + strconv.FormatBool(flags["cluster"])}
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 
