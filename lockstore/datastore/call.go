@@ -18,6 +18,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 	"github.com/lambdalock/lambdalock/lockstore/internal/httpclient"
 )
 
@@ -142,13 +143,13 @@ func credentials(file string, client *http.Client) (tokens, error) {
 			return nil, invalid("the file that GOOGLE_APPLICATION_CREDENTIALS names has no credentials that can be used")
 		}
 	}
-	return beside(find), nil
+	return takingTurns(find), nil
 }
 
-// beside asks for tokens in a goroutine of its own, because Google's package takes no
+// takingTurns asks for tokens in a goroutine of its own, because Google's package takes no
 // context. Calls that come meanwhile wait, and then use the same token. After a failure each of
 // them asks again.
-func beside(find func() (*google.Credentials, error)) tokens {
+func takingTurns(find func() (*google.Credentials, error)) tokens {
 	var source oauth2.TokenSource
 	turn := make(chan struct{}, 1) // who has sent there may use source
 	ask := func(refused string) (token *oauth2.Token, err error) {
@@ -170,32 +171,24 @@ func beside(find func() (*google.Credentials, error)) tokens {
 		}
 		return token, nil
 	}
-	return func(ctx context.Context, refused string) (string, error) {
-		type answer struct {
-			token string
-			err   error
-		}
-		answers := make(chan answer, 1)
+	return func(ctx context.Context, refused string) (token string, err error) {
 		select {
 		case turn <- struct{}{}:
+			token, err = beside.Do(ctx, func() (string, error) {
+				defer func() { <-turn }()
+				token, err := ask(refused)
+				if err != nil {
+					return "", err
+				}
+				return token.AccessToken, nil
+			})
 		case <-ctx.Done():
-			return "", fmt.Errorf("no access token yet: %w: %w", lockstore.ErrUnavailable, ctx.Err())
+			err = ctx.Err()
 		}
-		go func() {
-			defer func() { <-turn }()
-			token, err := ask(refused)
-			if err != nil {
-				answers <- answer{err: err}
-				return
-			}
-			answers <- answer{token: token.AccessToken}
-		}()
-		select {
-		case a := <-answers:
-			return a.token, a.err
-		case <-ctx.Done():
-			return "", fmt.Errorf("no access token yet: %w: %w", lockstore.ErrUnavailable, ctx.Err())
+		if err != nil && !errors.Is(err, lockstore.ErrUnavailable) {
+			err = fmt.Errorf("no access token yet: %w: %w", lockstore.ErrUnavailable, err)
 		}
+		return token, err
 	}
 }
 

@@ -72,7 +72,7 @@ func TestRefusedToken(t *testing.T) {
 		f := newFake()
 		k := onFake(t, f)
 		asked := 0
-		k.token = beside(func() (*google.Credentials, error) {
+		k.token = takingTurns(func() (*google.Credentials, error) {
 			asked++
 			token := &oauth2.Token{AccessToken: fmt.Sprint("token ", asked), Expiry: time.Now().Add(time.Hour)}
 			return &google.Credentials{TokenSource: oauth2.StaticTokenSource(token)}, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 )
 
 // call is one request of the store. It is also the owner argument of the command, so the
@@ -109,41 +110,21 @@ func (c *call) do(ctx context.Context) {
 type command interface{ send(ctx context.Context) }
 
 // within sends a command, and returns when it or ctx ends; most bounds each wait of its connection. After an error, which is that of
-// ctx, the command may go on.
+// ctx, the command may go on: with a client that this package has not made. go-redis ends a command at the context's deadline only
+// with ContextTimeoutEnabled, and never because the context is cancelled.
 func (s *server) within(ctx context.Context, own *callContext, most time.Duration, c command) error {
 	if !s.ends {
-		return detached(ctx, func() { c.send(ctx) })
+		_, err := beside.Do(ctx, func() (struct{}, error) {
+			c.send(ctx)
+			return struct{}{}, nil
+		})
+		return err
 	}
 	stop := own.begin(ctx, most)
 	defer own.forget()
 	defer stop()
 	c.send(own)
 	return nil
-}
-
-// detached runs f in another goroutine. It returns nil when f has returned. If ctx ends before, it returns the context's error
-// and f goes on. A panic of f panics in the caller. It is for clients that this package has not made: go-redis ends
-// a command at the context's deadline only with ContextTimeoutEnabled, and never because
-// the context is cancelled.
-func detached(ctx context.Context, f func()) error {
-	if ctx.Done() == nil {
-		f()
-		return nil
-	}
-	done := make(chan any, 1)
-	go func() {
-		defer func() { done <- recover() }()
-		f()
-	}()
-	select {
-	case panicked := <-done:
-		if panicked != nil {
-			panic(panicked)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // says is the text about the outcome of a request, which a request that only reads does not have.

@@ -162,14 +162,6 @@ func TestCallsEndWhileTheyWrite(t *testing.T) {
 	}
 }
 
-// A panic in the client, for example of a hook, panics in the caller, where it can be
-// recovered.
-func TestAPanicReachesTheCaller(t *testing.T) {
-	for name, ctx := range map[string]context.Context{"in another goroutine": t.Context(), "in the same goroutine": context.Background()} {
-		require.PanicsWithValue(t, "a hook", func() { _ = detached(ctx, func() { panic("a hook") }) }, name)
-	}
-}
-
 // A call that has returned does not change the connection of the next call.
 func TestAReturnedCallHasNoConnection(t *testing.T) {
 	var without, first, next callContext

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 )
 
 // scanCount is how many entries one SCAN looks at.
@@ -126,14 +127,9 @@ func (s *server) masters(ctx context.Context) ([]redis.Cmdable, error) {
 // read calls the client for a command that only reads, so a failure means that nothing was
 // applied. It returns when ctx ends.
 func (s *server) read(ctx context.Context, what string, f func() error) error {
-	var failed error
-	var says meaning
-	err := detached(ctx, func() { failed = f() })
-	if err == nil && failed != nil {
-		says, err = meaningOf(failed), withContext(ctx, withoutSecrets(failed, ""))
-	}
+	_, err := beside.Do(ctx, func() (struct{}, error) { return struct{}{}, f() })
 	if err != nil {
-		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, s.withAdvice(says, err))
+		return fmt.Errorf("redisstore: %s failed: %w: %w", what, lockstore.ErrUnavailable, s.withAdvice(meaningOf(err), withContext(ctx, withoutSecrets(err, ""))))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 )
 
 // maxPacket bounds an answer. The names of all nodes come in one.
@@ -51,26 +52,12 @@ type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error
 // call runs f beside the caller, because the ZooKeeper client takes no context. f may go
 // on after the context's end.
 func call[T any](ctx context.Context, c *client, f func(*zk.Conn) (T, error)) (T, error) {
-	var none T
 	s, err := c.ready(ctx)
 	if err != nil {
+		var none T
 		return none, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
 	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
-	go func() {
-		value, err := f(s.conn)
-		done <- result{value, err}
-	}()
-	select {
-	case r := <-done:
-		return r.value, r.err
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
+	return beside.Do(ctx, func() (T, error) { return f(s.conn) })
 }
 
 // ready returns a session that can send a request at once.

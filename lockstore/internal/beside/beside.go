@@ -1,0 +1,36 @@
+// Package beside lets calls of libraries that do not heed a context end with one.
+package beside
+
+import "context"
+
+// Do runs f in another goroutine and returns what f returns. If ctx ends before, Do returns its error, and f goes on.
+// A panic of f panics in the caller.
+func Do[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	if ctx.Done() == nil {
+		return f()
+	}
+	type result struct {
+		value    T
+		err      error
+		panicked any
+	}
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			r.panicked = recover()
+			done <- r
+		}()
+		r.value, r.err = f()
+	}()
+	select {
+	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
