@@ -18,7 +18,7 @@ const addressEnd = "\naddress"
 func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
 	var was driver.HiddenBytes
 	for range 4 {
-		c, err := s.sendAddress(ctx, driver.Acquire, key, owner, text, d, was)
+		c, err := s.sendAddress(ctx, key, driver.Request{Kind: driver.Acquire, Owner: owner, Result: text, TTL: d}, was)
 		if err != nil || c.text[0] == done {
 			return err
 		}
@@ -29,7 +29,7 @@ func (s *server) PutAddress(ctx context.Context, key string, owner driver.Owner,
 
 // TakeAddress implements driver.Parker. If its reply is lost, so is the address.
 func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
-	c, err := s.sendAddress(ctx, driver.Leave, key, owner, nil, 0, nil)
+	c, err := s.sendAddress(ctx, key, driver.Request{Kind: driver.Leave, Owner: owner}, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -41,15 +41,15 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 	return nil, nil
 }
 
-// sendAddress stores an address, or takes it. The request has the priority of those of the kind like, see lanes. The address is beside the
+// sendAddress stores the Result of r for its TTL, or takes what is there. It has the priority of the kind of r, see lanes. The address is beside the
 // list of its owner, on the same node of a cluster.
-func (s *server) sendAddress(ctx context.Context, like driver.Kind, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration, was driver.HiddenBytes) (*call, error) {
-	if err := s.lanes.enter(ctx, driver.Request{Kind: like}); err != nil {
+func (s *server) sendAddress(ctx context.Context, key string, r driver.Request, was driver.HiddenBytes) (*call, error) {
+	if err := s.lanes.enter(ctx, r); err != nil {
 		return nil, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
 	defer s.lanes.leave()
-	c := &call{Owner: owner, key: key}
-	if err := s.send(ctx, c, s.list(key, owner)+addressEnd, "", "address", secret{text}, millis(d), secret{was}); err != nil {
+	c := &call{Owner: r.Owner, key: key}
+	if err := s.send(ctx, c, s.list(key, r.Owner)+addressEnd, "", "address", secret{r.Result}, millis(r.TTL), secret{was}); err != nil {
 		return nil, err
 	}
 	switch {

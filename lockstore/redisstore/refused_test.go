@@ -11,6 +11,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -232,32 +233,6 @@ func TestUnwrittenEvalAfterALostReplyIsUnknown(t *testing.T) {
 
 var errHook = errors.New("a hook lets no eval through")
 
-// After these answers the cluster client sends the request again, and each time the server
-// does nothing.
-func TestClusterRefusalIsUnavailable(t *testing.T) {
-	for name, answer := range map[string]string{
-		"F38 cluster down": "CLUSTERDOWN The cluster is down",
-		"F38 loading":      "LOADING Redis is loading the dataset in memory",
-		"F38 read-only":    "READONLY You can't write against a read only replica.",
-		"F40 try again":    "TRYAGAIN Multiple keys request during rehashing of slot",
-	} {
-		t.Run(name, func(t *testing.T) {
-			var sent, others atomic.Int32
-			store := openStore(t, fakeCluster(t, func(command []string) string {
-				if !strings.EqualFold(command[0], "evalsha") {
-					others.Add(1) // for example COMMAND, which needs one more permission
-				}
-				sent.Add(1)
-				return "-" + answer + "\r\n"
-			}))
-			_, err := store.Acquire(t.Context(), newRequest("k"))
-			requireUnavailable(t, err, answer)
-			require.Greater(t, sent.Load(), int32(1), "the client sends again by itself")
-			require.Zero(t, others.Load(), "nothing is sent but CLUSTER SLOTS")
-		})
-	}
-}
-
 // Real servers in states in which they refuse locks.
 func TestRefusalsOfRealServers(t *testing.T) {
 	for answer, args := range map[string][]string{
@@ -336,18 +311,21 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 		name    string
 		asking  string   // the answer to ASKING; "" ends the connection
 		answers []string // to the scripts
-		lost    bool     // the error is ErrLost
+		want    error    // that the error is; nil for an unknown outcome
 		again   bool     // the client may send the last request more than once
 	}
 	cases := []testCase{
 		{name: "F25 repeated", answers: []string{"", lost}},
 		{name: "F25 repeated at a server that has restarted", answers: []string{"", "-NOSCRIPT No matching script.\r\n", lost}},
-		{name: "F25 redirected at first", asking: "+OK\r\n", answers: []string{redirect, lost}, lost: true},
-		{name: "F25 not repeated", answers: []string{lost}, lost: true},
+		{name: "F25 redirected at first", asking: "+OK\r\n", answers: []string{redirect, lost}, want: lockstore.ErrLost},
+		{name: "F25 not repeated", answers: []string{lost}, want: lockstore.ErrLost},
 	}
-	for _, last := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", lost} {
+	for _, refusal := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-READONLY x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", lost} {
 		// ASKING and the next command are applied, and both replies are lost.
-		cases = append(cases, testCase{name: "F25 F40 F76 redirected, and then " + last[:2], answers: []string{redirect, last}, again: true})
+		cases = append(cases, testCase{name: "F25 F40 F76 redirected, and then " + strings.Fields(refusal)[0], answers: []string{redirect, refusal}, again: true})
+		if refusal != lost { // each time the server does nothing
+			cases = append(cases, testCase{name: "F38 refused again and again, " + strings.Fields(refusal)[0], answers: []string{refusal}, want: lockstore.ErrUnavailable, again: true})
+		}
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -356,14 +334,13 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 				if command[0] == "asking" {
 					return c.asking
 				}
+				assert.Contains(t, command[0], "eval", "for example COMMAND needs one more permission")
 				return c.answers[min(int(sent.Add(1)), len(c.answers))-1]
 			}))
 			err := s.Release(t.Context(), lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 7})
-			if c.lost {
-				require.ErrorIs(t, err, lockstore.ErrLost)
-			} else {
-				requireUnknown(t, err)
-			}
+			require.Error(t, err)
+			requireNoOther(t, err, c.want)
+			require.True(t, c.want == nil || errors.Is(err, c.want))
 			if c.again {
 				require.GreaterOrEqual(t, int(sent.Load()), len(c.answers))
 			} else {
