@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +19,43 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
+
+// partition is one partition of DynamoDB with one row. It has 1,000 write units and 3,000 read units
+// a second, and those of one second in reserve.
+type partition struct {
+	*fakedynamo.Service
+	mu     sync.Mutex
+	left   [2]float64 // writes, reads
+	last   time.Time
+	counts map[string]int
+}
+
+var partitionUnits = [2]float64{1000, 3000}
+
+// take reports whether the partition has the units of a request for its row.
+func (p *partition) take(write, weak bool) bool {
+	kind, units := 1, 1.0
+	switch {
+	case write:
+		kind, units = 0, float64(rowSize(p.Row(table, key))/1024+1)
+	case weak:
+		units = 0.5
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	for i, most := range partitionUnits {
+		p.left[i] = min(most, p.left[i]+now.Sub(p.last).Seconds()*most)
+	}
+	p.last = now
+	if p.left[kind] < units {
+		p.counts[[]string{"throttled writes", "throttled reads"}[kind]]++
+		return false
+	}
+	p.left[kind] -= units
+	p.counts[[]string{"writes", "reads"}[kind]]++
+	return true
+}
 
 // newPartition is a partition 5 ms away.
 func newPartition() *partition {
@@ -39,15 +78,20 @@ func (p *partition) guard(t *testing.T, holders int, wait time.Duration) *guard.
 		HolderInfo: func(context.Context) lockstore.HolderInfo {
 			return lockstore.HolderInfo{Name: "my-function-prod", ID: "8476a536-e9f4-11e8-9739-2dfe598c3fcd"}
 		},
-		Observe: func(_ context.Context, r guard.Report) {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.counts[string(r.Outcome)]++
-			assert.NoError(t, r.ReleaseErr, "%s after %d calls", r.Outcome, r.Calls)
-		},
+		Observe: p.observe(t),
 	})
 	require.NoError(t, err)
 	return g.WithMaxHolders(holders)
+}
+
+// observe counts how runs end. Each of them releases what it has.
+func (p *partition) observe(t *testing.T) func(context.Context, guard.Report) {
+	return func(_ context.Context, r guard.Report) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.counts[string(r.Outcome)]++
+		assert.NoError(t, r.ReleaseErr, "%s after %d calls", r.Outcome, r.Calls)
+	}
 }
 
 // works works for so long, unless the lease is lost.
@@ -154,33 +198,59 @@ func TestWritersAmongManyReaders(t *testing.T) {
 	}
 }
 
+// 20 hold a key for 5 s with leases of 3 s, and each second 100 others come for 10 ms. No holder loses its lease, and each releases it. The row takes
+// no more writes than it can: with 5 ms to the service not all of the others are served, and who gives up in the end may release late.
+func TestHoldersRenewAmongManyArrivals(t *testing.T) {
+	verifyrecord.SkipWithRace(t)
+	const holders, ttl, lasts = 20, 3 * time.Second, 5 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition()
+		p.Fault = rtt
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		defer cancel()
+		var all sync.WaitGroup
+		for i := range holders {
+			g, err := guard.New(newStore(t, p.Service, 0, dynamostore.Options{}).Store, guard.Options{TTL: ttl, Observe: p.observe(t)})
+			require.NoError(t, err)
+			all.Go(func() {
+				pass(time.Duration(i) * ttl / 3 / holders)
+				assert.NoError(t, g.WithMaxHolders(lockstore.MaxHolders).Do(t.Context(), key, works(lasts)))
+			})
+		}
+		pass(time.Second)
+		others, err := guard.New(newStore(t, p.Service, 0, dynamostore.Options{}).Store, guard.Options{Wait: lasts})
+		require.NoError(t, err)
+		rng := rand.New(rand.NewPCG(1, 1))
+		for ctx.Err() == nil {
+			pass(time.Duration(rng.ExpFloat64() * float64(10*time.Millisecond)))
+			all.Go(func() { _ = others.WithMaxHolders(lockstore.MaxHolders).Do(ctx, key, works(10*time.Millisecond)) })
+		}
+		all.Wait()
+		t.Log(p.counts)
+	})
+}
+
 // Whoever joins or leaves a queue of a key that several hold sends one write, whatever its owner is: a word of the row, or one that
 // was handed the key and missed its turn.
 func TestAnyOwnerJoinsSeveral(t *testing.T) {
 	for _, owner := range []lockstore.Owner{"e", "owner", "1", `"`, ""} {
 		bubble(t, fmt.Sprintf("F57 F60 %q", string(owner)), func(t *testing.T) {
 			service, s := newFake(t)
-			req := request(time.Minute)
-			req.MaxHolders, req.JoinQueue = 2, true
-			lease := acquired(t, s, req)
+			lease := sharing(t, s, 2)[0]
 			place := func(owner lockstore.Owner) int {
+				req := queued(2)
 				req.Owner = owner
-				_, err := s.Acquire(t.Context(), req)
-				refused, ok := errors.AsType[*lockstore.Refused](err)
-				require.True(t, ok, "%v", err)
-				return refused.QueuePosition
+				return refusal(t, s, req).QueuePosition
 			}
-			req.Owner = lockstore.NewOwner()
-			acquired(t, s, req)
-			first, misses := lockstore.NewOwner(), owner == ""
+			misses := owner == ""
 			if misses {
 				owner = lockstore.NewOwner()
 				require.Equal(t, 1, place(owner))
 				require.NoError(t, s.Release(t.Context(), lease)) // it is handed the key
-				require.Equal(t, 1, place(first))
+			}
+			require.Equal(t, 1, place(lockstore.NewOwner()))
+			if misses {
 				pass(lockstore.TurnTime + 1200*time.Millisecond)
-			} else {
-				require.Equal(t, 1, place(first))
 			}
 			before := service.Requests()
 			require.Equal(t, 2, place(owner))
@@ -189,4 +259,80 @@ func TestAnyOwnerJoinsSeveral(t *testing.T) {
 			require.Equal(t, 4, service.Requests()-before)
 		})
 	}
+}
+
+// An Acquire whose write is throttled is refused, also if only a read shows that the key is held: that costs less than to ask again. It says
+// that many ask for it if the key is free, or if the owner was handed the key or has a place: these are there.
+func TestThrottledAcquire(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		key     string // "free", "held" or "started"
+		place   string // of the owner: "", "waits" or "handed over"
+		holders int
+		refused bool
+	}{
+		{"a free key", "free", "", 1, false},
+		{"an arrival", "held", "", 1, true},
+		{"behind work that has started a place takes a write of its own", "started", "", 1, true},
+		{"a hand-over", "held", "handed over", 1, false},
+		{"a hand-over of a key for three", "held", "handed over", 3, false},
+	} {
+		bubble(t, "F31 F57 "+c.what, func(t *testing.T) {
+			service, s := newFake(t)
+			req := queued(c.holders)
+			lease := held(t, s)
+			if c.key == "started" {
+				require.NoError(t, s.MarkStarted(t.Context(), lease))
+			}
+			if c.place != "" {
+				isRefused(t, s, req)
+			}
+			if c.place != "" || c.key == "free" {
+				require.NoError(t, s.Release(t.Context(), lease))
+			}
+			pass(time.Second)
+			service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+				if r.Action == "UpdateItem" {
+					f = throttled
+				}
+				return f
+			}
+			_, err := s.Acquire(t.Context(), req)
+			service.Fault = nil
+			if !c.refused {
+				require.ErrorIs(t, err, lockstore.ErrUnavailable)
+				require.ErrorIs(t, err, lockstore.ErrContended)
+				acquired(t, s, req)
+				return
+			}
+			refused, ok := errors.AsType[*lockstore.Refused](err)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, lockstore.Held, refused.State)
+			require.Zero(t, refused.QueuePosition)
+			req.Hint = refused.Hint
+			require.Equal(t, 1, refusal(t, s, req).QueuePosition, "it takes a place when it asks again")
+		})
+	}
+}
+
+// The context of a release ends during the pause after a conflict. The error says so, as well as that others were quicker.
+func TestContextEndsAfterAConflict(t *testing.T) {
+	bubble(t, "F57 release", func(t *testing.T) {
+		service, s := newFake(t)
+		leases := sharing(t, s, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		beforeWrite(service, 1, func() (f fakedynamo.Fault) {
+			_, err := s.Renew(t.Context(), leases[1], time.Hour)
+			require.NoError(t, err)
+			go func() {
+				synctest.Wait() // it pauses
+				cancel()
+			}()
+			return f
+		})
+		err := s.Release(ctx, leases[0])
+		for _, want := range []error{context.Canceled, lockstore.ErrContended, lockstore.ErrUnavailable} {
+			require.ErrorIs(t, err, want)
+		}
+	})
 }

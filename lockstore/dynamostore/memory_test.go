@@ -57,23 +57,24 @@ func TestOldMemory(t *testing.T) {
 			_, err := w.other.Renew(w.Context(), w.lease, time.Hour)
 			require.NoError(w, err)
 		}, renew, false, 2, 0},
-		"renew, revoked":                       {revoke, renew, true, 1, 0},
-		"renew for less than is left, revoked": {revoke, renewFor(time.Second), true, 1, 0},
-		"renew, another tried here":            {func(w *world) { isRefused(w, w.s, request(time.Minute)) }, renew, false, 1, 0},
-		"renew, over":                          {over, renew, true, 0, 1},
-		"renew, over and taken":                {taken, renew, true, 0, 1},
-		"renew, the clock was set back":        {func(w *world) { pass(2 * time.Minute); w.offset = -time.Hour }, renew, true, 0, 1},
-		"renew, the clock was set forward":     {func(w *world) { w.offset = time.Hour }, renew, false, 1, 1},
-		"mark":                                 {func(*world) {}, mark, false, 1, 0},
-		"mark, over":                           {over, mark, true, 0, 1},
-		"mark, revoked":                        {revoke, mark, true, 1, 0},
-		"complete":                             {func(*world) {}, complete, false, 1, 0},
-		"complete, the clock was set":          {func(w *world) { w.offset = time.Hour }, complete, false, 1, 1},
-		"complete, one has joined":             {joins, complete, false, 1, 0},
-		"complete, over and nobody has come":   {over, complete, false, 1, 0},
-		"complete, over and taken":             {taken, complete, true, 1, 0},
-		"release, one has joined":              {joins, release, false, 2, 0},
-		"release, one is known to wait":        {func(w *world) { joins(w); require.NoError(w, renew(w)) }, release, false, 1, 0},
+		"renew, revoked":                                   {revoke, renew, true, 1, 0},
+		"renew for less than is left, revoked":             {revoke, renewFor(time.Second), true, 1, 0},
+		"renew, another tried here":                        {func(w *world) { isRefused(w, w.s, request(time.Minute)) }, renew, false, 1, 0},
+		"renew, over":                                      {over, renew, true, 0, 1},
+		"renew, over and taken":                            {taken, renew, true, 0, 1},
+		"renew, the clock was set back":                    {func(w *world) { pass(2 * time.Minute); w.offset = -time.Hour }, renew, true, 0, 1},
+		"renew, the clock was set forward":                 {func(w *world) { w.offset = time.Hour }, renew, false, 1, 1},
+		"mark":                                             {func(*world) {}, mark, false, 1, 0},
+		"mark, over":                                       {over, mark, true, 0, 1},
+		"mark, revoked":                                    {revoke, mark, true, 1, 0},
+		"complete":                                         {func(*world) {}, complete, false, 1, 0},
+		"complete, the clock was set":                      {func(w *world) { w.offset = time.Hour }, complete, false, 1, 1},
+		"complete, one has joined":                         {joins, complete, false, 1, 0},
+		"complete, over and nobody has come":               {over, complete, false, 1, 0},
+		"complete, over and taken":                         {taken, complete, true, 1, 0},
+		"release, one has joined":                          {joins, release, false, 2, 0},
+		"release, one is known to wait":                    {func(w *world) { joins(w); require.NoError(w, renew(w)) }, release, false, 1, 0},
+		"release, one is known to wait, the clock was set": {func(w *world) { joins(w); require.NoError(w, renew(w)); w.offset = -30 * time.Second }, release, false, 1, 1},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			w := &world{T: t}
@@ -107,26 +108,6 @@ func TestNoResultInMemory(t *testing.T) {
 		_, err := s.Renew(t.Context(), lease, time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, before+1, service.Requests())
-	})
-}
-
-// While the name of the time to live changes, a process begins with the row that it remembers, too, and the row has one time to live.
-func TestMemoryWhileTheTimeToLiveChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service := fakedynamo.New(table)
-		rows := fakeRows{service}
-		rows.put(t, key, item{"lastFence": n("1"), "ttl": n("1")})
-		s := newStore(t, service, 0, dynamostore.Options{TTL: "expires_at", OtherTTL: "ttl"})
-		lease := held(t, s)
-		for range 2 {
-			_, err := s.Renew(t.Context(), lease, time.Hour)
-			require.NoError(t, err)
-			row := rows.get(t, key)
-			require.NotContains(t, row, "ttl")
-			require.Greater(t, number(t, row, "expires_at"), time.Now().Add(24*time.Hour).Unix())
-		}
-		require.Equal(t, 3, service.Requests(), "an acquire and two renewals")
-		require.NoError(t, s.Release(t.Context(), lease))
 	})
 }
 

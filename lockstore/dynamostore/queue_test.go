@@ -1,7 +1,6 @@
 package dynamostore_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -78,30 +77,6 @@ func TestPauseAfterAnyNote(t *testing.T) {
 			require.NoError(t, err)
 			require.Greater(t, time.Since(began), time.Millisecond)
 			require.LessOrEqual(t, time.Since(began), lockstore.TurnTime/2)
-		})
-	}
-}
-
-// Behind a lease whose work has started a place takes a write of its own, because the key may be in doubt. If it is throttled, the
-// refusal is certain. If it hangs, the owner may have a place.
-func TestPlaceByAWriteOfItsOwn(t *testing.T) {
-	for name, fault := range map[string]fakedynamo.Fault{"F31 it is throttled": throttled, "F28 it hangs": {In: time.Hour}} {
-		bubble(t, name, func(t *testing.T) {
-			service, s := newFake(t)
-			require.NoError(t, s.MarkStarted(t.Context(), held(t, s)))
-			service.Fault = from(service.Requests()+2, fault)
-			if fault.Refuse != nil {
-				answer := refusal(t, s, queued(1))
-				require.Equal(t, lockstore.Held, answer.State)
-				require.Zero(t, answer.QueuePosition)
-				return
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := s.Acquire(ctx, queued(1))
-			service.Wait()
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.True(t, isUnknown(err), "%v", err)
 		})
 	}
 }

@@ -90,28 +90,3 @@ func TestStartedWorkOfMonths(t *testing.T) {
 		require.Equal(t, lockstore.InDoubt, inspected(t, s).State)
 	})
 }
-
-// The network delivers an address again when the owner has parked with another one.
-func TestAddressThatComesTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		held(t, s)
-		req := park("a")
-		n := 0
-		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
-			n++
-			f.Repeat = time.Duration(20+n) * time.Second
-			return f
-		}
-		for _, token := range []string{"first", "second", "third"} {
-			req.Address = lockstore.TaskToken(token)
-			isRefused(t, s, req)
-			pass(5 * time.Second)
-		}
-		service.Fault = nil
-		service.Wait()
-		address, err := s.TakeAddress(t.Context(), key, "a")
-		require.NoError(t, err)
-		require.Equal(t, req.Address, address)
-	})
-}
