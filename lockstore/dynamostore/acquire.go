@@ -38,8 +38,9 @@ const (
 	tryPause = 200 * time.Millisecond
 )
 
-// acquire sends one write, which grants a free key, or takes the last place of the queue. If it
-// is refused, the row decides. An owner that knows more begins in another way.
+// acquire answers an Acquire; only Do calls it. It sends the arrival, one write that grants a free key or takes the last place of the queue, and change
+// answers for the row after it. If the time is not known, it sends a read first. Who extends a hand-over, shares the key, parks or has a place sends no
+// arrival: readAndChange answers. For who found the queue full see lookForRoom.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	n := parseNote(q.Hint)
 	if q.Fence == 0 && n.full {
@@ -50,72 +51,56 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	if q.Fence != 0 || q.MaxHolders > 1 || q.Parked > 0 || n.reads {
 		return t.readAndChange(ctx, key, q)
 	}
-	w, g := t.arrivalWrite(q)
-	r, err := t.update(ctx, key, w)
+	if !t.clock.right() {
+		if _, _, err := t.read(ctx, key, false); err != nil { // its reply tells the time
+			return driver.Answer{}, err
+		}
+	}
+	r, err := t.update(ctx, key, t.arrivalWrite(q))
+	if q.Join && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) {
+		// It was throttled. A read costs less, and may show that the owner has to wait anyway.
+		if seen, r, readErr := t.read(ctx, key, false); readErr == nil {
+			if a, ok := t.withoutPlace(seen, r, q); ok {
+				return a, nil
+			}
+		}
+	}
 	if err != nil {
-		return t.waitWithoutPlace(ctx, key, q, err)
+		return driver.Answer{}, err
 	}
 	seen, err := t.names.decode(key, r.item)
-	switch {
-	case r.applied && r.item[attrOwner] == nil: // it was free
-		// The old row fulfilled the condition, so an error in decode does not matter.
-		if g.before = -1; err == nil && r.sentOnce {
-			g.before = seen.LastFence
-		}
-		t.memory.remember(key, t.afterArrival(key, g, r.item), q.Owner)
-		return t.answerArrival(ctx, key, q, g, r)
-	case err == nil && !r.applied && r.ambiguous && g.made(seen.alone(), q.Owner): // the SDK sent this write twice, and the first one was applied
-		g.before = -1
-		return t.answerArrival(ctx, key, q, g, r)
-	case err == nil && r.applied && !seen.damaged: // a place in a damaged queue is none
-		r.item[attrQueue] = list(append(seen.queue, g.place)...)
-		seen, err = t.names.decode(key, r.item)
-	}
 	if err != nil {
 		return driver.Answer{}, outcome(err, r.applied || r.ambiguous)
 	}
 	return t.change(ctx, key, q, seen, r, r.applied || r.ambiguous)
 }
 
-// answerArrival answers an arrival that was granted the key. If its end has to be corrected and the row has changed, the row decides.
-func (t *table) answerArrival(ctx context.Context, key string, q driver.Request, g *grant, r reply) (driver.Answer, error) {
-	a, refusal, err := t.correct(ctx, key, q, g, r)
-	if refusal == nil {
-		return a, err
-	}
-	seen, err := t.names.decode(key, refusal.item)
-	if err != nil {
-		return driver.Answer{}, outcome(err, true)
-	}
-	return t.change(ctx, key, q, seen, *refusal, true)
-}
-
 // arrivalWrite is the first write of an Acquire that knows nothing of the row: it grants a key that is free or new. Its fence is of the
-// clock, and is noted in t.sent, so that an abandon can raise the row's fence above it. If the request joins, the same write takes a place instead if the key is taken: it sets the
+// clock. If the request joins, the same write takes a place instead if the key is taken: it sets the
 // attributes of a lease only if there is none. A row of another program has no number as its
 // fence, and is refused.
-func (t *table) arrivalWrite(q driver.Request) (write, *grant) {
+func (t *table) arrivalWrite(q driver.Request) write {
 	now := t.clock.read()
-	g := &grant{fence: driver.Fence(now.UnixMicro()), expires: t.expiresAt(now, q.TTL), place: placeOf(rules.Waiter{Owner: q.Owner, Since: now})}
-	t.sent.note(q.Owner, g.fence)
-	g.lease = values{
-		attrOwner: ownerText(q.Owner), attrFence: fenceNumber(g.fence), attrExpires: millis(g.expires), attrText: text(q.Holder),
-		attrQueue: list(g.place),
+	fence, expires := driver.Fence(now.UnixMicro()), t.expiresAt(now, q.TTL)
+	t.noteSent(fence)
+	lease := values{
+		attrOwner: ownerText(q.Owner), attrFence: fenceNumber(fence), attrExpires: millis(expires), attrText: text(q.Holder),
+		attrQueue: list(placeOf(rules.Waiter{Owner: q.Owner, Since: now})),
 	}
 	w := write{
-		becomes:    maps.Clone(g.lease),
+		becomes:    maps.Clone(lease),
 		makesRow:   true,
 		conditions: []string{ifFree, notEnded},
 		names:      []string{attrEnded, attrAbandoned},
 		values:     values{":me": ownerText(q.Owner)},
-		returns:    types.ReturnValueAllOld,
+		returns:    types.ReturnValueAllNew,
 	}
-	w.becomes[attrLastFence], w.becomes[attrTTL] = nil, sweepTime(g.expires, g.fence)
+	w.becomes[attrLastFence], w.becomes[attrTTL] = nil, sweepTime(expires, fence)
 	if q.Join {
 		for _, name := range []string{attrOwner, attrFence, attrExpires, attrText} {
-			w.assign(name, "if_not_exists(#"+name+", :"+name+")", g.lease[name])
+			w.assign(name, "if_not_exists(#"+name+", :"+name+")", lease[name])
 		}
-		w.assign(attrQueue, "list_append(if_not_exists(#queue, :empty), :queue)", g.lease[attrQueue])
+		w.assign(attrQueue, "list_append(if_not_exists(#queue, :empty), :queue)", lease[attrQueue])
 		// A queue of another type is damaged: DynamoDB refuses to add a place to it.
 		w.conditions[0] = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :typeList)) OR " + ifJoins + ")"
 		w.names = append(w.names, attrStarted)
@@ -124,47 +109,35 @@ func (t *table) arrivalWrite(q driver.Request) (write, *grant) {
 			":closed": text(closedOwner), ":shared": text(sharedOwner),
 		})
 	}
-	return w, g
+	return w
 }
 
-// waitWithoutPlace is for an arrival that has failed. If it was throttled, a read costs less than
-// what failed, and is enough to wait without a place.
-func (t *table) waitWithoutPlace(ctx context.Context, key string, q driver.Request, failed error) (driver.Answer, error) {
-	if q.Join && throttled(failed) && errors.Is(failed, lockstore.ErrUnavailable) {
-		if seen, r, err := t.read(ctx, key, false); err == nil {
-			if _, _, a := t.decide(seen, r, q); a.Outcome == driver.Refused && seen.place(q.Owner) < 0 {
-				return withoutPlace(a, seen), nil
-			}
-		}
-	}
-	return driver.Answer{}, failed
+// withoutPlace refuses an owner without a write, so it gets no place. Its next Acquire begins with a read. ok is false if the row is no
+// reason for a refusal, or has a place of the owner.
+func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answer, ok bool) {
+	q.Join = false
+	_, _, a = t.decide(seen, r, q)
+	a.Hint = noteFull
+	return a, a.Outcome == driver.Refused && a.Position == 0
 }
 
-// lookForRoom refuses an owner without a place, unless it may take one now. A write costs more than
-// a read, also if it is refused, and all who wait for a place may see the same free one at the same
-// time. So the fewer places there are, the fewer of them try, each after a pause and a second read,
-// which is consistent.
+// lookForRoom sends a read for an owner that found the queue full, and refuses it while it is full; acquire calls it. All who wait for a place see a
+// free one at the same time, and a write costs more than a read, also if it is refused. So the fewer places are free, the fewer go on, each
+// after a pause and a second read, which is consistent.
 func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
-	for _, consistent := range []bool{false, true} {
-		seen, r, err := t.read(ctx, key, consistent)
+	for _, again := range []bool{false, true} {
+		seen, r, err := t.read(ctx, key, again)
 		if err != nil {
 			return driver.Answer{}, false, err
 		}
-		_, _, a := t.decide(seen, r, q)
-		if a.Outcome != driver.Refused || seen.place(q.Owner) >= 0 {
+		a, ok := t.withoutPlace(seen, r, q)
+		if !ok {
 			break // as the write says it
 		}
 		room := maxPlaces - len(seen.Queue)
-		if room <= 0 || !q.Join || !consistent && (t.random(allTry) >= time.Duration(room) || pause.For(ctx, t.random(tryPause)) != nil) {
-			return withoutPlace(a, seen), true, nil
+		if room <= 0 || !q.Join || !again && (t.random(allTry) >= time.Duration(room) || pause.For(ctx, t.random(tryPause)) != nil) {
+			return a, true, nil
 		}
 	}
 	return driver.Answer{}, false, nil
-}
-
-// withoutPlace is the refusal of an owner that gets no place now, because the queue is full, or because the request was throttled or gave
-// way. Its next Acquire begins with a read.
-func withoutPlace(a driver.Answer, seen row) driver.Answer {
-	a.Position, a.Status.Waiting, a.Hint = 0, len(seen.Queue), noteFull
-	return a
 }

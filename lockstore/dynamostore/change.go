@@ -23,12 +23,9 @@ import (
 var book = rules.Book{Places: maxPlaces, Marks: 16}
 
 const (
-	// changeWrites is how many writes one request may take here: the one that follows a read or a
-	// refused first write, and more if other owners change the row meanwhile.
-	changeWrites = 4
-	// endWrites is more, for requests that an owner has to get through. Many may leave a queue at
-	// the same time, and those who share a key acquire, release and renew at the same time.
-	endWrites = 16
+	// maxWrites is how many writes one request may take here: the one that follows a read or a refused first write, and
+	// more if other owners change the row meanwhile.
+	maxWrites = 16
 	// slot is about how long a read and a write take.
 	slot = 10 * time.Millisecond
 	// lastWrite is what a write needs. One that its context cuts off leaves its outcome unknown.
@@ -89,7 +86,8 @@ type request struct {
 	marking
 }
 
-// readAndChange answers a request for the remembered row, or reads the row first.
+// readAndChange sends one read, unless the row is remembered, and then what change sends. Do calls it for each request that does not begin with a
+// blind write, and acquire and release call it when they send none.
 func (t *table) readAndChange(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, r, ok := t.remembered(key, q)
 	if !ok {
@@ -101,79 +99,63 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 	return t.change(ctx, key, q, seen, r, false)
 }
 
-// change answers a request for a row as a reply has brought it. It writes until the answer is certain.
+// change answers a request for a row as a reply has brought it. It sends nothing if the rules change nothing. Otherwise it sends a write that makes their next
+// state of the row, on condition that the row has not changed, and again for the changed row (seeAgain). acquire, release and readAndChange call it.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	q := request{key: key, Request: asked, ambiguous: ambiguous}
 	for n := 0; ; n++ {
 		next, changed, a := t.decide(seen, r, asked)
-		switch {
-		case !changed:
+		if !changed {
 			return t.answerUnchanged(ctx, q, seen, r, a)
-		case n == q.writes() && q.mayGiveWay(seen):
-			return givesWay(seen), nil
-		case n == q.writes():
-			return driver.Answer{}, outcome(q.contended(ctx, n), q.ambiguous)
+		}
+		if n == maxWrites {
+			return q.giveUp(seen, a, q.contended(ctx, n))
 		}
 		w := t.becoming(q.Request, seen, r, next)
-		w.returns, w.yields = q.returns(next, a), q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
+		w.returns = q.returns(next)
 		if q.Kind == driver.MarkStarted {
 			q.note(seen, w, q.ambiguous)
 		}
 		u, err := t.update(ctx, key, w)
 		if err != nil {
-			return q.failed(seen, a, err)
+			return q.giveUp(seen, a, err)
 		}
 		if u.applied {
-			answer, refusal, err := t.answerWrite(ctx, q, seen, next, a, u)
-			if refusal == nil {
-				return answer, err
-			}
-			u, a = *refusal, driver.Answer{}
-			u.ambiguous = true
+			return t.answerWrite(ctx, q, seen, next, a, u)
 		}
 		q.ambiguous, q.answer = q.ambiguous || u.ambiguous, a
-		if seen, r, err = t.seeAgain(ctx, q, n, u); errors.Is(err, errGiveWay) {
-			return givesWay(seen), nil
-		}
-		if err != nil {
-			return driver.Answer{}, outcome(err, q.ambiguous)
+		if seen, r, err = t.seeAgain(ctx, q, n, u); err != nil {
+			return q.giveUp(seen, a, err)
 		}
 	}
 }
 
-// writes is how many writes a request may take.
-func (q *request) writes() int {
-	switch q.Kind {
-	case driver.Leave, driver.Abandon, driver.Release, driver.Renew:
-		return endWrites
-	case driver.Acquire:
-		if q.MaxHolders > 1 { // that others are granted the key does not mean that there is no room
-			return endWrites
-		}
-	}
-	return changeWrites
-}
-
-// returns is which row the reply to an applied write has to bring. A place, and who is parked, depend on the row before it.
-func (q *request) returns(next rules.State, a driver.Answer) types.ReturnValue {
+// returns is which row the reply to an applied write has to bring: who is parked when the key closes is in the row before it; a place, and
+// what is remembered, is in the row after it.
+func (q *request) returns(next rules.State) types.ReturnValue {
+	after := row{State: next}
 	switch {
-	case a.Outcome == driver.Refused, next.Closed.For > 0:
+	case next.Closed.For > 0:
 		return types.ReturnValueAllOld
-	case (row{State: next}).holder(q.Owner) >= 0:
-		return types.ReturnValueAllNew // to be remembered
+	case after.holder(q.Owner) >= 0, after.place(q.Owner) >= 0:
+		return types.ReturnValueAllNew
 	}
 	return types.ReturnValueNone
 }
 
-// mayGiveWay says that the owner may be refused without an answer of the rules. Who holds the key, was handed it or has a
-// place is not: its lease and its place are there.
-func (q *request) mayGiveWay(seen row) bool {
-	return q.Kind == driver.Acquire && q.Fence == 0 && !q.ambiguous && seen.holder(q.Owner) < 0 && seen.place(q.Owner) < 0
-}
-
-// givesWay is the refusal of an owner that has no lease and no place: the requests of holders go first.
-func givesWay(seen row) driver.Answer {
-	return withoutPlace(driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}, seen)
+// giveUp answers a request that was throttled, met too many conflicts or failed; a would have been the answer of its last write. The requests of
+// holders go first: an Acquire is refused without a place if too many ask for a key that is held, and if its owner surely has neither a lease nor a place.
+func (q *request) giveUp(seen row, a driver.Answer, err error) (driver.Answer, error) {
+	err = outcome(err, q.ambiguous)
+	contended := errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && len(seen.Holders) > 0
+	if q.Kind != driver.Acquire || q.Fence != 0 || !contended || seen.holder(q.Owner) >= 0 || seen.place(q.Owner) >= 0 {
+		return driver.Answer{}, err
+	}
+	if a.Outcome != driver.Refused {
+		a = driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Reserved}}
+	}
+	a.Position, a.Status.Waiting, a.Hint = 0, len(seen.Queue), noteFull
+	return a, nil
 }
 
 // contended is the error of a request that has met n conflicts.
@@ -181,35 +163,18 @@ func (q *request) contended(ctx context.Context, n int) error {
 	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed meanwhile: conflicts: %d", q.key, q.Kind, n), errors.Join(lockstore.ErrUnavailable, lockstore.ErrContended), ctx.Err()}
 }
 
-// failed is the answer after a write that has failed. a is what it would have been.
-func (q *request) failed(seen row, a driver.Answer, err error) (driver.Answer, error) {
-	switch {
-	case a.Outcome == driver.Refused && errors.Is(err, lockstore.ErrUnavailable) && !q.ambiguous:
-		return withoutPlace(a, seen), nil
-	case q.Join && len(seen.Holders) > 0 && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) && q.mayGiveWay(seen):
-		return givesWay(seen), nil
-	}
-	return driver.Answer{}, outcome(err, q.ambiguous)
-}
-
-var errGiveWay = errors.New("the requests of holders go first")
-
-// seeAgain returns the row after the conflict number n, counted from 0, as its refusal has brought it. If others write at the same time, it
-// pauses and reads, because the row of the refusal is old after the pause.
+// seeAgain returns the row after the conflict number n of change, counted from 0. The first time the refusal has brought it, unless several share the
+// key. Otherwise many write at the same time, so it pauses, longer each time, and sends a read.
 func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (row, reply, error) {
 	seen, err := t.names.decode(q.key, refusal.item)
-	afterMemory := n == 0 && q.Fence != 0 && seen.item[attrHolders] == nil // nobody shares the key, so few write
-	if err != nil || q.writes() == changeWrites || afterMemory {
+	if err != nil || n == 0 && seen.item[attrHolders] == nil {
 		return seen, refusal, err
 	}
 	wait := t.afterConflict(n, q.Request, seen)
-	switch end, ok := ctx.Deadline(); {
-	case (!ok || time.Until(end) > wait+lastWrite) && pause.For(ctx, wait) == nil:
-		return t.read(ctx, q.key, true)
-	case q.mayGiveWay(seen) && ctx.Err() == nil:
-		return seen, refusal, errGiveWay
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait+lastWrite || pause.For(ctx, wait) != nil {
+		return seen, refusal, q.contended(ctx, n+1)
 	}
-	return seen, refusal, q.contended(ctx, n+1)
+	return t.read(ctx, q.key, true)
 }
 
 // afterConflict is the pause before the next write after n+1 conflicts. A refused write costs as much as another one, so as
@@ -222,34 +187,30 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// answerWrite answers a request whose write was applied to the row seen. It may send more writes: the correction of a grant (correct) or of a
-// hand-over (correctTurn), and the removal of a mark that came too late (unmark). A refusal is that of a correction.
-func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (_ driver.Answer, refusal *reply, err error) {
+// answerWrite answers a request after change's write was applied to the row seen. It sends one more write in two cases: a mark came after the
+// end of its lease (unmark), or a hand-over was slow (correctTurn).
+func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
 	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
-		return driver.Answer{}, nil, outcome(err, true)
+		return driver.Answer{}, outcome(err, true)
 	}
-	switch {
-	case next.Closed.For > 0:
+	if next.Closed.For > 0 {
 		t.memory.remember(q.key, row{}, q.Owner)
-	case a.Outcome != driver.Refused:
+	} else {
 		t.memory.remember(q.key, stored, q.Owner)
 	}
 	switch {
 	case a.Outcome == driver.Granted:
-		granted, refusal, err := t.answerGrant(ctx, q.key, q.Request, seen, next, u)
-		granted.Wake = a.Wake
-		return granted, refusal, err
+		a.TTL, err = t.trust(q.key, stored.end(q.Owner), u)
+		return a, err
 	case a.Outcome == driver.Refused:
-		if len(next.Queue) > len(seen.Queue) { // others have come or gone meanwhile
-			if _, _, now := t.decide(stored, u, q.Request); now.Outcome == driver.Refused {
-				a, seen = now, stored
-			}
+		if _, _, now := t.decide(stored, u, q.Request); now.Outcome == driver.Refused {
+			a.Position, a.Status = now.Position, now.Status // others have come or gone meanwhile
 		}
 		if a.Position > 0 {
-			a.Hint = placeNote(a.Position, t.clock.local(), seen)
+			a.Hint = placeNote(a.Position, t.clock.local(), stored)
 		}
-		return a, nil, nil
+		return a, nil
 	case q.Kind == driver.MarkStarted:
 		if _, _, now := t.decide(seen, u, q.Request); now.Outcome != driver.Done {
 			a, err = t.unmark(ctx, q.key, q.Request, q.marking, now)
@@ -258,7 +219,24 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 		a.Wake = parkedIn(stored) // some may have joined after the row was read
 	}
 	t.correctTurn(ctx, q.key, seen, next, u)
-	return a, nil, err
+	return a, err
+}
+
+// correctTurn sends a write if the end of a hand-over is too early, because the request was slow; answerWrite calls it. The
+// request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
+// have seen the first end, trusts the lease, and is not told of another one.
+func (t *table) correctTurn(ctx context.Context, key string, seen row, next rules.State, r reply) {
+	h := (row{State: next}).alone()
+	if h == nil || !h.HandedOver || h.Fence == seen.LastFence || r.date.IsZero() {
+		return
+	}
+	end, right := t.end(seen, *h).Truncate(time.Millisecond), t.clock.read().Add(h.TTL).Truncate(time.Millisecond)
+	if right.Sub(end) > dateStep+margin {
+		_, _ = t.update(ctx, key, write{
+			becomes: values{attrExpires: millis(right), attrTTL: sweepTime(right, h.Fence)},
+			expects: values{attrOwner: ownerText(h.Owner), attrFence: fenceNumber(h.Fence), attrExpires: millis(end), attrStarted: nil},
+		})
+	}
 }
 
 // parkedIn are the parked owners of the row before a write that has closed the key.
@@ -266,17 +244,19 @@ func parkedIn(before row) []driver.Owner {
 	return slices.DeleteFunc(rules.Parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
 }
 
-// answerUnchanged answers when the rules change nothing in the row, also after a write whose reply was lost. It sends a write in two
-// cases: the owner has the lease already (confirm), or its mark came after the end of the lease (unmark).
+// answerUnchanged answers when the rules change nothing in change's row, also after a write whose reply was lost. It sends
+// a write only if that one was a mark that came after the end of its lease (unmark).
 func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
 	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
 		a.Wake = q.wakes(seen)
 	}
 	marked := slices.ContainsFunc(seen.Ended, func(e rules.Ended) bool { return e.Owner == q.Owner || e.Fence == q.Fence })
 	switch {
-	case a.Outcome == driver.Granted:
-		a, err := t.confirmRepeat(ctx, q.key, q.Request, seen.Holders[seen.holder(q.Owner)], r)
+	case a.Outcome == driver.Granted: // the lease is there already, by an arrival or by an earlier call
+		var err error
+		t.memory.remember(q.key, seen, q.Owner)
 		a.Wake = q.wakes(seen)
+		a.TTL, err = t.trust(q.key, seen.end(q.Owner), r)
 		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:
 		a.Hint = placeNote(a.Position, t.clock.local(), seen)

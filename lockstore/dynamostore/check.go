@@ -20,7 +20,7 @@ type describer interface {
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
 }
 
-// Check implements driver.Checker. It needs two more permissions than locking:
+// Check implements driver.Checker. It sends DescribeTable and DescribeTimeToLive, and needs two more permissions than locking:
 // dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's
 // rights.
 func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
@@ -39,7 +39,7 @@ func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
 	return append(findings, t.names.checkTTL(ttl.TimeToLiveDescription)...), nil
 }
 
-// describe asks for the settings of the table. what names the call.
+// describe sends a DescribeTable, for Check and Extent. what names the call.
 func (t *table) describe(ctx context.Context, what string) (*types.TableDescription, error) {
 	api, ok := t.api.(describer)
 	if !ok {

@@ -1,11 +1,9 @@
 package dynamostore
 
 import (
-	"sync"
+	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
 // clock is the local clock, corrected by the Date headers of DynamoDB. It is wall time,
@@ -67,37 +65,6 @@ func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }
 
-// sentFences are the largest fence from the local time that was sent for each of the last owners, see raise.
-type sentFences struct {
-	mu    sync.Mutex
-	of    map[driver.Owner]driver.Fence
-	order []driver.Owner
-}
-
-const maxSentFences = 1024
-
-// note remembers a fence that is about to be sent.
-func (s *sentFences) note(o driver.Owner, f driver.Fence) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if old, there := s.of[o]; there {
-		s.of[o] = max(old, f)
-		return
-	}
-	if len(s.order) == maxSentFences {
-		delete(s.of, s.order[0])
-		s.order = s.order[1:]
-	}
-	s.of[o], s.order = f, append(s.order, o)
-}
-
-// highest is 0 for an owner whose acquire this process has not sent.
-func (s *sentFences) highest(o driver.Owner) driver.Fence {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.of[o]
-}
-
 // expiresAt is the end of a lease that is requested at now, as the row keeps it. The
 // end includes this writer's skew, so that other owners wait for as long as this writer
 // may trust the lease.
@@ -105,19 +72,14 @@ func (t *table) expiresAt(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl + t.skew).Truncate(time.Millisecond)
 }
 
-// trustedFor is for how long a lease may be trusted, from a reading of the local clock on
-// and without the margin. date is DynamoDB's time at some moment after that reading. If
-// the local clock is behind, expires is too early, and the trust ends earlier too.
-func trustedFor(ttl time.Duration, expires, date time.Time) time.Duration {
-	return min(ttl, expires.Sub(date))
-}
-
-// left is what is left of a lease that ends at expires, counted from before the request.
-// It ends as long before a takeover as the trust in a grant does, so that clocks may
-// run at different rates. Another process may have written the lease with another skew;
-// then left allows for DefaultSkew.
-func (t *table) left(expires time.Time, r reply) time.Duration {
-	byClock := expires.Add(-t.skew).Sub(t.clock.correct(r.sent))
-	byDate := expires.Sub(r.date)
-	return min(byDate, max(byClock, byDate-DefaultSkew-dateStep))
+// trust is for how long the owner of a lease that ends then may trust it, counted from before the request. Date is of the reply, so the trust ends
+// before a takeover can begin, also if the clocks run at different rates. Another process may have written the lease with another skew; then it allows
+// for DefaultSkew.
+func (t *table) trust(key string, end time.Time, r reply) (time.Duration, error) {
+	if r.date.IsZero() {
+		// The row may be written, but the time of trust is not known.
+		return 0, fmt.Errorf("dynamostore: key %q: the reply has no Date header, so the lease cannot be trusted; something between here and DynamoDB removes it", key)
+	}
+	byClock, byDate := end.Add(-t.skew).Sub(t.clock.correct(r.sent)), end.Sub(r.date)
+	return min(byDate, max(byClock, byDate-DefaultSkew-dateStep)) - margin, nil
 }

@@ -1,10 +1,7 @@
 package dynamostore_test
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -33,9 +30,6 @@ func newStore(t testing.TB, service *fakedynamo.Service, offset time.Duration, o
 // newStoreOver opens a store on a client. A test that opens thousands of stores shares the
 // client: to make one takes longer than a request.
 func newStoreOver(t testing.TB, client dynamostore.API, offset time.Duration, opt dynamostore.Options) *dynamostore.Store {
-	if opt.Logger == nil {
-		opt.Logger = slog.New(slog.DiscardHandler)
-	}
 	s, err := dynamostore.New(client, table, opt)
 	require.NoError(t, err)
 	s.SetNow(func() time.Time { return time.Now().Add(offset) })
@@ -115,111 +109,39 @@ func number(t testing.TB, row item, name string) int64 {
 	return i
 }
 
-// A grant with a wrong end costs one more write, which corrects the fence, too, and a line in the
-// log.
-func TestGrantIsCorrected(t *testing.T) {
+// The first request of a process whose clock is wrong reads, so its lease has the right end and the right fence. So it is after the clock was
+// set. DynamoDB may refuse the first signature, which the SDK corrects. With the right time one request is enough.
+func TestWrongClock(t *testing.T) {
 	const ttl = 30 * time.Second
-	for name, offset := range map[string]time.Duration{"F15 ahead": 10 * time.Minute, "F16 behind": -10 * time.Minute} {
-		for _, earlier := range []bool{false, true} {
-			bubble(t, fmt.Sprintf("%s, earlier grant %v", name, earlier), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				r := fakeRows{service}
-				before := int64(0)
-				if earlier {
-					// A fence far below the local time. Otherwise a refusal would correct a slow
-					// clock first.
-					before = time.Now().Add(-time.Hour).UnixMicro()
-					r.put(t, key, item{"lastFence": n(strconv.FormatInt(before, 10)), "ttl": n("1")})
+	for _, offset := range []time.Duration{10 * time.Minute, 2 * time.Second, -2 * time.Second, -10 * time.Minute} {
+		for _, of := range []string{"the process", "the process, later", "DynamoDB"} {
+			bubble(t, fmt.Sprint("F15 F16 ", of, " ", offset), func(t *testing.T) {
+				service, s := newFake(t)
+				takes := func(most int) {
+					t.Helper()
+					before := service.Requests()
+					lease := acquired(t, s, request(ttl))
+					require.LessOrEqual(t, service.Requests()-before, most)
+					row := fakeRows{service}.get(t, key)
+					require.InDelta(t, service.Now().Add(ttl+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
+					require.InDelta(t, service.Now().UnixMicro(), int64(lease.Fence), 1.1e6)
+					require.Greater(t, lease.TTL, ttl-time.Second)
+					require.NoError(t, s.Release(t.Context(), lease))
+					pass(2 * time.Second)
 				}
-				var log bytes.Buffer
-				s := newStore(t, service, offset, dynamostore.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-				req := request(ttl)
-				lease := acquired(t, s, req)
-
-				require.Equal(t, 2, service.Requests(), "a grant and its correction")
-				row := r.get(t, key)
-				require.InDelta(t, time.Now().Add(ttl+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1001)
-				require.InDelta(t, time.Now().UnixMicro(), number(t, row, "fence"), 1.001e6)
-				require.Equal(t, number(t, row, "fence"), int64(lease.Fence))
-				require.Equal(t, ttl-dynamostore.Margin, lease.TTL)
-				require.InDelta(t, -offset, s.Correction(), 1.001e9)
-				require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("level=WARN")), log.String())
-				require.NotContains(t, log.String(), string(req.Owner))
-
-				require.NoError(t, s.Release(t.Context(), lease))
-				pass(2 * time.Second)
-				acquired(t, s, request(ttl))
-				require.Equal(t, 4, service.Requests(), "with the corrected clock one request is enough")
+				switch of {
+				case "DynamoDB":
+					service.Now = func() time.Time { return time.Now().Add(offset) }
+				case "the process, later":
+					takes(2)
+					fallthrough
+				default:
+					s.SetNow(func() time.Time { return time.Now().Add(offset) })
+				}
+				takes(3)
+				takes(1)
 			})
 		}
-	}
-}
-
-// brokenLog is a handler of slog that hangs.
-type brokenLog struct {
-	slog.Handler
-	free chan struct{}
-}
-
-func (brokenLog) Enabled(context.Context, slog.Level) bool { return true }
-
-func (b brokenLog) Handle(context.Context, slog.Record) error {
-	<-b.free
-	return nil
-}
-
-// The warning comes after the correction, and a logger that fails takes a second at most.
-func TestABrokenLogCostsNoLease(t *testing.T) {
-	bubble(t, "F81 it hangs", func(t *testing.T) {
-		b := brokenLog{free: make(chan struct{})}
-		defer close(b.free)
-		service, began := fakedynamo.New(table), time.Now()
-		s := newStore(t, service, time.Minute, dynamostore.Options{Logger: slog.New(b)})
-		lease := acquired(t, s, request(30*time.Second))
-		require.LessOrEqual(t, time.Since(began), time.Second)
-		require.Equal(t, 2, service.Requests(), "a grant and its correction")
-		require.NoError(t, s.Release(t.Context(), lease))
-	})
-}
-
-// A call with a wrong clock corrects its grant. The request that does it is late, and the caller
-// acquires again meanwhile. The late request must not end the lease of the second call.
-func TestLateCorrectionLeavesTheNextLease(t *testing.T) {
-	const ttl = 30 * time.Second
-	for name, offset := range map[string]time.Duration{"F15 F26 ahead": time.Minute, "F16 F26 behind": -20 * time.Second} {
-		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			service.Fault = on(fakedynamo.Fault{In: 5 * time.Second}, 2)
-			s := newStore(t, service, offset, dynamostore.Options{})
-			req := request(ttl)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := s.Acquire(ctx, req)
-			require.True(t, isUnknown(err), err)
-			lease := acquired(t, s, req)
-			require.Greater(t, lease.TTL, 6*time.Second)
-
-			service.Wait()
-			isRefused(t, newStore(t, service, 0, dynamostore.Options{}), request(ttl))
-			require.NoError(t, s.Release(t.Context(), lease))
-		})
-	}
-}
-
-// If the local clock is wrong by 10 minutes, DynamoDB refuses the first signature. The SDK
-// and the store each correct their clock.
-func TestRefusedSignature(t *testing.T) {
-	for name, offset := range map[string]time.Duration{"F15": -10 * time.Minute, "F16": 10 * time.Minute} {
-		bubble(t, name, func(t *testing.T) {
-			service := fakedynamo.New(table)
-			service.Now = func() time.Time { return time.Now().Add(offset) }
-			s := newStore(t, service, 0, dynamostore.Options{})
-			lease := acquired(t, s, request(30*time.Second))
-			require.Equal(t, 30*time.Second-dynamostore.Margin, lease.TTL)
-			expires := number(t, fakeRows{service}.get(t, key), "expires")
-			require.InDelta(t, service.Now().Add(30*time.Second+dynamostore.DefaultSkew).UnixMilli(), expires, 1101)
-			require.NoError(t, s.Release(t.Context(), lease))
-		})
 	}
 }
 
@@ -242,62 +164,44 @@ func bubble(t *testing.T, name string, f func(*testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// A process whose clock was ahead for once abandons a key whose acquire it has not sent. The next fence is of the
-// right time.
-func TestAbandonAfterAClockFarAhead(t *testing.T) {
-	bubble(t, "F15", func(t *testing.T) {
-		service, right := newFake(t)
-		ahead := newStore(t, service, 10*24*time.Hour, dynamostore.Options{})
-		other := request(time.Minute)
-		other.Key = "another"
-		require.NoError(t, ahead.Release(t.Context(), acquired(t, ahead, other)))
-		require.NoError(t, right.Release(t.Context(), held(t, right)))
-		pass(time.Hour)
-		require.NoError(t, ahead.Abandon(t.Context(), key, lockstore.NewOwner()))
-		pass(2 * time.Second)
-		sent := service.Requests()
-		require.InDelta(t, time.Now().UnixMicro(), int64(held(t, right).Fence), 1)
-		require.Equal(t, sent+1, service.Requests())
-	})
+// A process whose clock is ahead abandons an acquire: its own, one of another process, or none. The next fences are of the right time, and cost one
+// request each.
+func TestAbandonByAClockAhead(t *testing.T) {
+	for _, what := range []string{"of another process", "of nobody", "its own"} {
+		bubble(t, "F15 "+what, func(t *testing.T) {
+			service, right := newFake(t)
+			ahead, req := newStore(t, service, 4*time.Minute, dynamostore.Options{}), request(10*time.Minute)
+			switch what {
+			case "of another process":
+				acquired(t, right, req)
+			case "its own":
+				acquired(t, ahead, req)
+			}
+			require.NoError(t, ahead.Abandon(t.Context(), key, req.Owner))
+			pass(3 * time.Second)
+			_, err := right.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
+			sent := service.Requests()
+			require.InDelta(t, time.Now().UnixMicro(), int64(held(t, right).Fence), 1)
+			require.Equal(t, sent+1, service.Requests())
+		})
+	}
 }
 
-// A clock that is far ahead writes a fence, and its reply is lost. DynamoDB does not delete the row before the
-// time of its fence, whatever is written since: otherwise the next fence would be smaller.
+// The row has a fence that a clock far ahead has made. DynamoDB does not delete it before the time of this
+// fence, whatever is written since: otherwise the next fence would be smaller.
 func TestRowStaysUntilTheTimeOfItsFence(t *testing.T) {
 	const days = 10 * 24 * time.Hour
-	check := func(t *testing.T, service *fakedynamo.Service) {
-		t.Helper()
-		row := fakeRows{service}.get(t, key)
-		fence := time.UnixMicro(number(t, row, fenceOf(row)))
-		require.Greater(t, fence, time.Now().Add(days-time.Hour), "the fence never falls")
-		require.Greater(t, time.Unix(number(t, row, "ttl"), 0), fence.Add(23*time.Hour), dump(row))
-	}
-	bubble(t, "F15 F26 an abandon of its own acquire", func(t *testing.T) {
-		service := fakedynamo.New(table)
-		s := newStore(t, service, days, dynamostore.Options{})
-		service.Fault = on(fakedynamo.Fault{In: 20 * time.Second}, 1)
-		defer service.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		req := request(time.Minute)
-		_, err := s.Acquire(ctx, req)
-		require.True(t, isUnknown(err), "%v", err)
-		require.NoError(t, s.Abandon(t.Context(), key, req.Owner))
-		check(t, service)
-		service.Wait()
-		status, err := s.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Free, status.State)
-		require.NoError(t, s.Release(t.Context(), held(t, s)))
-		check(t, service)
-	})
-	bubble(t, "F15 F20 each request", func(t *testing.T) {
+	bubble(t, "F15 F20 F26", func(t *testing.T) {
 		service, s := newFake(t)
 		fakeRows{service}.put(t, key, item{"lastFence": n(strconv.FormatInt(time.Now().Add(days).UnixMicro(), 10)), "ttl": n(strconv.FormatInt(time.Now().Add(2*days).Unix(), 10))})
 		step := func(err error) {
 			t.Helper()
 			require.NoError(t, err)
-			check(t, service)
+			row := fakeRows{service}.get(t, key)
+			fence := time.UnixMicro(number(t, row, fenceOf(row)))
+			require.Greater(t, fence, time.Now().Add(days-time.Hour), "the fence never falls")
+			require.Greater(t, time.Unix(number(t, row, "ttl"), 0), fence.Add(23*time.Hour), dump(row))
 			pass(time.Second)
 		}
 		lease := held(t, s)

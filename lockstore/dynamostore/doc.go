@@ -22,7 +22,7 @@
 //
 // The table has the partition key "key" of type S and no sort key. Its time to live is on the attribute "ttl".
 // The store never creates it. A table that has other items can hold locks, too, see [Options]: a row of
-// a lock has the partition key prefix + key and the sort key [SortValue]. The store touches no other item.
+// a lock has the partition key prefix + key and the sort key "lambdalock". The store touches no other item.
 //
 //	Acquire, Renew, Release, MarkStarted, Complete,
 //	Leave, ResolveEffect, ResolveNoEffect, Revoke   dynamodb:UpdateItem, dynamodb:GetItem
@@ -52,16 +52,16 @@
 //
 //	1 write          Acquire of a free key, or one that takes a place in the queue; Renew, Release, MarkStarted,
 //	                 Complete and the extension of a hand-over, by the process that knows the lease
-//	1 read, 1 write  the same by another process, or after the local clock was set; Leave, an abandon (Release with
-//	                 fence 0), Resolve, Revoke; each request for a key that several may hold
-//	2 writes         Acquire of a key whose lease or result is over, or of a place behind work that has started;
-//	                 a Release, if this process does not know that somebody waits; any of these after a lost reply
+//	1 read, 1 write  the same by another process, and each first request of a process, or of one whose local clock was set;
+//	                 Leave, an abandon (Release with fence 0), Resolve, Revoke; each request for a key that several may hold
+//	2 writes         Acquire of a key whose lease or result is over, or was abandoned a moment ago, or of a place behind work
+//	                 that has started; a Release, if this process does not know that somebody waits; any of these after a lost reply
 //	1 read           Acquire of an owner that found the queue full
 //
-// If others change the row meanwhile, Renew, Release, Leave and an abandon write up to 16 times, others up to 4 times.
+// If others change the row meanwhile, a request writes up to 16 times.
 //
 // A run in the queue reads at least once a second. With 16 runs in a
-// queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work, and 3.0 writes and 22 reads with 1 s.
+// queue, 5 ms away, a run takes 2.0 writes and 3.7 reads with 20 ms of work, and 3.0 writes and 23 reads with 1 s.
 //
 // Each write costs a unit for each KB of the row, each read one for each 4 KB. A row has at most 1 KB if its key has at
 // most 470 bytes and few owners wait. With a short key about 15 owners can wait before the row is larger. Each of
@@ -92,9 +92,9 @@
 //	+=== trusted ===========+- 250 ms + skew -+---- 1 s ----+== others may take over ==>
 //
 // The trust counts from before the request, and Date is of its reply. So it ends before a takeover can begin, whatever the
-// local clock says. Each reply corrects the local time. So a wrong expires comes only from the first request of a
-// process, or the first one after its clock was set. Then Acquire writes the end again, with a warning in the
-// log; the other requests read first. If a clock is set back while its process is frozen, nothing shows that: only
+// local clock says. Each reply corrects the local time. The first request of a process, or the first one after its clock was
+// set, reads, so that no wrong end is written. If a clock is set between the reading and the write, others wait longer if it was ahead,
+// and the owner trusts its lease for less if it was behind. If a clock is set back while its process is frozen, nothing shows that: only
 // the fence protects the resource then.
 //
 // Others wait at most for this, and longer by the error of a clock that was ahead:

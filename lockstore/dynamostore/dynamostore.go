@@ -2,7 +2,6 @@ package dynamostore
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -34,7 +32,7 @@ type Options struct {
 	// Key, Sort and TTL are the names of the table's partition key, of its sort key and of
 	// the attribute of its time to live. "" means "key", no sort key, and "ttl". So locks
 	// can be in a table that has other items. Key and Sort are of type S; the value of
-	// Sort is SortValue in each row of a lock. All users of a row need the same TTL: a row
+	// Sort is "lambdalock" in each row of a lock. All users of a row need the same TTL: a row
 	// that has no attribute of this name is refused, with an error that matches
 	// lockstore.ErrCorrupt.
 	Key, Sort, TTL string
@@ -44,11 +42,8 @@ type Options struct {
 	OtherTTL string
 	// Prefix is written before each key, at most 1024 bytes of text. Items that do not
 	// belong to the locks must not have a partition key that begins with it and, if there
-	// is a sort key, SortValue there. All users of a resource need the same Prefix.
+	// is a sort key, "lambdalock" there. All users of a resource need the same Prefix.
 	Prefix string
-	// Logger gets a warning when a wrong local clock made the store acquire a lease
-	// twice. nil means slog.Default() at that time.
-	Logger *slog.Logger
 }
 
 // Bounds of Options.Skew.
@@ -85,7 +80,7 @@ func New(client API, name string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{api: client, name: name, names: n, skew: opt.Skew, log: opt.Logger, clock: clock{started: time.Now()}, sent: sentFences{of: map[driver.Owner]driver.Fence{}}, random: rand.N[time.Duration]}
+	t := &table{api: client, name: name, names: n, skew: opt.Skew, clock: clock{started: time.Now()}, random: rand.N[time.Duration]}
 	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 

@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -145,24 +146,16 @@ func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 
 // outcome is the error of a call that sends several requests, when the last request has
 // failed with err. If ambiguous, an earlier request of the call was applied or may have
-// been applied. Then err must not say that the call was not applied.
+// been applied. Then the error must not say that the call was not applied: it matches neither ErrUnavailable nor ErrCorrupt.
 func outcome(err error, ambiguous bool) error {
-	if ambiguous && (errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrCorrupt)) {
-		return ambiguousError{err}
+	if !ambiguous || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
+		return err
 	}
-	return err
+	unknown := &failure{text: "the outcome is unknown, an earlier request of the call may have been applied: " + err.Error()}
+	for _, also := range []error{lockstore.ErrContended, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, also) {
+			unknown.class = errors.Join(unknown.class, also)
+		}
+	}
+	return unknown
 }
-
-// ambiguousError is an error that matches neither ErrUnavailable nor ErrCorrupt.
-type ambiguousError struct{ last error }
-
-func (e ambiguousError) Error() string {
-	return "the outcome is unknown, an earlier request of the call may have been applied: " + e.last.Error()
-}
-
-// Is matches all that the last error matches besides.
-func (e ambiguousError) Is(target error) bool {
-	return target != lockstore.ErrUnavailable && target != lockstore.ErrCorrupt && errors.Is(e.last, target)
-}
-
-func (e ambiguousError) As(target any) bool { return errors.As(e.last, target) }

@@ -60,26 +60,18 @@ func from(first int, fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo
 // always plans the fault for all requests.
 func always(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault { return from(0, fault) }
 
-// afterALostReply loses the reply to the first request, and plans the fault for all later ones.
+// afterALostReply loses the reply to the first write, and plans the fault for all later requests.
 func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
-	return func(r fakedynamo.Request) fakedynamo.Fault {
-		if r.N == 1 {
-			return fakedynamo.Fault{LoseReply: errReset}
+	lost := false
+	return func(r fakedynamo.Request) (f fakedynamo.Fault) {
+		switch {
+		case lost:
+			f = fault
+		case r.Action == "UpdateItem":
+			lost, f.LoseReply = true, errReset
 		}
-		return fault
+		return f
 	}
-}
-
-// The reply to an acquire by a clock far ahead is lost, and the SDK sends it again. The end is corrected, and the fence is not.
-func TestLostReplyToAWrongGrant(t *testing.T) {
-	bubble(t, "F23 F15", func(t *testing.T) {
-		service := fakedynamo.New(table)
-		service.Fault = on(fakedynamo.Fault{LoseReply: errReset}, 1)
-		lease := held(t, newStore(t, service, 10*time.Minute, dynamostore.Options{}))
-		row := fakeRows{service}.get(t, key)
-		require.InDelta(t, time.Now().Add(time.Minute+dynamostore.DefaultSkew).UnixMilli(), number(t, row, "expires"), 1101)
-		require.Greater(t, int64(lease.Fence), time.Now().Add(9*time.Minute).UnixMicro(), "the old fence is not known, and no smaller fence is safe")
-	})
 }
 
 // The reply to the end of a lease is lost, and another owner has had the key when the SDK sends the request again. The
@@ -163,31 +155,26 @@ func TestRevokeWhoseReplyIsLost(t *testing.T) {
 // An acquire arrives twice, after its abandon, and the row has forgotten that. Neither takes a lock. The fence
 // may be ahead of the time by an earlier clock.
 func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
-	for name, offset := range map[string]time.Duration{"clock right": 0, "F15 clock ahead": 10 * time.Minute, "F16 clock behind": -10 * time.Minute} {
-		for slow := 1; slow <= 2; slow++ { // 2 follows the refusal that shows a fence ahead
-			bubble(t, fmt.Sprintf("F26 M18 %s, request %d is slow", name, slow), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				s := newStore(t, service, offset, dynamostore.Options{})
-				req := request(time.Minute)
-				if slow == 2 {
-					fence := time.Now().Add(time.Hour).UnixMicro()
-					fakeRows{service}.put(t, key, item{"lastFence": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
-				}
-				service.Fault = on(fakedynamo.Fault{In: 20 * time.Second, Repeat: time.Second}, slow)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				_, err := s.Acquire(ctx, req)
-				require.True(t, isUnknown(err), "%v", err)
-				other := req // the reply to a request for another key corrects the clock
-				other.Key, other.Owner = "account/8", lockstore.NewOwner()
-				acquired(t, s, other)
-				for _, owner := range []lockstore.Owner{req.Owner, lockstore.NewOwner()} { // the row remembers the last one
-					require.NoError(t, s.Abandon(t.Context(), key, owner))
-				}
-				service.Wait()
-				require.Equal(t, lockstore.Free, inspected(t, s).State, dump(fakeRows{service}.get(t, key)))
-			})
-		}
+	for slow := 1; slow <= 2; slow++ { // 2 follows the refusal that shows a fence ahead
+		bubble(t, fmt.Sprintf("F26 M18 request %d is slow", slow), func(t *testing.T) {
+			service, s := newFake(t)
+			req := request(time.Minute)
+			acquired(t, s, lockstore.Request{Key: "account/8", Owner: lockstore.NewOwner(), TTL: time.Minute}) // now it knows the time
+			if slow == 2 {
+				fence := time.Now().Add(time.Hour).UnixMicro()
+				fakeRows{service}.put(t, key, item{"lastFence": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
+			}
+			service.Fault = on(fakedynamo.Fault{In: 20 * time.Second, Repeat: time.Second}, service.Requests()+slow)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := s.Acquire(ctx, req)
+			require.True(t, isUnknown(err), "%v", err)
+			for _, owner := range []lockstore.Owner{req.Owner, lockstore.NewOwner()} { // the row remembers the last one
+				require.NoError(t, s.Abandon(t.Context(), key, owner))
+			}
+			service.Wait()
+			require.Equal(t, lockstore.Free, inspected(t, s).State, dump(fakeRows{service}.get(t, key)))
+		})
 	}
 }
 

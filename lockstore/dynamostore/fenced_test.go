@@ -47,7 +47,7 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 	require.NoError(t, deposit(ctx, client, "7", "10", old.Fence))
 	require.NoError(t, deposit(ctx, client, "7", "5", old.Fence), "a holder may write many times")
 	require.Equal(t, int64(15), number(t, data.get(t, "7"), "balance"))
-	require.Equal(t, int64(old.Fence), number(t, data.get(t, "7"), dynamostore.FenceAttribute))
+	require.Equal(t, int64(old.Fence), number(t, data.get(t, "7"), "lock_fence"))
 
 	require.NoError(t, store.Release(ctx, old))
 	lease := lock()

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -153,7 +152,6 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 
 func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, table string, opt dynamostore.Options) storetest.Harness {
 	w := &wire{t: t, opt: opt, next: next}
-	opt.Logger = slog.New(slog.DiscardHandler)
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
 		client := dynamodb.New(dynamostore.ClientOver(transport, endpoint, 0).Options(), func(o *dynamodb.Options) {

@@ -43,7 +43,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	}
 	if t.names.sort != "" {
 		filter = append(filter, "#sort = :sort") // the table has other items, too
-		given[":sort"] = text(SortValue)
+		given[":sort"] = text(sortValue)
 		attributes = append(attributes, nameSort)
 	}
 	in := &dynamodb.ScanInput{

@@ -45,7 +45,7 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	var others []string
 	pages := dynamodb.NewScanPaginator(client, &dynamodb.ScanInput{
 		TableName: aws.String(appTable), FilterExpression: aws.String("SK <> :sort OR NOT begins_with(PK, :prefix)"),
-		ExpressionAttributeValues: item{":sort": s(dynamostore.SortValue), ":prefix": s(appNames.Prefix)},
+		ExpressionAttributeValues: item{":sort": s("lambdalock"), ":prefix": s(appNames.Prefix)},
 	})
 	for pages.HasMorePages() {
 		out, err := pages.NextPage(t.Context())

@@ -1,7 +1,6 @@
 package dynamostore
 
 import (
-	"maps"
 	"sync"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -11,7 +10,7 @@ import (
 const maxRemembered = 1024
 
 // memory has the row of each key of which an owner of this process has a lease: as this process wrote it last, or
-// read it when the owner was handed the key. Only what is written may rest on it, because the write is refused if the lease has
+// read it when the owner was handed the key, or asked again. Only what is written may rest on it, because the write is refused if the lease has
 // changed since. None of these rows has a result.
 type memory struct {
 	mu   sync.Mutex
@@ -58,16 +57,4 @@ func (t *table) remembered(key string, q driver.Request) (row, reply, bool) {
 	r := reply{sent: t.clock.local(), date: t.clock.read().Add(dateStep)} // so it is now at the earliest, see clockOf
 	_, changed, a := t.decide(seen, r, q)
 	return seen, r, changed && (a.Outcome == driver.Granted || a.Outcome == driver.Done)
-}
-
-// afterArrival is the row that an arrival has made of the row before.
-func (t *table) afterArrival(key string, g *grant, before values) row {
-	item := values{}
-	maps.Copy(item, before)
-	maps.Copy(item, g.lease)
-	delete(item, attrLastFence)
-	delete(item, t.names.otherTTL)
-	item[t.names.ttl] = sweepTime(g.expires, g.fence)
-	after, _ := t.names.decode(key, item) // one that cannot be decoded is not remembered
-	return after
 }

@@ -24,8 +24,8 @@ type names struct {
 	otherTTL  string // "" when the name of ttl does not change
 }
 
-// SortValue is the value of the sort key in each row of a lock, see Options.Sort.
-const SortValue = "lambdalock"
+// sortValue is the value of the sort key in each row of a lock.
+const sortValue = "lambdalock"
 
 // maxPartitionKey is DynamoDB's limit, in bytes. maxPrefix keeps prefix and key below it.
 const (
@@ -69,7 +69,7 @@ func (opt Options) names() (names, error) {
 func (n names) row(key string) values {
 	k := values{n.key: text(n.prefix + key)}
 	if n.sort != "" {
-		k[n.sort] = text(SortValue)
+		k[n.sort] = text(sortValue)
 	}
 	return k
 }
@@ -80,7 +80,7 @@ func (n names) is(item values) bool {
 	_, hasTTL := n.timeToLive(item).(*types.AttributeValueMemberN)
 	if n.sort != "" {
 		sort, ok := item[n.sort].(*types.AttributeValueMemberS)
-		hasKey = hasKey && ok && sort.Value == SortValue
+		hasKey = hasKey && ok && sort.Value == sortValue
 	}
 	return hasKey && hasTTL && strings.HasPrefix(key.Value, n.prefix)
 }
@@ -91,15 +91,6 @@ func (n names) timeToLive(item values) types.AttributeValue {
 		return v
 	}
 	return item[n.otherTTL]
-}
-
-// decode reads the row of a lock in this table, see the function decode.
-func (n names) decode(key string, item values) (row, error) {
-	r, err := decode(key, item)
-	if err == nil && len(item) > 0 && n.timeToLive(item) == nil {
-		return row{}, n.wrongTTL(key, item)
-	}
-	return r, err
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value

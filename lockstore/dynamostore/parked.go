@@ -38,7 +38,7 @@ func isAddressRow(name string) bool {
 	return len(name) >= addressEnd && name[len(name)-addressEnd] == '\n'
 }
 
-// PutAddress implements driver.Parker by one write, and by a second one if it replaces an address. Each write names the address
+// PutAddress implements driver.Parker. It sends one write, and a second one if it replaces an address. Each write names the address
 // that it replaces, or none: so a copy that arrives late changes nothing.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	w := write{
@@ -50,7 +50,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 		conditions: []string{ifAddress},
 		makesRow:   true,
 	}
-	for range changeWrites {
+	for range maxWrites {
 		r, err := t.update(ctx, key, w)
 		switch kept := r.item[attrResult].(type) {
 		default:
@@ -68,7 +68,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 	return fmt.Errorf("dynamostore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
-// TakeAddress implements driver.Parker by one write. If its reply is lost, so is the address.
+// TakeAddress implements driver.Parker. It sends one write. If its reply is lost, so is the address.
 func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	r, err := t.update(ctx, key, write{
 		row:        t.names.addressRow(key, owner),

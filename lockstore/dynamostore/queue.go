@@ -21,8 +21,6 @@ const (
 	perPlace = 25 * time.Millisecond
 	// early is how long before its turn a waiter begins to read often.
 	early = 50 * time.Millisecond
-	// near are the places whose reads are consistent in any case.
-	near = 2
 )
 
 // Notes, which are hints, see driver.Request.
@@ -41,9 +39,9 @@ type note struct {
 	steady      bool          // they take about as long as they did before
 }
 
-// String is the note of a place.
-func (n note) String() string {
-	return fmt.Sprintf("place %d %d %d %d %t", n.place, n.since.UnixMilli(), n.fence, n.pace.Microseconds(), n.steady)
+// hint is the note of a place.
+func (n note) hint() driver.Hint {
+	return driver.Hint(fmt.Sprintf("place %d %d %d %d %t", n.place, n.since.UnixMilli(), n.fence, n.pace.Microseconds(), n.steady))
 }
 
 // placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
@@ -55,7 +53,7 @@ func placeNote(place int, now time.Time, seen row) driver.Hint {
 			n.pace = took
 		}
 	}
-	return driver.Hint(n.String())
+	return n.hint()
 }
 
 func parseNote(text driver.Hint) note {
@@ -106,8 +104,7 @@ func (n note) look(now, clock time.Time) time.Duration {
 	return min(longLook, max(shortLook+behind*perPlace+(passed-due)/20, (turn-passed)/3))
 }
 
-// Await implements driver.Driver by one read after a pause. Who is behind others reads at half the
-// price, and may see an older row: so it is handed the key, and asks, after a consistent read.
+// Await implements driver.Driver. It sends one read after a pause, which the note of the place tells.
 func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	began, local := time.Now(), t.clock.local()
 	n := parseNote(q.Hint)
@@ -115,16 +112,13 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 		n.since = local
 	}
 	look := n.look(local, t.clock.read())
-	consistent := n.place <= near || n.steady && look < longLook // it expects to be near
-	if q.Hint == noteRead {
-		consistent = true
-	} else if err := pause.For(ctx, look*7/8+t.random(look/8)); err != nil {
+	if err := pause.For(ctx, look*7/8+t.random(look/8)); err != nil {
 		return driver.Answer{}, err
 	}
 	// The monotonic clock does not see a freeze, and the wall clock may be set: the smaller one is
 	// passed for certain.
 	passed := max(0, min(time.Since(began), t.clock.local().Sub(local)))
-	seen, r, err := t.read(ctx, key, consistent)
+	seen, r, err := t.read(ctx, key, true)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return driver.Answer{}, err
@@ -138,9 +132,7 @@ func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver
 	place := seen.place(q.Owner) + 1
 	switch {
 	case place > 0 && book.Wait(seen.State, t.clockOf(r), q.Owner) > 0:
-		return driver.Answer{Outcome: driver.NotYet, Hint: driver.Hint(n.next(place, seen.LastFence, t.clock.local()).String())}, nil
-	case !consistent:
-		return driver.Answer{Outcome: driver.NotYet, Hint: noteRead}, nil
+		return driver.Answer{Outcome: driver.NotYet, Hint: n.next(place, seen.LastFence, t.clock.local()).hint()}, nil
 	case i >= 0 && seen.Holders[i].HandedOver && !r.date.IsZero():
 		h := seen.Holders[i]
 		trust := passed + min(driver.TurnTime, h.End().Sub(r.date)) - margin

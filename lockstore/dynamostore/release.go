@@ -6,7 +6,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
-// release sends one write if nobody is known to wait, and a second one if somebody has joined since this process has seen the row.
+// release answers a Release; only Do calls it. It sends one write that frees a key for which nobody waits. If that is refused, somebody has joined since this
+// process has seen the row, and change sends another one. If somebody is known to wait, or the key is shared, it goes on with readAndChange.
 func (t *table) release(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, ok := t.memory.of(key)
 	if h := seen.alone(); ok && (h == nil || h.Owner == q.Owner && len(seen.Queue) > 0) {

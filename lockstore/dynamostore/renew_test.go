@@ -41,22 +41,17 @@ func TestRenewByANewProcess(t *testing.T) {
 	}
 }
 
-// A call whose first write was applied, or whose acquire was granted before, never says that nothing was applied.
+// An arrival has taken a place, and then the write that grants the key is throttled. Nothing says that nothing was applied.
 func TestAFailedSecondWriteIsUnknown(t *testing.T) {
-	for name, offset := range map[string]time.Duration{"F15 ahead": 2 * time.Minute, "F16 behind": -2 * time.Minute, "sent again": 0} {
-		bubble(t, name, func(t *testing.T) {
-			service, s := newFake(t)
-			req := request(time.Minute)
-			if offset == 0 {
-				acquired(t, s, req)
-				pass(time.Second)
-			}
-			service.Fault = from(service.Requests()+2, throttled)
-			_, err := newStore(t, service, offset, dynamostore.Options{}).Acquire(t.Context(), req)
-			require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
-			require.True(t, isUnknown(err), err)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		held(t, s)
+		pass(time.Minute + takeoverDelay)
+		service.Fault = from(service.Requests()+2, throttled)
+		_, err := s.Acquire(t.Context(), queued(1))
+		require.True(t, isUnknown(err), "%v", err)
+		require.ErrorIs(t, err, lockstore.ErrContended)
+	})
 }
 
 // An acquire that is sent again through a process with another skew gets what is left.
@@ -70,31 +65,6 @@ func TestRepeatThroughAnotherSkew(t *testing.T) {
 		require.Equal(t, first.Fence, again.Fence)
 		require.Equal(t, 57*time.Second-dynamostore.Margin, again.TTL, "exact up to the whole seconds of Date")
 	})
-}
-
-// A new process whose clock is ahead abandons an acquire. The next acquires still take one
-// request each.
-func TestAbandonWithAClockAhead(t *testing.T) {
-	for _, applied := range []bool{false, true} {
-		bubble(t, fmt.Sprintf("F15 M48 the acquire was applied %v", applied), func(t *testing.T) {
-			service, s := newFake(t)
-			req := request(10 * time.Minute) // live by the wrong clock, too
-			before := lockstore.Lease{}
-			if applied {
-				before = acquired(t, s, req)
-			}
-			pass(time.Second)
-			require.NoError(t, newStore(t, service, 4*time.Minute, dynamostore.Options{}).Abandon(t.Context(), key, req.Owner))
-			pass(2 * time.Second)
-			sent := service.Requests()
-			_, err := s.Acquire(t.Context(), req)
-			require.ErrorIs(t, err, lockstore.ErrLost, "a late duplicate of the abandoned acquire takes no lock")
-			next := held(t, s)
-			require.Equal(t, sent+2, service.Requests(), "one request each")
-			require.Greater(t, next.Fence, before.Fence)
-			require.InDelta(t, time.Now().UnixMicro(), int64(next.Fence), 1)
-		})
-	}
 }
 
 // phases are how far into a second a case begins. The Date header has whole seconds,
@@ -127,41 +97,6 @@ func TestEdgeOfTheTakeover(t *testing.T) {
 					require.Equal(t, lockstore.Free, inspected(t, s).State)
 				}
 				acquired(t, other, request(ttl))
-			})
-		}
-	}
-}
-
-// trust = min(TTL, expires - Date) - 250 ms. A grant is made again if that would be less
-// than TTL / 2 - 250 ms, or if the local clock is ahead by more than skew + 1 s.
-func TestEdgesOfAGrant(t *testing.T) {
-	const (
-		ttl  = time.Minute
-		skew = dynamostore.DefaultSkew
-		ms   = time.Millisecond
-	)
-	for _, c := range []struct {
-		offset   time.Duration // of the local clock from the Date
-		trusted  time.Duration
-		requests int
-	}{
-		{0, ttl, 1},
-		{-skew, ttl, 1},
-		{-skew - ms, ttl - ms, 1},
-		{-skew - 10*time.Second, ttl - 10*time.Second, 1},
-		{-skew - ttl/2, ttl / 2, 1},
-		{-skew - ttl/2 - ms, ttl, 2},
-		{skew + time.Second, ttl, 1},
-		{skew + time.Second + ms, ttl, 2},
-	} {
-		for _, phase := range phases {
-			bubble(t, fmt.Sprintf("F15 F16 M44 M45 M46 offset %v, phase %v", c.offset, phase), func(t *testing.T) {
-				service := fakedynamo.New(table)
-				pass(phase)
-				s := newStore(t, service, c.offset-phase, dynamostore.Options{})
-				lease := acquired(t, s, request(ttl))
-				require.Equal(t, c.requests, service.Requests(), "requests of a grant")
-				require.Equal(t, c.trusted-250*ms, lease.TTL, "the trust in a grant")
 			})
 		}
 	}

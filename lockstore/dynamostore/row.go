@@ -114,13 +114,22 @@ func (r row) holder(o driver.Owner) int {
 	return slices.IndexFunc(r.Holders, func(h rules.Holder) bool { return h.Owner == o })
 }
 
+// end is when the owner's lease ends, zero without one.
+func (r row) end(o driver.Owner) time.Time {
+	if i := r.holder(o); i >= 0 {
+		return r.Holders[i].End()
+	}
+	return time.Time{}
+}
+
+// place is the owner's index in the queue, -1 without a place.
 func (r row) place(o driver.Owner) int {
 	return slices.IndexFunc(r.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
 // decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
 // damaged, or if this store did not write it.
-func decode(key string, item values) (row, error) {
+func (n names) decode(key string, item values) (row, error) {
 	r := row{item: item}
 	if len(item) == 0 {
 		return r, nil
@@ -141,6 +150,9 @@ func decode(key string, item values) (row, error) {
 	}
 	if err != nil {
 		return row{}, &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, err}
+	}
+	if n.timeToLive(item) == nil {
+		return row{}, n.wrongTTL(key, item)
 	}
 	r.decodeQueue()
 	return r, nil

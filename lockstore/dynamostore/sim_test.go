@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"testing"
 	"time"
@@ -37,7 +36,7 @@ func TestTrustNeverOverlaps(t *testing.T) {
 				client := dynamodb.New(dynamostore.ClientOver(way{p, service}, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
 					o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
 				})
-				opt := dynamostore.Options{Logger: slog.New(slog.DiscardHandler)}
+				var opt dynamostore.Options
 				if p.Float() < 0.3 {
 					opt.Skew = 100*time.Millisecond + p.UpTo(leasesim.TTL)
 				}

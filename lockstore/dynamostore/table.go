@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -24,6 +24,8 @@ const (
 	margin = 250 * time.Millisecond
 	// dateStep is the step of the Date header: whole seconds, rounded down.
 	dateStep = time.Second
+	// clocksDiffer is how far two readings of a clock may be apart more than the time between them, if replies have corrected it meanwhile.
+	clocksDiffer = 2*dateStep + 2*margin
 	// idleRow is how long an unused row stays at least. Only late duplicates need the
 	// row, because the next fence comes from the clock. DynamoDB refuses a request a few
 	// minutes after its signature.
@@ -36,15 +38,14 @@ type table struct {
 	name   string
 	names  names
 	skew   time.Duration
-	log    *slog.Logger // nil means slog.Default()
 	clock  clock
-	sent   sentFences
 	memory memory
+	sent   atomic.Int64 // the largest fence of an arrival of this process, see raiseFence
 
 	random func(time.Duration) time.Duration // from 0 to the argument
 }
 
-// Do implements driver.Driver.
+// Do implements driver.Driver. It sends nothing itself.
 func (t *table) Do(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	switch q.Kind {
 	case driver.Acquire:
@@ -69,31 +70,21 @@ type (
 type reply struct {
 	applied   bool
 	ambiguous bool      // refused, but another attempt of the same call may have been applied
-	sentOnce  bool      // the client has sent one attempt
 	item      values    // the row that the write returns, or at a refusal, or at a read
 	sent      time.Time // local time before the request
 	date      time.Time // DynamoDB's time in whole seconds; zero without a Date header
 }
 
-// update sends a write. A refused condition is a reply, not an error.
+// update sends a write, with the attempts of the client. A refused condition is a reply, not an error. Nothing else here writes.
 func (t *table) update(ctx context.Context, key string, w write) (reply, error) {
-	e := t.names.expressions(w)
+	i := t.encodeWrite(cmp.Or(w.row, key), w)
 	in := &dynamodb.UpdateItemInput{
-		TableName:                           &t.name,
-		Key:                                 t.names.row(cmp.Or(w.row, key)),
-		UpdateExpression:                    &e.update,
-		ConditionExpression:                 &e.condition,
-		ExpressionAttributeNames:            e.names,
-		ExpressionAttributeValues:           e.values,
-		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ReturnValues:                        w.returns,
-	}
-	var opts []func(*dynamodb.Options)
-	if w.yields {
-		opts = append(opts, yields)
+		TableName: i.TableName, Key: i.Key, UpdateExpression: i.UpdateExpression, ConditionExpression: i.ConditionExpression,
+		ExpressionAttributeNames: i.ExpressionAttributeNames, ExpressionAttributeValues: i.ExpressionAttributeValues,
+		ReturnValues: w.returns, ReturnValuesOnConditionCheckFailure: i.ReturnValuesOnConditionCheckFailure,
 	}
 	r := reply{sent: t.clock.local()}
-	out, seen, err := call(ctx, t.api.UpdateItem, in, opts...)
+	out, seen, err := call(ctx, t.api.UpdateItem, in)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
 		r.date = failureDate(err)
@@ -105,13 +96,12 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 		r.item = out.Attributes
 		r.date = serverTime(out.ResultMetadata)
 	}
-	r.sentOnce = seen.watched && seen.sent == 1
 	t.clock.learn(r.sent, r.date)
 	return r, nil
 }
 
-// read reads the row of a key. A read that is not consistent costs half as much, and may bring
-// an older row.
+// read sends a read of the row of a key. One that is not consistent costs half as much, and may bring
+// an older row. Nothing else here reads, besides List and Check.
 func (t *table) read(ctx context.Context, key string, consistent bool) (row, reply, error) {
 	r := reply{sent: t.clock.local()}
 	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{

@@ -27,7 +27,6 @@ type write struct {
 	names                   []string
 	values                  values
 
-	yields  bool              // to the requests of holders: it is not sent again if it is throttled
 	returns types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
 }
 
@@ -56,17 +55,10 @@ func (w *write) was(seen row, names ...string) {
 	}
 }
 
-// expressions are a write as it is sent. They belong together: DynamoDB refuses a name or a value that no expression has.
-type expressions struct {
-	update, condition string
-	names             map[string]string
-	values            values
-}
-
-// expressions adds to a write what is the same in each. The row must have a time to live of this name: otherwise another program writes it
-// under another name, and would not move this one, so DynamoDB could delete the row under a live lease. A write that sets
-// the time to live removes the one of the other name, so each row has one.
-func (n names) expressions(w write) expressions {
+// encodeWrite is a write as it is sent, alone or in a transaction. It adds what is the same in each. The row must have a time to live of this name:
+// otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. A write that sets
+// the time to live removes the one of the other name, so each row has one. DynamoDB refuses a name or a value that no expression has.
+func (t *table) encodeWrite(key string, w write) types.Update {
 	set, remove, conditions := slices.Clip(w.set), slices.Clip(w.remove), slices.Clip(w.conditions)
 	used, given := append(slices.Clip(w.names), attrTTL), values{}
 	maps.Copy(given, w.values)
@@ -87,24 +79,27 @@ func (n names) expressions(w write) expressions {
 		}
 	}
 	hasTTL := "attribute_exists(#ttl)"
-	if n.otherTTL != "" {
+	if t.names.otherTTL != "" {
 		used, hasTTL = append(used, nameOtherTTL), "("+hasTTL+" OR attribute_exists(#otherTTL))"
 		if w.becomes[attrTTL] != nil {
 			remove = append(remove, "#otherTTL")
 		}
 	}
-	e := expressions{condition: strings.Join(append(conditions, hasTTL), " AND "), values: given}
+	update, condition := "", strings.Join(append(conditions, hasTTL), " AND ")
 	if len(set) > 0 {
-		e.update = "SET " + strings.Join(set, ", ")
+		update = "SET " + strings.Join(set, ", ")
 	}
 	if len(remove) > 0 {
-		e.update = strings.TrimPrefix(e.update+" REMOVE "+strings.Join(remove, ", "), " ")
+		update = strings.TrimPrefix(update+" REMOVE "+strings.Join(remove, ", "), " ")
 	}
 	if w.makesRow {
-		e.condition, used = "attribute_not_exists(#key) OR "+e.condition, append(used, attrKey)
+		condition, used = "attribute_not_exists(#key) OR "+condition, append(used, attrKey)
 	}
-	e.names = n.aliases(used)
-	return e
+	return types.Update{
+		TableName: &t.name, Key: t.names.row(key), UpdateExpression: &update, ConditionExpression: &condition,
+		ExpressionAttributeNames: t.names.aliases(used), ExpressionAttributeValues: given,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
 }
 
 // becoming is the write that makes the next state of a row as a reply has brought it. It depends on
@@ -112,7 +107,7 @@ func (n names) expressions(w write) expressions {
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
-		t.raiseFence(q.Owner, seen, r, &next)
+		t.raiseFence(r, &next)
 	}
 	item, queue := t.encode(seen, next), t.encodeQueue(seen, next)
 	if q.Kind == driver.MarkStarted {
@@ -161,18 +156,22 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raiseFence makes the fence of a free key larger than every fence that this process has sent for the owner, so that
-// a late acquire of an owner that abandons it is refused. If the owner's lease is in the row and
-// this process has sent no acquire of it, the row's own fence is large enough: a fence from a clock far
-// ahead would cost every acquire until that time a second request.
-func (t *table) raiseFence(owner driver.Owner, seen row, r reply, next *rules.State) {
-	highest := t.sent.highest(owner)
-	if len(next.Holders) > 0 || next.Closed.For > 0 || len(seen.Holders) > 0 && highest == 0 {
-		return
+// raiseFence makes the fence of a free key that is abandoned larger than that of each arrival of this process, so that a late copy of one is
+// refused. A process that sent one while its clock was set does not raise the fences of others for long: each of them would take a second request.
+func (t *table) raiseFence(r reply, next *rules.State) {
+	if len(next.Holders) == 0 && next.Closed.For == 0 {
+		c := t.clockOf(r)
+		now := cmp.Or(c.Fences, c.Early)
+		sent := min(driver.Fence(t.sent.Load()), driver.Fence(now.Add(clocksDiffer).UnixMicro()))
+		next.LastFence = max(driver.NextFence(next.LastFence, now), sent+1)
 	}
-	c := t.clockOf(r)
-	// The clock may have been set back since the acquire was sent.
-	next.LastFence = max(driver.NextFence(seen.LastFence, cmp.Or(c.Fences, c.Early)), highest+1)
+}
+
+// noteSent notes the fence of an arrival that is about to be sent.
+func (t *table) noteSent(f driver.Fence) {
+	for old := t.sent.Load(); old < int64(f) && !t.sent.CompareAndSwap(old, int64(f)); {
+		old = t.sent.Load()
+	}
 }
 
 // sweeps is when DynamoDB may delete the row that becoming writes.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -118,7 +117,7 @@ func startDynamo(t *testing.T, f *fault) *system {
 	testservers.Table(t, "http://"+server.Addr, table, "key")
 	endpoint := "http://" + s.connect(t, f, server.Addr)
 	s.open = func(uint64) *lockstore.Store {
-		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{Logger: slog.New(slog.DiscardHandler)})
+		store, err := dynamostore.New(dynamoClient(t, endpoint), table, dynamostore.Options{})
 		require.NoError(t, err)
 		return store.Store
 	}
