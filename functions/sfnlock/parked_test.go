@@ -244,7 +244,7 @@ func (e *simulated) visit() {
 	_, failed := e.inFunction(e.ctx, time.Minute, func(ctx context.Context, g *guard.Guard, i *invocation) (Answer, error) {
 		return Answer{}, g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			for range 3 {
-				if !sleep(ctx, e.UpTo(step)) || i.isDead() {
+				if !sleep(ctx, e.UpTo(step)) || i.died.Err() != nil {
 					break
 				}
 				e.works(lock.Fence)
@@ -411,10 +411,8 @@ func (e *simulated) rests() {
 // invocation is one run of the function, in an environment of its own.
 type invocation struct {
 	e    *simulated
-	died chan struct{}
-
-	mu   sync.Mutex
-	dead bool
+	died context.Context
+	die  context.CancelFunc
 }
 
 // invoke runs sfnlock. It dies with its environment, and not with the execution.
@@ -428,7 +426,8 @@ func (e *simulated) invoke(ctx context.Context, in json.RawMessage, limit time.D
 
 // inFunction runs a function in an environment of its own.
 func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func(context.Context, *guard.Guard, *invocation) (Answer, error)) (answer map[string]any, failed string) {
-	w, i := e.w, &invocation{e: e, died: make(chan struct{})}
+	w, i := e.w, &invocation{e: e}
+	i.died, i.die = context.WithCancel(context.Background())
 	g, err := guard.New(w.store.WrapDriver(func(d driver.Driver) driver.Driver { return &wire{i, d} }), guard.Options{Wake: sfnwake.New(i), Wait: time.Minute})
 	require.NoError(w.T, err)
 	type reply struct {
@@ -457,7 +456,7 @@ func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func
 		require.NoError(w.T, err)
 		require.NoError(w.T, json.Unmarshal(text, &answer))
 		return answer, ""
-	case <-i.died:
+	case <-i.died.Done():
 		w.disturb(e)
 		return nil, "Runtime.ExitError"
 	case <-over:
@@ -471,15 +470,10 @@ func (e *simulated) inFunction(ctx context.Context, limit time.Duration, do func
 // goesOn is a point at which the function may die. It never returns true again then, and the function does nothing more.
 func (i *invocation) goesOn() bool {
 	w := i.e.w
-	i.mu.Lock()
-	dies := !i.dead && i.e.fails("functions that died")
-	if dies {
-		i.dead = true
-		close(i.died)
+	if i.died.Err() == nil && i.e.fails("functions that died") {
+		i.die()
 	}
-	dead := i.dead
-	i.mu.Unlock()
-	if !dead {
+	if i.died.Err() == nil {
 		return true
 	}
 	w.mu.Lock()
@@ -489,12 +483,6 @@ func (i *invocation) goesOn() bool {
 	w.mu.Unlock()
 	<-w.ctx.Done()
 	return false
-}
-
-func (i *invocation) isDead() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.dead
 }
 
 // SendTaskSuccess is that of Step Functions, on a bad way.
