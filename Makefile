@@ -70,7 +70,6 @@ test-others:
 	tests examples/sqlfence ./...; \
 	tests examples/counter ./...; \
 	tests examples/own-function ./...; \
-	tests examples/webserver ./...; \
 	tests examples/queue ./...; \
 	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
