@@ -98,67 +98,51 @@ func (m *manager) open(t *testing.T) (*managed, *time.Time) {
 const current, previous = "AWSCURRENT", "AWSPREVIOUS"
 
 func TestManagedSecret(t *testing.T) {
+	const third = "third " + newSecret
+	const denied, some = http.StatusBadRequest, -1
 	m := newManager(t)
 	s, now := m.open(t)
-	want := func(maxAge time.Duration, all ...string) {
-		t.Helper()
-		got, err := s.secrets(t.Context(), maxAge)
-		require.NoError(t, err)
-		expected, _ := fixed(all...)(t.Context(), 0)
-		require.True(t, assert.ObjectsAreEqual(expected, got), "want %q", all)
-	}
-	pass := func(d time.Duration) { *now = now.Add(d) }
-
-	m.set(0, current, oldSecret)
-	want(secretUse, oldSecret)
-	require.Equal(t, "prod/token", m.lastName)
-	require.Equal(t, 2, m.requests(), "both versions")
-	pass(secretUse - 1)
-	m.set(0, current, newSecret, previous, oldSecret)
-	want(secretUse, oldSecret)
-	require.Zero(t, m.requests())
-	pass(1)
-	want(secretUse, newSecret, oldSecret)
-
-	t.Log("a token that is not known asks for newer ones, once a second at most")
-	m.set(0, current, "third "+newSecret, previous, newSecret)
-	want(0, newSecret, oldSecret)
-	pass(secretRest)
-	want(0, "third "+newSecret, newSecret)
-	want(0, "third "+newSecret, newSecret)
-	require.Equal(t, 2, m.requests())
-
-	t.Log("what it has is kept when it cannot be read again")
 	log := captureLog(t)
-	for _, failing := range []int{http.StatusBadRequest, http.StatusInternalServerError} {
-		m.set(failing)
-		pass(secretUse)
-		want(secretUse, "third "+newSecret, newSecret)
-		require.NotZero(t, m.requests())
-		_, err := s.secrets(t.Context(), 0)
-		require.IsType(t, &secretError{}, err, "newer ones are not to be had")
-		pass(secretTrouble - 1)
-		want(secretUse, "third "+newSecret, newSecret)
-		require.Zero(t, m.requests(), "a manager in trouble is left alone for a while")
+	for _, step := range []struct {
+		says         string
+		failing      int      // status of the manager's answers
+		stages       []string // of the manager; nil is as before
+		pass, maxAge time.Duration
+		want         []string
+		requests     int
+	}{
+		{"both versions are read", 0, []string{current, oldSecret}, 0, secretUse, []string{oldSecret}, 2},
+		{"and used for a while", 0, []string{current, newSecret, previous, oldSecret}, secretUse - 1, secretUse, []string{oldSecret}, 0},
+		{"and no longer", 0, nil, 1, secretUse, []string{newSecret, oldSecret}, 2},
+		{"a token that is not known does not ask at once", 0, []string{current, third, previous, newSecret}, 0, 0, []string{newSecret, oldSecret}, 0},
+		{"it asks for newer ones", 0, nil, secretRest, 0, []string{third, newSecret}, 2},
+		{"once a second at most", 0, nil, 0, 0, []string{third, newSecret}, 0},
+		{"what cannot be read again is kept", denied, nil, secretUse, secretUse, []string{third, newSecret}, some},
+		{"a manager in trouble is left alone for a while", denied, nil, secretTrouble - 1, secretUse, []string{third, newSecret}, 0},
+		{"so it is for another trouble", http.StatusInternalServerError, nil, secretUse, secretUse, []string{third, newSecret}, some},
+		{"it is read again", 0, []string{current, newSecret, previous, third}, secretTrouble, secretUse, []string{newSecret, third}, 2},
+		{"a clock that was set back keeps nothing for longer", 0, []string{current, oldSecret, previous, newSecret}, -time.Hour, secretUse, []string{oldSecret, newSecret}, 2},
+		{"a version before that was too short made no token", 0, []string{current, oldSecret, previous, "short"}, secretUse, secretUse, []string{oldSecret}, 2},
+		{"one that is too short makes none", 0, []string{current, "short", previous, newSecret}, secretUse, secretUse, []string{oldSecret}, some},
+	} {
+		if step.stages != nil || step.failing != 0 {
+			m.set(step.failing, step.stages...)
+		}
+		*now = now.Add(step.pass)
+		got, err := s.secrets(t.Context(), step.maxAge)
+		require.NoError(t, err, step.says)
+		want, _ := fixed(step.want...)(t.Context(), 0)
+		require.True(t, assert.ObjectsAreEqual(want, got), step.says)
+		requests := m.requests()
+		require.True(t, requests == step.requests || step.requests == some && requests > 0, "%s: %d requests", step.says, requests)
+		if step.failing != 0 {
+			_, err := s.secrets(t.Context(), 0)
+			require.IsType(t, &secretError{}, err, "newer ones are not to be had")
+		}
 	}
+	require.Equal(t, "prod/token", m.lastName)
 	require.Contains(t, log.String(), "AccessDenied")
 	require.NotContains(t, log.String(), newSecret)
-	pass(1)
-	m.set(0, current, newSecret, previous, "third "+newSecret)
-	want(secretUse, newSecret, "third "+newSecret)
-
-	t.Log("a clock that was set back keeps nothing for longer")
-	m.set(0, current, oldSecret, previous, newSecret)
-	pass(-time.Hour)
-	want(secretUse, oldSecret, newSecret)
-
-	t.Log("a version before that was too short made no token")
-	pass(secretUse)
-	m.set(0, current, oldSecret, previous, "short")
-	want(secretUse, oldSecret)
-	pass(secretUse)
-	m.set(0, current, "short", previous, newSecret)
-	want(secretUse, oldSecret)
 }
 
 // A process that was frozen reads the secret again: its monotonic clock may have stood still.
