@@ -17,7 +17,7 @@ import (
 func TestAtLeastFor(t *testing.T) {
 	t.Parallel()
 	addr := testservers.Redis(t)
-	const done = `lockctl: done already: the work was done by "\S+ \S+" \(\d+\) since \S+Z, and nobody does it again for (1h0m0|59m\d+)s\n$`
+	const done = `lockctl: done already: lock "\w+": the work was done by "\S+ \S+" \(\d+\) since \S+Z, and nobody gets the key for at most (1h0m0|59m\d+)s more\n$`
 	night := func(key string) []string { return []string{"run", "-n", "--at-least-for", "1h", key, "--", "true"} }
 
 	t.Run("after success", func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAtLeastFor(t *testing.T) {
 		goOn(file)
 		assert.Equal(t, 0, holder.status(t), holder.err.String())
 		assert.Equal(t, exit.Done, p.status(t))
-		assert.Regexp(t, `^lockctl: waiting for "waits": held by .*\n`+done, p.err.String())
+		assert.Regexp(t, `^lockctl: waiting: lock "waits" is held by .*\n`+done, p.err.String())
 	})
 	t.Run("after a failure the other one tries", func(t *testing.T) {
 		p := start(t, addr, "run", "-n", "--at-least-for", "1h", "fails", "--", "false")

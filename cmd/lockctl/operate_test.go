@@ -229,7 +229,7 @@ func (p site) testRevoke(t *testing.T) {
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 	assert.Equal(t, "revoked", p.state("revoke").State)
 	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, p.state("revoke").Holder.Name)
-	p.says(t, exit.Busy, "busy: revoked by ", "run -n revoke -- true")
+	p.says(t, exit.Busy, `busy: lock "revoke" was revoked by `, "run -n revoke -- true")
 	p.says(t, exit.No, "was revoked already", "revoke --fence "+fence(lease)+" revoke")
 	p.says(t, 0, `^"revoke" is open\. The run with the fence `+fence(lease)+` may be at work for \S+ more, until \S+Z: `, "revoke --open-at-once --fence "+fence(lease)+" revoke")
 	p.says(t, 0, "", "run -n revoke -- true")
@@ -273,7 +273,7 @@ func (p site) testResolve(t *testing.T) {
 	assert.Contains(t, r.out, "\nSTATE    completed\nHOLDER   pay (4f1c)\n")
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
 	p.says(t, exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+fence(completed)+" resolve/completed no-effect")
-	p.says(t, exit.Done, `lockctl: done already: the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
+	p.says(t, exit.Done, `lockctl: done already: lock "resolve/completed": the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
 
 	live := p.take("resolve/live", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), live))
@@ -286,7 +286,7 @@ func (p site) testResolve(t *testing.T) {
 	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
 	assert.Len(t, read(t, r.out), 3, "two keys and the end: %s", r.out)
 	p.says(t, exit.No, "is in doubt", "revoke --fence "+fence(effect)+" resolve/effect")
-	p.says(t, exit.InDoubt, `lockctl: in doubt: nobody knows how the work of pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
+	p.says(t, exit.InDoubt, `lockctl: lock "resolve/effect" is in doubt: pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
 	p.says(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve --fence 7 resolve/effect effect")
 	for _, text := range []string{ // a second time is no error
 		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
@@ -386,12 +386,12 @@ func TestSignalEndsLocal(t *testing.T) {
 
 func TestErrorsOfTheStore(t *testing.T) {
 	t.Parallel()
-	addr := testservers.Redis(t)
+	addr, valkey := testservers.Redis(t), testservers.Valkey(t)
 	p := at(t, "redis://"+addr)
-	for _, command := range [][]string{
-		{"SET", "lambdalock:foreign", "x"}, {"ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client"},
-	} {
-		redisCLI(t, addr, command...)
+	redisCLI(t, addr, "SET", "lambdalock:foreign", "x")
+	redisCLI(t, addr, "ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client")
+	for _, server := range []string{addr, valkey} {
+		redisCLI(t, server, "ACL", "SETUSER", "reader", "on", ">hunter2", "~*", "+@all", "-@write", "+evalsha", "+eval")
 	}
 	looker := strings.Replace(p.url, "//", "//looker:hunter2@", 1)
 	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
@@ -405,6 +405,8 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{p.url, exit.Damaged, "not a lock", "revoke --fence 1 foreign"},
 		{p.url, exit.Damaged, "not a lock", "run foreign -- true"},
 		{p.url + "?cluster=true", exit.Config, "remove cluster=true", "run k -- true"},
+		{"redis://reader:hunter2@" + addr, exit.Permission, "The user executing the script can't run this command", "run k -- true"}, // however long it is to wait
+		{"valkey://reader:hunter2@" + valkey, exit.Permission, "has no permissions to run the '", "run k -- true"},
 		{looker, exit.Permission, "", "show k"},
 		{looker, exit.Permission, "", "check"},
 		{sql, exit.Permission, "the role needs: GRANT", "show k"},

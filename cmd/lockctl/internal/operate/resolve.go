@@ -98,7 +98,7 @@ func (r *resolver) run(ctx context.Context) error {
 			idempotency.Options{ResultTime: r.time, MaxResultBytes: idempotency.MaxResultBytes, Version: r.version})
 	})
 	if lasts, ok := errors.AsType[*lockstore.Refused](err); ok {
-		return exit.Errorf(exit.Busy, "%q is %v by %v, for at most %v more; resolve it when this is over, if it is in doubt then", r.key, lasts.State, lasts.Holder, lasts.StateEndsIn.Round(time.Second))
+		return exit.Errorf(exit.Busy, "%w; resolve it when this is over, if it is in doubt then", lasts)
 	}
 	if errors.Is(err, lockstore.ErrLost) {
 		return r.notInDoubt(ctx)

@@ -79,7 +79,7 @@ func (r *revoker) run(ctx context.Context) error {
 		return err
 	})
 	if started, ok := errors.AsType[*lockstore.Refused](err); ok {
-		return exit.Errorf(exit.No, "%q cannot be opened at once: its work has started. Revoke its lease without --open-at-once; when the lease is over, within %v, lockctl resolve opens the key", r.key, started.StateEndsIn.Round(time.Second))
+		return &exit.Error{Status: exit.No, Err: started}
 	}
 	if errors.Is(err, lockstore.ErrLost) {
 		if seen, err = r.inspect(ctx); err == nil {

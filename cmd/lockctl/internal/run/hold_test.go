@@ -280,13 +280,13 @@ func TestSignalBeforeTheStart(t *testing.T) {
 
 // Who waits is told who has the key: at once, and then more and more seldom. A store that fails ends no wait.
 func TestTellsWhoHasTheKey(t *testing.T) {
-	const who = `: held by report \(7\) since 2000-01-01T00:00:00Z, `
+	const who = `: lock "k" is held by report \(7\) since 2000-01-01T00:00:00Z, for at most `
 	for wait, want := range map[time.Duration]string{
 		0: "",
-		4 * time.Minute: `lockctl: waiting for "k"` + who + `1h0m0s left
-lockctl: waiting for "k" for 30s` + who + `59m30s left; 1 wait
+		4 * time.Minute: `lockctl: waiting` + who + `1h0m0s more
+lockctl: waiting for 30s` + who + `59m30s more; 1 wait
 lockctl: warning: the store does not answer; lockctl goes on waiting: WRONGPASS.*
-lockctl: waiting for "k" for 3m3\ds` + who + `56m2\ds left; 1 wait
+lockctl: waiting for 3m3\ds` + who + `56m2\ds more; 1 wait
 `,
 	} {
 		synctest.Test(t, func(t *testing.T) {

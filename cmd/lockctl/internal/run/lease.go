@@ -61,7 +61,7 @@ func (s *settings) request(ctx context.Context, g *guard.Guard, stderr io.Writer
 	req := guard.LeaseRequest{Key: s.key, TTL: s.ttl, HolderInfo: s.holder}
 	lease, err := g.Acquire(ctx, req)
 	if busy, ok := errors.AsType[*guard.LockBusy](err); ok && s.wait > 0 {
-		fmt.Fprintf(stderr, "lockctl: waiting for %q: %s\n", s.key, stateText(busy.State, busy.Holder, busy.StateEndsIn))
+		fmt.Fprintln(stderr, "lockctl: waiting:", s.stateText(busy.State, busy.Holder, busy.StateEndsIn))
 		telling, stop := context.WithCancel(ctx)
 		defer stop()
 		go s.tell(telling, g, stderr)
@@ -84,8 +84,8 @@ func (s *settings) tell(ctx context.Context, g *guard.Guard, stderr io.Writer) {
 		case err != nil:
 			fmt.Fprintf(stderr, "lockctl: warning: the store does not answer; lockctl goes on waiting: %v\n", stores.Failed(err))
 		case status.State != lockstore.Free:
-			fmt.Fprintf(stderr, "lockctl: waiting for %q for %v: %s; %d wait\n",
-				s.key, time.Since(began).Round(time.Second), stateText(status.State, status.Holder, status.Remaining), status.Waiting)
+			fmt.Fprintf(stderr, "lockctl: waiting for %v: %s; %d wait\n",
+				time.Since(began).Round(time.Second), s.stateText(status.State, status.Holder, status.Remaining), status.Waiting)
 		}
 	}
 }

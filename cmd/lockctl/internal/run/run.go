@@ -92,22 +92,15 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, stderr io.Writer
 	case busy.State.Done():
 		text, status = "done already: ", s.doneStatus
 	}
-	return lease, &exit.Error{Status: status, Err: errors.New(text + stateText(busy.State, busy.Holder, busy.StateEndsIn))}
+	return lease, &exit.Error{Status: status, Err: errors.New(text + s.stateText(busy.State, busy.Holder, busy.StateEndsIn))}
 }
 
-func stateText(state lockstore.State, holder lockstore.HolderInfo, left time.Duration) string {
-	left = left.Round(time.Second)
-	switch state {
-	case lockstore.Completed:
-		return fmt.Sprintf("the work was done by %v, and its result is stored for %v more", holder, left)
-	case lockstore.Cooldown:
-		return fmt.Sprintf("the work was done by %v, and nobody does it again for %v", holder, left)
-	case lockstore.InDoubt:
-		return fmt.Sprintf("in doubt: nobody knows how the work of %v ended, and nobody gets the key before lockctl resolve", holder)
-	case lockstore.Reserved:
-		return fmt.Sprintf("reserved for those who have waited longer, for at most %v", left)
+// stateText says who has the key, and for how long at most.
+func (s *settings) stateText(state lockstore.State, holder lockstore.HolderInfo, left time.Duration) string {
+	if state.Done() {
+		state = lockstore.Cooldown // nothing is said of a result
 	}
-	return fmt.Sprintf("%v by %v, %v left", state, holder, left)
+	return (&lockstore.Refused{Key: s.key, State: state, Holder: holder, StateEndsIn: left.Round(time.Second)}).Error()
 }
 
 // hold is a lease, and the command that runs under it.
