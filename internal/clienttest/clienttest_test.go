@@ -67,16 +67,11 @@ func TestClients(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, folder string) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "program")
-	require.NoError(t, lambdatest.Build(t.Context(), filepath.Join("../..", folder), binary))
-	return binary
-}
-
 // serve starts what make serve starts.
 func serve(t *testing.T) string {
-	cmd := exec.Command(build(t, "cmd/lockctl"), "serve", "0")
+	binary := filepath.Join(t.TempDir(), "lockctl")
+	require.NoError(t, lambdatest.Build(t.Context(), "../../cmd/lockctl", binary))
+	cmd := exec.Command(binary, "serve", "0")
 	cmd.Env = append(cmd.Environ(), "LOCK_URL=memory://")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
