@@ -156,7 +156,7 @@ func (r *run) callerGone() error {
 	return context.Cause(r.window.ctx)
 }
 
-// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd and granted, and opens the window. short says
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says
 // that it is the lease of a hand-over. It sends nothing; only acquire calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile

@@ -12,23 +12,6 @@ import (
 
 func TestCooldown(t *testing.T) {
 	ctx := context.Background()
-	on("after good work nobody can acquire the key for d, then it is free", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		do := b.WithCooldown(10 * time.Second).Do
-		require.NoError(t, do(ctx, "k", func(context.Context, Lock) error {
-			pass(30 * time.Second)
-			return nil
-		}))
-		require.Equal(t, 1, b.store.completions)
-		require.Empty(t, b.store.releases)
-		require.NoError(t, b.report(t).ReleaseErr)
-
-		pass(10*time.Second - time.Millisecond)
-		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
-		require.IsType(t, &LockBusy{}, do(ctx, "k", neverRuns(t)))
-		pass(time.Millisecond)
-		require.NoError(t, b.Do(ctx, "k", nothing))
-		require.Equal(t, 1, b.store.completions, "Do itself closes nothing")
-	})
 	on("a cooldown is told apart, and who would begin it does not wait for its end", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		do := b.WithCooldown(10 * time.Second).Do
 		require.NoError(t, do(ctx, "k", nothing))

@@ -27,7 +27,7 @@ var (
 	errBlocks    = errors.New("guard.Options.Wake did not return when its context had ended")
 )
 
-// wakeParked tells the run that has sent a request whom the answer says to wake.
+// wakeParked tells the run that has sent a request whom the answer says to wake. The store calls it, on the goroutine of the request.
 func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 	if r, ok := ctx.Value(runKey{}).(*run); ok {
 		r.wake(owners)
