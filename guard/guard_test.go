@@ -299,22 +299,19 @@ func TestAKeyThatIsHeldForLong(t *testing.T) {
 
 func TestErrorsMatch(t *testing.T) {
 	cause := errors.New("cause")
-	for _, c := range []struct {
-		err  error
-		want []error
-	}{
-		{&LockBusy{Key: "k"}, []error{lockstore.ErrRefused}},
-		{&LockLost{"k", cause, nil}, []error{lockstore.ErrLost, cause}},
-		{&LockLost{"k", nil, nil}, []error{lockstore.ErrLost}},
-		{&LockLost{"k", errors.New("work"), cause}, []error{lockstore.ErrLost, cause}},
-		{&LockNoTime{Key: "k", Err: cause}, []error{ErrDeadline, cause}},
-		{&LockBadRequest{"k", cause}, []error{lockstore.ErrInvalid, cause}},
-		{&LockCorrupt{"k", cause}, []error{lockstore.ErrCorrupt, cause}},
-		{&LockStoreUnavailable{"k", cause}, []error{cause}},
+	for err, want := range map[error][]error{
+		&LockBusy{Key: "k"}:                       {lockstore.ErrRefused},
+		&LockLost{"k", nil, nil}:                  {lockstore.ErrLost},
+		&LockLost{"k", errors.New("work"), cause}: {lockstore.ErrLost, cause},
+		&LockLost{"k", cause, nil}:                {lockstore.ErrLost, cause},
+		&LockNoTime{Key: "k", Err: cause}:         {ErrDeadline, cause},
+		&LockBadRequest{"k", cause}:               {lockstore.ErrInvalid, cause},
+		&LockCorrupt{"k", cause}:                  {lockstore.ErrCorrupt, cause},
+		&LockStoreUnavailable{"k", cause}:         {cause},
 	} {
-		for _, want := range c.want {
-			require.ErrorIs(t, c.err, want)
+		for _, want := range want {
+			require.ErrorIs(t, err, want)
 		}
-		require.Contains(t, c.err.Error(), `"k"`)
+		require.Contains(t, err.Error(), `"k"`)
 	}
 }

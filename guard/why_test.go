@@ -91,6 +91,8 @@ func TestLockLostSaysWhy(t *testing.T) {
 func TestErrorTexts(t *testing.T) {
 	missing := errors.New(`dynamostore: there is no table "locks" in eu-west-1`)
 	require.EqualError(t, &LockLost{"k", nil, lockstore.ErrLost}, `lock "k" was lost; what was written under it may stand`)
+	why := fmt.Errorf("stood still: %w", lockstore.ErrLost)
+	require.EqualError(t, &LockLost{"k", why, why}, `lock "k" was lost; what was written under it may stand: stood still`, "once, if the work returns its context's cause")
 	require.EqualError(t, &LockCorrupt{"k", missing}, `dynamostore: there is no table "locks" in eu-west-1 (lock "k")`)
 	on("F65 a reserve that does not fit names both times", t, newBench, Options{DeadlineMargin: 40 * time.Second}, func(t *testing.T, b *bench) {
 		err := b.Do(within(t, 30*time.Second), "k", neverRuns(t))

@@ -135,6 +135,9 @@ func TestRunsWithoutTheLock(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, out.Skipped)
 			require.Equal(t, []string{"nightly", c.holder}, []string{out.Holder.Name, out.Holder.ID})
+			text, err := json.Marshal(out)
+			require.NoError(t, err)
+			require.Contains(t, string(text), `{"skipped":true,"holder":{"name":"nightly"`)
 			require.Equal(t, c.wait, time.Since(start))
 			require.Equal(t, []guard.Outcome{guard.OutcomeBusy}, b.outcomes, "it is counted")
 		})
@@ -209,7 +212,8 @@ func TestEvents(t *testing.T) {
 		return nil
 	})
 	handle := func(in string) error {
-		_, err := lambda.NewHandler(h.Handle).Invoke(request("r-1"), []byte(in))
+		out, err := lambda.NewHandler(h.Handle).Invoke(request("r-1"), []byte(in))
+		require.Equal(t, err == nil, strings.TrimSpace(string(out)) == `{"skipped":false}`)
 		return err
 	}
 	for in, is := range map[string]string{
@@ -232,17 +236,6 @@ func TestEvents(t *testing.T) {
 		require.NoError(t, handle(in), in)
 	}
 	require.Equal(t, []event{{"e"}, {"e"}, {"e"}, {"e"}}, ran)
-}
-
-func TestResultJSON(t *testing.T) {
-	for want, r := range map[string]Result{
-		`{"skipped":false}`: {},
-		`{"skipped":true,"holder":{"name":"nightly","id":"r-1"}}`: {Skipped: true, Holder: lockstore.HolderInfo{Name: "nightly", ID: "r-1"}},
-	} {
-		got, err := json.Marshal(r)
-		require.NoError(t, err)
-		require.JSONEq(t, want, string(got))
-	}
 }
 
 type uncomparable []string
