@@ -34,10 +34,7 @@ RACE := -race -gcflags=all=-dwarf=false
 GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 30m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
-# tests, which build these, would compile it at the same time. The two modules that are tested last come along, as nothing
-# else runs beside them. go list links nothing, as go build would. The
-# tests of the main module often wait, so those of most others run beside them. Two servers of tests are slow and their
-# leases are short: they run when nothing else does, side by side, as both wait most of the time.
+# tests, which build these, would compile it at the same time. go list links nothing, as go build would.
 SHARED := ./... ./lockstore/datastore/... ./lockstore/cosmosstore/...
 BUILT := ./functions/... ./cmd/lockctl
 test: install-servers ## install what the tests need, run all with the race detector
@@ -45,33 +42,20 @@ test: install-servers ## install what the tests need, run all with the race dete
 	@.ci/progress "$$(go list -deps $(SHARED) | wc -l)" go list -v -export -deps $(RACE) $(SHARED)
 	@echo "compiling the functions and lockctl"
 	@CGO_ENABLED=0 .ci/progress "$$(go list -deps $(BUILT) | wc -l)" go list -v -export -deps -trimpath -tags=lambda.norpc $(BUILT)
-	@.ci/progress 0 $(MAKE) -k test-all
+	@.ci/progress 0 $(MAKE) -k test-most test-slow
 
-test-all:
-	@$(MAKE) -k -j2 test-main test-others
-	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
-
-.PHONY: test-all test-main test-others
-
-# What only waits comes first, while others are linked, and then what takes longest, so that nothing waits for it in
+# Many tests wait, so those of four packages run at once. What takes longest comes first, so that nothing waits for it in
 # the end.
-test-main:
-	$(GO_TEST) -parallel 16 ./internal/clienttest ./lockstore/... ./...
+OTHERS := ./cmd/lockctl/... ./lockstore/pgstore/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
+	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/... webserver/...)
+.PHONY: test-most test-slow
+test-most:
+	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
 
-# After a failure the next module's tests run, too.
-test-others:
-	@failed=; tests() { echo "$$1:"; (cd "$$1" && shift && $(GO_TEST) "$$@") || failed="$$failed $$1"; }; \
-	tests cmd/lockctl ./...; \
-	tests verify ./checker . ./mutants; \
-	tests guard/otelguard ./...; \
-	tests bench .; \
-	tests examples/etcdstore -parallel 32 ./...; \
-	tests lockstore/pgstore ./...; \
-	tests examples/sqlfence ./...; \
-	tests examples/counter ./...; \
-	tests examples/own-function ./...; \
-	tests examples/queue ./...; \
-	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+# Two servers of tests are slow and their leases are short: they run when nothing else does, side by side, as both wait most
+# of the time.
+test-slow:
+	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
