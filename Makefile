@@ -47,7 +47,7 @@ test: install-servers ## install what the tests need, run all with the race dete
 # Many tests wait, so those of four packages run at once. What takes longest comes first, so that nothing waits for it in
 # the end.
 OTHERS := ./cmd/lockctl/... ./lockstore/pgstore/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
-	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/... webserver/...)
+	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/...)
 .PHONY: test-most test-slow
 test-most:
 	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
