@@ -1,3 +1,4 @@
+-- ARGV has the owner, the kind of the request, and what the kind needs. KEYS[1] is the entry, unless something else is said.
 local me, kind = ARGV[1], ARGV[2]
 
 -- wake puts an element into a list. It stays for 5 s for an owner that is not waiting yet. wake

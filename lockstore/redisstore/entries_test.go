@@ -78,18 +78,32 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 		require.Equal(t, want, m.TTL(DefaultPrefix+name), name)
 	}
 
-	// F19: a lease that begins in the future, because the clock was set back, begins with the next request of anybody.
-	for _, back := range []time.Duration{time.Microsecond, time.Hour} {
-		m.SetTime(now)
-		key := fmt.Sprint("F19", back)
-		do(key, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: ttl, MaxHolders: 1})
-		m.SetTime(now.Add(-back))
-		other := driver.Request{Kind: driver.Acquire, Owner: "OTHER", TTL: ttl, MaxHolders: 1}
-		require.Equal(t, ttl, do(key, other).Status.Remaining)
-		m.SetTime(now.Add(-back + ttl - time.Microsecond))
-		require.Equal(t, time.Microsecond, do(key, other).Status.Remaining)
-		m.SetTime(now.Add(-back + ttl))
-		require.Equal(t, driver.Granted, do(key, other).Outcome)
+	// F19: a lease or a closed time that begins in the future, because the clock was set back, begins with the next request of anybody.
+	for _, back := range []time.Duration{0, time.Microsecond, time.Hour} {
+		for _, closed := range []bool{false, true} {
+			m.SetTime(now)
+			key := fmt.Sprint("F19", back, closed)
+			a := do(key, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: ttl, MaxHolders: 1})
+			if closed {
+				do(key, driver.Request{Kind: driver.Complete, Owner: "OWNER", Fence: a.Fence, TTL: ttl})
+			}
+			m.SetTime(now.Add(-back))
+			other := driver.Request{Kind: driver.Acquire, Owner: "OTHER", TTL: ttl, MaxHolders: 1}
+			require.Equal(t, ttl, do(key, other).Status.Remaining)
+			m.SetTime(now.Add(-back + ttl - time.Microsecond))
+			require.Equal(t, time.Microsecond, do(key, other).Status.Remaining)
+			m.SetTime(now.Add(-back + ttl))
+			require.Equal(t, driver.Granted, do(key, other).Outcome)
+		}
+	}
+
+	// An entry remembers the last owners that have ended.
+	for i := range marks + 1 {
+		do("marks", driver.Request{Kind: driver.Abandon, Owner: driver.Owner(fmt.Sprint("OWNER", i))})
+	}
+	for i := marks; i >= 0; i-- {
+		a := do("marks", driver.Request{Kind: driver.Acquire, Owner: driver.Owner(fmt.Sprint("OWNER", i)), TTL: ttl, MaxHolders: 1})
+		require.Equal(t, i > 0, a.Outcome == driver.Lost, i)
 	}
 }
 
