@@ -3,11 +3,8 @@
 //
 //	accountstool open ACCOUNT CENTS             makes an account with that balance
 //	accountstool balance ACCOUNT                prints its balance in cents
-//	accountstool report ACCOUNT CENTS AMOUNT    prints what came of withdrawals of AMOUNT cents each
 //
 // The accounts are at ACCOUNTS_URL. On a DynamoDB Local open makes the table first.
-// report takes the number of withdrawals from LOCKCTL_SUCCEEDED and exits with status
-// 1 if some of them are not in the balance.
 package main
 
 import (
@@ -45,7 +42,7 @@ type tool struct {
 	out    io.Writer
 }
 
-var errUsage = errors.New("want open ACCOUNT CENTS, balance ACCOUNT, or report ACCOUNT CENTS AMOUNT")
+var errUsage = errors.New("want open ACCOUNT CENTS, or balance ACCOUNT")
 
 func (t tool) run(ctx context.Context, args []string) error {
 	ledger, err := accounts.Open(t.url, t.getenv)
@@ -69,8 +66,6 @@ func (t tool) run(ctx context.Context, args []string) error {
 		if balance, err = ledger.Balance(ctx, account); err == nil {
 			fmt.Fprintln(t.out, balance)
 		}
-	case command == "report" && len(numbers) == 2 && numbers[1] > 0:
-		err = t.report(ctx, ledger, account, numbers[0], numbers[1])
 	default:
 		return errUsage
 	}
@@ -111,33 +106,4 @@ func (t tool) makeTable(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// report compares an account, opened with that many cents, with the withdrawals that
-// succeeded.
-func (t tool) report(ctx context.Context, ledger *accounts.Ledger, account string, opened, amount int64) error {
-	succeeded, err := strconv.ParseInt(t.getenv("LOCKCTL_SUCCEEDED"), 10, 64)
-	if err != nil {
-		return fmt.Errorf("LOCKCTL_SUCCEEDED is no number: %w", err)
-	}
-	balance, err := ledger.Balance(ctx, account)
-	if err != nil {
-		return err
-	}
-	expected := opened - succeeded*amount
-	lost := (balance - expected) / amount
-	fmt.Fprintf(t.out, "balance: %s\nbalance it should have: %s\nlost updates: %d\n", money(balance), money(expected), lost)
-	if balance != expected {
-		return fmt.Errorf("%d of %d updates were lost", lost, succeeded)
-	}
-	return nil
-}
-
-// money writes cents as whole units with two digits.
-func money(cents int64) string {
-	sign := ""
-	if cents < 0 {
-		sign, cents = "-", -cents
-	}
-	return fmt.Sprintf("%s%d.%02d", sign, cents/100, cents%100)
 }
