@@ -220,9 +220,9 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	})
 }
 
-// noteRefusal notes a refusal in the attempt and in r.waiting, and sends nothing. The owner has missed its turn if others got the key since the last refusal and its
-// place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be there
-// all the same: some stores refuse by an old read.
+// noteRefusal notes a refusal in the attempt and in r.waiting, and sends nothing. The owner has missed its turn if others got the
+// key since the last refusal and its place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal
+// does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended

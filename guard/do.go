@@ -54,7 +54,7 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 //
 // A run of this guard that finds the key in its cooldown does not wait, and State of its
 // LockBusy is lockstore.Cooldown. A run of another guard waits if the cooldown ends within its
-// Options.Wait. DoAll and DoOnce need a guard without a cooldown, and return an error.
+// Options.Wait. DoAll and package idempotency need a guard without a cooldown, and return an error.
 //
 // The guard shares Shutdown with g. If d is not within lockstore.MinTTL and lockstore.MaxTTL, or MaxHolders is above 1,
 // every call for a lock is an error, see Validate.

@@ -99,7 +99,7 @@ type Options struct {
 	// any more. Nothing here changes the outcome of a run; see Report.OwnersWoken and Report.WakeErr.
 	Wake func(context.Context, lockstore.WakeAddress) error
 
-	// Granted is called when a run of Do, DoAll or DoOnce has the lock, before its work: to begin a span, for example. The report
+	// Granted is called when a run of Do, DoAll or package idempotency has the lock, before its work: to begin a span, for example. The report
 	// says what is known so far. The work's context and Observe's context take their values from the context that Granted
 	// returns. That context must have no cancel of its own: context.Cause of the work's context would show its
 	// cause. The time of Granted counts against the lease. nil is not called.
@@ -182,7 +182,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 // With n above 1 the work is not alone. Fences grow for the key and not for a seat. So a resource keeps
 // one fence for each Lock.Seat. That protects only while all ask for the same n. With different numbers
 // only who asks for 1 may write, and the resource keeps one fence for the key.
-// DoAll, DoOnce, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
+// DoAll, WithCooldown and package idempotency need n 1: their errors say so, and nothing is
 // sent.
 //
 // The guard shares Shutdown with g. If n is not 1 to lockstore.MaxHolders, every call for a lock is

@@ -48,7 +48,7 @@ type Report struct {
 	// have a lease, which the guard keeps because the caller asks again; a place that it keeps is no ReleaseErr.
 	ReleaseErr error
 
-	// CompleteErr says why the result of a DoOnce is not stored. If nothing is stored, the lease ends
+	// CompleteErr says why the result of a run of package idempotency is not stored. If nothing is stored, the lease ends
 	// by its TTL; then the work may run again, or the key is in doubt. If a note is stored in the place of the result, the work of a
 	// repeat does not run, and it gets no result.
 	CompleteErr error

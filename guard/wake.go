@@ -70,8 +70,8 @@ func (w *wakes) record(n int, err error) {
 	}
 }
 
-// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to do. The end of the run's own
-// context does not stop the wake-ups: nobody else wakes these owners.
+// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to
+// do. The end of the run's own context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
 	ups.ctx, ups.cancel = r.guard.clock.timeout(context.WithoutCancel(&r.window), releaseTime)
@@ -99,8 +99,8 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the error says that
-// the store or Wake may succeed later.
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the
+// error says that the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
 		return errNoWake

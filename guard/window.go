@@ -125,8 +125,9 @@ func (w *window) look() bounds {
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
 
 // check ends the work's context if its time is over or the lease cannot be trusted any more; otherwise it returns how long the
-// context lasts. The timer, the work's questions, take, mayBegin, renew and endHold call it. The window around this one is checked, too. If the lease of that window is lost
-// after this run began, this context ends, too, also if it was made with context.WithoutCancel.
+// context lasts. The timer, the work's questions, take, mayBegin, renew and endHold call it. The window around this one is checked,
+// too. If the lease of that window is lost after this run began, this context ends, too, also if it was made with
+// context.WithoutCancel.
 func (w *window) check() time.Duration {
 	if w.around != nil {
 		w.around.check()
