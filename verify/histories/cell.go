@@ -49,7 +49,6 @@ const (
 	unknown    = "unknown"
 	notApplied = "refusals"
 	lost       = "lost leases" // that their own holder was told to have lost
-	stale      = "stale writes refused by the fence"
 	losses     = "entries lost by the store"
 )
 
@@ -58,40 +57,27 @@ func count(ops []checker.Op) counts {
 	ended, granted, last := map[string]bool{}, map[string]bool{}, map[string]string{} // by key and fence; the last of each seat
 	for _, op := range ops {
 		id, seat := fmt.Sprint(op.Key, " ", op.Fence), fmt.Sprint(op.Key, " ", op.Seat)
-		switch op.Outcome {
-		case checker.Unknown:
+		switch {
+		case op.Kind == checker.Write:
+		case op.Outcome == checker.Unknown:
 			c[unknown]++
-		case checker.NotApplied:
+		case op.Outcome == checker.NotApplied:
 			c[notApplied]++
 		default:
 			c[operations]++
 		}
 		switch {
-		case op.Kind == checker.Write:
-			c[operations]--
-			if op.Outcome == checker.Lost {
-				c[stale]++
-			}
 		case op.Kind == checker.Forget || op.Kind == checker.Promote:
 			c[losses]++
 		case op.Outcome == checker.Busy:
 			c[contended]++
-		case op.Outcome == checker.Lost && op.Kind != checker.Revoke && op.Kind != checker.Resolve:
+		case op.Outcome == checker.Lost && op.Kind != checker.Write && op.Kind != checker.Revoke && op.Kind != checker.Resolve:
 			c[lost]++
-		case op.Outcome == checker.Completed:
-			c["results read"]++
-		case op.Outcome == checker.InDoubt:
-			c["acquires of a key in doubt"]++
 		case op.Kind == checker.Acquire && op.Outcome == checker.OK && !granted[id]:
 			if before, ok := last[seat]; ok && !ended[before] {
 				c[takeovers]++
 			}
-			if op.Waits {
-				c["grants to waiters"]++
-			}
 			granted[id], last[seat] = true, id
-		case op.Outcome == checker.OK && (op.Kind == checker.Complete || op.Kind == checker.Resolve || op.Kind == checker.Revoke):
-			c[string(op.Kind)]++
 		}
 		if op.Kind == checker.Release || op.Kind == checker.Complete || op.Kind == checker.Resolve {
 			ended[id] = true
