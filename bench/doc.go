@@ -1,8 +1,8 @@
 // Package bench compares what a lock costs here with what it costs elsewhere,
 // and fails when a budget is missed:
 //
-//	cd bench && go test -v -count=1 -timeout 30m .                            make bench
-//	... -keep ../docs/benchmarks.md                                           make bench KEEP=1
+//	go test -v -count=1 -timeout 30m .                                  make bench
+//	go test -v -count=1 -timeout 30m . -keep ../docs/benchmarks.md      make bench KEEP=1
 //
 // The locks that are compared run in turns, round by round, in one process and against
 // one server. The median of the rounds' ratios counts. So a slow machine slows all of
