@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
@@ -22,7 +23,7 @@ const grace = 30 * time.Millisecond
 
 // call calls a method of the client. It returns at most grace after the end of the
 // context, whatever the client does.
-func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In) (out Out, seen attempts, err error) {
+func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In, opts ...func(*dynamodb.Options)) (out Out, seen attempts, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, attempts{watched: true}, err
 	}
@@ -42,7 +43,7 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 			done <- a
 		}()
 		growStack(0)
-		a.out, a.err = method(ctx, in, w.option)
+		a.out, a.err = method(ctx, in, append([]func(*dynamodb.Options){w.option}, opts...)...)
 	}()
 	var a answer
 	select {
@@ -142,6 +143,20 @@ func (w *watcher) end() attempts {
 	defer w.mu.Unlock()
 	w.done = true
 	return w.seen
+}
+
+// yields is an option of a call that is not sent again if it is throttled.
+func yields(o *dynamodb.Options) {
+	if r, ok := o.Retryer.(aws.RetryerV2); ok {
+		o.Retryer = onceThrottled{r}
+	}
+}
+
+type onceThrottled struct{ aws.RetryerV2 }
+
+// IsErrorRetryable implements aws.Retryer.
+func (r onceThrottled) IsErrorRetryable(err error) bool {
+	return !throttled(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
 // growStack makes room at once on the stack of a new goroutine for all that the SDK calls. Otherwise the stack grows in

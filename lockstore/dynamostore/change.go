@@ -112,7 +112,7 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 			return q.giveUp(seen, a, q.contended(ctx, n))
 		}
 		w := t.becoming(q.Request, seen, r, next)
-		w.returns = q.returns(next)
+		w.returns, w.yields = q.returns(next), q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
 		if q.Kind == driver.MarkStarted {
 			q.note(seen, w, q.ambiguous)
 		}

@@ -84,7 +84,11 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 		ReturnValues: w.returns, ReturnValuesOnConditionCheckFailure: i.ReturnValuesOnConditionCheckFailure,
 	}
 	r := reply{sent: t.clock.local()}
-	out, seen, err := call(ctx, t.api.UpdateItem, in)
+	var opts []func(*dynamodb.Options)
+	if w.yields {
+		opts = append(opts, yields)
+	}
+	out, seen, err := call(ctx, t.api.UpdateItem, in, opts...)
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		r.item, r.ambiguous = refusal.Item, seen.ambiguous()
 		r.date = failureDate(err)

@@ -27,6 +27,7 @@ type write struct {
 	names                   []string
 	values                  values
 
+	yields  bool              // to the requests of holders: it is not sent again if it is throttled
 	returns types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
 }
 
