@@ -69,7 +69,7 @@ var parts = []part{
 	{kind: verifyrecord.Comparison, dir: "../lockstore/pgstore", pkg: ".", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes", gate: true},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestControls", seeded: true, gate: true, atLeast: map[string]int64{seeds: 400}},
-	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestHistories", seeded: true, waits: true, atLeast: map[string]int64{histories: 300, operations: 150_000}},
+	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestHistories", seeded: true, waits: true, atLeast: map[string]int64{histories: 250, operations: 150_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300, beside: 50, readers: 50}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants", gate: true},
 	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzzall", run: "Test.*"},
