@@ -157,7 +157,8 @@ func (r *run) callerGone() error {
 }
 
 // take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says
-// that it is the lease of a hand-over. It sends nothing; only acquire calls it.
+// that it is the lease of a hand-over. It checks the clocks first, which may end the context. It returns false, and sets nothing, if the context has ended or
+// too little time is left. It sends nothing; only acquire calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()
@@ -175,9 +176,9 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	return true
 }
 
-// startOver gives the attempt another owner, unless the caller has chosen it, and forgets all that the store has said to the last one: its place,
-// a hand-over, its lease, answers that were lost. It sends nothing. acquire calls it at its beginning, after a lease that came too
-// late, and for an owner that the store grants nothing any more.
+// startOver gives the attempt another owner, unless the caller has chosen it, and forgets what the store has for the last one: its place,
+// a hand-over, its lease, its hint, answers that were lost. The last refusal stays. It sets sent and ttl (askAfresh), and sends nothing. acquire calls it at
+// its beginning, after a lease that came too late, and for an owner that the store grants nothing any more.
 func (a *attempt) startOver() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
 	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, false, 0, "", lockstore.Lease{}
@@ -192,7 +193,8 @@ func (a *attempt) askAfresh() {
 }
 
 // requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
-// over. It sets joins, queued, and lease if it is granted: take makes it the run's. Only acquire calls it.
+// over; only acquire calls it. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown,
+// and queued if that request would have joined.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
@@ -220,9 +222,9 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	})
 }
 
-// noteRefusal notes a refusal in the attempt and in r.waiting, and sends nothing. The owner has missed its turn if others got the
-// key since the last refusal and its place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal
-// does not show may be there all the same: some stores refuse by an old read.
+// noteRefusal makes a refusal the last thing that is known of the owner: it sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease),
+// adds to r.waiting, and sends nothing. The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer
+// to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
 	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
@@ -250,10 +252,10 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, err}
 }
 
-// giveUp cleans up after an acquisition that failed: the store may still apply a request of it, and
-// its owner may have a place in the queue or a lease. It sends a Leave, an Abandon or a Release, and only acquire calls it.
-// The owner that a caller has chosen keeps all of that, because the caller asks again. Its place alone makes
-// no outcome unknown.
+// giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the
+// queue, and then giveBack's request if there is a lease, or may be one. For an owner that the caller has chosen it sends nothing, because the caller asks
+// again. If something may be left in the store, the outcome is unknown (ended, which sets r.releaseErr). The place alone of an owner that the caller has
+// chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
@@ -291,8 +293,8 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 	return OutcomeUnknown, &LockStoreUnavailable{a.run.key, fmt.Errorf("%w: %v", cause, remains)}
 }
 
-// leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile,
-// a.lease has that lease, or a.acquires.unknown says so, and giveUp, its only caller, gives it back.
+// leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
+// a.lease, or a.acquires.unknown if the store does not say which lease it is: giveUp, its only caller, then gives that back. queued stays.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -310,7 +312,8 @@ func (a *attempt) leaveQueue() error {
 // giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an
 // Abandon: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. acquire and giveUp call it, once in an acquisition that ends.
+// outcomes. acquire and giveUp call it, at most once for an owner. It changes nothing of the attempt. nil says that nothing is left, also if the
+// lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)

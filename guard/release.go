@@ -20,7 +20,8 @@ type releases struct {
 }
 
 // beginRelease begins the time of a release, a completion, an abandon or a leave (sendRelease), or of a wait for wake-ups alone
-// (finishWakeUps). It says when this time ends; the parameter most is the upper bound. It leaves time for the handler's answer before the caller's
+// (finishWakeUps), and sets all fields of releases. It says when this time ends; the parameter most is the upper bound. After the work all releases share one
+// time: the first one sets its end, and later ones only make it earlier. It leaves time for the handler's answer before the caller's
 // deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
 func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Context, end time.Duration) {
 	p := &r.call.releases
@@ -84,7 +85,8 @@ func (r *run) shortenRelease() {
 }
 
 // sendRelease repeats a call that ends something in the store, within the time that beginRelease
-// gives, and then waits for the wake-ups that the call has made necessary. If an answer was lost, only nil as
+// gives, and then waits for the wake-ups that the call has made necessary. The call sends a Leave, Release, Abandon or Complete: leaveQueue, releaseLease,
+// abandon and complete call sendRelease. If an answer was lost, only nil as
 // the answer to a repeat shows that the request was applied. It changes releases, wakes and calls, as all below do.
 func (r *run) sendRelease(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	ctx, end := r.beginRelease(afterWork, most)

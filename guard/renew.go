@@ -59,7 +59,7 @@ func (r *run) renew() {
 	}
 }
 
-// renewOnce is one request of renew, and changes nothing. The first one after a hand-over writes the name of the holder, too.
+// renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It changes nothing; renew calls it.
 func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {

@@ -198,8 +198,8 @@ func (c *call) do(keys []string, j job) (err error) {
 	return fail(OutcomeOK, nil)
 }
 
-// beginHold begins the time under the lease, after acquire: it starts renew, calls Options.Granted, and says whether the call may go on.
-// It sets renewing. Only do calls it.
+// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust outlasts the time for the work; it calls
+// Options.Granted, and says whether the call may go on. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.
 	if ends := r.window.look(); ends.trust <= ends.stop {
@@ -231,9 +231,10 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHold ends the time under the lease: it closes the window, waits for renew, and lets the job end the lease in the store. It sets
-// holdTime. worked says that the work has begun, outcome and err how it or the
-// way to it ended. It returns how the call ended with what this run has seen. do defers it.
+// endHold ends the time under the lease; do defers it. It checks and closes the window, waits for renew, lets the job end the lease in the store (endLease,
+// which sends a Release or a Complete, and sets releaseErr or completeErr), waits for the wake-ups that are left, and sets holdTime. worked says that
+// the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost after work,
+// unless the work panicked, and unavailable before it.
 func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime
 	r.window.check()

@@ -142,7 +142,7 @@ func hide(a lockstore.WakeAddress, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), secret, "(not shown)"))
 }
 
-// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. do and finish call it.
+// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
 		ctx, end := r.beginRelease(false, releaseTime)

@@ -97,7 +97,8 @@ func (w *window) extend(trust time.Duration) bounds {
 	return w.bounds
 }
 
-// trustUntil begins a new time of trust. It is called with the lock held.
+// trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). It sets no timer. open and extend call it
+// with the lock held.
 func (w *window) trustUntil(trust time.Duration) {
 	w.bounds.trust = trust
 	w.why = why{due: w.why.due, missed: w.clock.missed()}
@@ -124,10 +125,10 @@ func (w *window) look() bounds {
 // trusted is how long the lease can be trusted from now on.
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
 
-// check ends the work's context if its time is over or the lease cannot be trusted any more; otherwise it returns how long the
-// context lasts. The timer, the work's questions, take, mayBegin, renew and endHold call it. The window around this one is checked,
-// too. If the lease of that window is lost after this run began, this context ends, too, also if it was made with
-// context.WithoutCancel.
+// check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the trust: 0 or less
+// if one of them is over or the window is closed. It notes how late the timer was, and does not set it. tick, the work's questions, take, mayBegin, renew and
+// endHold call it. The window around this one is checked, too. If the lease of that window is lost after this run began, this context ends, too, also if it
+// was made with context.WithoutCancel; what is left may be more than 0 then.
 func (w *window) check() time.Duration {
 	if w.around != nil {
 		w.around.check()
@@ -153,7 +154,8 @@ func (w *window) check() time.Duration {
 	return min(w.bounds.stop, w.bounds.trust) - now
 }
 
-// lose ends the work's context because the lease is lost, unless that was known before. It is called with the lock held.
+// lose notes that the lease is lost, and ends the work's context, unless a loss was known before. check and loseBy call it with the lock held. The timer
+// goes on.
 func (w *window) lose(cause error) {
 	if w.bounds.lost == nil {
 		w.bounds.lost = cause
@@ -161,7 +163,7 @@ func (w *window) lose(cause error) {
 	}
 }
 
-// loseBy ends the work's context after an answer to renew or markStarted that ends the trust in the lease.
+// loseBy ends the work's context after an answer to renew, markStarted or a release (loseByRelease) that ends the trust in the lease.
 func (w *window) loseBy(cause error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -99,8 +99,9 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 	return t.change(ctx, key, q, seen, r, false)
 }
 
-// change answers a request for a row as a reply has brought it. It sends nothing if the rules change nothing. Otherwise it sends a write that makes their next
-// state of the row, on condition that the row has not changed, and again for the changed row (seeAgain). acquire, release and readAndChange call it.
+// change answers a request for a row as a reply has brought it; acquire, release and readAndChange call it. If the rules change nothing, answerUnchanged
+// answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row has not changed, and again for
+// the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, giveUp if none is.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	q := request{key: key, Request: asked, ambiguous: ambiguous}
 	for n := 0; ; n++ {
@@ -164,7 +165,8 @@ func (q *request) contended(ctx context.Context, n int) error {
 }
 
 // seeAgain returns the row after the conflict number n of change, counted from 0. The first time the refusal has brought it, unless several share the
-// key. Otherwise many write at the same time, so it pauses, longer each time, and sends a read.
+// key. Otherwise many write at the same time, so it pauses, longer each time, and sends a read. If too little time is left for the pause and a write, it sends
+// nothing and returns contended.
 func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (row, reply, error) {
 	seen, err := t.names.decode(q.key, refusal.item)
 	if err != nil || n == 0 && seen.item[attrHolders] == nil {
@@ -187,8 +189,9 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// answerWrite answers a request after change's write was applied to the row seen. It sends one more write in two cases: a mark came after the
-// end of its lease (unmark), or a hand-over was slow (correctTurn).
+// answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and forgets it otherwise.
+// The place and the state of a refusal are those after the write. It sends one more write in two cases: a mark came after the end of its lease (unmark), or a
+// hand-over was slow (correctTurn).
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
 	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
@@ -222,8 +225,8 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 	return a, err
 }
 
-// correctTurn sends a write if the end of a hand-over is too early, because the request was slow; answerWrite calls it. The
-// request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
+// correctTurn sends a write that moves the end of a hand-over later, if it is too early because the request was slow, and if this lease is there still and not
+// extended; answerWrite calls it. The request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
 // have seen the first end, trusts the lease, and is not told of another one.
 func (t *table) correctTurn(ctx context.Context, key string, seen row, next rules.State, r reply) {
 	h := (row{State: next}).alone()

@@ -47,8 +47,9 @@ func (m *memory) of(key string) (row, bool) {
 	return r, ok
 }
 
-// remembered is the row for a request of a holder, and the time in place of a reply. It counts if nobody shares the key, if the
-// answer is a write, and if the time is known; by that time the lease must last. Others change the row of a key that they share.
+// remembered is the row of a key from memory, in place of a read, and the time in place of a reply; only readAndChange calls it. It sends and changes
+// nothing. It counts if the owner has the key alone, if the rules would write and do what is asked for, and if the time is known; by that time the lease must
+// last. Others change the row of a key that they share.
 func (t *table) remembered(key string, q driver.Request) (row, reply, bool) {
 	seen, ok := t.memory.of(key)
 	if h := seen.alone(); q.Fence == 0 || !ok || h == nil || h.Owner != q.Owner || !t.clock.right() {

@@ -6,8 +6,9 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
-// release answers a Release; only Do calls it. It sends one write that frees a key for which nobody waits. If that is refused, somebody has joined since this
-// process has seen the row, and change sends another one. If somebody is known to wait, or the key is shared, it goes on with readAndChange.
+// release answers a Release; only Do calls it. It sends one write that frees a key for which nobody waits. If that is refused, change answers for the row that
+// the refusal has brought: somebody waits, several share the key, or the lease is over. If somebody is known to wait, or the key is shared, it goes on with
+// readAndChange.
 func (t *table) release(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, ok := t.memory.of(key)
 	if h := seen.alone(); ok && (h == nil || h.Owner == q.Owner && len(seen.Queue) > 0) {

@@ -40,7 +40,7 @@ type table struct {
 	skew   time.Duration
 	clock  clock
 	memory memory
-	sent   atomic.Int64 // the largest fence of an arrival of this process, see raiseFence
+	sent   atomic.Int64 // the largest fence of an arrival of this process: noteSent sets it, raiseFence reads it
 
 	random func(time.Duration) time.Duration // from 0 to the argument
 }

@@ -103,8 +103,8 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 	}
 }
 
-// becoming is the write that makes the next state of a row as a reply has brought it. It depends on
-// as little of the row as the decision does.
+// becoming makes the write for the next state of a row as a reply has brought it, and sends nothing; change calls it. It adds what the rules do not know: a
+// MarkStarted's mark, a larger fence for an Abandon (raiseFence), and the row's end. The write depends on as little of the row as the decision does.
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
@@ -157,8 +157,9 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raiseFence makes the fence of a free key that is abandoned larger than that of each arrival of this process, so that a late copy of one is
-// refused. A process that sent one while its clock was set does not raise the fences of others for long: each of them would take a second request.
+// raiseFence makes the last fence of a key that becomes free by an Abandon larger than that of each arrival of this process, so that a late copy of one is
+// refused; becoming calls it. It changes next alone, and nothing if somebody has the key or it is closed. A process that sent one while its clock was set does
+// not raise the fences of others for long: each of them would take a second request.
 func (t *table) raiseFence(r reply, next *rules.State) {
 	if len(next.Holders) == 0 && next.Closed.For == 0 {
 		c := t.clockOf(r)
