@@ -46,7 +46,7 @@ type check struct {
 	t       *testing.T    // for the harness's hooks
 	virtual bool          // a bubble: waiting takes no time
 	missing string        // what a skipped case would need
-	settles time.Duration // by so much a lease may be trusted for less while a clock that was set becomes right
+	settles time.Duration // see setClock
 	start   time.Time
 	opened  sync.Once
 	other   *lockstore.Store // of the second process
@@ -61,6 +61,13 @@ func newCheck(t *testing.T, r reporter, h Harness, bubble bool) *check {
 		c.Sleep = time.Sleep
 	}
 	return c
+}
+
+// setClock sets the clock, see Harness.ShiftClock. While it becomes right again a lease may be trusted for less, by a second at most: replies
+// may have their time in whole seconds.
+func (c *check) setClock(d time.Duration) {
+	c.settles = time.Second
+	c.ShiftClock(c.t, d)
 }
 
 // client is the store as one of two processes has it.

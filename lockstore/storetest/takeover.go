@@ -46,7 +46,6 @@ var takeoverCases = []testCase{
 		"A clock that is wrong writes a wrong end. Still nobody else must get the key while the holder trusts its lease, and a result must end neither early nor late.",
 		func(c *check) {
 			c.need("ShiftClock", c.ShiftClock != nil)
-			c.settles = time.Second // the time that replies have is in whole seconds
 			n := 150
 			if !c.virtual {
 				n = 30
@@ -54,7 +53,7 @@ var takeoverCases = []testCase{
 			var back time.Duration
 			c.ends(n, func(i int) taken {
 				back += time.Duration(1+i*7%30) * 100 * time.Millisecond
-				c.ShiftClock(c.t, -back)
+				c.setClock(-back)
 				req, start := newRequest(newKey(), 2*time.Second+edgeTTL), c.elapsed()
 				lease, err := c.tryAcquire(req)
 				if err != nil {
@@ -62,11 +61,11 @@ var takeoverCases = []testCase{
 				}
 				return taken{key: req.Key, until: start + lease.TTL}
 			})
-			c.ShiftClock(c.t, 0)
+			c.setClock(0)
 			for _, shift := range []time.Duration{-time.Hour, time.Hour, -time.Hour} {
 				c.ends(1, func(int) taken {
 					_, lease := c.take(long)
-					c.ShiftClock(c.t, shift) // the first request of the wrong clock is the Complete
+					c.setClock(shift) // the first request of the wrong clock is the Complete
 					start := c.elapsed()
 					c.complete(lease, []byte("result"), edgeTTL)
 					return taken{lease.Key, start + edgeTTL, c.elapsed() + edgeTTL}
