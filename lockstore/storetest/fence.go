@@ -69,7 +69,7 @@ var fenceCases = []testCase{
 			for _, at := range []time.Time{
 				now.Add(-time.Hour), now.Add(time.Hour), now.Add(-10 * time.Minute), time.Unix(1<<31, 0), now, time.Unix(1<<32, 0), time.UnixMicro(1 << 53), now,
 			} {
-				c.setClock(time.Until(at)-short/2)
+				c.setClock(time.Until(at) - short/2)
 				for range 3 {
 					req, sent := newRequest(lease.Key, short), c.elapsed()
 					next, err := c.tryAcquire(req)

@@ -165,7 +165,7 @@ var queueCases = []testCase{
 				_, err := c.tryAcquire(req)
 				c.wantErr("Acquire before the turn", err, lockstore.ErrRefused)
 			}
-			c.setClock(-lockstore.TurnTime/2-c.TakeoverDelay)
+			c.setClock(-lockstore.TurnTime/2 - c.TakeoverDelay)
 			c.leave(third)
 			c.leave(second) // hands over to the first and the last
 			c.acquire(first)
