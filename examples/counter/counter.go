@@ -40,6 +40,10 @@ func handle(counter string) guard.Handler[task, string] {
 		if err != nil {
 			return "", err
 		}
-		return reply.Status, reply.Body.Close()
+		defer reply.Body.Close()
+		if reply.StatusCode != http.StatusOK {
+			return "", fmt.Errorf("the counter answered %s", reply.Status)
+		}
+		return reply.Status, nil
 	}
 }

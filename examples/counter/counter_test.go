@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
@@ -35,6 +36,14 @@ func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running--
+}
+
+// A counter that refuses a fence makes the run fail.
+func TestRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusPreconditionFailed) }))
+	defer server.Close()
+	_, err := handle(server.URL)(t.Context(), guard.Lock{Fence: 1}, task{})
+	require.EqualError(t, err, "the counter answered 412 Precondition Failed")
 }
 
 // Three environments of the binary that is deployed send ten tasks each at once. No two run at once.
