@@ -171,7 +171,11 @@ func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, 
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
-			http.Error(w, "the body cannot be read", http.StatusBadRequest)
+			status := http.StatusBadRequest
+			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, "the body cannot be read: "+err.Error(), status)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), functionTime)
