@@ -89,6 +89,10 @@ func (r *revoker) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !r.openAtOnce && after.Holder.Encode() != by.Encode() { // another operator was first
+		lease.HolderInfo, lease.Remaining = after.Holder, after.Remaining
+		return r.already(ctx, lease, after.Started)
+	}
 	left, until := after.Remaining.Round(time.Second), time.Now().Add(after.Remaining).UTC().Format(time.RFC3339)
 	text := fmt.Sprintf("the lease of %q is revoked: %s can renew it no more; %s within %v, at %s.", r.key, who, opens(lease, after.Started), left, until)
 	if r.openAtOnce {
