@@ -34,6 +34,9 @@ import (
 )
 
 func main() {
+	if boot.EnvVar("PASSWORD") == "" {
+		boot.Must(0, errors.New("the environment variable PASSWORD is not set; want the password of all users"))
+	}
 	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.HolderInfo = process }, dynamostore.Opener, redisstore.Opener)
 	accounts := boot.Must(redisstore.Client(lockstore.Config{URL: boot.MustURLFromEnv("ACCOUNTS_URL"), Getenv: boot.EnvVar}))
 	server := &http.Server{Addr: cmp.Or(boot.EnvVar("ADDRESS"), "127.0.0.1:8080"), Handler: handler(g, boot.EnvVar("PASSWORD"), accounts), ReadTimeout: 10 * time.Second}
