@@ -43,7 +43,7 @@
 // With Wait a run waits in the queue of the key: package lockstore has its rules.
 //
 // A run that is handed the key starts its work at once, under a lease that lasts for a turn. After 50 ms
-// it asks for a full lease. A run with more to lose asks before its work: DoOnce,
+// it asks for a full lease. A run with more to lose asks before its work: package idempotency,
 // a cooldown, Acquire, a DoAll with more keys to come.
 //
 // A run does not wait for a key in doubt, and for one that is completed or in a cooldown only if it opens in time.

@@ -86,7 +86,7 @@ func (e *LockLost) Error() string {
 		return strings.TrimSuffix(strings.TrimSuffix(err.Error(), lockstore.ErrLost.Error()), ": ")
 	}
 	said := ""
-	if e.WorkErr != nil {
+	if e.WorkErr != nil && plain(e.WorkErr) != "" {
 		said = ": " + plain(e.WorkErr)
 	}
 	if e.Cause != nil {
@@ -153,7 +153,7 @@ func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err,
 // Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
-// LockStoreUnavailable: the store gave no clear answer in time, or a DoAll or a DoOnce lost a lease before its work began.
+// LockStoreUnavailable: the store gave no clear answer in time, or a DoAll or package idempotency lost a lease before its work began.
 // No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request: an acquire has

@@ -53,6 +53,12 @@ func TestLongLivedLease(t *testing.T) {
 		require.NoError(t, b.Release(ctx, lease))
 		require.IsType(t, &LockLost{}, b.Complete(ctx, lease, time.Minute), "it was released")
 	})
+	on("the trust counts from before the request, and a slow reply shortens it", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.slow(1500 * time.Millisecond)
+		lease, err := b.Acquire(ctx, req)
+		require.NoError(t, err)
+		require.Equal(t, 8500*time.Millisecond-margin, lease.TTL)
+	})
 	on("requests out of their bounds", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		for want, req := range map[string]LeaseRequest{
 			"Key is empty; want 1 to 1024 bytes":  {TTL: time.Minute},

@@ -108,6 +108,14 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 		require.IsType(t, &LockStoreUnavailable{}, b.Release(context.Background(), lease))
 		require.Less(t, time.Since(called), patience, "and after Shutdown")
 	})
+	on("a second Shutdown gives no more time", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.release = silent
+		began := time.Now()
+		time.AfterFunc(time.Second, b.Shutdown)
+		time.AfterFunc(1200*time.Millisecond, b.Shutdown)
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }))
+		require.Equal(t, time.Second+shutdownTime, time.Since(began))
+	})
 	bubble("a store that answers late still releases", t, func(t *testing.T) {
 		for _, at := range []time.Duration{0, 250 * time.Millisecond, 10 * time.Second} { // when the work returns
 			b := newBench(t, Options{})
