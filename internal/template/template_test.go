@@ -315,7 +315,7 @@ func (c *checks) alarms() {
 	}
 }
 
-// prefix: no part of a table has another's rows. TestPolicyOfTheWholeTable has the rest of deploy/part.yaml.
+// prefix: no part of a table has another's rows. functions/internal/functest, TestPoliciesOfOtherLocks, has the rest of deploy/part.yaml.
 func (c *checks) prefix() {
 	pattern := regexp.MustCompile("^(?:" + c.source.Parameters["Prefix"].AllowedPattern + ")$")
 	for prefix, good := range map[string]bool{"shop/": true, "shop-2/": true, "shop": false, "/": false, "*/": false, "sho?/": false, "a/b/": false, "${aws:username}/": false, "": false} {
