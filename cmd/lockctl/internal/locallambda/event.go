@@ -104,15 +104,20 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 const batchFailure = "BatchItemFailure"
 
 // batch is an answer that names items which are to come again. It is busy if the function logged no other cause: to send
-// the items again would only hide it.
+// the items again would only hide it. What the function says of its items counts, and otherwise what the guard's runs say: a run fails, too, if the
+// lock of an item in it was busy.
 func batch(ids []string, event []byte, log said) answer {
 	a := answer{rest: messages(event, ids)}
-	if log.cause == "" && log.busy != "" {
+	cause := log.cause
+	if log.items {
+		cause = log.item
+	}
+	if cause == "" && log.busy != "" {
 		a.busy, a.detail = true, log.busy
 		return a
 	}
 	a.failed = batchFailure
-	a.detail = cmp.Or(log.cause, "the function does not log why") +
+	a.detail = cmp.Or(cause, "the function does not log why") +
 		"\nits source would send it again, and in the end move it to a dead-letter queue or drop it; change --event or the function"
 	return a
 }

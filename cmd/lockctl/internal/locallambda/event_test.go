@@ -64,6 +64,7 @@ func TestReadBatch(t *testing.T) {
 	}{
 		"a lock was busy":            {[]string{busyItem}, true, `item "b": busy: held by x`},
 		"poison":                     {[]string{poison}, false, `item "a": amount is -5`},
+		"busy in a run that fails":   {[]string{failed, busyItem}, true, `item "b": busy: held by x`},
 		"a busy one, and poison":     {[]string{busyItem, poison}, false, `item "a": amount is -5`},
 		"a guard's busy lock":        {[]string{ok, busyGuard, busyItem}, true, "held by x"},
 		"a guard's error":            {[]string{busyGuard, failed}, false, "amount is -5"},

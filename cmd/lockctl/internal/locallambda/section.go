@@ -56,7 +56,9 @@ type reports struct {
 type said struct {
 	runs  int               // of the guard
 	busy  string            // why a lock was busy, the first one; "" if none was
-	cause string            // why a run of the guard, or an item of a batch, failed otherwise, the first one
+	cause string            // why a run of the guard failed otherwise, the first one
+	items bool              // a batch's items failed
+	item  string            // why one of them failed otherwise, the first one
 	lost  map[string]string // outcomes of runs that lost their lock or got no answer about it, by key; without those that were repeated with success
 }
 
@@ -115,8 +117,9 @@ func (r *reports) read(line []byte) {
 		if report.Level == slog.LevelInfo.String() {
 			r.log.busy = cmp.Or(r.log.busy, text)
 		} else {
-			r.log.cause = cmp.Or(r.log.cause, text)
+			r.log.item = cmp.Or(r.log.item, text)
 		}
+		r.log.items = true
 		return
 	case "lock granted":
 		r.granted[report.Key] = true
