@@ -58,7 +58,7 @@ func TestOnce(t *testing.T) {
 			require.Equal(t, []string{"m1"}, send(messages("a other text")...), "the same id with other text")
 			require.Empty(t, delayed)
 
-			_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: "message/x", Owner: "another", TTL: time.Minute})
+			_, err = b.Store.Acquire(t.Context(), lockstore.Request{Key: "message/x", Owner: "another", TTL: time.Minute})
 			require.NoError(t, err)
 			require.Equal(t, []string{"x"}, send(events.SQSMessage{MessageId: "x", Body: "a"}), "another run works on it")
 			require.Equal(t, []string{"x"}, delayed, "as a message whose lock is held")

@@ -1,13 +1,11 @@
 package sqsbatch
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,122 +20,27 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
-// bench is a guard over a memory store with faults, and the work of a message: its body is a key and what the work does. The holder has the id r-1.
+// bench is a batchtest.Bench whose records are messages.
 type bench struct {
-	*guard.Guard
-	store *lockstore.Store                           // without the faults
-	fault func(storetest.Call) storetest.Fault       // nil makes none
-	do    func(ctx context.Context, id string) error // the work of a body that is a key alone; nil does nothing
+	*batchtest.Bench
 	delay delayFunc
 	slots int
-
-	mu         sync.Mutex
-	asked, ran []string // the keys of the acquires, the ids of the messages that were begun
-	log        bytes.Buffer
 }
 
-// on is a subtest in virtual time, with a bench.
 func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
-	t.Run(name, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b := &bench{store: memstore.New(nil), slots: atOnce}
-			opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
-			g, err := guard.New(storetest.NewFaulty(b.store, b.plan).Store, opt)
-			require.NoError(t, err)
-			b.Guard = g
-			before := slog.Default()
-			slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
-			defer slog.SetDefault(before)
-			f(t, b)
-		})
-	})
+	batchtest.On(name, t, opt, func(t *testing.T, b *batchtest.Bench) { f(t, &bench{b, nil, atOnce}) })
 }
 
-func (b *bench) plan(c storetest.Call) storetest.Fault {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c.Kind == driver.Acquire {
-		b.asked = append(b.asked, c.Key)
-	}
-	if b.fault != nil {
-		return b.fault(c)
-	}
-	return storetest.Fault{}
-}
-
-// fails lets requests of these kinds for the key fail, or for all keys if key is "".
-func (b *bench) fails(key string, err error, kinds ...driver.Kind) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fault = func(c storetest.Call) (f storetest.Fault) {
-		if (key == "" || c.Key == key) && slices.Contains(kinds, c.Kind) {
-			f.Drop = err
-		}
-		return f
-	}
-}
-
-func key(_ context.Context, m events.SQSMessage) (string, error) {
-	key, _, _ := strings.Cut(m.Body, " ")
-	switch key {
-	case "nokey":
-		return "", errors.New("no account in the record")
-	case "keypanic":
-		panic("key boom")
-	case "keyexit":
-		runtime.Goexit()
-	}
-	return key, nil
-}
+func key(_ context.Context, m events.SQSMessage) (string, error) { return batchtest.Key(m.Body) }
 
 func (b *bench) work(ctx context.Context, lock guard.Lock, m events.SQSMessage) error {
-	b.mu.Lock()
-	b.ran = append(b.ran, m.MessageId)
-	b.mu.Unlock()
-	key, what, _ := strings.Cut(m.Body, " ")
-	if lock.Key != key || lock.Fence <= 0 {
-		return errors.New("another lock than that of the message's key")
-	}
-	switch what {
-	case "fail":
-		return errors.New("own")
-	case "panic":
-		panic("boom")
-	case "exit":
-		runtime.Goexit()
-	case "nil pointer":
-		return (*guard.LockLost)(nil)
-	case "second":
-		<-time.After(time.Second)
-		return nil
-	}
-	if b.do != nil {
-		return b.do(ctx, m.MessageId)
-	}
-	return nil
-}
-
-// occupy lets another hold the key "held" for an hour.
-func (b *bench) occupy(t *testing.T) {
-	t.Helper()
-	_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: "held", Owner: "another", TTL: time.Hour})
-	require.NoError(t, err)
-}
-
-// free checks that nobody holds the keys.
-func (b *bench) free(t *testing.T, keys ...string) {
-	t.Helper()
-	for _, key := range keys {
-		status, err := b.store.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Free, status.State, key)
-	}
+	return b.Work(ctx, lock, m.MessageId, m.Body)
 }
 
 func (b *bench) handler(t *testing.T) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
@@ -164,16 +67,9 @@ func (b *bench) run(t *testing.T, ctx context.Context, messages ...events.SQSMes
 }
 
 // lines are the log's lines about the message.
-func (b *bench) lines(t *testing.T, id string) (lines []map[string]any) {
+func (b *bench) lines(t *testing.T, id string) []map[string]any {
 	t.Helper()
-	for text := range strings.Lines(b.log.String()) {
-		var line map[string]any
-		require.NoError(t, json.Unmarshal([]byte(text), &line))
-		if line["messageId"] == id {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return slices.DeleteFunc(b.Lines(t), func(line map[string]any) bool { return line["messageId"] != id })
 }
 
 const (
@@ -213,12 +109,12 @@ func ordered(texts ...string) (all []events.SQSMessage) {
 func TestBatch(t *testing.T) {
 	ctx := context.Background()
 	on("F72 several keys, partial failure: only what failed is named, all keys are free", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		require.Equal(t, []string{"m2", "m4", "m6", "m7"},
 			b.run(t, ctx, messages("a", "a fail", "a", "held", "b", "held", "nokey", "c")...))
-		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.ran)
-		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.asked, "one acquire for each key")
-		b.free(t, "a", "b", "c")
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5", "m8"}, b.Ran)
+		require.ElementsMatch(t, []string{"a", "b", "c", "held"}, b.Asked, "one acquire for each key")
+		b.Free(t, "a", "b", "c")
 	})
 	on("a success has the form that Lambda reads, and an event that cannot be read by message is refused before anything ran", t, guard.Options{}, func(t *testing.T, b *bench) {
 		for in, wrong := range map[string]string{
@@ -236,15 +132,15 @@ func TestBatch(t *testing.T) {
 			require.ErrorContains(t, err, wrong, in)
 			require.Empty(t, out)
 		}
-		require.Equal(t, []string{"m1"}, b.ran)
-		require.Equal(t, []string{"a"}, b.asked)
+		require.Equal(t, []string{"m1"}, b.Ran)
+		require.Equal(t, []string{"a"}, b.Asked)
 	})
 	on("F72 a message that is twice in the batch is named once", t, guard.Options{}, func(t *testing.T, b *bench) {
 		in := messages("a fail", "a fail", "a", "b")
 		in[1].MessageId = "m1"
 		in[2].MessageId = "m1"
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
-		require.Len(t, b.ran, 4)
+		require.Len(t, b.Ran, 4)
 	})
 	on("different keys run at the same time, ten of them", t, guard.Options{}, func(t *testing.T, b *bench) {
 		var bodies []string
@@ -257,8 +153,8 @@ func TestBatch(t *testing.T) {
 	})
 	on("F04 F05 a panic, Goexit or a nil pointer as an error fails its message, and is logged with its stack", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m3", "m4"}, b.run(t, ctx, messages("a panic", "a", "a exit", "a nil pointer", "a", "b")...))
-		require.Len(t, b.ran, 6)
-		b.free(t, "a", "b")
+		require.Len(t, b.Ran, 6)
+		b.Free(t, "a", "b")
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 1)
 		assert.Equal(t, "WARN", lines[0]["level"])
@@ -273,8 +169,8 @@ func TestBatch(t *testing.T) {
 	})
 	on("F56 a message whose key cannot be told fails without a lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m2", "m3", "m5"}, b.run(t, ctx, messages("nokey", "keypanic", "keyexit", "a", "bad\nkey")...))
-		require.Equal(t, []string{"m4"}, b.ran)
-		require.ElementsMatch(t, []string{"a"}, b.asked)
+		require.Equal(t, []string{"m4"}, b.Ran)
+		require.ElementsMatch(t, []string{"a"}, b.Asked)
 		require.Contains(t, b.lines(t, "m1")[0]["error"], "no account in the record")
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "key boom")
 		require.Contains(t, b.lines(t, "m2")[0]["stack"], "sqsbatch_test.go")
@@ -287,23 +183,23 @@ func TestBatch(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, in...), "busy")
 		require.Empty(t, <-first)
-		require.Len(t, b.ran, 2)
+		require.Len(t, b.Ran, 2)
 		require.Equal(t, "INFO", b.lines(t, "m1")[0]["level"])
 	})
 	on("F65 what is not begun when the time is over fails", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.slots = 1
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
-		b.do = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+		b.Do = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, messages("a second", "a", "a", "b")...))
-		require.Equal(t, []string{"m1", "m2"}, b.ran)
-		require.NotContains(t, b.asked, "b")
-		b.free(t, "a")
+		require.Equal(t, []string{"m1", "m2"}, b.Ran)
+		require.NotContains(t, b.Asked, "b")
+		b.Free(t, "a")
 	})
 	on("F65 work that finishes although its time is over is done", t, guard.Options{}, func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		b.do = func(ctx context.Context, _ string) error {
+		b.Do = func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			return nil
 		}
@@ -311,58 +207,58 @@ func TestBatch(t *testing.T) {
 	})
 	on("F69 shutdown: what runs may end, the rest fails", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.slots = 1
-		b.do = func(context.Context, string) error {
+		b.Do = func(context.Context, string) error {
 			b.Shutdown()
 			return nil
 		}
 		require.Equal(t, []string{"m2", "m3"}, b.run(t, ctx, messages("a", "a", "b")...))
-		b.free(t, "a", "b")
+		b.Free(t, "a", "b")
 	})
 	on("F35 a lock that is lost fails all of its key: the work of m2 ran without it, too", t, guard.Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
-		b.do = func(_ context.Context, id string) error {
+		b.Do = func(_ context.Context, id string) error {
 			switch id {
 			case "m2":
-				b.fails("a", lockstore.ErrLost, driver.Renew, driver.Release)
+				b.Fails("a", lockstore.ErrLost, driver.Renew, driver.Release)
 			case "m3":
 				<-time.After(10 * time.Second) // until a renewal finds out
 			}
 			return nil
 		}
 		require.Equal(t, []string{"m1", "m2", "m3", "m4"}, b.run(t, ctx, messages("a", "a", "a", "a", "b")...))
-		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5"}, b.ran)
+		require.ElementsMatch(t, []string{"m1", "m2", "m3", "m5"}, b.Ran)
 		for _, id := range []string{"m1", "m2", "m3"} {
 			require.Contains(t, b.lines(t, id)[0]["error"], "may stand")
 		}
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
 	on("F35 a lock that the release finds lost fails all of its key", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.fails("a", lockstore.ErrLost, driver.Release)
+		b.Fails("a", lockstore.ErrLost, driver.Release)
 		require.Equal(t, []string{"m1", "m2", "m3"}, b.run(t, ctx, messages("a", "a fail", "a", "b")...))
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "own")
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost")
 	})
 	on("F44 a store that refuses everything fails the batch soon, with few requests", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.fails("", lockstore.ErrUnavailable, driver.Acquire)
+		b.Fails("", lockstore.ErrUnavailable, driver.Acquire)
 		var bodies []string
 		for i := range 1000 {
 			bodies = append(bodies, fmt.Sprintf("k%d", i))
 		}
 		start := time.Now()
 		require.Len(t, b.run(t, ctx, messages(bodies...)...), 1000)
-		require.Empty(t, b.ran)
+		require.Empty(t, b.Ran)
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.asked))), atOnce, "no retry storm: the other keys are not asked for")
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(b.Asked))), atOnce, "no retry storm: the other keys are not asked for")
 		require.Contains(t, b.lines(t, "m1000")[0]["error"], "not begun")
 	})
 	on("a store that refuses one key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.slots = 2
-		b.fails("hot", lockstore.ErrUnavailable, driver.Acquire)
+		b.Fails("hot", lockstore.ErrUnavailable, driver.Acquire)
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, messages("hot", "a", "b", "c second", "d second", "e second", "f second", "g second", "h second")...))
 	})
 	on("a store that answers for a held key does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.slots = 1
-		b.occupy(t)
-		b.fails("hot", lockstore.ErrUnavailable, driver.Acquire)
+		b.Occupy(t, "held")
+		b.Fails("hot", lockstore.ErrUnavailable, driver.Acquire)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
 }
@@ -388,18 +284,18 @@ func TestOrdered(t *testing.T) {
 		{"groups that need two keys in opposite orders", []string{"g a second", "h b second", "g b", "h a"}, nil, []string{"m1", "m2", "m3", "m4"}},
 	} {
 		on(c.name, t, guard.Options{}, func(t *testing.T, b *bench) {
-			b.occupy(t)
+			b.Occupy(t, "held")
 			in := ordered(c.in...)
 			failed := b.run(t, ctx, in...)
 			if c.failed == nil {
 				c.failed = []string{}
 			}
 			require.Equal(t, c.failed, failed)
-			require.ElementsMatch(t, c.ran, b.ran)
-			b.free(t, "a", "b", "c")
+			require.ElementsMatch(t, c.ran, b.Ran)
+			b.Free(t, "a", "b", "c")
 
 			last := map[string]string{}
-			for _, id := range b.ran { // ids of one digit, in the order of the runs
+			for _, id := range b.Ran { // ids of one digit, in the order of the runs
 				for _, m := range in {
 					if g := m.Attributes["MessageGroupId"]; m.MessageId == id {
 						require.Less(t, last[g], id, "the order of group %s", g)
@@ -411,11 +307,11 @@ func TestOrdered(t *testing.T) {
 	}
 	on("one acquire for each key when the order allows it", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Empty(t, b.run(t, ctx, ordered("g a", "h a", "g a", "i b", "h a", "i b")...))
-		require.ElementsMatch(t, []string{"a", "b"}, b.asked)
+		require.ElementsMatch(t, []string{"a", "b"}, b.Asked)
 	})
 	on("what comes after a failure takes no lock", t, guard.Options{}, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, ordered("g a fail", "g b", "h c")...))
-		require.ElementsMatch(t, []string{"a", "c"}, b.asked)
+		require.ElementsMatch(t, []string{"a", "c"}, b.Asked)
 	})
 	on("groups run at the same time", t, guard.Options{}, func(t *testing.T, b *bench) {
 		start := time.Now()
@@ -423,9 +319,9 @@ func TestOrdered(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(start))
 	})
 	on("F35 a lost lock stops the group from its first doubtful message", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.fails("b", lockstore.ErrLost, driver.Release)
+		b.Fails("b", lockstore.ErrLost, driver.Release)
 		require.Equal(t, []string{"m2", "m3", "m4"}, b.run(t, ctx, ordered("g a", "g b", "g b", "g c")...))
-		require.Equal(t, []string{"m1", "m2", "m3"}, b.ran)
+		require.Equal(t, []string{"m1", "m2", "m3"}, b.Ran)
 		require.Contains(t, b.lines(t, "m3")[0]["error"], "was lost", "it was begun")
 		require.Contains(t, b.lines(t, "m4")[0]["error"], "not begun")
 	})
@@ -440,7 +336,7 @@ func TestOrdered(t *testing.T) {
 			in[i].EventSourceARN = standardARN
 		}
 		require.Equal(t, []string{"m1"}, b.run(t, ctx, in...))
-		require.Len(t, b.ran, 3)
+		require.Len(t, b.Ran, 3)
 	})
 }
 
@@ -469,7 +365,7 @@ func TestDelay(t *testing.T) {
 		return got
 	}
 	on("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		var in []events.SQSMessage
 		counts := []string{"1", "3", "5", "6", "99999999999999999999", "2147483648", "0", "-7", "", "x"}
 		for i, count := range counts {
@@ -481,13 +377,13 @@ func TestDelay(t *testing.T) {
 			delayed(t, ctx, b, nil, in...))
 	})
 	on("an ordered group becomes visible together, or the first waits for the last", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		in := ordered("g held", "g held", "g a", "h a fail", "h a")
 		in[0] = received(in[0], "4")
 		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, ctx, b, nil, in...))
 	})
 	on("its error and its panic are logged; the message failed all the same", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		delayed(t, ctx, b, errors.New("access denied"), messages("held")...)
 		lines := b.lines(t, "m1")
 		require.Len(t, lines, 2)
@@ -500,7 +396,7 @@ func TestDelay(t *testing.T) {
 		require.Contains(t, b.lines(t, "m1")[3]["error"], "hook boom")
 	})
 	on("one that hangs costs two seconds, once", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		calls := 0
 		b.delay = func(ctx context.Context, _ events.SQSMessage, _ time.Duration) error {
 			calls++
@@ -515,10 +411,10 @@ func TestDelay(t *testing.T) {
 	})
 	for took, called := range map[time.Duration]int{100*time.Millisecond - 2: 1, 100 * time.Millisecond: 0, 130 * time.Millisecond: 0} {
 		on("with 400 ms left it is called if the refusal took less than 100 ms; it took "+took.String(), t, guard.Options{}, func(t *testing.T, b *bench) {
-			b.occupy(t)
+			b.Occupy(t, "held")
 			ctx, cancel := context.WithTimeout(ctx, 400*time.Millisecond)
 			defer cancel()
-			b.fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Before: took} }
+			b.Fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Before: took} }
 			require.Len(t, delayed(t, ctx, b, nil, messages("held")...), called)
 			if called == 0 {
 				require.Contains(t, b.lines(t, "m1")[1]["error"], "no time left")
@@ -569,6 +465,6 @@ func TestMistakes(t *testing.T) {
 			_, err := Wrap(b.Guard, key, Once(o, byMessage, b.work)).Handle(t.Context(), event(t, messages("a")))
 			require.ErrorContains(t, err, "work is nil")
 		}
-		require.Empty(t, b.ran)
+		require.Empty(t, b.Ran)
 	})
 }

@@ -1,15 +1,11 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/batchtest"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -30,58 +27,15 @@ import (
 // record is a record of any source. Its text is a key and what the work does.
 type record struct{ sequence, text string }
 
-// bench is a guard over a memory store with faults, which lets shards of records through. Its holder has the id r-1.
-type bench struct {
-	*guard.Guard
-	store *lockstore.Store                          // without the faults
-	fault func(storetest.Call) storetest.Fault      // nil makes none
-	do    func(ctx context.Context, r record) error // the work of a text that is a key alone; nil does nothing
+// bench is a batchtest.Bench whose records are in a shard.
+type bench struct{ *batchtest.Bench }
 
-	mu         sync.Mutex
-	asked, ran []string // the keys of the acquires, the sequence numbers of what was begun
-	log        bytes.Buffer
-}
-
-// on is a subtest in virtual time, with a bench.
 func on(name string, t *testing.T, opt guard.Options, f func(*testing.T, *bench)) {
-	t.Run(name, func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b := &bench{store: memstore.New(nil)}
-			opt.HolderInfo = func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{ID: "r-1"} }
-			g, err := guard.New(storetest.NewFaulty(b.store, b.plan).Store, opt)
-			require.NoError(t, err)
-			b.Guard = g
-			before := slog.Default()
-			slog.SetDefault(slog.New(slog.NewJSONHandler(&b.log, nil)))
-			defer slog.SetDefault(before)
-			f(t, b)
-		})
-	})
-}
-
-func (b *bench) plan(c storetest.Call) storetest.Fault {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c.Kind == driver.Acquire {
-		b.asked = append(b.asked, c.Key)
-	}
-	if b.fault != nil {
-		return b.fault(c)
-	}
-	return storetest.Fault{}
+	batchtest.On(name, t, opt, func(t *testing.T, b *batchtest.Bench) { f(t, &bench{b}) })
 }
 
 // loses takes the key's lease away from its holder, who learns of it at the next renewal or at the release.
-func (b *bench) loses(key string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.fault = func(c storetest.Call) (f storetest.Fault) {
-		if c.Key == key && (c.Kind == driver.Renew || c.Kind == driver.Release) {
-			f.Drop = lockstore.ErrLost
-		}
-		return f
-	}
-}
+func (b *bench) loses(key string) { b.Fails(key, lockstore.ErrLost, driver.Renew, driver.Release) }
 
 // run returns the sequence number at which the batch stopped, or "". The records have the numbers 1, 2, ...
 func (b *bench) run(t *testing.T, ctx context.Context, texts ...string) string {
@@ -97,67 +51,18 @@ func (b *bench) run(t *testing.T, ctx context.Context, texts ...string) string {
 	return stop
 }
 
-func key(_ context.Context, r record) (string, error) {
-	key, _, _ := strings.Cut(r.text, " ")
-	switch key {
-	case "nokey":
-		return "", errors.New("no account in the record")
-	case "keypanic":
-		panic("key boom")
-	case "keyexit":
-		runtime.Goexit()
-	}
-	return key, nil
-}
+func key(_ context.Context, r record) (string, error) { return batchtest.Key(r.text) }
 
 func (b *bench) work(ctx context.Context, lock guard.Lock, r record) error {
-	b.mu.Lock()
-	b.ran = append(b.ran, r.sequence)
-	b.mu.Unlock()
-	key, what, _ := strings.Cut(r.text, " ")
-	if lock.Key != key || lock.Fence <= 0 {
-		return errors.New("another lock than that of the record's key")
-	}
-	switch what {
-	case "fail":
-		return errors.New("own")
-	case "panic":
-		panic("boom")
-	case "exit":
-		runtime.Goexit()
-	case "inner busy":
-		return &guard.LockBusy{Key: "inner"}
-	case "inner lost":
-		return &guard.LockLost{Key: "inner"}
-	case "nil pointer":
-		return (*guard.LockLost)(nil)
-	case "second":
-		<-time.After(time.Second)
-	case "until":
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	if b.do != nil {
-		return b.do(ctx, r)
-	}
-	return nil
+	return b.Work(ctx, lock, r.sequence, r.text)
 }
 
 // line is the only line of the log.
-func (b *bench) line(t *testing.T) (line map[string]any) {
+func (b *bench) line(t *testing.T) map[string]any {
 	t.Helper()
-	require.NoError(t, json.Unmarshal(b.log.Bytes(), &line))
-	return line
-}
-
-// free checks that nobody holds the keys.
-func (b *bench) free(t *testing.T, keys ...string) {
-	t.Helper()
-	for _, key := range keys {
-		status, err := b.store.Inspect(t.Context(), key)
-		require.NoError(t, err)
-		require.Equal(t, lockstore.Free, status.State, key)
-	}
+	lines := b.Lines(t)
+	require.Len(t, lines, 1)
+	return lines[0]
 }
 
 func TestStops(t *testing.T) {
@@ -185,11 +90,10 @@ func TestStops(t *testing.T) {
 		{"at the last record", []string{"a", "b fail"}, "2", 2, "a b", "own"},
 	} {
 		on(c.name, t, guard.Options{}, func(t *testing.T, b *bench) {
-			_, err := b.store.Acquire(t.Context(), lockstore.Request{Key: "held", Owner: "another", TTL: time.Hour})
-			require.NoError(t, err)
+			b.Occupy(t, "held")
 			require.Equal(t, c.stop, b.run(t, t.Context(), c.texts...))
 			if c.stop == "" {
-				require.Empty(t, b.log.String())
+				require.Empty(t, b.Log.String())
 			} else {
 				line := b.line(t)
 				require.Equal(t, []any{c.stop, "r-1"}, []any{line["sequenceNumber"], line["requestId"]})
@@ -199,9 +103,9 @@ func TestStops(t *testing.T) {
 				require.Contains(t, line["error"], c.why)
 				require.Equal(t, strings.Contains(c.why, "boom"), line["stack"] != nil)
 			}
-			require.Equal(t, "1 2 3 4"[:max(0, 2*c.ran-1)], strings.Join(b.ran, " "), "in the stream's order")
-			require.Equal(t, c.asked, strings.Join(b.asked, " "), "one acquire for each run of equal keys")
-			b.free(t, "a", "b", "c")
+			require.Equal(t, "1 2 3 4"[:max(0, 2*c.ran-1)], strings.Join(b.Ran, " "), "in the stream's order")
+			require.Equal(t, c.asked, strings.Join(b.Asked, " "), "one acquire for each run of equal keys")
+			b.Free(t, "a", "b", "c")
 		})
 	}
 }
@@ -275,15 +179,15 @@ func TestLifeCycle(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		require.Equal(t, "3", b.run(t, ctx, "a second", "b second", "b until", "b", "c"))
-		require.Equal(t, []string{"1", "2", "3"}, b.ran)
+		require.Equal(t, []string{"1", "2", "3"}, b.Ran)
 	})
 	for _, next := range []string{"a", "b"} {
 		on("F65 work that finishes although its time is over is done, before "+next, t, guard.Options{}, func(t *testing.T, b *bench) {
-			b.do = func(ctx context.Context, _ record) error { <-ctx.Done(); return nil }
+			b.Do = func(ctx context.Context, _ string) error { <-ctx.Done(); return nil }
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			require.Equal(t, "2", b.run(t, ctx, "a", next))
-			require.Len(t, b.ran, 1)
+			require.Len(t, b.Ran, 1)
 		})
 	}
 	on("F64 F70 a batch that comes twice at once in one process: each record runs in one of them", t, guard.Options{}, func(t *testing.T, b *bench) {
@@ -292,12 +196,12 @@ func TestLifeCycle(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, "1", b.run(t, t.Context(), "a second", "b"))
 		require.Empty(t, <-first)
-		require.Len(t, b.ran, 2)
+		require.Len(t, b.Ran, 2)
 		require.Equal(t, []any{"INFO", 2.0}, []any{b.line(t)["level"], b.line(t)["left"]})
 	})
 	on("F35 a lock that is lost stops at the first record under it: the work of record 3 ran without it, too", t, guard.Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
-		b.do = func(ctx context.Context, r record) error {
-			switch r.sequence {
+		b.Do = func(ctx context.Context, sequence string) error {
+			switch sequence {
 			case "3":
 				b.loses("a")
 			case "4":
@@ -306,29 +210,29 @@ func TestLifeCycle(t *testing.T) {
 			return nil
 		}
 		require.Equal(t, "2", b.run(t, t.Context(), "b", "a", "a", "a", "a"))
-		require.Equal(t, []string{"1", "2", "3", "4"}, b.ran)
+		require.Equal(t, []string{"1", "2", "3", "4"}, b.Ran)
 		require.Contains(t, b.line(t)["error"], "may stand")
 	})
 	for _, last := range []string{"b", "b fail"} {
 		on("F35 a lock that the release finds lost stops at the first record under it, before "+last, t, guard.Options{}, func(t *testing.T, b *bench) {
 			b.loses("b")
 			require.Equal(t, "2", b.run(t, t.Context(), "a", "b", last, "c"))
-			require.Equal(t, []string{"1", "2", "3"}, b.ran)
+			require.Equal(t, []string{"1", "2", "3"}, b.Ran)
 		})
 	}
 	on("F44 a store that refuses stops at once, with the requests of one key", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }
+		b.Fault = func(storetest.Call) storetest.Fault { return storetest.Fault{Drop: lockstore.ErrUnavailable} }
 		start := time.Now()
 		require.Equal(t, "1", b.run(t, t.Context(), "a", "b", "c", "d"))
 		require.LessOrEqual(t, time.Since(start), 6*time.Second)
-		require.Less(t, len(b.asked), 40)
-		require.NotContains(t, b.asked, "b")
+		require.Less(t, len(b.Asked), 40)
+		require.NotContains(t, b.Asked, "b")
 		require.Equal(t, "WARN", b.line(t)["level"])
 	})
 	on("F69 shutdown: what runs may end, the rest is delivered again", t, guard.Options{}, func(t *testing.T, b *bench) {
-		b.do = func(context.Context, record) error { b.Shutdown(); return nil }
+		b.Do = func(context.Context, string) error { b.Shutdown(); return nil }
 		require.Equal(t, "2", b.run(t, t.Context(), "a", "a", "b"))
-		b.free(t, "a", "b")
+		b.Free(t, "a", "b")
 	})
 }
 
@@ -360,7 +264,7 @@ func TestOnce(t *testing.T) {
 		require.Equal(t, "3", send("1", "2", "3", "4"))
 		require.Empty(t, send("1", "2", "3", "4"), "all of them again, as after a timeout")
 		require.Equal(t, map[string]int{"1": 1, "2": 1, "3": 2, "4": 1}, runs)
-		_, err = b.store.Acquire(t.Context(), lockstore.Request{Key: "stream/6", Owner: "another", TTL: time.Minute})
+		_, err = b.Store.Acquire(t.Context(), lockstore.Request{Key: "stream/6", Owner: "another", TTL: time.Minute})
 		require.NoError(t, err)
 		require.Equal(t, "6", send("5", "6", "7"), "another run works on it")
 		require.Zero(t, runs["7"])

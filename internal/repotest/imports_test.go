@@ -36,6 +36,7 @@ var layers = []struct {
 	{"lockstore/*store/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "lockstore/casstore", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient", "lockstore/internal/beside"}},
 	{"internal/lib/doonce", []string{"internal/lib/driver"}},
 	{"guard", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/seam", "internal/lib/tell", "internal/lib/doonce"}},
+	{"guard/internal/batchtest", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/memstore", "lockstore/storetest"}},
 	{"guard/internal/once", []string{"guard", "guard/idempotency", "lockstore"}},
 	{"guard/internal/httpanswer", []string{"guard", "guard/idempotency", "internal/lib/doonce", "lockstore"}},
 	{"guard/internal/*", nil},
