@@ -72,7 +72,7 @@ func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
 // LockLost: the lease was lost before the work returned. The work ran, at least in part, and
 // what it wrote may stand. From Acquire, Renew and Release it means that the long-lived lease had
-// ended. It matches lockstore.ErrLost, Cause and Err.
+// ended. It matches lockstore.ErrLost, WorkErr and Cause.
 type LockLost struct {
 	Key     string
 	WorkErr error // the work's own error; nil if the work returned nil
@@ -83,18 +83,19 @@ func (e *LockLost) Error() string {
 	s := fmt.Sprintf("lock %q was lost; what was written under it may stand", e.Key)
 	// Work often returns its context's cause. The text must have neither the cause nor the word lost twice.
 	plain := func(err error) string {
+		if err == nil {
+			return ""
+		}
 		return strings.TrimSuffix(strings.TrimSuffix(err.Error(), lockstore.ErrLost.Error()), ": ")
 	}
-	said := ""
-	if e.WorkErr != nil && plain(e.WorkErr) != "" {
-		said = ": " + plain(e.WorkErr)
+	said, cause := plain(e.WorkErr), plain(e.Cause)
+	if cause != "" && !strings.Contains(said, cause) {
+		s += " (" + cause + ")"
 	}
-	if e.Cause != nil {
-		if cause := plain(e.Cause); cause != "" && !strings.Contains(said, cause) {
-			s += " (" + cause + ")"
-		}
+	if said != "" {
+		s += ": " + said
 	}
-	return s + said
+	return s
 }
 
 // Unwrap returns lockstore.ErrLost, the work's error and the cause.
