@@ -111,6 +111,12 @@ func Endpoint(rawURL string) (*url.URL, error) {
 	return u, err
 }
 
+// IsLocalDynamoDB reports whether the URL of a store names a DynamoDB on this machine.
+func IsLocalDynamoDB(u *url.URL) bool {
+	endpoint, err := Endpoint(u.Query().Get("endpoint"))
+	return err == nil && u.Scheme == "dynamodb" && IsThisMachine(endpoint.Hostname())
+}
+
 // IsThisMachine reports whether a host is the machine of this process or of its container, to which a store
 // needs no TLS. It compares the name and resolves nothing.
 func IsThisMachine(host string) bool {

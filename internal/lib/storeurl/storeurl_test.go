@@ -1,6 +1,7 @@
 package storeurl
 
 import (
+	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -57,5 +58,17 @@ func TestEndpoint(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrInvalid, raw)
 		assert.ErrorContains(t, err, says)
 		assert.NotContains(t, err.Error(), "hunter2")
+	}
+}
+
+func TestIsLocalDynamoDB(t *testing.T) {
+	for endpoint, local := range map[string]bool{
+		"http://127.0.0.1:8000": true, "http://localhost:8000": true, "http://[::1]:8000": true,
+		"": false, "https://dynamodb.eu-central-1.amazonaws.com": false, "http://localhost.example.com": false, "http://192.168.1.2:8000": false, ":": false,
+	} {
+		u := &url.URL{Scheme: "dynamodb", Host: "locks", RawQuery: url.Values{"endpoint": {endpoint}}.Encode()}
+		assert.Equal(t, local, IsLocalDynamoDB(u), endpoint)
+		u.Scheme = "redis"
+		assert.False(t, IsLocalDynamoDB(u), endpoint)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -33,7 +34,7 @@ var awsVariables = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_
 func forFunctions(u *url.URL, getenv func(string) string) map[string]string {
 	env := map[string]string{}
 	switch {
-	case stores.IsLocalDynamoDB(u):
+	case storeurl.IsLocalDynamoDB(u):
 		return map[string]string{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
 	case u.Scheme == "zookeeper":
 		env[stores.AuthVariable] = getenv(stores.AuthVariable)

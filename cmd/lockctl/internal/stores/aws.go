@@ -12,6 +12,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
@@ -41,7 +42,7 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 	region := cmp.Or(s.Region, os.Getenv("AWS_REGION"))
 	openers = []lockstore.SchemeOpener{dynamostore.Opener, elasticache.Opener}
 	u, err := lockstore.ParseURL(url) // the openers say what is wrong with it
-	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !IsLocalDynamoDB(u)) {
+	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !storeurl.IsLocalDynamoDB(u)) {
 		if s.Region != "" && u.Scheme == "dynamodb" && u.Query().Has("region") {
 			return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
 		}

@@ -1,19 +1,11 @@
 package stores
 
 import (
-	"net/url"
 	"regexp"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-// IsLocalDynamoDB says that a URL names a DynamoDB on this machine.
-func IsLocalDynamoDB(u *url.URL) bool {
-	endpoint, err := storeurl.Endpoint(u.Query().Get("endpoint"))
-	return err == nil && u.Scheme == "dynamodb" && storeurl.IsThisMachine(endpoint.Hostname())
-}
 
 // sdkTrace is what the SDK adds to an error in each of its layers.
 var sdkTrace = regexp.MustCompile(`operation error DynamoDB: \w+, (exceeded maximum number of attempts, \d+, )?` +

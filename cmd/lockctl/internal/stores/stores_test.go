@@ -9,7 +9,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -93,18 +92,6 @@ func TestFailedSaysItOnce(t *testing.T) {
 	err = Failed(&guard.LockCorrupt{Key: "k", Err: fmt.Errorf("there is no such table: %w", lockstore.ErrCorrupt)})
 	require.EqualError(t, err, "there is no such table: lock entry is foreign or corrupt")
 	assert.Equal(t, exit.Damaged, exit.Status(err))
-}
-
-func TestIsLocalDynamoDB(t *testing.T) {
-	for endpoint, local := range map[string]bool{
-		"http://127.0.0.1:8000": true, "http://localhost:8000": true, "http://[::1]:8000": true,
-		"": false, "https://dynamodb.eu-central-1.amazonaws.com": false, "http://localhost.example.com": false, "http://192.168.1.2:8000": false, ":": false,
-	} {
-		u := &url.URL{Scheme: "dynamodb", Host: "locks", RawQuery: url.Values{"endpoint": {endpoint}}.Encode()}
-		assert.Equal(t, local, IsLocalDynamoDB(u), endpoint)
-		u.Scheme = "redis"
-		assert.False(t, IsLocalDynamoDB(u), endpoint)
-	}
 }
 
 func TestShort(t *testing.T) {

@@ -76,19 +76,12 @@ func (t tool) run(ctx context.Context, args []string) error {
 }
 
 func (t tool) open(ctx context.Context, ledger *accounts.Ledger, account string, cents int64) error {
-	if isLocal(t.url) {
+	if storeurl.IsLocalDynamoDB(t.url) { // a table may be made there without asking
 		if err := t.makeTable(ctx); err != nil {
 			return fmt.Errorf("the table %s cannot be made: %w", t.url.Host, err)
 		}
 	}
 	return ledger.Create(ctx, account, cents)
-}
-
-// isLocal says that a URL names a DynamoDB on this machine, where a table may be made
-// without asking.
-func isLocal(u *url.URL) bool {
-	endpoint, err := storeurl.Endpoint(u.Query().Get("endpoint"))
-	return err == nil && u.Scheme == "dynamodb" && storeurl.IsThisMachine(endpoint.Hostname())
 }
 
 func (t tool) makeTable(ctx context.Context) error {
