@@ -246,7 +246,7 @@ func TestListCountsWhatIsDamaged(t *testing.T) {
 		foreign := casstore.Entry{Value: []byte("hello"), Version: "v", WrittenAt: now}
 		s := open(t, pages{m, casstore.Page{
 			Entries: []casstore.Listed{{Key: "a", Name: "row a", Entry: foreign}, {Key: "k", Name: "row k", Entry: entry}},
-			Now:     now.Add(time.Second), Read: 5, Requests: 2, Damaged: 2, DamagedNames: []string{"row b"},
+			Now:     now.Add(time.Second), Damaged: 2, DamagedNames: []string{"row b"},
 		}})
 		enough := errors.New("enough")
 		var page lockstore.Page

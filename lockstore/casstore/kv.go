@@ -85,11 +85,9 @@ type Lister interface {
 
 // Page is a part of a listing. The store counts an entry whose value is not that of a lock as damaged, too.
 type Page struct {
-	Entries  []Listed
-	Now      time.Time // the service's own time at a moment after the call of List, and before it read these entries
-	Read     int       // entries that the service has handed out, also those that are not in Entries
-	Requests int       // that were sent
-	Damaged  int       // entries that no KV of this kind has written; they are not in Entries
+	Entries []Listed
+	Now     time.Time // the service's own time at a moment after the call of List, and before it read these entries
+	Damaged int       // entries that no KV of this kind has written; they are not in Entries
 	// DamagedNames are the names of the damaged entries, as the service has them, for people.
 	DamagedNames []string
 }

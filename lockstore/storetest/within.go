@@ -303,7 +303,7 @@ func (w *placing) pair(s, inside step, at int, again bool) {
 // was, or as it is after the request.
 func (w *placing) fails(s step, at int) {
 	m := w.begin()
-	for process := range 2 { // if a first write has a wrong time, only its reply corrects it
+	for process := range 2 { // a reply tells each process the time, so that the call needs no request for that
 		if _, err := m.client(process).Driver().Do(m.t.Context(), m.key, driver.Request{Kind: driver.Inspect}); err != nil {
 			w.fatalf("%v", err)
 		}

@@ -35,7 +35,7 @@ func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) e
 		return unread("list", err)
 	}
 	keys, damaged := k.keys(all, prefix)
-	if err := page(casstore.Page{Read: len(all) - len(keys), Requests: 2, Damaged: len(damaged), DamagedNames: damaged}); err != nil {
+	if err := page(casstore.Page{Damaged: len(damaged), DamagedNames: damaged}); err != nil {
 		return err
 	}
 	for keys := range slices.Chunk(keys, pageKeys) {
@@ -69,7 +69,7 @@ func (p paths) keys(names []string, prefix string) (keys, damaged []string) {
 
 // page reads the nodes of keys at a time of the servers.
 func (k *kv) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (casstore.Page, error) {
-	p := casstore.Page{Now: now, Read: len(keys), Requests: 1 + len(keys)}
+	p := casstore.Page{Now: now}
 	for _, key := range keys {
 		if err := ctx.Err(); err != nil {
 			return p, err

@@ -352,7 +352,7 @@ func (m *Memory) List(_ context.Context, prefix string, page func(casstore.Page)
 func (m *Memory) list(prefix string) casstore.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := casstore.Page{Now: m.now(), Read: len(m.entries), Requests: 1}
+	p := casstore.Page{Now: m.now()}
 	for _, key := range slices.Sorted(maps.Keys(m.entries)) {
 		if strings.HasPrefix(key, prefix) {
 			p.Entries = append(p.Entries, casstore.Listed{Key: key, Name: key, Entry: m.entries[key]})
