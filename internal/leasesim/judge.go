@@ -263,6 +263,9 @@ func (w *World) mustBeGone(r *run, when string) {
 	for _, owner := range r.owners {
 		status := w.inspect()
 		for _, h := range status.Holders {
+			if h.Remaining <= w.Step {
+				continue // on the clock of another host of the store it is over, so its owner had nothing to give back
+			}
 			q := driver.Request{Kind: driver.Renew, Owner: owner, Fence: h.Fence, TTL: lockstore.MinTTL}
 			if a, _ := w.look.Do(context.Background(), Key, q); a.Outcome == driver.Granted {
 				w.Fail("M18 M27 M92: a run of %s still holds the key: %s", r.p.Name, when)
