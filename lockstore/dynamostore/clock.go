@@ -36,7 +36,8 @@ func (c *clock) correct(t time.Time) time.Time {
 //	its own time was in    [date, date + 1 s)
 //	the local time was in  [sent, now]
 //
-// So a clock that is right is not changed, and a slow reply changes little.
+// So a clock that is right is not changed, and a slow reply changes little. Nor does a slow reply show whether the local clock
+// was set ahead meanwhile.
 func (c *clock) learn(sent, date time.Time) {
 	if date.IsZero() {
 		return
@@ -45,14 +46,13 @@ func (c *clock) learn(sent, date time.Time) {
 	if least > most {
 		return // the local clock was set back after the request
 	}
-	c.ahead.Store(int64(c.aheadOfMonotonic()))
-	c.known.Store(true)
-	for {
-		old := c.offset.Load()
-		offset := min(max(time.Duration(old), least), most)
-		if c.offset.CompareAndSwap(old, int64(offset)) {
-			return
-		}
+	ahead := c.aheadOfMonotonic()
+	for old := c.offset.Load(); !c.offset.CompareAndSwap(old, int64(min(max(time.Duration(old), least), most))); {
+		old = c.offset.Load()
+	}
+	if most-least < 2*dateStep {
+		c.ahead.Store(int64(ahead)) // after the offset that belongs to it
+		c.known.Store(true)
 	}
 }
 

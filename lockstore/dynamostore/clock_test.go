@@ -110,11 +110,11 @@ func number(t testing.TB, row item, name string) int64 {
 }
 
 // The first request of a process whose clock is wrong reads, so its lease has the right end and the right fence. So it is after the clock was
-// set. DynamoDB may refuse the first signature, which the SDK corrects. With the right time one request is enough.
+// set, also while a request was under way. DynamoDB may refuse the first signature, which the SDK corrects. With the right time one request is enough.
 func TestWrongClock(t *testing.T) {
 	const ttl = 30 * time.Second
 	for _, offset := range []time.Duration{10 * time.Minute, 2 * time.Second, -2 * time.Second, -10 * time.Minute} {
-		for _, of := range []string{"the process", "the process, later", "DynamoDB"} {
+		for _, of := range []string{"the process", "the process, later", "the process, during a request", "DynamoDB"} {
 			bubble(t, fmt.Sprint("F15 F16 ", of, " ", offset), func(t *testing.T) {
 				service, s := newFake(t)
 				takes := func(most int) {
@@ -129,14 +129,23 @@ func TestWrongClock(t *testing.T) {
 					require.NoError(t, s.Release(t.Context(), lease))
 					pass(2 * time.Second)
 				}
+				wrong := func() time.Time { return time.Now().Add(offset) }
 				switch of {
 				case "DynamoDB":
-					service.Now = func() time.Time { return time.Now().Add(offset) }
+					service.Now = wrong
+				case "the process, during a request":
+					lease := held(t, s)
+					service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+						s.SetNow(wrong)
+						return fakedynamo.Fault{}
+					}
+					require.NoError(t, s.Release(t.Context(), lease))
+					service.Fault = nil
 				case "the process, later":
 					takes(2)
 					fallthrough
 				default:
-					s.SetNow(func() time.Time { return time.Now().Add(offset) })
+					s.SetNow(wrong)
 				}
 				takes(3)
 				takes(1)
