@@ -105,7 +105,7 @@ func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 	for _, k := range schema {
 		switch name := aws.ToString(k.AttributeName); {
-		case slices.Contains(lockAttributes, name), name == n.ttl, n.otherTTL != "" && name == n.otherTTL:
+		case slices.Contains(lockAttributes, name), name == n.ttl:
 			ours = append(ours, name)
 		case name != n.key && name != n.sort:
 			others = append(others, name)

@@ -45,7 +45,7 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, erro
 }
 
 // Client returns the client that Open uses, for a function's own data. The URL's host is
-// then the function's table, and skew, key, sort, prefix, ttl and otherttl have no effect. The
+// then the function's table, and skew, key, sort, prefix and ttl have no effect. The
 // client takes the region and the credentials from Lambda's environment. It reads none of the
 // SDK's shared files, which makes it small and quick to start. A call has at most three
 // attempts of less than two seconds each. So a write that counts, such as ADD, may count twice: set the
@@ -103,7 +103,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "dynamodb://TABLE?region=REGION",
-		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl", "otherttl"},
+		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl"},
 	})
 	if err != nil {
 		return settings{}, err
@@ -112,7 +112,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	if err := validateTable(set.table); err != nil {
 		return settings{}, err
 	}
-	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"], OtherTTL: params["otherttl"]}
+	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
 	if _, err := set.options.names(); err != nil {
 		return settings{}, err
 	}

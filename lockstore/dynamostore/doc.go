@@ -12,7 +12,6 @@
 //	sort      its sort key, of type S; without it the table has none
 //	prefix    is written before each key
 //	ttl       the attribute of its time to live; "ttl" by default
-//	otherttl  a second name of ttl, which is accepted, too, while the name changes
 //
 // The credentials come from Lambda's environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
 // AWS_SESSION_TOKEN, or the endpoint in AWS_CONTAINER_CREDENTIALS_FULL_URI. An endpoint on this machine needs none. If
@@ -42,7 +41,7 @@
 //
 // All programs that use one resource need the same region, endpoint, table, key, sort, prefix and ttl. With another
 // ttl DynamoDB would delete a row by an attribute that not everybody moves. So the store refuses such a row with
-// lockstore.ErrCorrupt; docs/stores.md changes the name without an outage.
+// lockstore.ErrCorrupt.
 //
 // A global table with eventual consistency is not safe: two Regions can hold the same lock. One with strong
 // consistency is safe, but has no time to live and no transactions: rows stay for ever, and StillHeld and CompleteItem do not

@@ -36,10 +36,6 @@ type Options struct {
 	// that has no attribute of this name is refused, with an error that matches
 	// lockstore.ErrCorrupt.
 	Key, Sort, TTL string
-	// OtherTTL is for the time in which the name TTL changes, and "" otherwise: rows whose
-	// time to live is OtherTTL are good, too. Each write that sets TTL removes OtherTTL. The
-	// steps of a change are in docs/stores.md.
-	OtherTTL string
 	// Prefix is written before each key, at most 1024 bytes of text. Items that do not
 	// belong to the locks must not have a partition key that begins with it and, if there
 	// is a sort key, "lambdalock" there. All users of a resource need the same Prefix.

@@ -33,9 +33,6 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	given := values{}
 	var filter []string
 	attributes := slices.Clone(listed)
-	if t.names.otherTTL != "" {
-		attributes = append(attributes, nameOtherTTL)
-	}
 	projection := "#" + strings.Join(attributes, ", #")
 	if prefix = t.names.prefix + prefix; prefix != "" {
 		filter = append(filter, "begins_with(#key, :prefix)")

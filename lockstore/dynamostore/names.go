@@ -21,7 +21,6 @@ type names struct {
 	key, sort string // sort is "" for a table without a sort key
 	prefix    string // of each value of key
 	ttl       string
-	otherTTL  string // "" when the name of ttl does not change
 }
 
 // sortValue is the value of the sort key in each row of a lock.
@@ -33,14 +32,11 @@ const (
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
 )
 
-// What an expression calls the sort key and the second name of the time to live, behind a '#'.
-const (
-	nameSort     = "sort"
-	nameOtherTTL = "otherTTL"
-)
+// nameSort is what an expression calls the sort key, behind a '#'.
+const nameSort = "sort"
 
 func (opt Options) names() (names, error) {
-	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL, otherTTL: opt.OtherTTL}
+	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
 	if n.key == "" {
 		n.key = attrKey
 	}
@@ -48,9 +44,9 @@ func (opt Options) names() (names, error) {
 		n.ttl = attrTTL
 	}
 	used := slices.Clone(lockAttributes)
-	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}, {"OtherTTL", n.otherTTL}} {
+	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}} {
 		switch {
-		case a.name == "" && (a.option == "Sort" || a.option == "OtherTTL"):
+		case a.name == "" && a.option == "Sort":
 		case len(a.name) > 255 || !utf8.ValidString(a.name) || strings.ContainsFunc(a.name, unicode.IsControl):
 			return n, invalid("%s is no name of an attribute; want 1 to 255 bytes of text", a.option)
 		case slices.Contains(used, a.name):
@@ -77,20 +73,12 @@ func (n names) row(key string) values {
 // is reports whether an item may be the row of a lock: it has what each such row has.
 func (n names) is(item values) bool {
 	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
-	_, hasTTL := n.timeToLive(item).(*types.AttributeValueMemberN)
+	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
 	if n.sort != "" {
 		sort, ok := item[n.sort].(*types.AttributeValueMemberS)
 		hasKey = hasKey && ok && sort.Value == sortValue
 	}
 	return hasKey && hasTTL && strings.HasPrefix(key.Value, n.prefix)
-}
-
-// timeToLive is the value of the attribute of the time to live, or nil.
-func (n names) timeToLive(item values) types.AttributeValue {
-	if v := item[n.ttl]; v != nil || n.otherTTL == "" {
-		return v
-	}
-	return item[n.otherTTL]
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
@@ -109,13 +97,13 @@ func (n names) wrongTTL(key string, item values) error {
 	}
 	return &failure{text: fmt.Sprintf("dynamostore: the row of key %q has no %q, the attribute of its time to live in this store's settings (ttl in the URL); it has %s: "+
 		"a program with another ttl in its URL uses this row, and DynamoDB could delete the row under a live lease; "+
-		"give all programs the same ttl, or change it by the steps in docs/stores.md", key, n.ttl, has), class: lockstore.ErrCorrupt}
+		"give all programs the same ttl", key, n.ttl, has), class: lockstore.ErrCorrupt}
 }
 
 // aliases are what expressions write for these attributes: some of the names are reserved words, so there is a '#' before each. DynamoDB
 // refuses a name that no expression uses.
 func (n names) aliases(attributes []string) map[string]string {
-	decided := map[string]string{attrKey: n.key, nameSort: n.sort, attrTTL: n.ttl, nameOtherTTL: n.otherTTL}
+	decided := map[string]string{attrKey: n.key, nameSort: n.sort, attrTTL: n.ttl}
 	all := make(map[string]string, len(attributes))
 	for _, a := range attributes {
 		all["#"+a] = cmp.Or(decided[a], a)

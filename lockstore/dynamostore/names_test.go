@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,7 +105,7 @@ func TestNames(t *testing.T) {
 		_, err := dynamostore.Open(t.Context(), config(t, "dynamodb://app?endpoint=http://127.0.0.1:8000&"+query, local))
 		return err
 	}
-	for _, query := range []string{"key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at", "key=id", "ttl=expiry", "otherttl=expires_at", "ttl=expires_at&otherttl=ttl", "prefix=a", "sort=key2", "key=ttl&ttl=key", "prefix=" + strings.Repeat("p", 1024)} {
+	for _, query := range []string{"key=PK&sort=SK&prefix=LOCK%23&ttl=expires_at", "key=id", "ttl=expiry", "prefix=a", "sort=key2", "key=ttl&ttl=key", "prefix=" + strings.Repeat("p", 1024)} {
 		require.NoError(t, open(query), query)
 	}
 	for query, says := range map[string]string{
@@ -116,10 +115,6 @@ func TestNames(t *testing.T) {
 		"sort=result":                         `Sort is "result"`,
 		"sort=size":                           `Sort is "size"`,
 		"ttl=started":                         `TTL is "started"`,
-		"otherttl=expires":                    `OtherTTL is "expires", which is another attribute`,
-		"otherttl=ttl":                        `OtherTTL is "ttl"`,
-		"ttl=a&otherttl=a":                    `OtherTTL is "a"`,
-		"otherttl=":                           "the parameter otherttl without a value",
 		"key=PK&sort=PK":                      `Sort is "PK"`,
 		"key=ttl":                             `TTL is "ttl"`,
 		"key=":                                "the parameter key without a value",
@@ -187,7 +182,6 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 	}{
 		{named, dynamostore.Options{}, `has no "ttl", the attribute of its time to live in this store's settings (ttl in the URL); it has "expires_at"`},
 		{dynamostore.Options{}, named, `has no "expires_at", the attribute of its time to live in this store's settings (ttl in the URL); it has "ttl"`},
-		{named, dynamostore.Options{TTL: "a", OtherTTL: "b"}, `it has "expires_at"`},
 	} {
 		for _, state := range states {
 			bubble(t, fmt.Sprintf("F50 %s of %s, %s", cmp.Or(c.asks.TTL, "ttl"), cmp.Or(c.wrote.TTL, "ttl"), state), func(t *testing.T) {
@@ -233,31 +227,4 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 			})
 		}
 	}
-}
-
-// In the middle of a change each write that sets the time to live leaves one attribute in the
-// row, also if it had both.
-func TestOneTimeToLiveInARow(t *testing.T) {
-	changes := dynamostore.Options{TTL: "expires_at", OtherTTL: "ttl"}
-	var writes atomic.Int64
-	for _, state := range states {
-		for method := range methods(nil, lockstore.Lease{}) {
-			bubble(t, state+", "+method, func(t *testing.T) {
-				service := fakedynamo.New(table)
-				lease := makeState(t, newStore(t, service, 0, dynamostore.Options{}), state)
-				row := fakeRows{service}.get(t, key)
-				row["expires_at"] = n("1")
-				fakeRows{service}.put(t, key, row)
-				err := methods(newStore(t, service, 0, changes), lease)[method](t.Context())
-				require.NotErrorIs(t, err, lockstore.ErrCorrupt)
-				now := fakeRows{service}.get(t, key)
-				if !assert.ObjectsAreEqual(row, now) {
-					require.NotContains(t, now, "ttl")
-					require.Greater(t, number(t, now, "expires_at"), time.Now().Add(23*time.Hour).Unix())
-					writes.Add(1)
-				}
-			})
-		}
-	}
-	require.NotZero(t, writes.Load())
 }

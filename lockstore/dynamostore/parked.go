@@ -59,7 +59,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 			}
 			return t.noAddress(key, r.item)
 		case *types.AttributeValueMemberB:
-			if r.item[attrSize] == nil || t.names.timeToLive(r.item) == nil {
+			if r.item[attrSize] == nil || r.item[t.names.ttl] == nil {
 				return t.noAddress(key, r.item)
 			}
 			w.makesRow, w.expects[attrResult] = false, kept
@@ -82,7 +82,7 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 		return nil, err
 	}
 	kept, there := r.item[attrResult].(*types.AttributeValueMemberB)
-	taken := r.item[attrResult] == nil && r.item[attrSize] != nil && t.names.timeToLive(r.item) != nil
+	taken := r.item[attrResult] == nil && r.item[attrSize] != nil && r.item[t.names.ttl] != nil
 	switch {
 	case r.applied && there:
 		return kept.Value, nil
@@ -96,7 +96,7 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 
 // noAddress is the error of a row that is not this store's.
 func (t *table) noAddress(key string, item values) error {
-	if t.names.timeToLive(item) == nil {
+	if item[t.names.ttl] == nil {
 		return t.names.wrongTTL(key, item)
 	}
 	return &failure{text: fmt.Sprintf("dynamostore: key %q: the row for the address of a parked owner is not of this store", key), class: lockstore.ErrCorrupt}

@@ -151,7 +151,7 @@ func (n names) decode(key string, item values) (row, error) {
 	if err != nil {
 		return row{}, &failure{fmt.Sprintf("dynamostore: the row of key %q is not a lock row of this store, or it is damaged", key), lockstore.ErrCorrupt, err}
 	}
-	if n.timeToLive(item) == nil {
+	if item[n.ttl] == nil {
 		return row{}, n.wrongTTL(key, item)
 	}
 	r.decodeQueue()

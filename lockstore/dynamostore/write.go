@@ -57,8 +57,7 @@ func (w *write) was(seen row, names ...string) {
 }
 
 // encodeWrite is a write as it is sent, alone or in a transaction. It adds what is the same in each. The row must have a time to live of this name:
-// otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. A write that sets
-// the time to live removes the one of the other name, so each row has one. DynamoDB refuses a name or a value that no expression has.
+// otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. DynamoDB refuses a name or a value that no expression has.
 func (t *table) encodeWrite(key string, w write) types.Update {
 	set, remove, conditions := slices.Clip(w.set), slices.Clip(w.remove), slices.Clip(w.conditions)
 	used, given := append(slices.Clip(w.names), attrTTL), values{}
@@ -79,14 +78,7 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 			conditions, given[":was"+name] = append(conditions, "#"+name+" = :was"+name), v
 		}
 	}
-	hasTTL := "attribute_exists(#ttl)"
-	if t.names.otherTTL != "" {
-		used, hasTTL = append(used, nameOtherTTL), "("+hasTTL+" OR attribute_exists(#otherTTL))"
-		if w.becomes[attrTTL] != nil {
-			remove = append(remove, "#otherTTL")
-		}
-	}
-	update, condition := "", strings.Join(append(conditions, hasTTL), " AND ")
+	update, condition := "", strings.Join(append(conditions, "attribute_exists(#ttl)"), " AND ")
 	if len(set) > 0 {
 		update = "SET " + strings.Join(set, ", ")
 	}
