@@ -69,31 +69,6 @@ func TestCostOfAQueue(t *testing.T) {
 	}
 }
 
-// After a long lease, those who wait read as often as if they had just come. So each of them is served soon after the
-// one before.
-func TestHandOversAfterALongLease(t *testing.T) {
-	const clients, long, short, allowed = 8, time.Minute, 100 * time.Millisecond, 60 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		lease := acquired(t, s, request(2*long))
-		var all sync.WaitGroup
-		for range clients {
-			g, err := guard.New(newStore(t, service, 0, dynamostore.Options{}).Store, guard.Options{Wait: time.Hour})
-			require.NoError(t, err)
-			all.Go(func() {
-				assert.NoError(t, g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(short); return nil }))
-			})
-			pass(time.Second)
-		}
-		pass(long)
-		released := time.Now()
-		require.NoError(t, s.Release(t.Context(), lease))
-		all.Wait()
-		first := 2500 * time.Millisecond // it and the next one may just have read
-		require.Less(t, time.Since(released), first+clients*(short+allowed))
-	})
-}
-
 // What a key costs that several may hold, when nobody interferes: a read and a write for each request. MaxHolders 1 is
 // the request without one, and costs one write.
 func TestCostOfSeveralHolders(t *testing.T) {

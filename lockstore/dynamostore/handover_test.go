@@ -2,7 +2,6 @@ package dynamostore_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -119,28 +118,6 @@ func TestStillHeldOfSeveral(t *testing.T) {
 			err := transact(t.Context(), client, s.StillHeld(key, lease.Fence))
 			require.True(t, s.IsStale(err, lease.Fence), "%v", err)
 		}
-	})
-}
-
-// Many give up at the same time, 5 ms away. Each of them ends its place.
-func TestManyLeaveAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 64
-		service, s := newFake(t)
-		held(t, s)
-		var waiting []lockstore.Request
-		for range n {
-			waiting = append(waiting, join(t, s))
-		}
-		service.Fault = rtt
-		before := service.Actions()["UpdateItem"]
-		var all sync.WaitGroup
-		for _, req := range waiting {
-			all.Go(func() { assert.NoError(t, s.Leave(t.Context(), key, req.Owner)) })
-		}
-		all.Wait()
-		require.Zero(t, inspected(t, s).Waiting)
-		require.LessOrEqual(t, service.Actions()["UpdateItem"]-before, 5*n)
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -156,78 +155,6 @@ func TestHotPartition(t *testing.T) {
 			require.Zero(t, status.Waiting)
 		})
 	}
-}
-
-// As many readers as may hold the key read again and again, and writers come one after the other. Each writer gets the key
-// when the readers before it have released it.
-func TestWritersAmongManyReaders(t *testing.T) {
-	const readers = lockstore.MaxHolders
-	writers, limits := 1, []bool{false}
-	if verifyrecord.Full() && !verifyrecord.Gate() {
-		writers, limits = 5, []bool{false, true}
-	}
-	for _, limited := range limits {
-		bubble(t, fmt.Sprintf("F57 %d readers, limited %t", readers, limited), func(t *testing.T) {
-			const work, wait = 20 * time.Millisecond, 30 * time.Second
-			p := newPartition()
-			if !limited {
-				p.Fault = rtt
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			for range readers {
-				g := p.guard(t, lockstore.MaxHolders, wait)
-				all.Go(func() {
-					for ctx.Err() == nil {
-						assert.NoError(t, g.Do(t.Context(), key, works(work)))
-					}
-				})
-			}
-			for range writers {
-				pass(time.Second / 2)
-				began := time.Now()
-				assert.NoError(t, p.guard(t, 1, wait).Do(t.Context(), key, works(work)))
-				took := time.Since(began)
-				t.Logf("a writer took %v", took)
-				assert.LessOrEqual(t, took, 10*time.Second, "turns and releases of the readers before it")
-			}
-			cancel()
-			all.Wait()
-			t.Logf("%v", p.counts)
-		})
-	}
-}
-
-// 20 hold a key for 5 s with leases of 3 s, and each second 100 others come for 10 ms. No holder loses its lease, and each releases it. The row takes
-// no more writes than it can: with 5 ms to the service not all of the others are served, and who gives up in the end may release late.
-func TestHoldersRenewAmongManyArrivals(t *testing.T) {
-	verifyrecord.SkipWithRace(t)
-	const holders, ttl, lasts = 20, 3 * time.Second, 5 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		p := newPartition()
-		p.Fault = rtt
-		ctx, cancel := context.WithTimeout(t.Context(), lasts)
-		defer cancel()
-		var all sync.WaitGroup
-		for i := range holders {
-			g, err := guard.New(newStore(t, p.Service, 0, dynamostore.Options{}).Store, guard.Options{TTL: ttl, Observe: p.observe(t)})
-			require.NoError(t, err)
-			all.Go(func() {
-				pass(time.Duration(i) * ttl / 3 / holders)
-				assert.NoError(t, g.WithMaxHolders(lockstore.MaxHolders).Do(t.Context(), key, works(lasts)))
-			})
-		}
-		pass(time.Second)
-		others, err := guard.New(newStore(t, p.Service, 0, dynamostore.Options{}).Store, guard.Options{Wait: lasts})
-		require.NoError(t, err)
-		rng := rand.New(rand.NewPCG(1, 1))
-		for ctx.Err() == nil {
-			pass(time.Duration(rng.ExpFloat64() * float64(10*time.Millisecond)))
-			all.Go(func() { _ = others.WithMaxHolders(lockstore.MaxHolders).Do(ctx, key, works(10*time.Millisecond)) })
-		}
-		all.Wait()
-		t.Log(p.counts)
-	})
 }
 
 // Whoever joins or leaves a queue of a key that several hold sends one write, whatever its owner is: a word of the row, or one that
