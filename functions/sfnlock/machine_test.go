@@ -167,7 +167,7 @@ func TestTimes(t *testing.T) {
 	rest := func(state string) time.Duration { return m.longest(m.States[state].Next, renewState, releaseState) }
 	wait := m.States[waitState]
 	retries := func(failed string) retrier {
-		return wait.Retry[slices.IndexFunc(wait.Retry, func(re retrier) bool { return matches(re.ErrorEquals, failed) })]
+		return wait.Retry[slices.IndexFunc(wait.Retry, func(re retrier) bool { return slices.Contains(re.ErrorEquals, failed) })]
 	}
 	again := retries("States.Timeout")
 	before := time.Duration(wait.HeartbeatSeconds)*time.Second + again.pause(again.MaxAttempts) + m.States[acquireState].longest()
