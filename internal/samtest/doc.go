@@ -6,9 +6,8 @@
 //	make test-aws STACK=name    # STACK=name go test -tags sam ./internal/samtest -run '^TestAWS$' -v
 //
 // Each run sends every event of events/ to its function and compares the answer
-// with the expected answer, sends the events of the HTTP API through that API,
-// borrows a lock there from PUT to DELETE, and makes twelve withdrawals at once. On
-// ZooKeeper it sends the events and makes the withdrawals, without the lock service. Under
+// with the expected answer, sends the events of the HTTP API through that API, and
+// borrows a lock there from PUT to DELETE. On ZooKeeper it sends the events without those of the lock service. Under
 // the SAM CLI examples/own-function runs, too. The functions, tables and variables are
 // those of the template.
 //

@@ -27,19 +27,6 @@ func TestScriptWithoutAnEngine(t *testing.T) {
 	}
 }
 
-func TestLostUpdatesAreSeen(t *testing.T) {
-	answers := func(balances ...int64) (all []withdrawal) {
-		for _, b := range balances {
-			all = append(all, withdrawal{Amount: 500, Balance: b})
-		}
-		return all
-	}
-	assert.NoError(t, checkBalances(answers(99_000, 99_500, 98_500), 98_500))
-	assert.ErrorContains(t, checkBalances(answers(99_500, 99_500, 99_000), 99_000), "after withdrawal 2 is 99500, not 99000")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 98_000), 98_000), "after withdrawal 2 is 98000, not 99000")
-	assert.ErrorContains(t, checkBalances(answers(99_500, 99_000), 99_500), "the account has 99500, not 99000")
-}
-
 func TestNoCredentialsReachTheFunctions(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "a-person's own")
 	t.Setenv("AWS_PROFILE", "a-person's own")

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -253,10 +252,8 @@ type local struct {
 }
 
 // arguments are those that all local commands have.
-func (l local) arguments(command string, more map[string]string, args ...string) []string {
-	variables := maps.Clone(l.variables)
-	maps.Copy(variables, more)
-	text, err := json.Marshal(map[string]any{"Parameters": variables})
+func (l local) arguments(command string, args ...string) []string {
+	text, err := json.Marshal(map[string]any{"Parameters": l.variables})
 	if err = errors.Join(err, os.WriteFile(l.file, text, 0o600)); err != nil {
 		panic(err)
 	}
@@ -273,7 +270,7 @@ func (l local) arguments(command string, more map[string]string, args ...string)
 func (l local) once(ctx context.Context, f fixture) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := l.command(ctx, l.arguments("invoke", nil, f.function, "--event", "-")...)
+	cmd := l.command(ctx, l.arguments("invoke", f.function, "--event", "-")...)
 	var answer, log bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(f.Event), &answer, &log
 	if err := cmd.Run(); err != nil || answer.Len() == 0 {
@@ -333,16 +330,11 @@ func containerInterface() []string {
 // test ends.
 func (l local) serve(t *testing.T, of phase) *service {
 	port := freePort(t)
-	var args []string
-	switch of {
-	case overHTTP:
-		args = l.arguments("start-api", nil, "--warm-containers", "LAZY")
-	case atOnce:
-		args = l.arguments("start-lambda", map[string]string{"LOCK_WAIT": burstWait})
-	default:
-		args = l.arguments("start-lambda", nil, "--warm-containers", "LAZY")
+	command := "start-lambda"
+	if of == overHTTP {
+		command = "start-api"
 	}
-	args = append(args, "--port", port, "--no-watch")
+	args := l.arguments(command, "--warm-containers", "LAZY", "--port", port, "--no-watch")
 	t.Logf("sam %s", strings.Join(args, " "))
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)

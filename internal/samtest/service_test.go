@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -72,11 +71,6 @@ func (sign signer) send(ctx context.Context, service, base string, r request) (r
 	return response{got.StatusCode, got.Header, body}, err
 }
 
-// errNoAnswer is the error of an answer without a byte, or of a failure of the service: when many functions run at
-// once SAM sometimes loses an answer, and two of its containers may get one port. Nobody knows then whether the function
-// ran.
-var errNoAnswer = errors.New("no answer of the function")
-
 // once runs an event and returns the function's answer, also an error.
 func (s *service) once(ctx context.Context, f fixture) ([]byte, error) {
 	path := f.function + "/invocations"
@@ -88,9 +82,9 @@ func (s *service) once(ctx context.Context, f fixture) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case got.status == http.StatusTooManyRequests:
-		return nil, fmt.Errorf("%s (a run has up to %d invocations at once, and new accounts have a concurrency of 10)", got.body, burstSize)
+		return nil, fmt.Errorf("%s (new accounts have a concurrency of 10)", got.body)
 	case got.status >= http.StatusInternalServerError || got.status == http.StatusOK && len(got.body) == 0:
-		return nil, fmt.Errorf("%w: status %d: %s", errNoAnswer, got.status, got.body)
+		return nil, fmt.Errorf("no answer of the function: status %d: %s", got.status, got.body)
 	case got.status != http.StatusOK:
 		return nil, fmt.Errorf("%s: status %d: %s", path, got.status, got.body)
 	}

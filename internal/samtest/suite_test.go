@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -46,7 +45,6 @@ type phase int
 const (
 	oneByOne phase = iota // invocations one after the other
 	overHTTP              // requests to the HTTP API, one after the other
-	atOnce                // invocations at the same time
 )
 
 func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store) *suite {
@@ -65,33 +63,23 @@ func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store
 
 // run makes a test of each check. After an interruption no further phase starts.
 func (s *suite) run(t *testing.T) {
-	for _, phase := range []struct {
-		name string
-		run  func(*testing.T)
-	}{
-		{"events", s.events},
-		{"HTTP", func(t *testing.T) {
-			api := s.serve(t, overHTTP)
-			for _, f := range s.fixtures {
-				if r, ok := f.unused().request(t); ok {
-					t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
-				}
+	t.Run("events", s.events)
+	require.NoError(t, s.ctx.Err())
+	t.Run("HTTP", func(t *testing.T) {
+		api := s.serve(t, overHTTP)
+		for _, f := range s.fixtures {
+			if r, ok := f.unused().request(t); ok {
+				t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
 			}
-			t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
-		}},
-		{atOnceName, s.atOnce},
-	} {
-		require.NoError(t, s.ctx.Err())
-		t.Run(phase.name, phase.run)
-	}
+		}
+		t.Run("a lock from PUT to DELETE", func(t *testing.T) { s.lock(t, api) })
+	})
 }
 
 // onZooKeeper runs what needs neither the lock service, which is not built for it, nor parked places.
 func (s *suite) onZooKeeper(t *testing.T) {
 	s.fixtures = slices.DeleteFunc(s.fixtures, func(f fixture) bool { return strings.HasPrefix(f.Name, "locks") || f.parks() })
 	t.Run("events", s.events)
-	require.NoError(t, s.ctx.Err())
-	t.Run(atOnceName, s.atOnce)
 }
 
 func (s *suite) events(t *testing.T) {
@@ -99,10 +87,6 @@ func (s *suite) events(t *testing.T) {
 		t.Run(f.Name, func(t *testing.T) { s.event(t, f) })
 	}
 }
-
-var atOnceName = fmt.Sprint(burstSize, " withdrawals at once")
-
-func (s *suite) atOnce(t *testing.T) { s.burst(t, s.serve(t, atOnce)) }
 
 // prepare makes the world that the event was written for: accounts, and a lock that
 // another holds where the event is about that. What it returns releases the lock.
@@ -229,8 +213,7 @@ func (s *suite) lock(t *testing.T, api *service) {
 	}
 }
 
-// accountsTool makes accounts and reads balances, which only code below functions/
-// can.
+// accountsTool makes accounts, which only code below functions/ can.
 type accountsTool struct {
 	binary string
 	env    []string
@@ -244,12 +227,6 @@ func buildTool(t *testing.T, on store) accountsTool {
 
 func (a accountsTool) open(t *testing.T, account string, cents int) {
 	a.run(t, "open", account, strconv.Itoa(cents))
-}
-
-func (a accountsTool) balance(t *testing.T, account string) int64 {
-	cents, err := strconv.ParseInt(strings.TrimSpace(a.run(t, "balance", account)), 10, 64)
-	require.NoError(t, err)
-	return cents
 }
 
 func (a accountsTool) run(t *testing.T, args ...string) string {
