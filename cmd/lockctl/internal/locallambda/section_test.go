@@ -193,19 +193,3 @@ func TestVerdict(t *testing.T) {
 	silent.finish()
 	require.NotContains(t, silent.verdict().Error(), "no report line", "a function that does not work is told first")
 }
-
-func TestRemark(t *testing.T) {
-	p := madeUp("with the lock", [2]int{20, 40}, [2]int{25, 60})
-	assert.Empty(t, p.remark())
-	p.allow(2)
-	assert.Contains(t, p.remark(), "up to 2 at once are no overlap")
-	p.sections[0].key = "a key of its own"
-	p.finish()
-	assert.Contains(t, p.remark(), "no two runs could meet")
-}
-
-func TestWithoutLock(t *testing.T) {
-	p := phase{reported: true}
-	p.finish()
-	assert.Contains(t, p.withoutLock(), "no critical sections overlapped this time")
-}

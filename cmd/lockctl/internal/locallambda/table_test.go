@@ -119,36 +119,3 @@ func TestTimeline(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(svg, "http"), "the namespace is its only address: nothing is loaded")
 	assert.NotContains(t, svg, "NaN")
 }
-
-func TestTimelineShowsFaults(t *testing.T) {
-	p := madeUp("with the lock", [2]int{0, 100}, [2]int{50, 60}, [2]int{110, 120})
-	p.sections[0].outcome = "lost"
-	p.attempts[2].failed = "HTTP 500"
-	p.faults = []fault{{kind: freeze, environment: 0, from: at(10), to: at(90)}, {kind: kill, environment: 1, from: at(105), to: at(106)}}
-	p.finish()
-	svg := timeline("withdraw", []phase{p})
-	all := texts(t, svg)
-	for _, want := range []string{"its lease was lost", "frozen, 10 ms to 90 ms", "killed", "lost, request r-0", "0 of 3 critical sections overlap"} {
-		assert.Contains(t, all, want)
-	}
-	legend := 1
-	assert.Equal(t, 2, strings.Count(svg, `<rect class="lost"`)-legend, "before the freeze and after it, nothing in between")
-	assert.Equal(t, 1, strings.Count(svg, `<rect class="frozen"`)-legend)
-	assert.Equal(t, 1, strings.Count(svg, `<rect class="killed"`)-legend)
-	assert.Zero(t, strings.Count(svg, `<rect class="bad"`)-legend)
-}
-
-// TestTimelineHasOneScale: the same work is as wide in both phases, however long
-// they took.
-func TestTimelineHasOneScale(t *testing.T) {
-	svg := timeline("f", []phase{madeUp("without the lock", [2]int{0, 20}), madeUp("with the lock", [2]int{0, 20}, [2]int{80, 100})})
-	legend := 1
-	assert.Equal(t, 2, strings.Count(svg, `<rect class="good" x="84.0" y=`)-legend)
-	assert.Equal(t, 3, strings.Count(svg, `width="217.6" height="16"`))
-}
-
-func TestTimelineOfNothing(t *testing.T) {
-	svg := timeline(`<&">`, []phase{{title: "without the lock", environments: 1}, {title: "with the lock", environments: 1}})
-	assert.Contains(t, texts(t, svg), "nothing is known of critical sections")
-	assert.NotContains(t, svg, "NaN")
-}
