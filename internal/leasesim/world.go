@@ -28,9 +28,6 @@ type Part struct {
 	Must      []string // counts: what has to happen in a full run, or it shows nothing
 	Shows     string   // the count of what a milder rule would allow
 	Limits    []string // what is not simulated, and why
-
-	// Controls plant mistakes, by what they are. Each has to break a promise in one of 100 seeds.
-	Controls map[string]func(*World)
 }
 
 // Seeds runs play for each seed, see verifyrecord.Seed, and writes the record. It ends the test at the first seed that
@@ -58,17 +55,6 @@ func Seeds(t *testing.T, part Part, play func(*World)) {
 	var controls []verifyrecord.Control
 	if part.Shows != "" {
 		controls = append(controls, verifyrecord.Control{What: part.Shows, Shown: total[part.Shows] > 0, Saw: fmt.Sprint(total[part.Shows])})
-	}
-	for what, plant := range part.Controls {
-		problem := ""
-		for seed := first; problem == "" && seed < first+100; seed++ {
-			problem = bubble(t, seed, func(w *World) { plant(w); play(w) }).problem
-		}
-		if problem == "" {
-			t.Errorf("%s, and no seed shows it", what)
-		}
-		t.Logf("%s: %s", what, problem)
-		controls = append(controls, verifyrecord.Control{What: what, Shown: problem != "", Saw: problem})
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Simulation, Name: part.Name, Seed: first, Counts: total, Took: time.Since(began), Controls: controls, Limits: part.Limits,
