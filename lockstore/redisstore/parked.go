@@ -8,6 +8,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
 // addressEnd is how the name of an address ends. The rest of it is the name of the owner's list.
@@ -41,13 +42,13 @@ func (s *server) TakeAddress(ctx context.Context, key string, owner driver.Owner
 	return nil, nil
 }
 
-// sendAddress stores the Result of r for its TTL, or takes what is there. It has the priority of the kind of r, see lanes. The address is beside the
+// sendAddress stores the Result of r for its TTL, or takes what is there. It has the priority of the kind of r, see package lanes. The address is beside the
 // list of its owner, on the same node of a cluster.
 func (s *server) sendAddress(ctx context.Context, key string, r driver.Request, was driver.HiddenBytes) (*call, error) {
-	if err := s.lanes.enter(ctx, r); err != nil {
+	if err := s.lanes.Enter(ctx, lanes.Of(r)); err != nil {
 		return nil, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
-	defer s.lanes.leave()
+	defer s.lanes.Leave()
 	c := &call{Owner: r.Owner, key: key}
 	if err := s.send(ctx, c, s.list(key, r.Owner)+addressEnd, "", "address", secret{r.Result}, millis(r.TTL), secret{was}); err != nil {
 		return nil, err

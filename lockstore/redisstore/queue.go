@@ -16,6 +16,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
 // Each owner that waits has a list of its own on the server. It waits for an element there.
@@ -107,7 +108,7 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	default:
 		return s.pause(ctx, key, owner)
 	}
-	if err := s.lanes.enter(ctx, driver.Request{Kind: driver.AwaitTurn}); err != nil {
+	if err := s.lanes.Enter(ctx, lanes.Asks); err != nil {
 		<-s.wakeUps.slots
 		return "", err
 	}
@@ -195,7 +196,7 @@ func (w *wakeUps) cover(key string) (lists []any, uncover func()) {
 
 // endWait frees the slot and the lane of a wait.
 func (s *server) endWait() {
-	s.lanes.leave()
+	s.lanes.Leave()
 	<-s.wakeUps.slots
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
 // DefaultPrefix is the beginning of every lock's key on the server.
@@ -34,8 +35,8 @@ type server struct {
 	cluster bool
 	address string // in the client's settings
 	wakeUps *wakeUps
-	lanes   *lanes // nil without
-	ends    bool   // a call can end its connection's wait, see callContext
+	lanes   *lanes.Lanes // nil without
+	ends    bool         // a call can end its connection's wait, see callContext
 	prefix  string
 }
 
@@ -72,6 +73,15 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 		ends:    isEndable(set.dialer),
 		prefix:  cmp.Or(opt.Prefix, DefaultPrefix),
 	}), nil
+}
+
+// newLanes is for the connections to one server. A cluster has none: a node that hangs must not
+// keep requests from the others.
+func newLanes(set settings) *lanes.Lanes {
+	if set.cluster {
+		return nil
+	}
+	return lanes.New(set.connections)
 }
 
 // settings are those of a client.
@@ -113,10 +123,10 @@ func settingsOf(client redis.UniversalClient) (set settings, err error) {
 
 // Do implements driver.Driver.
 func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
-	if err := s.lanes.enter(ctx, req); err != nil {
+	if err := s.lanes.Enter(ctx, lanes.Of(req)); err != nil {
 		return driver.Answer{}, fmt.Errorf("redisstore: key %q: %w", key, err)
 	}
-	defer s.lanes.leave()
+	defer s.lanes.Leave()
 	c, err := s.ask(ctx, key, req)
 	if err != nil {
 		return driver.Answer{}, err
