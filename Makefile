@@ -52,10 +52,10 @@ OTHERS := ./cmd/lockctl/... ./lockstore/pgstore/... ./guard/otelguard/... ./veri
 test-most:
 	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
 
-# Two servers of tests are slow and their leases are short: they run when nothing else does, side by side, as both wait most
+# Some servers of tests are slow, and their leases are short: they run when nothing else does, side by side, as they wait most
 # of the time.
 test-slow:
-	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
+	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/... ./lockstore/sqlstore/sqltest/...
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'

@@ -26,7 +26,6 @@ var layers = []struct {
 	{"lockstore/internal/beside", nil},
 	{"lockstore/internal/httpclient", []string{"lockstore"}},
 	{"lockstore/storetest/golden", []string{"lockstore"}},
-	{"lockstore/internal/golden", []string{"lockstore"}},
 	{"lockstore/internal/lanes", []string{"lockstore", "internal/lib/driver"}},
 	{"lockstore/memstore", []string{"lockstore", "internal/lib/driver", "internal/lib/rules", "internal/lib/storeurl"}},
 	{"internal/lib/rules", []string{"internal/lib/driver", "lockstore"}},
@@ -145,7 +144,8 @@ var forbidden = map[string]map[string]string{
 		"github.com/aws/aws-sdk-go-v2/service/sts", "roles are assumed by Lambda, not by the store",
 		"github.com/aws/aws-sdk-go-v2/feature/...", "nothing there is needed to lock"),
 	// The program chooses a driver of database/sql.
-	"lockstore/pgstore": without(without(badDeps, "database/sql"), "database/sql/driver"),
+	"lockstore/pgstore":  without(without(badDeps, "database/sql"), "database/sql/driver"),
+	"lockstore/sqlstore": without(without(badDeps, "database/sql"), "database/sql/driver"),
 	"lockstore/redisstore": with(badDeps,
 		"github.com/aws/...", "ElastiCache's token is a package of its own, handed in as a func"),
 	"lockstore/zkstore": badDeps,

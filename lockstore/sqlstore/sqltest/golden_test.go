@@ -1,0 +1,38 @@
+package sqltest
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
+)
+
+// The rows of all dialects are the same, but for the stamps: those of SQLite are whole milliseconds.
+func TestGoldenRows(t *testing.T) {
+	e := sqlite(t)
+	golden.Run(t, func(t *testing.T) golden.Storage {
+		var shift atomic.Int64
+		there := e.rows(t, e.table("lambdalock"))
+		run(t, there.db, "DELETE FROM lambdalock")
+		db := e.clocked(t, &shift)
+		return golden.Storage{
+			Open: func() *lockstore.Store { return store(t, db, sqlstore.Options{Table: e.table("lambdalock")}) },
+			Read: func() string {
+				var key, written, fence, entry string
+				require.NoError(t, there.db.QueryRow("SELECT key, written, fence, entry FROM lambdalock").Scan(&key, &written, &fence, &entry))
+				return fmt.Sprint(key, " ", fence, " ", entry)
+			},
+			Write: func(text string) {
+				key, rest, _ := strings.Cut(text, " ")
+				_, entry, _ := strings.Cut(rest, " ")
+				there.SetValue(t, key, []byte(entry))
+			},
+		}
+	})
+}
