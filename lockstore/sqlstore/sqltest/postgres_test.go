@@ -1,0 +1,469 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
+)
+
+// Two processes of a program want the same keys of one table, while other programs use another table. All share the two connections of a
+// pooler, which may give a connection to another client between two messages of a request. The drivers are as they are by default. F26.
+func TestPooler(t *testing.T) {
+	e := postgreSQL(t)
+	a, b := e.table("locks_a"), e.table("locks_b")
+	admin := e.create(t, a)
+	e.create(t, b)
+	for _, mode := range []string{"session", "transaction", "statement"} {
+		for _, name := range []string{"postgres", "pgx"} {
+			t.Run(mode+" "+name, func(t *testing.T) {
+				ctx := minute(t)
+				url := testservers.PgBouncer(t, &testservers.Server{Addr: e.addr}, mode)
+				process := func(table sqlstore.Table) *lockstore.Store {
+					db, err := sql.Open(name, url)
+					require.NoError(t, err)
+					return store(t, limited(t, db, 4), sqlstore.Options{Table: table})
+				}
+				background, stop := context.WithCancel(ctx)
+				var others sync.WaitGroup
+				defer others.Wait()
+				defer stop()
+				for range 2 {
+					s := process(b)
+					others.Go(func() {
+						for n := 0; background.Err() == nil; n++ {
+							if lease, err := s.Acquire(background, request(fmt.Sprint("b", n))); err == nil {
+								_ = s.Release(background, lease)
+							}
+							_ = s.List(background, "none", func(lockstore.Page) error { return nil })
+						}
+					})
+				}
+				one, two := process(a), process(a)
+				for n := range 300 {
+					var all sync.WaitGroup
+					var errs [2]error
+					for i, s := range []*lockstore.Store{one, two} {
+						all.Go(func() { _, errs[i] = s.Acquire(ctx, request(fmt.Sprint(mode, name, n))) })
+					}
+					all.Wait()
+					require.True(t, (errs[0] == nil) != (errs[1] == nil), "one has the key: %v", errs)
+					require.ErrorIs(t, errors.Join(errs[:]...), lockstore.ErrRefused)
+				}
+				strays := count(t, admin, "SELECT (SELECT count(*) FROM locks_b WHERE key NOT LIKE 'b%') + (SELECT count(*) FROM locks_a WHERE key LIKE 'b%')")
+				require.Zero(t, strays, "keys in the table of another program")
+			})
+		}
+	}
+}
+
+// An answer to another request is none: the error names the pooler.
+func TestAnotherAnswer(t *testing.T) {
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	connect, err := pq.NewConnector(e.dsn(e.addr))
+	require.NoError(t, err)
+	var last atomic.Value
+	last.Store("")
+	var mixes atomic.Bool
+	db := limited(t, sql.OpenDB(connector(func(ctx context.Context) (driver.Conn, error) {
+		conn, err := connect.Connect(ctx)
+		return &edited{conn, func(statement string) string {
+			if old := last.Swap(statement).(string); mixes.Load() {
+				return old
+			}
+			return statement
+		}}, err
+	})), 1)
+	kv := kvOf(store(t, db, sqlstore.Options{Table: table}))
+	read := func(key string) error {
+		_, _, err := kv.Read(t.Context(), key, true)
+		return err
+	}
+	write := func(key string) error {
+		_, err := kv.Write(t.Context(), key, []byte("v"), "")
+		return err
+	}
+	for name, request := range map[string]func(string) error{"Read": read, "Write": write} {
+		for what, other := range map[string]func(string) error{"Read": read, "Write": write, "a statement": func(string) error { return db.PingContext(t.Context()) }} {
+			mixes.Store(false)
+			require.NoError(t, other(name+what+"1"))
+			if what == "a statement" {
+				last.Store("SELECT 1")
+			}
+			mixes.Store(true)
+			err := request(name + what + "2")
+			require.ErrorContains(t, err, "a pooler", "the answer to a %s for a %s", what, name)
+			require.False(t, errors.Is(err, casstore.ErrConflict) || errors.Is(err, lockstore.ErrUnavailable), "%v", err)
+		}
+	}
+}
+
+// TestManyKeys: 1,000 runs of one process, each with a key of its own, share ten connections. All are released.
+func TestManyKeys(t *testing.T) {
+	on(t, func(t *testing.T, e engine) {
+		table := e.table("lambdalock")
+		e.create(t, table)
+		for _, most := range []int{10, 0} {
+			var released atomic.Int32
+			var failed sync.Map
+			g, err := guard.New(store(t, e.pool(t, e.addr, most), sqlstore.Options{Table: table}), guard.Options{Observe: func(_ context.Context, r guard.Report) {
+				if r.ReleaseErr != nil {
+					failed.Store(r.ReleaseErr.Error(), r)
+				} else {
+					released.Add(1)
+				}
+			}})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			var all sync.WaitGroup
+			for n := range 1000 {
+				all.Go(func() {
+					_ = g.Do(ctx, fmt.Sprint("key", most, "/", n), func(context.Context, guard.Lock) error {
+						<-time.After(20 * time.Millisecond)
+						return nil
+					})
+				})
+			}
+			all.Wait()
+			failed.Range(func(err, report any) bool {
+				t.Errorf("%v: %+v", err, report)
+				return true
+			})
+			require.EqualValues(t, 1000, released.Load())
+		}
+	})
+}
+
+// TestDeadConnections: the packets of all connections of a pool get lost from now on, as when a primary loses its power. New connections
+// reach a server. pgx ends a connection with the context of its request.
+func TestDeadConnections(t *testing.T) {
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	hole := testservers.Proxy(t, e.addr)
+	var addr atomic.Value
+	addr.Store(hole.Addr)
+	config, err := pgx.ParseConfig(e.dsn(e.addr))
+	require.NoError(t, err)
+	config.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr.Load().(string))
+	}
+	db := limited(t, stdlib.OpenDB(*config), 2)
+	s := store(t, db, sqlstore.Options{Table: table})
+	ask := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		lease, err := s.Acquire(ctx, request("k"))
+		if err == nil {
+			err = s.Release(ctx, lease)
+		}
+		return err
+	}
+	connected(t, db, 2)
+	hole.Swallow()
+	addr.Store(e.addr)
+	failed := 0
+	for ; ; failed++ {
+		err := ask()
+		if err == nil || errors.Is(err, lockstore.ErrRefused) { // by an acquisition whose reply was lost
+			break
+		}
+		require.Less(t, failed, 10, "requests of half a second fail: %v", err)
+	}
+	t.Logf("%d requests failed", failed)
+	hole.Disconnect()
+}
+
+// TestPlanted: a role that may create objects in a schema of the search_path gets nothing called, and has nothing believed.
+func TestPlanted(t *testing.T) {
+	e := postgreSQL(t)
+	admin := e.pool(t, e.addr, 2)
+	run(t, admin, "CREATE SCHEMA locks; CREATE SCHEMA evil; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA locks, evil TO app; CREATE TABLE evil.called (what text); GRANT INSERT ON evil.called TO app")
+	table := e.table("locks.lambdalock")
+	e.create(t, table)
+	run(t, admin, "GRANT SELECT, INSERT, UPDATE ON locks.lambdalock TO app")
+	run(t, admin, "ALTER ROLE app SET search_path = evil, pg_catalog, public")
+	run(t, admin, "CREATE TABLE evil.lambdalock (LIKE locks.lambdalock); GRANT ALL ON evil.lambdalock TO app")
+	spy := "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO evil.called VALUES ('%s'); RETURN %s; END $$;"
+	for _, f := range []string{
+		"clock_timestamp() RETURNS timestamptz", "statement_timestamp() RETURNS timestamptz", "now() RETURNS timestamptz", "set_config(text, text, boolean) RETURNS text",
+		"current_setting(text) RETURNS text", "row_security_active(text) RETURNS boolean", "pg_notify(text, text) RETURNS void", "extract(text, timestamptz) RETURNS numeric",
+		"date_part(text, timestamptz) RETURNS float8", "int8(numeric) RETURNS bigint", "obj_description(oid, name) RETURNS text", "to_regclass(text) RETURNS regclass",
+		"has_table_privilege(oid, text) RETURNS boolean", "count() RETURNS bigint", "pg_total_relation_size(oid) RETURNS bigint", "concat(text, text) RETURNS text",
+	} {
+		value := "NULL"
+		if strings.HasSuffix(f, "void") {
+			run(t, admin, "CREATE FUNCTION evil."+f+" LANGUAGE plpgsql AS $$ BEGIN INSERT INTO evil.called VALUES ('"+f+"'); END $$")
+			continue
+		}
+		run(t, admin, "CREATE FUNCTION evil."+f+" "+fmt.Sprintf(spy, f, value))
+	}
+	for n, types := range []string{"text, text", `"char", "char"`, "oid, oid", "numeric, numeric", "numeric, integer", "bigint, bigint", "text, varchar", "real, real"} {
+		left, right, _ := strings.Cut(types, ", ")
+		run(t, admin, fmt.Sprintf("CREATE FUNCTION evil.op%d(%s) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN INSERT INTO evil.called VALUES ('%s'); RETURN true; END $$", n, types, types))
+		for _, op := range []string{"=", "<>", ">", ">=", "<", "*"} {
+			run(t, admin, fmt.Sprintf("CREATE OPERATOR evil.%s (FUNCTION = evil.op%d, LEFTARG = %s, RIGHTARG = %s)", op, n, left, right))
+		}
+	}
+	s := store(t, asRole(t, e, "app"), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+	ctx := minute(t)
+	lease := acquire(t, s, request("k"))
+	r := request("k")
+	r.JoinQueue = true
+	_, err := s.Acquire(ctx, r)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	require.NoError(t, s.Release(ctx, lease)) // it hands the key over, with a notification
+	require.NoError(t, s.List(ctx, "", func(p lockstore.Page) error {
+		require.Len(t, p.Keys, 1)
+		return nil
+	}))
+	_, err = s.Extent(ctx)
+	require.NoError(t, err)
+	_, err = s.Check(ctx)
+	require.NoError(t, err)
+	tx, err := asRole(t, e, "app").BeginTx(ctx, nil)
+	require.NoError(t, err)
+	require.NoError(t, table.Complete(ctx, tx, acquire(t, s, r), nil, time.Minute))
+	require.NoError(t, tx.Commit())
+	require.Zero(t, count(t, admin, "SELECT count(*) FROM evil.called"), "a function that another role has made was called")
+	require.Zero(t, count(t, admin, "SELECT count(*) FROM evil.lambdalock"))
+}
+
+// TestCheck: each thing that is wrong is named.
+func TestCheck(t *testing.T) {
+	e := postgreSQL(t)
+	admin := e.pool(t, e.addr, 2)
+	run(t, admin, "ALTER DATABASE postgres SET idle_in_transaction_session_timeout = '10s'")
+	table := e.table("lambdalock")
+	e.create(t, table)
+	ctx := minute(t)
+	role := 0
+	// findings are those of a role of its own. fsync is off in all tests.
+	findings := func(settings string, grants string) string {
+		role++
+		name := fmt.Sprint("role", role)
+		run(t, admin, "CREATE ROLE "+name+" LOGIN")
+		if settings != "" {
+			run(t, admin, "ALTER ROLE "+name+" SET "+settings)
+		}
+		if grants != "" {
+			run(t, admin, "GRANT "+grants+" ON lambdalock TO "+name)
+		}
+		found, err := store(t, asRole(t, e, name), sqlstore.Options{Table: table}).Check(ctx)
+		require.NoError(t, err)
+		var all []string
+		for _, f := range found {
+			if !strings.Contains(f.Problem, "fsync is off") || strings.HasPrefix(settings, "synchronous_commit") {
+				all = append(all, f.Problem)
+			}
+		}
+		return strings.Join(all, "\n")
+	}
+	const rights = "SELECT, INSERT, UPDATE"
+	require.Empty(t, findings("", rights))
+	require.Contains(t, findings("", ""), "may not use the table")
+	require.Contains(t, findings("", "SELECT"), "needs SELECT, INSERT and UPDATE")
+	require.Contains(t, findings("synchronous_commit = local", rights), "synchronous_commit is off or local")
+	require.Contains(t, findings("default_transaction_read_only = on", rights), "only reads")
+	require.Contains(t, findings("idle_in_transaction_session_timeout = 0", rights), "idle_in_transaction_session_timeout is 0")
+	run(t, admin, "ALTER TABLE lambdalock SET UNLOGGED")
+	require.Contains(t, findings("", rights), "UNLOGGED")
+	run(t, admin, "ALTER TABLE lambdalock SET LOGGED; ALTER TABLE lambdalock ENABLE ROW LEVEL SECURITY")
+	require.Contains(t, findings("", rights), "row security")
+	run(t, admin, "ALTER TABLE lambdalock DISABLE ROW LEVEL SECURITY; COMMENT ON TABLE lambdalock IS 'locks of lambdalock, DSQL 1'")
+	require.Contains(t, findings("", rights), "no table of locks of this dialect")
+	run(t, admin, "DROP TABLE lambdalock")
+	require.Contains(t, findings("", ""), "no table of locks of this dialect")
+	found, err := store(t, e.pool(t, e.addr, 0), sqlstore.Options{Table: table}).Check(ctx)
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(found), "the pool of connections has no limit")
+}
+
+// TestRefusals: what is wrong with a session, a role or a table is named, nothing waits without a limit, and nothing is believed.
+func TestRefusals(t *testing.T) {
+	e := postgreSQL(t)
+	admin := e.pool(t, e.addr, 2)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	ctx := minute(t)
+	as := func(settings ...string) *sql.DB {
+		name := fmt.Sprintf("role%d", count(t, admin, "SELECT count(*) FROM pg_catalog.pg_roles"))
+		run(t, admin, "CREATE ROLE "+name+" LOGIN; GRANT SELECT, INSERT, UPDATE ON lambdalock TO "+name)
+		for _, s := range settings {
+			run(t, admin, "ALTER ROLE "+name+" SET "+s)
+		}
+		return asRole(t, e, name)
+	}
+	check := func(name string, db *sql.DB, table sqlstore.Table, want error, says string) {
+		t.Run(name, func(t *testing.T) {
+			s := store(t, db, sqlstore.Options{Table: table})
+			_, err := s.Acquire(ctx, request("k"))
+			require.ErrorIs(t, err, want)
+			require.ErrorContains(t, err, says)
+			_, err = s.Inspect(ctx, "k")
+			require.ErrorIs(t, err, want)
+		})
+	}
+	run(t, admin, "CREATE ROLE no_rights LOGIN; CREATE ROLE no_connections LOGIN CONNECTION LIMIT 0; CREATE TABLE theirs (key text); CREATE TABLE pgstores (key text, fence bigint, holders text[])")
+	check("F44 a role without rights", asRole(t, e, "no_rights"), table, lockstore.ErrUnavailable, "needs SELECT, INSERT and UPDATE")
+	check("a role without connections", asRole(t, e, "no_connections"), table, lockstore.ErrUnavailable, "not applied")
+	check("a role that only reads", as("default_transaction_read_only = on"), table, lockstore.ErrUnavailable, "only reads")
+	latin, err := sql.Open("pgx", e.dsn(e.addr)+"&client_encoding=latin1") // lib/pq sets it
+	require.NoError(t, err)
+	check("an encoding", limited(t, latin, 2), table, lockstore.ErrUnavailable, "client_encoding")
+	check("a table that is not ours", admin, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
+	check("a table of pgstore", admin, e.table("pgstores"), lockstore.ErrCorrupt, "lockctl schema")
+	check("no table", admin, e.table("nothing"), lockstore.ErrCorrupt, "lockctl schema")
+	check("another dialect's server", admin, sqlstore.Table{Dialect: sqlstore.MySQL}, lockstore.ErrUnavailable, "syntax error")
+	closed, err := sql.Open("postgres", e.dsn(e.addr))
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	check("a closed *sql.DB", closed, table, lockstore.ErrUnavailable, "database is closed")
+
+	t.Run("settings that change nothing", func(t *testing.T) {
+		s := store(t, as("search_path = pg_temp", "timezone = 'Asia/Kathmandu'", "default_transaction_isolation = serializable", "standard_conforming_strings = off",
+			"datestyle = 'German'", "bytea_output = escape", "default_transaction_deferrable = on", "lock_timeout = 0", "backslash_quote = off"), sqlstore.Options{Table: table})
+		r := request("ä'\\\U0001f512")
+		lease := acquire(t, s, r)
+		require.NoError(t, s.Complete(ctx, lease, []byte(`"it's \\ done"`), time.Minute))
+		_, err := store(t, as(), sqlstore.Options{Table: table}).Acquire(ctx, request(r.Key))
+		refused, ok := errors.AsType[*lockstore.Refused](err)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, `"it's \\ done"`, string(refused.Result))
+	})
+	t.Run("a row that a transaction has", func(t *testing.T) {
+		s := store(t, as(), sqlstore.Options{Table: table})
+		lease := acquire(t, s, request("row"))
+		tx, err := admin.Begin()
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }() // also after a failure
+		require.NoError(t, table.StillHeld(ctx, tx, lease))
+		_, err = s.Renew(ctx, lease, time.Minute)
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorContains(t, err, "for too long")
+		var timeout string
+		require.NoError(t, tx.QueryRow("SELECT current_setting('lock_timeout')").Scan(&timeout))
+		require.Equal(t, "0", timeout, "the transaction of the program keeps its settings")
+	})
+	t.Run("a transaction at REPEATABLE READ", func(t *testing.T) {
+		s := store(t, as(), sqlstore.Options{Table: table})
+		lease := acquire(t, s, request("repeatable"))
+		tx, err := admin.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback() }()
+		_, err = tx.Exec("SELECT 1 FROM lambdalock")
+		require.NoError(t, err)
+		_, err = s.Renew(ctx, lease, time.Minute)
+		require.NoError(t, err)
+		require.ErrorContains(t, table.StillHeld(ctx, tx, lease), "could not serialize access")
+	})
+	run(t, admin, "ALTER TABLE lambdalock ENABLE ROW LEVEL SECURITY; CREATE POLICY r ON lambdalock FOR SELECT USING (true); CREATE POLICY w ON lambdalock FOR INSERT WITH CHECK (true)")
+	check("row security", as(), table, lockstore.ErrUnavailable, "row security is on")
+}
+
+// TestWakeUp: who waits is woken by a process that it shares nothing with, also by one that does not listen.
+func TestWakeUp(t *testing.T) {
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	s := store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+	other := kvOf(store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table})).(casstore.Waker)
+	w := kvOf(s).(casstore.Waker)
+	ctx := minute(t)
+	woken, stop, err := w.Listen(ctx, "k", "me")
+	require.NoError(t, err)
+	defer stop()
+	_, err = other.WriteAndWake(ctx, "k", []byte("v"), "", []string{"you", "me"})
+	require.NoError(t, err)
+	select {
+	case <-woken:
+	case <-ctx.Done():
+		require.Fail(t, "nobody is woken")
+	}
+	// The connection is lost: everybody looks.
+	woken, stop, err = w.Listen(ctx, "k", "me")
+	require.NoError(t, err)
+	defer stop()
+	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	select {
+	case <-woken:
+	case <-ctx.Done():
+		require.Fail(t, "nobody is woken after the connection was lost")
+	}
+}
+
+// The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
+func TestSerializationFailures(t *testing.T) {
+	e := postgreSQL(t)
+	table := sqlstore.Table{Dialect: sqlstore.DSQL}
+	admin := e.create(t, table)
+	run(t, admin, "ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'")
+	// The trigger fails at COMMIT, once for each second write, as a conflict of Aurora DSQL.
+	run(t, admin, `CREATE SEQUENCE writes; GRANT USAGE ON writes TO public;
+		CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('public.writes') % 2 = 0 THEN RAISE 'mutation conflicts with another transaction, retry as needed (OC000)' USING ERRCODE = '40001'; END IF;
+			RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER fails AFTER INSERT OR UPDATE ON lambdalock DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fails()`)
+	for _, name := range []string{"postgres", "pgx"} {
+		process := func() *lockstore.Store {
+			db, err := sql.Open(name, e.dsn(e.addr))
+			require.NoError(t, err)
+			return store(t, limited(t, db, 3), sqlstore.Options{Table: table})
+		}
+		stores := []*lockstore.Store{process(), process()}
+		held, runs := atomic.Int32{}, atomic.Int32{}
+		var all sync.WaitGroup
+		ctx := minute(t)
+		for n := range 8 {
+			s := stores[n%2]
+			g, err := guard.New(s, guard.Options{Wait: time.Minute})
+			require.NoError(t, err)
+			all.Go(func() {
+				for range 4 {
+					err := g.Do(ctx, name, func(context.Context, guard.Lock) error {
+						if held.Add(1) != 1 {
+							return errors.New("two hold the key")
+						}
+						runs.Add(1)
+						held.Add(-1)
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 32, runs.Load())
+		// No outcome is unknown: a refused commit is a conflict.
+		kv := kvOf(stores[0])
+		for n := range 10 {
+			_, err := kv.Write(ctx, fmt.Sprint(name, n), []byte("v"), "")
+			if err != nil {
+				require.ErrorIs(t, err, casstore.ErrConflict)
+			}
+		}
+	}
+}
