@@ -1,0 +1,196 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/lib/pq"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
+)
+
+// refuses says that a store with this DSN refuses to lock, and names why.
+func refuses(t *testing.T, e engine, dsn string, table sqlstore.Table, want error, says string) {
+	t.Helper()
+	db, err := sql.Open(e.driver, dsn)
+	require.NoError(t, err)
+	s := store(t, limited(t, db, 2), sqlstore.Options{Table: table})
+	_, err = s.Acquire(minute(t), request("k"))
+	require.ErrorIs(t, err, want)
+	require.ErrorContains(t, err, says)
+	require.ErrorContains(t, err, "not applied")
+}
+
+func TestRefusalsOfMariaDB(t *testing.T) {
+	e := mariaDB(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table)
+	own := e.dsn(e.addr)
+	as := func(user string) string { return user + "@tcp(" + e.addr + ")/locks" }
+	run(t, admin, "DELETE FROM mysql.global_priv WHERE user = ''") // those without a name would come before these
+	run(t, admin, "FLUSH PRIVILEGES")
+	run(t, admin, "CREATE USER 'reads', 'writes'")
+	run(t, admin, "GRANT SELECT ON locks.lambdalock TO 'reads'")
+	run(t, admin, "GRANT SELECT, INSERT, UPDATE ON locks.* TO 'writes'")
+	run(t, admin, "CREATE TABLE theirs (`key` text)")
+	refuses(t, e, own+"?autocommit=0", table, lockstore.ErrUnavailable, "autocommit is off")
+	refuses(t, e, own+"?tx_isolation=%27READ-UNCOMMITTED%27", table, lockstore.ErrUnavailable, "READ UNCOMMITTED")
+	refuses(t, e, as("reads"), table, lockstore.ErrUnavailable, "needs SELECT, INSERT and UPDATE")
+	refuses(t, e, own, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
+	refuses(t, e, own, e.table("none"), lockstore.ErrCorrupt, "lockctl schema")
+	refuses(t, e, own, sqlstore.Table{Dialect: sqlstore.PostgreSQL}, lockstore.ErrUnavailable, "SQL syntax")
+
+	// Settings of a session that change nothing.
+	db, err := sql.Open("mysql", own+"?sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES%27&time_zone=%27%2B05:45%27&charset=latin1&tx_isolation=%27SERIALIZABLE%27&clientFoundRows=true&parseTime=true")
+	require.NoError(t, err)
+	odd, usual := store(t, limited(t, db, 2), sqlstore.Options{Table: table}), store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+	for _, key := range []string{"ä'\\\U0001f512", "a", "A", "a "} {
+		lease := acquire(t, odd, request(key))
+		_, err = usual.Acquire(minute(t), request(key))
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		require.NoError(t, odd.Release(minute(t), lease))
+		require.NoError(t, usual.Release(minute(t), acquire(t, usual, request(key))))
+	}
+
+	check := func(s *lockstore.Store) string {
+		found, err := s.Check(minute(t))
+		require.NoError(t, err)
+		return fmt.Sprint(found)
+	}
+	require.Contains(t, check(usual), "innodb_lock_wait_timeout")
+	require.Contains(t, check(usual), "innodb_flush_log_at_trx_commit") // 2 in tests
+	run(t, admin, "SET GLOBAL innodb_lock_wait_timeout = 2, innodb_flush_log_at_trx_commit = 1")
+	require.Equal(t, "[]", check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})))
+	require.Contains(t, check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: e.table("theirs")})), "no table of locks")
+	run(t, admin, "SET GLOBAL read_only = 1")
+	refuses(t, e, as("writes"), table, lockstore.ErrUnavailable, "only reads")
+	run(t, admin, "SET GLOBAL read_only = 0")
+}
+
+func TestRefusalsOfSQLite(t *testing.T) {
+	e := sqlite(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table)
+	file := e.dsn("")
+	refuses(t, e, ":memory:", table, lockstore.ErrCorrupt, "lockctl schema")
+	refuses(t, e, file, e.table("none"), lockstore.ErrCorrupt, "lockctl schema")
+	refuses(t, e, file+"?mode=ro", table, lockstore.ErrUnavailable, "only reads")
+	run(t, admin, "CREATE TABLE theirs (key text)")
+	refuses(t, e, file, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
+	other := t.TempDir() + "/other.db"
+	require.NoError(t, os.WriteFile(other, []byte("this is no database, and it is longer than the header of one, which has a hundred bytes, I think so"), 0o600))
+	refuses(t, e, "file:"+other, table, lockstore.ErrCorrupt, "no database")
+	refuses(t, e, "file:/none/locks.db", table, lockstore.ErrUnavailable, "unable to open")
+
+	memory, err := sql.Open("sqlite", "file::memory:?cache=shared")
+	require.NoError(t, err)
+	schema, err := table.Schema()
+	require.NoError(t, err)
+	run(t, limited(t, memory, 2), schema)
+	_, err = store(t, memory, sqlstore.Options{Table: table}).Acquire(minute(t), request("k"))
+	require.ErrorContains(t, err, "in memory")
+
+	check := func(dsn string) string {
+		db, err := sql.Open("sqlite", dsn)
+		require.NoError(t, err)
+		found, err := store(t, limited(t, db, 2), sqlstore.Options{Table: table}).Check(minute(t))
+		require.NoError(t, err)
+		return fmt.Sprint(found)
+	}
+	require.Equal(t, "[]", check(file))
+	require.Contains(t, check(file+"?_pragma=synchronous(NORMAL)"), "synchronous is not FULL")
+
+	// Another program has the file.
+	tx, err := admin.Begin()
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }() // also after a failure
+	_, err = tx.Exec("DELETE FROM theirs")
+	require.NoError(t, err)
+	refuses(t, e, file, table, lockstore.ErrUnavailable, "for too long")
+}
+
+// legacy is a connection of a driver that knows no contexts.
+type legacy struct{ driver.Conn }
+
+// A call ends with its context, whatever the driver does.
+func TestDriverWithoutContexts(t *testing.T) {
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	p := testservers.Proxy(t, e.addr)
+	connect, err := pq.NewConnector(e.dsn(p.Addr))
+	require.NoError(t, err)
+	s := store(t, limited(t, sql.OpenDB(connector(func(ctx context.Context) (driver.Conn, error) {
+		conn, err := connect.Connect(ctx)
+		return legacy{conn}, err
+	})), 2), sqlstore.Options{Table: table})
+	acquire(t, s, request("k"))
+	p.Swallow()
+	defer p.Disconnect()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = s.Acquire(ctx, request("k2"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// failing is a connection whose statements fail.
+type failing struct{ err error }
+
+func (failing) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
+func (failing) Close() error                        { return nil }
+func (failing) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+func (f failing) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return nil, f.err
+}
+func (f failing) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	return nil, f.err
+}
+
+// sqlError is an error as drivers have them.
+type sqlError string
+
+func (e sqlError) Error() string    { return "the server says " + string(e) }
+func (e sqlError) SQLState() string { return string(e) }
+
+// A server's error undoes the statement, unless it says that the connection or the session has ended.
+func TestOutcomes(t *testing.T) {
+	kinds := []error{casstore.ErrConflict, lockstore.ErrUnavailable, lockstore.ErrCorrupt}
+	for d, all := range map[*sqlstore.Dialect]map[error]error{
+		sqlstore.PostgreSQL: {
+			sqlError("40001"): casstore.ErrConflict, sqlError("40P01"): casstore.ErrConflict, sqlError("55P03"): lockstore.ErrUnavailable,
+			sqlError("57014"): lockstore.ErrUnavailable, sqlError("53300"): lockstore.ErrUnavailable, sqlError("25006"): lockstore.ErrUnavailable,
+			sqlError("42501"): lockstore.ErrUnavailable, sqlError("XX000"): lockstore.ErrUnavailable, sqlError("42P01"): lockstore.ErrCorrupt,
+			sqlError("22021"): lockstore.ErrCorrupt, sqlError("08006"): nil, sqlError("57P01"): nil, sqlError("40003"): nil, sqlError("26000"): nil,
+			errors.New("EOF"): nil, driver.ErrBadConn: nil, context.Canceled: nil,
+		},
+		sqlstore.MySQL: {
+			errors.New("Error 1213 (40001): Deadlock found"): casstore.ErrConflict, errors.New("Error 1205 (HY000): Lock wait timeout"): lockstore.ErrUnavailable,
+			errors.New("Error 1146 (42S02): Table doesn't exist"): lockstore.ErrCorrupt, errors.New("Error 3024 (HY000): time"): lockstore.ErrUnavailable,
+			errors.New("Error 1053 (08S01): Server shutdown"): nil, errors.New("Error 1180 (HY000): Got error during COMMIT"): nil, errors.New("invalid connection"): nil,
+		},
+		sqlstore.SQLite: {
+			errors.New("database is locked (5) (SQLITE_BUSY)"): lockstore.ErrUnavailable, errors.New("attempt to write a readonly database (8)"): lockstore.ErrUnavailable,
+			errors.New("database or disk is full (13)"): lockstore.ErrUnavailable, errors.New("SQL logic error: no such table: x (1)"): lockstore.ErrCorrupt,
+			errors.New("database disk image is malformed (11)"): lockstore.ErrCorrupt, errors.New("disk I/O error (10)"): nil,
+		},
+	} {
+		for failure, want := range all {
+			db := limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) { return failing{failure}, nil })), 2)
+			_, err := kvOf(store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: d}})).Write(minute(t), "k", []byte("v"), "version")
+			for _, kind := range kinds {
+				require.Equal(t, want == kind, errors.Is(err, kind), "%v: %v", failure, err)
+			}
+			require.Error(t, err)
+		}
+	}
+}
