@@ -220,7 +220,10 @@ func (e engine) clocked(t testing.TB, shift *atomic.Int64) *sql.DB {
 			return nil, err
 		}
 		return &edited{conn, func(statement string) string {
-			now := time.Now().Add(time.Duration(shift.Load())).Truncate(time.Millisecond) // all that SQLite has
+			now := time.Now().Add(time.Duration(shift.Load()))
+			if e.dialect == sqlstore.SQLite {
+				now = now.Truncate(time.Millisecond)
+			}
 			return clocks.ReplaceAllLiteralString(statement, strconv.FormatInt(now.UnixMicro(), 10))
 		}}, nil
 	})), 2)
