@@ -83,6 +83,7 @@ func (e engine) virtual(t *testing.T, table sqlstore.Table) storetest.Harness {
 	there := e.rows(t, table)
 	h := castest.Harness(t, kvOf(store(t, e.clocked(t, &shift), sqlstore.Options{Table: table})), casstore.Options{Name: "sqlstore"}, there)
 	h.ShiftClock = func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) }
+	h.Sequences = 30 // TestRuleBook has more
 	return h
 }
 
