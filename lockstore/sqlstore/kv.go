@@ -195,7 +195,7 @@ const (
 )
 
 // busyTime is how long a request tries to get the lock of SQLite's file.
-const busyTime = 2 * time.Second
+const busyTime = 5 * time.Second
 
 // send runs a request on a connection, in another goroutine: not every driver returns when the context ends. The request keeps its
 // room, see package lanes, for as long as its connection. The error says whether the request may have been applied.

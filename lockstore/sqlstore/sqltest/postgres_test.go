@@ -120,39 +120,42 @@ func TestAnotherAnswer(t *testing.T) {
 
 // TestManyKeys: 1,000 runs of one process, each with a key of its own, share ten connections. All are released.
 func TestManyKeys(t *testing.T) {
-	on(t, func(t *testing.T, e engine) {
-		table := e.table("lambdalock")
-		e.create(t, table)
-		for _, most := range []int{10, 0} {
-			var released atomic.Int32
-			var failed sync.Map
-			g, err := guard.New(store(t, e.pool(t, e.addr, most), sqlstore.Options{Table: table}), guard.Options{Observe: func(_ context.Context, r guard.Report) {
-				if r.ReleaseErr != nil {
-					failed.Store(r.ReleaseErr.Error(), r)
-				} else {
-					released.Add(1)
-				}
-			}})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-			defer cancel()
-			var all sync.WaitGroup
-			for n := range 1000 {
-				all.Go(func() {
-					_ = g.Do(ctx, fmt.Sprint("key", most, "/", n), func(context.Context, guard.Lock) error {
-						<-time.After(20 * time.Millisecond)
-						return nil
+	for name, start := range engines { // one after the other: a release has a second
+		t.Run(name, func(t *testing.T) {
+			e := start(t)
+			table := e.table("lambdalock")
+			e.create(t, table)
+			for _, most := range []int{10, 0} {
+				var released atomic.Int32
+				var failed sync.Map
+				g, err := guard.New(store(t, e.pool(t, e.addr, most), sqlstore.Options{Table: table}), guard.Options{Observe: func(_ context.Context, r guard.Report) {
+					if r.ReleaseErr != nil {
+						failed.Store(r.ReleaseErr.Error(), r)
+					} else {
+						released.Add(1)
+					}
+				}})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+				defer cancel()
+				var all sync.WaitGroup
+				for n := range 1000 {
+					all.Go(func() {
+						_ = g.Do(ctx, fmt.Sprint("key", most, "/", n), func(context.Context, guard.Lock) error {
+							<-time.After(20 * time.Millisecond)
+							return nil
+						})
 					})
+				}
+				all.Wait()
+				failed.Range(func(err, report any) bool {
+					t.Errorf("%v: %+v", err, report)
+					return true
 				})
+				require.EqualValues(t, 1000, released.Load())
 			}
-			all.Wait()
-			failed.Range(func(err, report any) bool {
-				t.Errorf("%v: %+v", err, report)
-				return true
-			})
-			require.EqualValues(t, 1000, released.Load())
-		}
-	})
+		})
+	}
 }
 
 // TestDeadConnections: the packets of all connections of a pool get lost from now on, as when a primary loses its power. New connections
