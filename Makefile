@@ -35,27 +35,29 @@ GO_TEST := go test $(RACE) -vet=off -ldflags=-s -timeout 30m
 
 # First what all modules share is compiled, and what the functions and lockctl are made of: otherwise several
 # tests, which build these, would compile it at the same time. go list links nothing, as go build would.
-SHARED := ./... ./lockstore/datastore/... ./lockstore/cosmosstore/...
+SHARED := ./... ./lockstore/datastore/... ./lockstore/cosmosstore/... ./lockstore/sqlstore/sqltest/...
 BUILT := ./functions/... ./cmd/lockctl
 test: install-servers ## install what the tests need, run all with the race detector
 	@echo "compiling for the tests: the first time, this takes minutes"
 	@.ci/progress "$$(go list -deps $(SHARED) | wc -l)" go list -v -export -deps $(RACE) $(SHARED)
 	@echo "compiling the functions and lockctl"
 	@CGO_ENABLED=0 .ci/progress "$$(go list -deps $(BUILT) | wc -l)" go list -v -export -deps -trimpath -tags=lambda.norpc $(BUILT)
-	@.ci/progress 0 $(MAKE) -k test-most test-slow
+	@.ci/progress 0 $(MAKE) -k test-most test-slow test-sql
 
 # Many tests wait, so those of four packages run at once. What takes longest comes first, so that nothing waits for it in
 # the end.
 OTHERS := ./cmd/lockctl/... ./lockstore/pgstore/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
 	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/...)
-.PHONY: test-most test-slow
+.PHONY: test-most test-slow test-sql
 test-most:
 	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
 
-# Some servers of tests are slow, and their leases are short: they run when nothing else does, side by side, as they wait most
-# of the time.
+# Some servers of tests are slow, and their leases are short: their tests run when nothing else does, side by side, as they wait most
+# of the time. Those of the databases run two at a time.
 test-slow:
-	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/... ./lockstore/sqlstore/sqltest/...
+	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
+test-sql:
+	$(GO_TEST) -parallel 2 ./lockstore/sqlstore/sqltest/...
 
 install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
