@@ -319,7 +319,7 @@ const pageSize = 100
 // List implements casstore.Lister, by one request for each page.
 func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
 	for last, end := "", false; !end; {
-		p := casstore.Page{Requests: 1}
+		var p casstore.Page
 		statement := k.fill("SELECT {now}, k.key, k.version, k.written, k.entry FROM {table} AS k WHERE k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT "+strconv.Itoa(pageSize),
 			"{last}", k.literal(last), "{prefix}", k.literal(prefix))
 		n, err := k.ask(ctx, statement, func(scan scan) error {
@@ -340,7 +340,6 @@ func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) e
 		if err != nil {
 			return err
 		}
-		p.Read = n
 		if err := page(p); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
@@ -133,7 +134,7 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
 	d := cmp.Or(o.Table.Dialect, PostgreSQL)
 	server := d != SQLite
-	parts := lockstore.URLParts{
+	parts := storeurl.Parts{
 		Want: d.schemes[0] + "://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver",
 		User: server, Host: server, Port: server, Path: true, Params: []string{"table"}, OtherParams: true,
 	}
@@ -141,7 +142,7 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeO
 		parts.Want = "sqlite:///FILE?table=TABLE, and parameters of the driver"
 	}
 	return lockstore.SchemeOpener{Schemes: d.schemes, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-		params, err := cfg.Params(parts)
+		params, err := storeurl.Params(cfg.URL, parts)
 		if err != nil {
 			return nil, err
 		}

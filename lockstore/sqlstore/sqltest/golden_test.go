@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/internal/golden"
 	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
 
 // The rows of all dialects are the same, but for the stamps: those of SQLite are whole milliseconds.
