@@ -7,6 +7,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
 // lane is what the calls of this process for one key share, while there are some. Of those who do not hold the key few are under way
@@ -51,7 +52,7 @@ func (s *store) call(ctx context.Context, key string, r driver.Request) (c *call
 		s.lanes[key] = l
 	}
 	l.calls++
-	c = &call{store: s, lane: l, ctx: ctx, key: key, Request: r, since: time.Now()}
+	c = &call{store: s, lane: l, ctx: lanes.With(ctx, r), key: key, Request: r, since: time.Now()}
 	return c, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -53,6 +53,21 @@ func Of(r driver.Request) Lane {
 	return Asks
 }
 
+type key struct{} // of a context's value
+
+// With is a context for what a request sends, see From.
+func With(ctx context.Context, r driver.Request) context.Context {
+	return context.WithValue(ctx, key{}, Of(r))
+}
+
+// From is the lane of With's request, and Looks for another context.
+func From(ctx context.Context) Lane {
+	if n, ok := ctx.Value(key{}).(Lane); ok {
+		return n
+	}
+	return Looks
+}
+
 // Enter waits for room. The caller calls Leave when its request has its answer. If ctx ends first,
 // the request must not be sent: the error matches lockstore.ErrUnavailable and that of ctx.
 func (l *Lanes) Enter(ctx context.Context, n Lane) error {

@@ -16,7 +16,7 @@ import (
 func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(1)
-		require.NoError(t, l.Enter(t.Context(), Looks))
+		require.NoError(t, l.Enter(t.Context(), From(t.Context())))
 		var mu sync.Mutex
 		var order []string
 		add := func(name string) {
@@ -27,7 +27,7 @@ func TestLanes(t *testing.T) {
 		enter := func(ctx context.Context, name string, r driver.Request) {
 			synctest.Wait() // the one before waits
 			go func() {
-				if err := l.Enter(ctx, Of(r)); err != nil {
+				if err := l.Enter(ctx, From(With(ctx, r))); err != nil {
 					require.ErrorIs(t, err, lockstore.ErrUnavailable)
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 					add(name + " left")
