@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -33,9 +32,9 @@ func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.An
 	case a.Outcome == driver.Granted:
 		a.TTL -= s.opt.Margin
 	case a.Outcome == driver.Refused && a.Position > 0 && !c.told.IsZero():
-		a.Hint = driver.Hint(strconv.FormatInt(c.told.UnixNano(), 10)) // see handedOver
+		a.Hint = hint(c.told, book.Wait(c.seen.State, s.clockAt(c.seen), r.Owner))
 	case a.Outcome == driver.Refused:
-		a.Hint = "unsure" // in place of the note of an earlier refusal
+		a.Hint = "unsure" // in place of that of an earlier refusal
 	}
 	return a, err
 }
@@ -51,6 +50,7 @@ type call struct {
 
 	since     time.Time // a read must not have begun before: the call did, or it had its last conflict
 	sent      bool      // a write was sent: a failure leaves the outcome unknown
+	seen      view      // what was read or written last
 	told      time.Time // the latest time of the service since the call began; zero if none is known
 	conflicts int
 	tried     driver.Answer // to the last change that was sent
@@ -242,7 +242,7 @@ func (c *call) read(fresh bool) (view, error) {
 		return view{}, c.failed(fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err))
 	}
 	if seen, ok := c.shared(fresh); ok {
-		c.told, c.trip = later(c.told, seen.now), seen.trip
+		c.seen, c.told, c.trip = seen.view, later(c.told, seen.now), seen.trip
 		return seen.view, nil
 	}
 	began := time.Now()
@@ -265,7 +265,7 @@ func (c *call) read(fresh bool) (view, error) {
 	}
 	v, err := c.store.view(c.key, e)
 	v.fresh = fresh
-	if err == nil {
+	if c.seen = v; err == nil {
 		c.share(sighting{v, began, c.trip, now})
 	}
 	return v, err
@@ -279,7 +279,7 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	}
 	replacing := s.codec.Replacing(v.entry, v.State, next)
 	value, began := replacing.Encode(), time.Now()
-	e, err := s.send(c.ctx, c.key, value, v.version, handedOver)
+	e, err := s.send(c.ctx, c.key, value, v.version, c.notes(next, handedOver))
 	if err != nil {
 		s.forget(c.key)
 		c.sent = c.sent || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) // a conflict may be the echo of this very write
@@ -299,20 +299,28 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	written.fresh = true
 	c.share(sighting{written, began, time.Since(began), e.WrittenAt})
 	written.own = true
+	c.seen = written
 	return written, nil
 }
 
+// notes are for those that a write of the state next hands the key over to. Its stamp is a time after what the call was told.
+func (c *call) notes(next rules.State, handedOver []driver.Owner) map[string]string {
+	notes := map[string]string{}
+	for _, owner := range handedOver {
+		i := slices.IndexFunc(next.Holders, func(h rules.Holder) bool { return h.Owner == owner })
+		if notes[string(owner)] = ""; !c.told.IsZero() {
+			notes[string(owner)] = note(c.key, next.Holders[i], c.told.Add(-c.store.codec.Blur()).UnixNano())
+		}
+	}
+	return notes
+}
+
 // send writes. If the KV is no Waker or the wake-up gets lost, a waiter looks for itself.
-func (s *store) send(ctx context.Context, key string, value []byte, ifVersion string, handedOver []driver.Owner) (Entry, error) {
-	w, ok := s.kv.(Waker)
-	if !ok || len(handedOver) == 0 {
-		return s.kv.Write(ctx, key, value, ifVersion)
+func (s *store) send(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (Entry, error) {
+	if w, ok := s.kv.(Waker); ok && len(notes) > 0 {
+		return w.WriteAndWake(ctx, key, value, ifVersion, notes)
 	}
-	owners := make([]string, len(handedOver))
-	for i, owner := range handedOver {
-		owners[i] = string(owner)
-	}
-	return w.WriteAndWake(ctx, key, value, ifVersion, owners)
+	return s.kv.Write(ctx, key, value, ifVersion)
 }
 
 // failed is the error of a call that has got no answer from the KV: when a write was sent, its outcome is unknown.

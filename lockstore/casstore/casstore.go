@@ -62,10 +62,11 @@ package casstore
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -152,19 +153,27 @@ const (
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ask, look := driver.Answer{Outcome: driver.Ask}, time.Duration(0)
-	var woken <-chan struct{} // nil while nobody listens: never
-	heard := s.listen(ctx, key, r.Owner)
+	ask, look, began := driver.Answer{Outcome: driver.Ask}, time.Duration(0), time.Now()
+	refusedAt, wait := readHint(r.Hint)
+	var woken <-chan string // nil while nobody listens: never
+	heard := s.listen(ctx, key, r.Owner, began.Add(-r.Elapsed))
 	if heard != nil {
 		look = listenTime
 	}
 	wasWoken := false
-	for began := time.Now(); ; {
+	for {
 		select {
 		case <-time.After(look):
-		case woken = <-heard: // what was released before this is found by a read
-			heard = nil
-		case <-woken:
+		case l := <-heard:
+			woken, heard = l.woken, nil
+			if l.all && wait > r.Elapsed {
+				look = jitter(min(wokenLook, wait-r.Elapsed))
+				continue
+			} // else what was released before this is found by a read
+		case note := <-woken:
+			if h, begin := readNote(key, r.Owner, note); h.Fence > 0 {
+				return s.trusted(h, begin, refusedAt, r), nil
+			}
 			wasWoken = true
 		case <-ctx.Done():
 			return ask, ctx.Err()
@@ -174,8 +183,12 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 		if end(); err != nil {
 			return ask, errors.Join(ctx.Err(), pause.For(ctx, longLook))
 		}
-		if a := s.handedOver(v, r); a.Outcome == driver.Granted {
-			s.remember(key, v) // the owner writes next
+		i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
+		if i >= 0 {
+			a := s.trusted(v.Holders[i], s.codec.Begin(v.Holders[i].Since), refusedAt, r)
+			if a.Outcome == driver.Granted {
+				s.remember(key, v) // the owner writes next
+			}
 			return a, nil
 		}
 		wait := book.Wait(v.State, s.clockAt(v), r.Owner)
@@ -187,40 +200,74 @@ func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver
 			place := slices.IndexFunc(v.Queue, func(w rules.Waiter) bool { return w.Owner == r.Owner })
 			look = min(longLook, time.Duration(1+place)*shortLook+time.Since(began)/20)
 		}
-		look = look*3/4 + rand.N(look/2)
+		look = jitter(look)
 	}
 }
 
-// handedOver is the answer to an owner that was handed the key since its last refusal. The note of that refusal is
-// a time of the service that the refused Acquire has seen. A lease that begins at that time or later ends one
+func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(max(1, d/2)) }
+
+// trusted is the answer to an owner that was handed the key by a lease that begins at begin or later. refusedAt is
+// a time of the service that its last refused Acquire has seen. A lease that begins at that time or later ends one
 // Turn after the Acquire was sent, or later, however long this Await takes. A lease that begins earlier may be over.
-func (s *store) handedOver(v view, r driver.Request) (a driver.Answer) {
-	refusedAt, err := strconv.ParseInt(string(r.Hint), 10, 64)
+func (s *store) trusted(h rules.Holder, begin, refusedAt int64, r driver.Request) driver.Answer {
 	ttl := driver.TurnTime - r.Elapsed - s.opt.Margin
-	i := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Owner == r.Owner && h.HandedOver && !h.Revoked })
-	if i < 0 || err != nil || ttl < driver.LeastTrust || s.codec.Begin(v.Holders[i].Since) < refusedAt {
-		return a
+	if refusedAt == 0 || begin < refusedAt || ttl < driver.LeastTrust {
+		return driver.Answer{Outcome: driver.Ask}
 	}
-	h := v.Holders[i]
 	return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: ttl}
+}
+
+// hint is for the next Await of an owner that was refused: see trusted, and for how long it has to wait if nobody ends a lease early.
+func hint(refusedAt time.Time, wait time.Duration) driver.Hint {
+	return driver.Hint(fmt.Sprintf("%d %d", refusedAt.UnixNano(), wait))
+}
+
+func readHint(text driver.Hint) (refusedAt int64, wait time.Duration) {
+	if _, err := fmt.Sscanf(string(text), "%d %d", &refusedAt, &wait); err != nil {
+		return 0, 0
+	}
+	return refusedAt, wait
+}
+
+// note tells an owner in a wake-up of the lease by which it was handed the key, and that this begins at begin or later. Only who knows
+// the owner can make it.
+func note(key string, h rules.Holder, begin int64) string {
+	text := fmt.Sprintf("%d %d %d", begin, h.Fence, h.Seat)
+	proof := sha256.Sum256([]byte(key + "\n" + string(h.Owner) + "\n" + text))
+	return fmt.Sprintf("%s %x", text, proof[:16])
+}
+
+// readNote returns no fence for another text than that of a note to this owner.
+func readNote(key string, owner driver.Owner, text string) (h rules.Holder, begin int64) {
+	h.Owner = owner
+	if _, err := fmt.Sscanf(text, "%d %d %d", &begin, &h.Fence, &h.Seat); err != nil || note(key, h, begin) != text {
+		return rules.Holder{}, 0
+	}
+	return h, begin
+}
+
+// listening is what Listen of a Waker has returned.
+type listening struct {
+	woken <-chan string
+	all   bool
 }
 
 // listen calls Listen on a goroutine of its own, which ends with ctx. The caller gets the wake-ups from the channel, or nil for none; the
 // channel is nil for a KV that is no Waker.
-func (s *store) listen(ctx context.Context, key string, owner driver.Owner) <-chan (<-chan struct{}) {
+func (s *store) listen(ctx context.Context, key string, owner driver.Owner, since time.Time) <-chan listening {
 	w, ok := s.kv.(Waker)
 	if !ok {
 		return nil
 	}
-	heard := make(chan (<-chan struct{}), 1)
+	heard := make(chan listening, 1)
 	go func() {
-		woken, stop, err := w.Listen(ctx, key, string(owner))
+		woken, all, stop, err := w.Listen(ctx, key, string(owner), since)
 		if err != nil {
-			heard <- nil
+			heard <- listening{}
 			return
 		}
 		defer stop()
-		heard <- woken
+		heard <- listening{woken, all}
 		<-ctx.Done()
 	}()
 	return heard

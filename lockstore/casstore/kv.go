@@ -61,14 +61,16 @@ type KV interface {
 // the entry much more often while a run waits. Wake-ups may get lost. A Listen that takes
 // long delays the first read by at most 250 ms.
 type Waker interface {
-	// Listen begins to listen for wake-ups of an owner. woken is closed by the first wake-up after Listen
-	// has returned. It may be closed before that, too, and without a wake-up. The store calls stop once.
-	Listen(ctx context.Context, key, owner string) (woken <-chan struct{}, stop func(), err error)
+	// Listen begins to listen for wake-ups of an owner. woken gets the note of the first wake-up since the time
+	// since, or is closed: the owner then reads. It may be closed without a wake-up, too. If all is true, no wake-up since then
+	// is missing, so that the owner need not read first. The store calls stop once.
+	Listen(ctx context.Context, key, owner string, since time.Time) (woken <-chan string, all bool, stop func(), err error)
 
 	// WriteAndWake is Write. If it has written, it wakes the owners that listen, in this process or in
-	// another one. What it returns is only about the write. If the wake-ups are requests of
+	// another one; notes are by owner. A note has up to 100 letters, digits and spaces, and is no secret. A KV need not pass it on. What
+	// WriteAndWake returns is only about the write. If the wake-ups are requests of
 	// their own, they come after the write, on a goroutine of their own: a release must not wait for them.
-	WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (Entry, error)
+	WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (Entry, error)
 }
 
 // Lister is implemented by a KV that can list its entries. The store can then list its keys.

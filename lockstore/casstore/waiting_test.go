@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
@@ -26,19 +28,19 @@ type waking struct {
 	*castest.Memory
 
 	mu      sync.Mutex
-	waiters map[string]chan struct{}
+	waiters map[string]chan string
 }
 
 func newWaking() *waking {
-	return &waking{Memory: castest.NewMemory(time.Millisecond), waiters: map[string]chan struct{}{}}
+	return &waking{Memory: castest.NewMemory(time.Millisecond), waiters: map[string]chan string{}}
 }
 
-func (w *waking) Listen(_ context.Context, key, owner string) (<-chan struct{}, func(), error) {
+func (w *waking) Listen(_ context.Context, key, owner string, _ time.Time) (<-chan string, bool, func(), error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	woken := make(chan struct{})
+	woken := make(chan string, 1)
 	w.waiters[key+owner] = woken
-	return woken, func() {
+	return woken, false, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.waiters[key+owner] == woken {
@@ -47,20 +49,20 @@ func (w *waking) Listen(_ context.Context, key, owner string) (<-chan struct{}, 
 	}, nil
 }
 
-func (w *waking) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+func (w *waking) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	e, err := w.Write(ctx, key, value, ifVersion)
 	if err == nil {
-		w.wake(key, owners)
+		w.wake(key, notes)
 	}
 	return e, err
 }
 
-func (w *waking) wake(key string, owners []string) {
+func (w *waking) wake(key string, notes map[string]string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, owner := range owners {
+	for owner, note := range notes {
 		if woken := w.waiters[key+owner]; woken != nil {
-			close(woken)
+			woken <- note
 			delete(w.waiters, key+owner)
 		}
 	}
@@ -93,21 +95,21 @@ func (r *remote) Write(ctx context.Context, key string, value []byte, ifVersion 
 	return r.WriteAndWake(ctx, key, value, ifVersion, nil)
 }
 
-func (r *remote) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+func (r *remote) Listen(ctx context.Context, key, owner string, since time.Time) (<-chan string, bool, func(), error) {
 	r.half()
 	r.half()
-	return r.waking.Listen(ctx, key, owner)
+	return r.waking.Listen(ctx, key, owner, since)
 }
 
-func (r *remote) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+func (r *remote) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	r.half()
 	defer r.half()
 	r.requests.Add(1)
 	e, err := r.Memory.Write(ctx, key, value, ifVersion)
-	if err == nil && len(owners) > 0 {
+	if err == nil && len(notes) > 0 {
 		go func() {
 			r.half()
-			r.wake(key, owners)
+			r.wake(key, notes)
 		}()
 	}
 	return e, err
@@ -205,13 +207,13 @@ type hanging struct {
 	listen time.Duration // how late; 0 is never
 }
 
-func (h *hanging) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+func (h *hanging) Listen(ctx context.Context, key, owner string, since time.Time) (<-chan string, bool, func(), error) {
 	if h.listen == 0 {
 		<-ctx.Done()
-		return nil, nil, ctx.Err()
+		return nil, false, nil, ctx.Err()
 	}
 	<-time.After(h.listen)
-	return h.waking.Listen(ctx, key, owner)
+	return h.waking.Listen(ctx, key, owner, since)
 }
 
 // waits is the waiter of a key, and its holder.
@@ -248,6 +250,89 @@ func TestListen(t *testing.T) {
 				<-time.After(time.Second) // Listen may go on
 				synctest.Wait()
 				require.Empty(t, h.waiters)
+			})
+		})
+	}
+}
+
+// keeping is a KV that keeps wake-ups until their owners listen, so that a Listen misses none. It passes notes on as change makes them.
+type keeping struct {
+	*castest.Memory
+	reads  int
+	change func(note string) string
+	notes  map[string]chan string
+}
+
+func (k *keeping) note(owner string) chan string {
+	if k.notes[owner] == nil {
+		k.notes[owner] = make(chan string, 1)
+	}
+	return k.notes[owner]
+}
+
+func (k *keeping) Listen(_ context.Context, _, owner string, _ time.Time) (<-chan string, bool, func(), error) {
+	return k.note(owner), true, func() {}, nil
+}
+
+// Read implements casstore.KV. Each answer has the time.
+func (k *keeping) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
+	k.reads++
+	return k.Memory.Read(ctx, key, true)
+}
+
+func (k *keeping) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
+	for owner, note := range notes {
+		k.note(owner) <- k.change(note)
+	}
+	return k.Write(ctx, key, value, ifVersion)
+}
+
+// An owner that is handed the key with a note reads nothing. It does not trust a note that is not for it, or was changed, nor one of a
+// lease that may have begun before its last Acquire.
+func TestNotes(t *testing.T) {
+	asItIs := func(note string) string { return note }
+	others := "" // a note to another owner
+	for _, c := range []struct {
+		what    string
+		change  func(note string) string
+		again   bool // the owner asks again while the release is under way
+		elapsed time.Duration
+		granted bool
+		reads   int
+	}{
+		{"a note", func(note string) string { others = note; return note }, false, 0, true, 0},
+		{"a late one", asItIs, false, driver.TurnTime - driver.LeastTrust + 1, false, 0},
+		{"the owner was refused again", asItIs, true, 0, false, 0},
+		{"no note", func(string) string { return "" }, false, 0, true, 1},
+		{"that of another owner", func(string) string { return others }, false, 0, true, 1},
+		{"that of another lease", func(note string) string { return strings.Replace(note, " ", " 1", 1) }, false, 0, true, 1},
+		{"from another time", func(note string) string { return "1" + note }, false, 0, true, 1},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &keeping{Memory: castest.NewMemory(time.Millisecond), notes: map[string]chan string{}}
+				holder, waiter := open(t, k), open(t, k)
+				lease := take(t, holder, time.Minute)
+				req, refused := join(t, waiter, time.Minute)
+				k.change = func(note string) string {
+					if c.again {
+						<-time.After(10 * time.Millisecond)
+						_, err := waiter.Acquire(t.Context(), req)
+						require.ErrorAs(t, err, &refused)
+					}
+					return c.change(note)
+				}
+				<-time.After(10 * time.Millisecond)
+				require.NoError(t, holder.Release(t.Context(), lease))
+				k.reads, req.Hint = 0, refused.Hint
+				news, err := waiter.AwaitTurn(t.Context(), req, c.elapsed)
+				require.NoError(t, err)
+				require.Equal(t, c.reads, k.reads)
+				require.Equal(t, c.granted, news.Lease.Fence > lease.Fence)
+				require.Equal(t, !c.granted, news.Ask)
+				if c.granted {
+					require.NoError(t, waiter.Release(t.Context(), news.Lease))
+				}
 			})
 		})
 	}
@@ -297,18 +382,18 @@ func (n *narrow) Write(ctx context.Context, key string, value []byte, ifVersion 
 	return n.WriteAndWake(ctx, key, value, ifVersion, nil)
 }
 
-func (n *narrow) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+func (n *narrow) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	if err := n.serve(ctx, 1); err != nil {
 		return casstore.Entry{}, err
 	}
-	return n.waking.WriteAndWake(ctx, key, value, ifVersion, owners)
+	return n.waking.WriteAndWake(ctx, key, value, ifVersion, notes)
 }
 
-func (n *narrow) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+func (n *narrow) Listen(ctx context.Context, key, owner string, since time.Time) (<-chan string, bool, func(), error) {
 	if err := n.serve(ctx, 2); err != nil {
-		return nil, nil, err
+		return nil, false, nil, err
 	}
-	return n.waking.Listen(ctx, key, owner)
+	return n.waking.Listen(ctx, key, owner, since)
 }
 
 // Many runs of one process wait for a key that a run of the same process holds: it keeps its lease, and every run

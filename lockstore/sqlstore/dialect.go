@@ -2,7 +2,6 @@ package sqlstore
 
 import (
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,11 +22,9 @@ type Dialect struct {
 	clock, now       string // microseconds since 1970: of a write, and when the statement began
 	bounded          string // clock in a statement that waits for a lock for a limited time; "" is clock
 	refuses          string // what is wrong with the session, as a text; '' is nothing
-	insert           string // what follows "INSERT INTO table VALUES (…)"
-	returning        string // of an UPDATE; "" is a write whose result has the time as the last insert id
-	around           string // a statement around each write, so that a conflict has an answer of its own, too
-	locked           string // what follows a SELECT that locks its row
-	lockFirst        string // a statement before that
+	answer           string // around a write: its name, its time, the result of the wake-up; "" is a result with the time as the last insert id
+	insert           string // behind an INSERT: without it a row that is there is an error
+	locks            string // behind a SELECT that locks its row; "" is an UPDATE before it
 	create           string
 	check            string // answers with a row for each finding: problem, fix
 	extent           string // rows and bytes
@@ -46,8 +43,10 @@ var (
 
 	noTable  = "; it is no table of locks of this dialect: run the SQL that lockctl schema prints (sqlstore.Table.Schema returns it), or name another table"
 	noRights = "; the role needs SELECT, INSERT and UPDATE on the table, and USAGE on its schema"
-	onlyRead = "; this server, this file or this role only reads: want the primary's address, and no default_transaction_read_only"
+	onlyRead = "; this server or this role only reads: want the primary's address, and no default_transaction_read_only"
 	pooler   = "; a pooler gives the connections of this program to others in between: let the driver send a query without arguments in one message, as lib/pq does, and pgx with default_query_exec_mode=simple_protocol"
+	noFolder = "; the file or its folder is not there, or only reads: this user has to be able to write both"
+	noSpace  = "; the disk needs free space, or it is broken"
 	tooLong  = "; a transaction has kept the row or the file for too long"
 )
 
@@ -77,8 +76,8 @@ var PostgreSQL = &Dialect{
 	refuses: "CASE WHEN pg_catalog.current_setting('transaction_read_only') {=} 'on' THEN 'this server, or this role by default_transaction_read_only, only reads' " +
 		"WHEN pg_catalog.row_security_active({name}::pg_catalog.text) THEN 'row security is on for this role' " +
 		"WHEN pg_catalog.current_setting('client_encoding') {<>} 'UTF8' THEN 'client_encoding is not UTF8' ELSE '' END",
-	insert: " ON CONFLICT DO NOTHING RETURNING written", returning: " RETURNING written", locked: " FOR UPDATE",
-	around: "WITH w AS (%s) SELECT {version}, w.written, {wake} FROM (SELECT 1) AS o LEFT JOIN w ON true",
+	insert: " ON CONFLICT DO NOTHING",
+	answer: "WITH w AS (%s RETURNING written) SELECT {version}, w.written, {wake} FROM (SELECT 1) AS o LEFT JOIN w ON true",
 	// So that a new version of a row is on the page of the old one, and not compressed.
 	create: "CREATE TABLE IF NOT EXISTS {table}" + strings.Replace(columns, "key text", `key text COLLATE pg_catalog."C"`, 1) +
 		" WITH (fillfactor = 50, toast_tuple_target = 8160);\nCOMMENT ON TABLE {table} IS {remark};\n",
@@ -108,8 +107,7 @@ var PostgreSQL = &Dialect{
 // DSQL is Aurora DSQL, and for CockroachDB.
 var DSQL = func() *Dialect {
 	d := *PostgreSQL
-	d.name, d.schemes, d.bounded, d.refuses, d.around = "DSQL", []string{"dsql"}, "", "''", ""
-	d.insert, d.returning = " RETURNING version, written, 0", " RETURNING version, written, 0"
+	d.name, d.schemes, d.bounded, d.refuses, d.answer = "DSQL", []string{"dsql"}, "", "''", "%s RETURNING version, written, ''"
 	d.create, d.check = "CREATE TABLE IF NOT EXISTS {table}"+columns+";\n", "SELECT '', ''"
 	// The clock is that of the machine that runs the statement. These follow Amazon's Time Sync Service, to fractions of a millisecond; those of
 	// CockroachDB differ by half a second at most, or stop.
@@ -124,7 +122,7 @@ var MySQL = &Dialect{
 	name: "MySQL", schemes: []string{"mysql", "mariadb"}, mark: "`", operator: "%s", resolution: time.Microsecond,
 	// Nothing rests on the connection's character set, its collation, time zone and sql_mode.
 	literal: func(s string) string { return "X'" + hex.EncodeToString([]byte(s)) + "'" },
-	clock:   "LAST_INSERT_ID(" + mysqlTime + ")", now: mysqlTime, locked: " FOR UPDATE",
+	clock:   "LAST_INSERT_ID(" + mysqlTime + ")", now: mysqlTime, locks: " FOR UPDATE",
 	refuses: "CASE WHEN @@autocommit = 0 THEN 'autocommit is off' WHEN @@read_only = 1 OR @@innodb_read_only = 1 THEN 'this server only reads' " +
 		"WHEN /*!80000 @@transaction_isolation *//*M! @@tx_isolation */ = 'READ-UNCOMMITTED' THEN 'the isolation level is READ UNCOMMITTED' ELSE '' END",
 	create: "CREATE TABLE IF NOT EXISTS {table}" + strings.NewReplacer("key text", "`key` varbinary(1024)", "version text", "version varbinary(64)", "entry text", "entry mediumblob").Replace(columns) +
@@ -154,9 +152,8 @@ var SQLite = &Dialect{
 	literal: func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" },
 	clock:   sqliteTime, now: sqliteTime,
 	refuses: "CASE WHEN (SELECT file FROM pragma_database_list WHERE name = 'main') = '' THEN 'the database is in memory: each connection has its own' ELSE '' END",
-	insert:  " ON CONFLICT DO NOTHING RETURNING version, written, 0", returning: " RETURNING version, written, 0",
-	lockFirst: "UPDATE {table} AS k SET version = version WHERE k.key = {key}", // it begins to write, whatever BEGIN has said
-	create:    "CREATE TABLE IF NOT EXISTS {table}" + strings.NewReplacer("text", "TEXT", "bigint", "INTEGER").Replace(columns) + " STRICT;\n",
+	insert:  " ON CONFLICT DO NOTHING", answer: "%s RETURNING version, written, ''",
+	create: "CREATE TABLE IF NOT EXISTS {table}" + strings.NewReplacer("text", "TEXT", "bigint", "INTEGER").Replace(columns) + " STRICT;\n",
 	check: `SELECT 'there is no table of locks, so requests fail', 'run the SQL that lockctl schema prints' WHERE NOT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = {bare})
 		UNION ALL SELECT 'synchronous is not FULL: after a power cut the last leases and results may be lost, and then two owners may hold the same key', 'let each connection begin with PRAGMA synchronous = FULL' WHERE (SELECT synchronous FROM pragma_synchronous) < 2
 		UNION ALL SELECT 'journal_mode is off or memory: a crash in the middle of a write damages the file', 'PRAGMA journal_mode = WAL' WHERE (SELECT journal_mode FROM pragma_journal_mode) IN ('off', 'memory')
@@ -166,15 +163,9 @@ var SQLite = &Dialect{
 		{"is locked", refused, tooLong},
 		{"no such table|no such column|values were supplied|has no column", corrupt, noTable},
 		{"malformed|not a database", corrupt, "; the file is damaged, or it is no database"},
-		{"readonly database", refused, onlyRead},
-		{"unable to open|disk is full|interrupted|out of memory", refused, "; look at the folder's owner and its free space"},
+		{"readonly database|unable to open", refused, noFolder},
+		{"disk is full", refused, noSpace},
+		{"disk I/O error", nil, noSpace},
+		{"interrupted|out of memory", refused, ""},
 	},
-}
-
-// operators are the pairs of fill for the operators that statements have.
-func (d *Dialect) operators() (pairs []string) {
-	for _, op := range []string{"=", "<>", "<", ">", ">="} {
-		pairs = append(pairs, "{"+op+"}", fmt.Sprintf(d.operator, op))
-	}
-	return pairs
 }

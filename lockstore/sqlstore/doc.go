@@ -2,15 +2,13 @@
 // DSQL, MySQL (8.0 or later) and MariaDB (10.6 or later), and SQLite. It needs plain statements alone, no function or procedure. A free key
 // takes two statements. The package is a module of its own, and has no driver.
 //
-// # Set-up
-//
 //	db, err := sql.Open("postgres", url)
 //	db.SetMaxOpenConns(10)
 //	db.SetMaxIdleConns(10)
 //	store, err := sqlstore.New(db, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.PostgreSQL}})
 //
-// Before the first use, somebody with the rights to create tables runs the statements of [Table.Schema] in the database. A role needs
-// SELECT, INSERT and UPDATE. Who may read the table, or a log of the server that has statements, knows the owners, which are secret.
+// Somebody with the rights to create tables runs the statements of [Table.Schema] first. A role needs SELECT, INSERT and UPDATE. Who may
+// read the table, or a log of the server that has statements, knows the owners, which are secret.
 //
 // # Connections
 //
@@ -22,36 +20,19 @@
 //
 // What a request must not rest on is refused with its name: an encoding that is not UTF8, row security, a server or a session that only
 // reads, and of MySQL autocommit = 0 and READ UNCOMMITTED. A request waits for a row that a transaction has for two seconds at most; on
-// MySQL for innodb_lock_wait_timeout, see Check.
-//
-// A run that waits reads its key, with a pause that grows with its place and the time that it has waited. On PostgreSQL, with
-// [Options.Listen], the write that hands the key over wakes it.
+// MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds.
 //
 // # Clock and consistency
 //
 // Only the server's clock decides which lease is live; that of SQLite shows milliseconds. On DSQL each statement has the time of the
-// machine that runs it. These follow Amazon's Time Sync Service; the store allows them to differ by 0.5 s, so others wait for so long when a
-// holder dies.
+// machine that runs it; these may differ by 0.5 s, so others wait for so long when a holder dies.
 //
-// A commit survives a crash of the server, unless a setting says otherwise: see Check. With asynchronous replication a failover can lose
-// the last leases and results; then two owners may hold the key for a while. A replica refuses every request.
+// A commit survives a crash of the server, unless a setting says otherwise: see the store's Check. With asynchronous replication a failover
+// can lose the last leases and results; then two owners may hold the key for a while. A server's error has undone the statement. After a
+// lost connection the outcome is unknown: repeat the same call to learn it.
 //
-// A server's error has undone the statement. What meets another write, such as SQLSTATE 40001 or error 1213, is done again. After a lost
-// connection the outcome is unknown: repeat the same call to learn it.
-//
-// # Transactions
-//
-// With [Table.StillHeld] or [Table.Complete] in a transaction of the program the effect is committed only if no other owner was granted the
-// key, and with Complete exactly once. From this call on the row of the key is locked, and on SQLite the file: other requests wait for a
-// while, and are then refused, the renewal of this lease among them. So call it last, and let the server end transactions in which nothing
-// happens. DSQL locks nothing: there the commit fails with SQLSTATE 40001. From REPEATABLE READ on the call fails if the row has changed
-// since the transaction began.
-//
-// # Rows
-//
-// A key has one row, from its first use on. An operator may delete it if the key is free and nobody will use it in the next minute. The
-// column fence is of the last owner. A SQLite file is for the processes of one host, not on NFS: see Check. On DSQL keys near 1,024 bytes
-// may be too long.
+// A key has one row, from its first use on. An operator may delete it if the key is free and nobody will use it in the next minute. A SQLite
+// file is for the processes of one host, not on a network file system. On DSQL keys near 1,024 bytes may be too long.
 //
 // Tested: PostgreSQL 15 with lib/pq and pgx v5, PgBouncer 1.18, MariaDB 10.11, SQLite with modernc.org/sqlite. Never run: Aurora, Neon, RDS
 // Proxy, MySQL, DSQL and CockroachDB; the statements for the last two run on PostgreSQL at REPEATABLE READ.

@@ -6,13 +6,15 @@ import (
 	"crypto/rand"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"encoding/json"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,6 +44,8 @@ type queries interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+type scan = func(into ...any) error
+
 // ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return k.resolution }
 
@@ -52,11 +56,11 @@ func (k *kv) fill(statement string, pairs ...string) string {
 
 // row is the answer to a read, or a row of a list.
 type row struct {
-	name, refuses string
-	now           int64
-	version       sql.NullString
-	written       sql.NullInt64
-	entry         []byte
+	name    string
+	now     int64
+	version sql.NullString
+	written sql.NullInt64
+	entry   []byte
 }
 
 func (r row) toEntry() (e casstore.Entry) {
@@ -66,34 +70,18 @@ func (r row) toEntry() (e casstore.Entry) {
 	return e
 }
 
-var (
-	errAnother = errors.New("the answer is that to another request" + pooler)
-	errNoRow   = errors.New("the key has no row")
-	errDamaged = fmt.Errorf("%w: a row is damaged, or not ours", lockstore.ErrCorrupt)
-)
-
-// Read implements casstore.KV. The random text in the request comes back in the answer, so an answer to another request is none.
+// Read implements casstore.KV.
 func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
 	var r row
-	nonce, from := rand.Text(), "(SELECT 1) AS o LEFT JOIN {table} AS k ON k.key {=} {key}"
+	var refused string
+	name, from := rand.Text(), " FROM (SELECT 1) AS o LEFT JOIN {table} AS k ON k.key {=} {key}"
 	if k.tx != nil {
-		from = "{table} AS k WHERE k.key {=} {key}" + k.locked
-		if k.lockFirst != "" {
-			if _, err := k.tx.ExecContext(ctx, k.fill(k.lockFirst, "{key}", k.literal(key))); err != nil {
-				return casstore.Entry{}, time.Time{}, k.explain(sent, err)
-			}
-		}
+		from += k.locks
 	}
-	statement := k.fill("SELECT '"+nonce+"', {now}, k.version, k.written, k.entry, "+k.refuses+" FROM "+from, "{key}", k.literal(key))
-	n, err := k.ask(ctx, statement, func(scan scan) error { return scan(&r.name, &r.now, &r.version, &r.written, &r.entry, &r.refuses) })
-	switch {
-	case err != nil && !errors.Is(err, errDamaged):
-	case err == nil && n == 0 && k.tx != nil:
-		err = errNoRow
-	case r.name != nonce:
-		err = errAnother
-	case err == nil && r.refuses != "":
-		err = fmt.Errorf("%w: %s", lockstore.ErrUnavailable, r.refuses)
+	statement := k.fill("SELECT '"+name+"', "+k.refuses+", {now}, k.version, k.written, k.entry"+from, "{key}", k.literal(key))
+	_, err := k.one(ctx, name, statement, &refused, &r.now, &r.version, &r.written, &r.entry)
+	if err == nil && refused != "" {
+		err = fmt.Errorf("%w: %s", lockstore.ErrUnavailable, refused)
 	}
 	if err != nil {
 		return casstore.Entry{}, time.Time{}, err
@@ -104,6 +92,24 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 	return r.toEntry(), time.UnixMicro(r.now), nil
 }
 
+// ownerOf is the owner of a lease in what was read in the transaction: a secret, which the caller may not know.
+func (k *kv) ownerOf(fence lockstore.Fence) (owner lockstore.Owner) {
+	var entry struct {
+		Holders []struct {
+			Owner lockstore.Owner
+			Fence lockstore.Fence
+		}
+	}
+	_, text, _ := strings.Cut(string(k.seen), " {")
+	_ = json.Unmarshal([]byte("{"+text), &entry) // package casstore has read it
+	for _, h := range entry.Holders {
+		if h.Fence == fence {
+			owner = h.Owner
+		}
+	}
+	return cmp.Or(owner, "nobody")
+}
+
 // Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	return k.write(ctx, key, value, ifVersion, "''")
@@ -111,61 +117,71 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 
 var fenceOf = regexp.MustCompile(`^\S+ \w+ \{"n":\d+,"fence":(\d{1,18})\b`)
 
-// write makes a version that no other write has, so it is also what the answer is known by. wake is a part of PostgreSQL's statement.
-func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake string) (e casstore.Entry, err error) {
-	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, fence = {fence}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old}" + k.returning
+// write makes a version that no other write has, so it is also the name of the request. wake is a part of PostgreSQL's statement.
+func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake string) (casstore.Entry, error) {
+	clock, version, fence := k.clock, rand.Text(), "0"
+	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, fence = {fence}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old}"
 	if ifVersion == "" {
 		statement = "INSERT INTO {table} VALUES ({key}, {version}, {clock}, {fence}, {entry})" + k.insert
 	}
-	if k.around != "" {
-		statement = fmt.Sprintf(k.around, statement)
-	}
-	clock, version, fence := k.clock, rand.Text(), "0"
-	if k.bounded != "" && k.tx == nil {
-		clock = k.bounded
+	if k.tx == nil {
+		clock = cmp.Or(k.bounded, clock)
 	}
 	if m := fenceOf.FindSubmatch(value[:min(len(value), 100)]); m != nil {
 		fence = string(m[1])
 	}
+	if k.answer != "" {
+		statement = fmt.Sprintf(k.answer, statement)
+	}
 	statement = k.fill(statement, "{wake}", wake, "{key}", k.literal(key), "{version}", k.literal(version), "{clock}", clock, "{fence}", fence,
 		"{entry}", k.literal(string(value)), "{old}", k.literal(ifVersion))
 	var written sql.NullInt64
-	if k.returning == "" {
+	var n int64
+	var err error
+	if k.answer != "" {
+		n, err = k.one(ctx, version, statement, &written, new(any))
+	} else {
 		err = k.send(ctx, func(q queries, _ []any) error {
 			result, err := q.ExecContext(ctx, statement)
 			if err != nil {
 				return err
 			}
-			if n, err := result.RowsAffected(); err != nil || n == 0 {
-				return cmp.Or(err, casstore.ErrConflict)
-			}
-			written.Int64, err = result.LastInsertId()
-			return err
+			changed, first := result.RowsAffected()
+			id, second := result.LastInsertId()
+			n, written = changed, sql.NullInt64{Int64: id, Valid: true}
+			return errors.Join(first, second)
 		})
-	} else {
-		var asked string
-		n, failed := k.ask(ctx, statement, func(scan scan) error { return scan(&asked, &written, new(any)) })
-		switch err = failed; {
-		case err != nil && !errors.Is(err, errDamaged):
-		case err == nil && n == 0 && k.around == "", err == nil && asked == version && !written.Valid:
-			err = casstore.ErrConflict
-		case err != nil || asked != version:
-			err = errAnother
-		}
 	}
-	if err != nil {
-		return e, err
+	switch {
+	case err != nil:
+		return casstore.Entry{}, err
+	case n == 0 || !written.Valid:
+		return casstore.Entry{}, casstore.ErrConflict
 	}
 	return casstore.Entry{Version: version, WrittenAt: time.UnixMicro(written.Int64)}, nil
 }
 
-type scan = func(into ...any) error
+var (
+	errAnother = errors.New("the answer is that to another request" + pooler)
+	errDamaged = fmt.Errorf("%w: a row is damaged, or not ours", lockstore.ErrCorrupt)
+)
+
+// one is ask for an answer of at most one row, which begins with the name of the request: an answer to another request is none.
+func (k *kv) one(ctx context.Context, name, statement string, into ...any) (int64, error) {
+	var of string
+	n, err := k.ask(ctx, statement, func(scan scan) error { return scan(append([]any{&of}, into...)...) })
+	if (n > 0 || errors.Is(err, errDamaged)) && of != name {
+		return 0, errAnother
+	}
+	return n, err
+}
 
 // ask sends a statement, calls f for each row of the answer, and returns how many these are. It reads all of it, because a commit can fail
 // after the rows were sent. After an error other than errDamaged nobody may read what f writes: f may go on.
-func (k *kv) ask(ctx context.Context, statement string, f func(scan) error) (int, error) {
-	n := 0
+func (k *kv) ask(ctx context.Context, statement string, f func(scan) error) (int64, error) {
+	var n int64
 	err := k.send(ctx, func(q queries, args []any) error {
+		n = 0
 		rows, err := q.QueryContext(ctx, statement, args...)
 		if err != nil {
 			return err
@@ -187,13 +203,6 @@ func (k *kv) ask(ctx context.Context, statement string, f func(scan) error) (int
 	return n, nil
 }
 
-// Bits of a request's state.
-const (
-	sent     = 1 << iota
-	again    // the driver has said that the connection was bad, so it was sent once more
-	returned // the caller has returned, so it must not be sent
-)
-
 // busyTime is how long a request tries to get the lock of SQLite's file.
 const busyTime = 5 * time.Second
 
@@ -201,89 +210,77 @@ const busyTime = 5 * time.Second
 // room, see package lanes, for as long as its connection. The error says whether the request may have been applied.
 func (k *kv) send(ctx context.Context, do func(queries, []any) error) error {
 	if k.tx != nil {
-		return k.explain(sent, do(k.tx, nil))
+		return k.explain(true, do(k.tx, nil))
 	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
-	}
-	lane, ok := ctx.Value(laneKey{}).(lanes.Lane)
-	if !ok {
-		lane = lanes.Looks
-	}
-	if err := k.lanes.Enter(ctx, lane); err != nil {
+	if err := k.lanes.Enter(ctx, lanes.From(ctx)); err != nil {
 		return err
 	}
-	var state atomic.Uint32
+	var claimed atomic.Bool // by who sends it, or by the caller that returns: then it must not be sent
 	done := make(chan error, 1)
 	go func() {
 		defer k.lanes.Leave()
-		done <- k.onConn(ctx, &state, do)
+		done <- k.onConn(ctx, &claimed, do)
 	}()
-	var err error
 	select {
-	case err = <-done:
-	case <-ctx.Done():
-		select {
-		case err = <-done: // if both happen at the same time, the answer counts
-		default:
-			return k.explain(state.Or(returned), ctx.Err())
+	case err := <-done:
+		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
+		return err
+	case <-ctx.Done():
+		return k.explain(claimed.Swap(true), ctx.Err())
 	}
-	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-		err = fmt.Errorf("%w: %w", ctx.Err(), err)
-	}
-	return k.explain(state.Load(), err)
 }
 
 // onConn gets a connection first: an error of that is certain. What a driver calls a bad connection is mostly an old one, so the request
-// is sent on another one.
-func (k *kv) onConn(ctx context.Context, state *atomic.Uint32, do func(queries, []any) error) error {
-	for began, tries := time.Now(), 0; tries < 3; {
+// is sent on another one; it may have been applied on the first, so only a conflict is certain then.
+func (k *kv) onConn(ctx context.Context, claimed *atomic.Bool, do func(queries, []any) error) error {
+	for began, bad := time.Now(), 0; ; {
 		conn, err := k.db.Conn(ctx)
 		if err != nil {
-			return err
+			return k.explain(bad > 0, err)
 		}
 		args := k.oneMessage(conn)
-		if state.Or(sent)&returned == 0 {
+		if bad > 0 || !claimed.Swap(true) {
 			err = do(conn, args)
 		}
 		_ = conn.Close() // it goes back to the pool
-		busy := err != nil && k.Dialect == SQLite && strings.Contains(err.Error(), "is locked") && time.Since(began) < busyTime
 		switch {
-		case errors.Is(err, sqldriver.ErrBadConn):
-			state.Or(again)
-			tries++
-		case !busy || pause.For(ctx, mathrand.N(10*time.Millisecond)) != nil:
+		case errors.Is(err, sqldriver.ErrBadConn) && bad < 3:
+			bad++
+		case err != nil && k.Dialect == SQLite && strings.Contains(err.Error(), "is locked") && time.Since(began) < busyTime:
+			claimed.Store(false)
+			if pause.For(ctx, mathrand.N(10*time.Millisecond)) != nil {
+				return k.explain(true, err)
+			}
+		default:
+			if err = k.explain(true, err); bad > 0 && err != nil && !errors.Is(err, casstore.ErrConflict) {
+				err = errors.New(err.Error())
+			}
 			return err
 		}
 	}
-	return sqldriver.ErrBadConn
 }
 
 // explain says of an error whether the request was applied: it may have been, unless the error matches lockstore.ErrUnavailable,
 // lockstore.ErrCorrupt or casstore.ErrConflict. A server's error undoes the whole statement.
-func (k *kv) explain(state uint32, err error) error {
-	if err == nil || errors.Is(err, errNoRow) || errors.Is(err, casstore.ErrConflict) || errors.Is(err, lockstore.ErrCorrupt) || errors.Is(err, lockstore.ErrUnavailable) {
+func (k *kv) explain(sent bool, err error) error {
+	if err == nil || errors.Is(err, lockstore.ErrCorrupt) {
 		return err
 	}
 	code := err.Error()
-	if e, ok := errors.AsType[interface {
-		error
-		SQLState() string
-	}](err); ok {
-		code = e.SQLState()
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		code = state.SQLState()
 	}
 	var f fault
 	if i := slices.IndexFunc(k.faults, func(f fault) bool { return regexp.MustCompile(f.matches).MatchString(code) }); i >= 0 {
 		f = k.faults[i]
 	}
-	if k.tx != nil && f.kind == casstore.ErrConflict {
-		f.kind = lockstore.ErrUnavailable // it ends the transaction
+	if !sent || k.tx != nil && f.kind == casstore.ErrConflict { // which ends the transaction
+		f.kind = lockstore.ErrUnavailable
 	}
-	switch {
-	case state&sent == 0:
-		return fmt.Errorf("%w: %w%s", lockstore.ErrUnavailable, err, f.advice)
-	case f.kind == nil, state&again != 0 && f.kind != casstore.ErrConflict:
+	if f.kind == nil {
 		return fmt.Errorf("%w%s", err, f.advice)
 	}
 	return fmt.Errorf("%w: %w%s", f.kind, err, f.advice)
@@ -320,7 +317,7 @@ const pageSize = 100
 func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
 	for last, end := "", false; !end; {
 		var p casstore.Page
-		statement := k.fill("SELECT {now}, k.key, k.version, k.written, k.entry FROM {table} AS k WHERE k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT "+strconv.Itoa(pageSize),
+		statement := k.fill(fmt.Sprint("SELECT {now}, k.key, k.version, k.written, k.entry FROM {table} AS k WHERE k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize),
 			"{last}", k.literal(last), "{prefix}", k.literal(prefix))
 		n, err := k.ask(ctx, statement, func(scan scan) error {
 			var r row
@@ -364,7 +361,8 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		var f lockstore.Finding
 		err := scan(&f.Problem, &f.Fix)
 		if f.Problem == "file" { // of SQLite
-			f.Problem, f.Fix = network(f.Fix), "keep the file on a disk of this machine: two owners may hold the same key where its locks fail"
+			mounts, _ := os.ReadFile("/proc/mounts") // of Linux; elsewhere nothing is known
+			f.Problem, f.Fix = network(f.Fix, string(mounts)), "keep the file on a disk of this machine: two owners may hold the same key where its locks fail"
 		}
 		if f.Problem != "" {
 			all = append(all, f)
@@ -385,4 +383,24 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 		all = append(all, lockstore.Finding{Problem: fmt.Sprintf("requests fail: %v", err), Fix: "do what the error says"})
 	}
 	return all, ctx.Err()
+}
+
+var networks = regexp.MustCompile(`^(nfs|cifs|smb|9p|ceph|afs|gluster|lustre|fuse\.|virtiofs)`)
+
+// network says that other machines may have the file system of a file, too; else "". mounts is a list as in /proc/mounts.
+func network(file, mounts string) string {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		file = real
+	}
+	place, kind := "", ""
+	for line := range strings.Lines(mounts) {
+		f := strings.Fields(line) // a device, a directory, a type
+		if len(f) > 2 && len(f[1]) >= len(place) && strings.HasPrefix(file, strings.TrimSuffix(f[1], "/")+"/") {
+			place, kind = f[1], f[2]
+		}
+	}
+	if !networks.MatchString(kind) {
+		return ""
+	}
+	return "the file is on a file system of type " + kind + ", which other machines may have, too"
 }

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
@@ -46,7 +49,10 @@ func (t Table) open() (*kv, error) {
 	if schema != "" {
 		table, inSchema = d.mark+schema+d.mark+"."+table, "'"+schema+"'"
 	}
-	words := append(d.operators(), "{table}", table, "{name}", "'"+table+"'", "{bare}", "'"+bare+"'", "{schema}", inSchema, "{remark}", "'locks of lambdalock, "+d.name+" 1'", "{now}", d.now)
+	words := []string{"{table}", table, "{name}", "'" + table + "'", "{bare}", "'" + bare + "'", "{schema}", inSchema, "{remark}", "'locks of lambdalock, " + d.name + " 1'", "{now}", d.now}
+	for _, op := range []string{"=", "<>", "<", ">", ">="} {
+		words = append(words, "{"+op+"}", fmt.Sprintf(d.operator, op))
+	}
 	return &kv{Dialect: d, words: words}, nil
 }
 
@@ -63,11 +69,11 @@ func (t Table) Schema() (string, error) {
 type Options struct {
 	Table Table
 
-	// Listen, if it is not nil, listens to a channel of PostgreSQL, and calls woken with the payload of each
-	// notification. It calls woken("") as soon as it listens, and whenever it listens again after the connection
-	// was lost. It returns when ctx ends, or with an error when it cannot listen any more; the store calls it
-	// again when the next run waits. It needs a connection of its own to the server itself: a pooler in transaction mode has no
-	// notifications. The store calls it when the first run of this process waits, and ends ctx when none has waited for some seconds.
+	// Listen, if it is not nil, listens to a channel of PostgreSQL until ctx ends, and calls woken with the payload of each
+	// notification, and with "" as soon as it listens, now or again after the connection was lost. The store calls it when the first run of
+	// this process waits, and again a second after it has returned. It needs a connection of its own to the server itself: a pooler in
+	// transaction mode has no notifications. Without it a run that waits reads its key, with a pause that grows with its place
+	// and the time that it has waited.
 	Listen func(ctx context.Context, channel string, woken func(payload string)) error
 }
 
@@ -84,48 +90,18 @@ func New(db *sql.DB, o Options) (*lockstore.Store, error) {
 	case o.Listen != nil && k.Dialect != PostgreSQL:
 		return nil, lockstore.Invalidf("sqlstore: Listen is for PostgreSQL; %s has no notifications", k.name)
 	}
-	room := cmp.Or(db.Stats().MaxOpenConnections, 10)
-	var kv casstore.KV = k
+	k.db, k.lanes = db, lanes.New(cmp.Or(db.Stats().MaxOpenConnections, 10))
 	switch k.Dialect {
 	case PostgreSQL:
-		kv = &waker{kv: k, listen: o.Listen, channel: "lambdalock_" + digest(k.fill("{table}")), waiters: map[string]chan struct{}{}}
+		return k.store(newWaker(k, o.Listen))
 	case SQLite:
-		room = 1 // who writes
+		k.lanes = lanes.New(1) // who writes
 	}
-	k.db, k.lanes = db, lanes.New(room)
-	s, err := k.store(kv)
-	if err != nil {
-		return nil, err
-	}
-	return s.WrapDriver(func(d driver.Driver) driver.Driver { return &server{d, kv} }), nil
+	return k.store(k)
 }
 
 func (k *kv) store(kv casstore.KV) (*lockstore.Store, error) {
 	return casstore.New(kv, casstore.Options{Name: "sqlstore", MaxClockSkew: k.skew})
-}
-
-// server is casstore's driver. It tells the KV how urgent a request is.
-type server struct {
-	driver.Driver
-	kv casstore.KV
-}
-
-type laneKey struct{} // of a context's value
-
-// Unwrap is for driver.As.
-func (s *server) Unwrap() driver.Driver { return s.Driver }
-
-// KV is for tests.
-func (s *server) KV() casstore.KV { return s.kv }
-
-// Do implements driver.Driver.
-func (s *server) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	return s.Driver.Do(context.WithValue(ctx, laneKey{}, lanes.Of(r)), key, r)
-}
-
-// Await implements driver.Driver.
-func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	return s.Driver.Await(context.WithValue(ctx, laneKey{}, lanes.Of(r)), key, r)
 }
 
 // Opener opens stores for the URLs of o.Table.Dialect: postgres and postgresql, dsql, mysql and mariadb, sqlite. open makes the database of
@@ -133,34 +109,97 @@ func (s *server) Await(ctx context.Context, key string, r driver.Request) (drive
 // program that has a *sql.DB already returns it, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
 	d := cmp.Or(o.Table.Dialect, PostgreSQL)
-	server := d != SQLite
-	parts := storeurl.Parts{
-		Want: d.schemes[0] + "://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver",
-		User: server, Host: server, Port: server, Path: true, Params: []string{"table"}, OtherParams: true,
+	server, want := true, d.schemes[0]+"://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver"
+	if d == SQLite {
+		server, want = false, "sqlite:///FILE?table=TABLE, and parameters of the driver"
 	}
-	if !server {
-		parts.Want = "sqlite:///FILE?table=TABLE, and parameters of the driver"
-	}
+	parts := storeurl.Parts{Want: want, User: server, Host: server, Port: server, Path: true, Params: []string{"table"}, OtherParams: true}
 	return lockstore.SchemeOpener{Schemes: d.schemes, Open: func(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 		params, err := storeurl.Params(cfg.URL, parts)
 		if err != nil {
 			return nil, err
 		}
-		u, o := *cfg.URL, o
-		if params["table"] != "" {
-			o.Table.Name = params["table"]
-			query := u.Query()
-			query.Del("table")
-			u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
-		}
+		o, u, query := o, *cfg.URL, cfg.URL.Query()
+		o.Table.Name = cmp.Or(params["table"], o.Table.Name)
 		if _, err := o.Table.open(); err != nil {
 			return nil, err
 		}
+		query.Del("table")
+		u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 		db, err := open(u.String())
-		if err != nil {
-			// The text of a driver may have the URL.
+		if err != nil { // the text of a driver may have the URL
 			return nil, lockstore.Invalidf("sqlstore: the function that opens the database of the URL fails with a %T (not shown, it may hold a secret)", err)
 		}
 		return New(db, o)
 	}}
+}
+
+// StillHeld returns nil if the lease holds its key, alone or with others, by the server's clock. Only the Key and the Fence
+// of the lease count, which a guard.Lock has, too. From then on nobody else is
+// granted the key, and the lease is neither renewed nor ended, until the transaction ends; on DSQL its commit fails in
+// that case, with SQLSTATE 40001. So what the transaction writes is committed only if no other owner has been granted the key.
+//
+// Call it last, just before Commit: the row of the key is locked, and on SQLite the file. Other requests wait for a while, and are
+// then refused, the renewal of this lease among them. Let the server end transactions in which nothing happens.
+//
+// The error matches lockstore.ErrLost if the lease has ended. From REPEATABLE READ on the call fails, too, if the row has changed since
+// the transaction began. Roll the transaction back after every error. Do not call it behind a savepoint: to roll back to that would give
+// the row free.
+func (t Table) StillHeld(ctx context.Context, tx *sql.Tx, lease lockstore.Lease) error {
+	if err := lockstore.ValidateResolveNoEffect(lease.Key, lease.Fence); err != nil {
+		return err
+	}
+	return t.within(ctx, tx, lease, driver.Request{Kind: driver.Inspect})
+}
+
+// Complete is lockstore.Store.Complete in a transaction: the effect of the work and its result are committed together, or none
+// of them. Call it last, just before Commit, as StillHeld. Of the lease only the Key and the Fence count. In a second
+// transaction the error matches lockstore.ErrLost, so that the effect is not committed twice; lockstore.Store.Complete of the same lease
+// returns nil afterwards.
+//
+// The errors are those of lockstore.Store.Complete. Roll the transaction back after every error. Nobody wakes the
+// parked owners of the key.
+func (t Table) Complete(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, result []byte, d time.Duration) error {
+	if err := lockstore.ValidateResolveEffect(lease.Key, lease.Fence, result, d); err != nil {
+		return err
+	}
+	return t.within(ctx, tx, lease, driver.Request{Kind: driver.Complete, Fence: lease.Fence, Result: result, TTL: d})
+}
+
+// within locks the row in a transaction of the caller's. Then it looks for the lease, or completes it.
+func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r driver.Request) error {
+	k, err := t.open()
+	switch {
+	case err != nil:
+		return err
+	case tx == nil:
+		return lockstore.Invalidf("sqlstore: the *sql.Tx is nil")
+	}
+	k.tx = tx
+	s, err := k.store(k)
+	if err != nil {
+		return err
+	}
+	if k.locks == "" {
+		_, err = tx.ExecContext(ctx, k.fill("UPDATE {table} AS k SET version = version WHERE k.key {=} {key}", "{key}", k.literal(lease.Key)))
+		if err != nil {
+			return fmt.Errorf("sqlstore: key %q: not applied: %w", lease.Key, k.explain(true, err))
+		}
+	}
+	a, err := s.Driver().Do(ctx, lease.Key, driver.Request{Kind: driver.Inspect})
+	has := slices.ContainsFunc(a.Status.Holders, func(h driver.LiveLease) bool { return h.Fence == lease.Fence && h.State != driver.Revoked })
+	if err == nil && r.Kind == driver.Complete {
+		r.Owner = k.ownerOf(lease.Fence)
+		a, err = s.Driver().Do(ctx, lease.Key, r)
+		has = a.Outcome == driver.Done
+	}
+	switch {
+	case err != nil:
+		return err
+	case a.Outcome == driver.Exclusive:
+		return lockstore.Invalidf("sqlstore: key %q: Complete needs a lease with MaxHolders 1", lease.Key)
+	case !has:
+		return fmt.Errorf("sqlstore: key %q: the lease with the fence %d does not hold it: %w", lease.Key, lease.Fence, lockstore.ErrLost)
+	}
+	return nil
 }

@@ -3,132 +3,137 @@ package sqlstore
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
 const (
-	idleTime    = 5 * time.Second // for which the store listens after the last wait
-	listenAgain = time.Second     // after the beginning of a Listen that has failed
+	listenAgain = time.Second // after a Listen that has returned
+	mostKept    = 256
 )
 
-// waker is PostgreSQL's KV, with notifications. All programs of a table listen to one channel. A wake-up only makes its owner read, so
-// nobody has to prove that it is true.
+// waker is PostgreSQL's KV, with notifications. All programs of a table listen to one channel. Package casstore proves the notes.
 type waker struct {
 	*kv
 	channel string
+	listen  func(ctx context.Context, channel string, woken func(payload string)) error // nil: nobody is woken
+	begin   sync.Once
 	running sync.WaitGroup
+	ready   chan struct{} // closed when it listens, or cannot
+	isReady func()
+	ctx     context.Context // until Close
+	stop    context.CancelFunc
 
 	mu      sync.Mutex
-	listen  func(ctx context.Context, channel string, woken func(payload string)) error // nil: nobody is woken
-	waiters map[string]chan struct{}                                                    // by tag
-	ready   chan struct{}                                                               // closed when it listens; nil: it does not try to
-	begun   time.Time
-	stop    context.CancelFunc
-	idle    *time.Timer
+	waiters map[string]chan string // by tag
+	kept    map[string]string      // notes by tag, of owners that do not wait in this process, or not yet
+	since   time.Time              // from when on none is missing; zero while it does not listen
 }
 
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:8])
+func newWaker(k *kv, listen func(context.Context, string, func(string)) error) *waker {
+	w := &waker{kv: k, listen: listen, channel: "lambdalock_" + tag(k.fill("{table}"), ""), ready: make(chan struct{}), waiters: map[string]chan string{}, kept: map[string]string{}}
+	w.isReady = sync.OnceFunc(func() { close(w.ready) })
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
 }
 
 // tag is an owner's name in payloads, which everybody in the database may read.
-func tag(key, owner string) string { return digest(key + "\n" + owner) }
+func tag(key, owner string) string {
+	sum := sha256.Sum256([]byte(key + "\n" + owner))
+	return fmt.Sprintf("%x", sum[:8])
+}
 
 // WriteAndWake implements casstore.Waker: the notification is part of the write.
-func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
-	var tags []string
-	for _, owner := range owners {
-		tags = append(tags, tag(key, owner))
+func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
+	var all []string
+	for owner, note := range notes {
+		all = append(all, tag(key, owner)+" "+note)
 	}
-	notify := "pg_catalog.pg_notify('" + w.channel + "', '" + strings.Join(tags, " ") + "')::pg_catalog.text"
+	notify := "pg_catalog.pg_notify('" + w.channel + "', " + w.literal(strings.Join(all, ",")) + ")::pg_catalog.text"
 	return w.write(ctx, key, value, ifVersion, "CASE WHEN w.written IS NOT NULL THEN "+notify+" END")
 }
 
-// Listen implements casstore.Waker. It returns when the store listens.
-func (w *waker) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
-	t, woken := tag(key, owner), make(chan struct{})
-	w.mu.Lock()
+// Listen implements casstore.Waker.
+func (w *waker) Listen(ctx context.Context, key, owner string, since time.Time) (<-chan string, bool, func(), error) {
 	if w.listen == nil {
-		w.mu.Unlock()
-		return nil, nil, errors.New("nobody listens")
+		return nil, false, nil, errors.New("nobody listens")
 	}
-	if w.ready == nil && time.Since(w.begun) > listenAgain {
-		w.ready, w.begun = make(chan struct{}), time.Now()
-		w.running.Go(w.run(w.listen, w.ready))
+	w.begin.Do(func() { w.running.Go(w.run) })
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		return nil, false, nil, ctx.Err()
 	}
+	t, woken := tag(key, owner), make(chan string, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.waiters[t] = woken
-	ready := w.ready
-	w.mu.Unlock()
-	stop := func() {
+	if note, ok := w.kept[t]; ok {
+		w.wake(t, note)
+	}
+	return woken, !w.since.IsZero() && w.since.Before(since), func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.waiters[t] == woken {
 			delete(w.waiters, t)
 		}
-		w.idle.Reset(idleTime)
-	}
-	select {
-	case <-ready:
-		return woken, stop, nil
-	case <-ctx.Done():
-		stop()
-		return nil, nil, ctx.Err()
+	}, nil
+}
+
+// run listens until the store is closed.
+func (w *waker) run() {
+	for w.ctx.Err() == nil {
+		_ = w.listen(w.ctx, w.channel, w.woken)
+		w.isReady()
+		w.mu.Lock()
+		w.since = time.Time{}
+		w.mu.Unlock()
+		_ = pause.For(w.ctx, listenAgain)
 	}
 }
 
-// run returns what listens, until nobody has waited for a while. It closes ready when it does.
-func (w *waker) run(listen func(context.Context, string, func(string)) error, ready chan struct{}) func() {
-	ctx, stop := context.WithCancel(context.Background())
-	w.stop, w.idle = stop, time.AfterFunc(idleTime, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if len(w.waiters) == 0 {
-			stop()
-		}
-	})
-	first := true
-	return func() {
-		_ = listen(ctx, w.channel, func(payload string) {
-			if first {
-				close(ready)
-			} else {
-				w.woken(payload)
-			}
-			first = false
-		})
-		stop()
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.ready = nil
-	}
-}
-
-// woken wakes those that a payload names, and all if a connection was lost: there may have been others.
+// woken wakes those that a payload names, and all when it begins to listen: there may have been others.
 func (w *waker) woken(payload string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for t, c := range w.waiters {
-		if payload == "" || strings.Contains(payload, t) {
-			close(c)
-			delete(w.waiters, t)
+	if payload == "" || len(w.kept) >= mostKept {
+		w.since = time.Now()
+		clear(w.kept)
+	}
+	if payload == "" {
+		w.isReady()
+		for t := range w.waiters {
+			w.wake(t, "")
 		}
+		return
+	}
+	for text := range strings.SplitSeq(payload, ",") {
+		t, note, _ := strings.Cut(text, " ")
+		w.wake(t, note)
+	}
+}
+
+// wake needs the lock.
+func (w *waker) wake(tag, note string) {
+	if woken := w.waiters[tag]; woken != nil {
+		woken <- note
+		delete(w.waiters, tag)
+		delete(w.kept, tag)
+	} else {
+		w.kept[tag] = note
 	}
 }
 
 // Close implements io.Closer: it ends listening.
 func (w *waker) Close() error {
-	w.mu.Lock()
-	if w.listen = nil; w.ready != nil {
-		w.stop()
-	}
-	w.mu.Unlock()
+	w.stop()
+	w.begin.Do(func() {})
 	w.running.Wait()
 	return nil
 }

@@ -125,7 +125,7 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 }
 
 // WriteAndWake implements casstore.Waker. One transaction writes the lock's node and deletes those of the owners.
-func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	path := k.lock(key)
 	if ifVersion == "" { // nobody waits
 		v := version{newBirth(), 1}
@@ -148,16 +148,16 @@ func (k *kv) WriteAndWake(ctx context.Context, key string, value []byte, ifVersi
 		&zk.CheckVersionRequest{Path: birthNode(path, v), Version: 0},
 		&zk.SetDataRequest{Path: path, Data: encode(v.birth, value), Version: v.count},
 	}
-	for _, owner := range owners {
+	for owner := range notes {
 		ops = append(ops, &zk.DeleteRequest{Path: k.waiter(key, owner), Version: anyVersion})
 	}
 	return k.multi(ctx, next, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		done, err := conn.Multi(ops...)
-		if len(owners) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
+		if len(notes) > 0 && (errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth)) {
 			// Probably an owner does not listen, or its node may not be deleted. The others are woken after the write.
 			if done, err = conn.Multi(ops[:2]...); err == nil {
 				go func() {
-					for _, owner := range owners {
+					for owner := range notes {
 						k.delete(k.waiter(key, owner))
 					}
 				}()
@@ -203,10 +203,10 @@ func explain(err error) error {
 }
 
 // Listen implements casstore.Waker. An owner that waits has a node, and whoever deletes
-// the node wakes the owner. The node is ephemeral, so that it ends with its process.
-func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, func(), error) {
+// the node wakes the owner, without a note. The node is ephemeral, so that it ends with its process.
+func (k *kv) Listen(ctx context.Context, key, owner string, _ time.Time) (<-chan string, bool, func(), error) {
 	path := k.waiter(key, owner)
-	woken, stopped := make(chan struct{}), make(chan struct{})
+	woken, stopped := make(chan string), make(chan struct{})
 	_, err := call(ctx, k.client, func(conn *zk.Conn) (struct{}, error) {
 		events, err := k.watch(conn, path)
 		// This comes also after the end of ctx, and after an error: the node may be there.
@@ -222,9 +222,9 @@ func (k *kv) Listen(ctx context.Context, key, owner string) (<-chan struct{}, fu
 	})
 	if err != nil {
 		close(stopped)
-		return nil, nil, err
+		return nil, false, nil, err
 	}
-	return woken, func() { close(stopped) }, nil
+	return woken, false, func() { close(stopped) }, nil
 }
 
 // watch makes the node of a waiter. It returns what tells that the node is deleted; nil, which

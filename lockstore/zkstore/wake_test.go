@@ -47,10 +47,10 @@ func testWakeUp(t *testing.T, addr string) {
 		e, _, err := holder.kv.Read(t.Context(), lease.Key, true)
 		require.NoError(t, err)
 		s := openStore(t, "zookeeper://"+addr)
-		woken, stop, err := s.kv.Listen(t.Context(), lease.Key, "listens")
+		woken, _, stop, err := s.kv.Listen(t.Context(), lease.Key, "listens", time.Now())
 		require.NoError(t, err)
 		defer stop()
-		e, err = holder.kv.WriteAndWake(t.Context(), lease.Key, append(e.Value, ' '), e.Version, []string{"nobody", "listens"})
+		e, err = holder.kv.WriteAndWake(t.Context(), lease.Key, append(e.Value, ' '), e.Version, map[string]string{"nobody": "", "listens": ""})
 		require.NoError(t, err)
 		select {
 		case <-woken:
@@ -102,7 +102,7 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 		hold.Lock()
 		ended := make(chan error, 1)
 		go func() {
-			_, _, err := s.kv.Listen(ctx, req.Key, string(req.Owner))
+			_, _, _, err := s.kv.Listen(ctx, req.Key, string(req.Owner), time.Now())
 			ended <- err
 		}()
 		require.Eventually(t, func() bool { return exists(t, nodes, req) }, time.Minute, time.Millisecond)
@@ -117,7 +117,7 @@ func testNoNodeOfAWaiterIsLeftOver(t *testing.T, addr string) {
 		s, _ := open(t, p.Addr)
 		req := newRequest("k")
 		p.CutReplies(s.kv.waiter(req.Key, string(req.Owner)))
-		_, _, err := s.kv.Listen(t.Context(), req.Key, string(req.Owner))
+		_, _, _, err := s.kv.Listen(t.Context(), req.Key, string(req.Owner), time.Now())
 		p.Forward()
 		require.Error(t, err)
 		gone(t, req)

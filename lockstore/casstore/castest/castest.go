@@ -265,9 +265,9 @@ type faultyWaker struct {
 	casstore.Waker
 }
 
-func (f *faultyWaker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, owners []string) (casstore.Entry, error) {
+func (f *faultyWaker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	return f.write(ctx, value, func(ctx context.Context) (casstore.Entry, error) {
-		return f.Waker.WriteAndWake(ctx, key, value, ifVersion, owners)
+		return f.Waker.WriteAndWake(ctx, key, value, ifVersion, notes)
 	})
 }
 

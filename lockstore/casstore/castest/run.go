@@ -230,7 +230,7 @@ var cases = []testCase{
 			}
 			version := c.write("a", "").Version
 			write := func(value, owner string) (casstore.Entry, error) {
-				return w.WriteAndWake(c.Context(), c.key, []byte(value), version, []string{owner})
+				return w.WriteAndWake(c.Context(), c.key, []byte(value), version, map[string]string{owner: "7 8 " + value})
 			}
 			e, err := write("b", "nobody")
 			if err != nil {
@@ -240,8 +240,8 @@ var cases = []testCase{
 				c.Errorf("WriteAndWake at an old version: %v; want ErrConflict", err)
 			}
 			version = e.Version
-			listen := func(owner string) (<-chan struct{}, func()) {
-				woken, stop, err := w.Listen(c.Context(), c.key, owner)
+			listen := func(owner string) (<-chan string, func()) {
+				woken, _, stop, err := w.Listen(c.Context(), c.key, owner, time.Now())
 				if err != nil {
 					c.Fatalf("Listen: %v", err)
 				}
@@ -256,7 +256,10 @@ var cases = []testCase{
 				c.Errorf("after WriteAndWake the entry is %q at %q; want d at %q", now.Value, now.Version, e.Version)
 			}
 			select {
-			case <-mine:
+			case note := <-mine:
+				if note != "" && note != "7 8 d" {
+					c.Errorf("the wake-up has the note %q; want that of the write, or none", note)
+				}
 			case <-time.After(10 * time.Second):
 				c.Error("a wake-up does not arrive")
 			}

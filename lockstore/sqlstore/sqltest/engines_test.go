@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
+	storedriver "github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -136,7 +137,10 @@ func store(t testing.TB, db *sql.DB, o sqlstore.Options) *lockstore.Store {
 	return s
 }
 
-func kvOf(s *lockstore.Store) casstore.KV { return s.Driver().(interface{ KV() casstore.KV }).KV() }
+func kvOf(s *lockstore.Store) casstore.KV {
+	kv, _ := storedriver.As[casstore.KV](s.Driver())
+	return kv
+}
 
 // listen is an Options.Listen.
 func listen(url string) func(context.Context, string, func(string)) error {

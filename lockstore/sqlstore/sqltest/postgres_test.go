@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -385,35 +387,79 @@ func TestRefusals(t *testing.T) {
 	check("row security", as(), table, lockstore.ErrUnavailable, "row security is on")
 }
 
+// A replica refuses every request, also through the connections that a program had to the primary at its address.
+func TestReplica(t *testing.T) {
+	server := testservers.StartPostgreSQL(t)
+	e := engine{"PostgreSQL", sqlstore.PostgreSQL, server.Addr, "postgres", testservers.PostgreSQLURL}
+	table := e.table("lambdalock")
+	e.create(t, table)
+	s := store(t, e.pool(t, e.addr, 4), sqlstore.Options{Table: table})
+	acquire(t, s, request("k"))
+	require.NoError(t, os.WriteFile(filepath.Join(server.Dir, "data", "standby.signal"), nil, 0o600))
+	server.Restart()
+	_, err := s.Acquire(minute(t), request("another"))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "only reads")
+	_, err = s.Inspect(minute(t), "k")
+	require.ErrorContains(t, err, "only reads")
+	found, err := s.Check(minute(t))
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(found), "only reads")
+}
+
 // TestWakeUp: who waits is woken by a process that it shares nothing with, also by one that does not listen.
 func TestWakeUp(t *testing.T) {
 	e := postgreSQL(t)
 	table := e.table("lambdalock")
 	e.create(t, table)
-	s := store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+	var notify func(payload string)
+	s := store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table, Listen: func(ctx context.Context, channel string, woken func(string)) error {
+		notify = woken
+		return listen(e.dsn(e.addr))(ctx, channel, woken)
+	}})
 	other := kvOf(store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table})).(casstore.Waker)
-	w := kvOf(s).(casstore.Waker)
 	ctx := minute(t)
-	woken, stop, err := w.Listen(ctx, "k", "me")
-	require.NoError(t, err)
-	defer stop()
-	_, err = other.WriteAndWake(ctx, "k", []byte("v"), "", []string{"you", "me"})
-	require.NoError(t, err)
-	select {
-	case <-woken:
-	case <-ctx.Done():
-		require.Fail(t, "nobody is woken")
+	wait := func(owner string, since time.Time) (note func() string, all bool) {
+		woken, all, stop, err := kvOf(s).(casstore.Waker).Listen(ctx, "k", owner, since)
+		require.NoError(t, err)
+		t.Cleanup(stop)
+		return func() string {
+			select {
+			case note := <-woken:
+				return note
+			case <-ctx.Done():
+				require.Fail(t, "nobody is woken")
+				return ""
+			}
+		}, all
 	}
-	// The connection is lost: everybody looks.
-	woken, stop, err = w.Listen(ctx, "k", "me")
-	require.NoError(t, err)
-	defer stop()
+	version := ""
+	wake := func(notes map[string]string) {
+		e, err := other.WriteAndWake(ctx, "k", []byte("v"+version), version, notes)
+		require.NoError(t, err)
+		version = e.Version
+	}
+	note, all := wait("me", time.Now())
+	require.False(t, all, "it did not listen before")
+	since := time.Now()
+	note, all = wait("me", since)
+	require.True(t, all)
+	wake(map[string]string{"you": "1 2", "me": "3 4"})
+	require.Equal(t, "3 4", note())
+	note, all = wait("you", since)
+	require.True(t, all)
+	require.Equal(t, "1 2", note(), "it was woken before it waited")
+	_, all = wait("me", since)
+	require.True(t, all)
+	for n := range 300 {
+		notify(fmt.Sprint("tag", n, " note"))
+	}
+	_, all = wait("me", since)
+	require.False(t, all, "nobody keeps so many wake-ups for others")
+
+	note, _ = wait("me", time.Now())
 	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
-	select {
-	case <-woken:
-	case <-ctx.Done():
-		require.Fail(t, "nobody is woken after the connection was lost")
-	}
+	require.Empty(t, note(), "the connection was lost: everybody looks")
 }
 
 // The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
