@@ -28,6 +28,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if isProgram() {
+		return
+	}
 	watchdog.Start()
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
