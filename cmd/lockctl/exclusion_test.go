@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -35,9 +37,9 @@ type atWork struct {
 }
 
 // startWork returns when the command and its child are at work.
-func startWork(t *testing.T, addr string) *atWork {
+func startWork(t *testing.T, store string) *atWork {
 	key := fmt.Sprintf("%s/%d", t.Name(), rand.Int64())
-	p, file := begun(t, addr, `trap '' TERM; sleep 60 & echo $$ $! > "$1"; wait; sleep 60`, "--ttl", fmt.Sprint(shortTTL.Seconds()), key)
+	p, file := begun(t, store, `trap '' TERM; sleep 60 & echo $$ $! > "$1"; wait; sleep 60`, "--ttl", fmt.Sprint(shortTTL.Seconds()), key)
 	return &atWork{p, key, lines(t, file, 2)}
 }
 
@@ -82,38 +84,50 @@ func TestNobodyElseIsAtWork(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*testservers.Server, *testservers.CutProxy, []*atWork)
 		told    bool // lockctl goes on, and returns that the lock was lost
+		sqlite  bool
 	}{
-		"lockctl is stopped or killed": {func(_ *testservers.Server, _ *testservers.CutProxy, all []*atWork) {
+		// One that is stopped in the middle of a write would keep the file from all others, for as long as it is stopped.
+		"lockctl is killed, on SQLite": {happens: func(_ *testservers.Server, _ *testservers.CutProxy, all []*atWork) {
+			for _, w := range all {
+				<-time.After(rand.N(shortTTL / atOnce))
+				_ = w.Process.Kill() // on a slow machine it may have ended
+			}
+		}, sqlite: true},
+		"lockctl is stopped or killed": {happens: func(_ *testservers.Server, _ *testservers.CutProxy, all []*atWork) {
 			for i, w := range all {
 				<-time.After(rand.N(shortTTL / atOnce))
 				_ = w.Process.Signal([]syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL}[i%2]) // on a slow machine it may have ended
 			}
-		}, false},
-		"the server is paused": {func(server *testservers.Server, _ *testservers.CutProxy, _ []*atWork) {
+		}},
+		"the server is paused": {happens: func(server *testservers.Server, _ *testservers.CutProxy, _ []*atWork) {
 			<-time.After(rand.N(shortTTL))
 			server.Pause()
 			<-time.After(shortTTL * 3 / 2)
 			server.Resume()
-		}, true},
-		"the network is cut": {func(_ *testservers.Server, proxy *testservers.CutProxy, _ []*atWork) {
+		}, told: true},
+		"the network is cut": {happens: func(_ *testservers.Server, proxy *testservers.CutProxy, _ []*atWork) {
 			<-time.After(rand.N(shortTTL))
 			proxy.Swallow()
 			if rand.N(2) == 0 {
 				proxy.Disconnect()
 			}
-		}, true},
+		}, told: true},
 	} {
 		// One after the other: a short lease is lost on a machine with too much to do.
 		t.Run(name, func(t *testing.T) {
 			server := testservers.Start(t, testservers.RedisServer)
-			g, err := guard.New(at(t, "redis://"+server.Addr).store, guard.Options{})
+			url := "redis://" + server.Addr
+			if c.sqlite {
+				url = "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
+			}
+			g, err := guard.New(at(t, url).store, guard.Options{})
 			require.NoError(t, err)
 			delay := delays(t)
 			for again := true; again; {
 				proxy := testservers.Proxy(t, server.Addr)
 				var all []*atWork
 				for range atOnce {
-					all = append(all, startWork(t, proxy.Addr))
+					all = append(all, startWork(t, strings.Replace(url, server.Addr, proxy.Addr, 1)))
 				}
 				delay()
 				c.happens(server, proxy, all)

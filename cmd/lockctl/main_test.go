@@ -42,6 +42,8 @@ func TestCommand(t *testing.T) {
 		"show --store dynamodb://locks?region=x --profile no-such-profile k":  {exit.Config, "the AWS configuration cannot be read"},
 		"show --store dynamodb://locks?region=eu-west-1 --region us-east-1 k": {exit.Usage, "--region, and a region in the store's URL"},
 		"schema --table=no-table":                                             {exit.Usage, "Table is"},
+		"schema --dialect oracle":                                             {exit.Usage, `--dialect is "oracle"; want one of dsql, mysql, postgres, sqlite`},
+		"schema --dialect dsql":                                               {0, "CREATE TABLE IF NOT EXISTS"},
 		"list --limit -1":                                                     {exit.Usage, "--limit is -1; want 0 or more"},
 		"list --longer-than -1s":                                              {exit.Usage, "--longer-than is -1s; want 0s or more"},
 		"list --state=":                                                       {exit.Usage, `--state is ""; want one of free, reserved, held, revoked, completed, cooldown, in doubt`},

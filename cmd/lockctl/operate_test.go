@@ -55,17 +55,37 @@ func sites(t *testing.T) map[string]func(t *testing.T) site {
 			return p
 		},
 		"PostgreSQL": func(t *testing.T) site {
-			p := at(t, testservers.PostgreSQL(t)+"&table=ops.locks")
-			schema := p.lockctl("schema", "--table", "ops.locks")
-			require.Equal(t, 0, schema.status, schema.err)
-			db, err := sql.Open("postgres", strings.Split(p.url, "&table=")[0])
-			require.NoError(t, err)
-			_, err = db.ExecContext(t.Context(), "CREATE SCHEMA ops; CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA ops TO looker;"+schema.out)
-			require.NoError(t, err)
-			require.NoError(t, db.Close())
+			url := testservers.PostgreSQL(t)
+			p := at(t, url+"&table=ops.locks")
+			p.makeTable("postgres", url, "CREATE SCHEMA ops; CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA ops TO looker;", "--table", "ops.locks")
 			return p
 		},
+		"PostgreSQL behind PgBouncer": func(t *testing.T) site {
+			server := testservers.StartPostgreSQL(t)
+			p := at(t, testservers.PgBouncer(t, server, "transaction"))
+			p.makeTable("postgres", testservers.PostgreSQLURL(server.Addr), "")
+			return p
+		},
+		"MariaDB": func(t *testing.T) site {
+			addr := testservers.MariaDB(t).Addr
+			p := at(t, "mysql://root@"+addr+"/locks?tls=false&table=ops")
+			p.makeTable("mysql", "root@tcp("+addr+")/locks", "", "--dialect", "mysql", "--table", "ops")
+			return p
+		},
+		"SQLite": func(t *testing.T) site { return at(t, "sqlite://"+filepath.Join(t.TempDir(), "locks.db")) },
 	}
+}
+
+// makeTable runs the SQL that lockctl schema prints.
+func (p site) makeTable(driver, dsn, before string, flags ...string) {
+	p.t.Helper()
+	schema := p.lockctl(append([]string{"schema"}, flags...)...)
+	require.Equal(p.t, 0, schema.status, schema.err)
+	db, err := sql.Open(driver, dsn)
+	require.NoError(p.t, err)
+	_, err = db.ExecContext(p.t.Context(), before+schema.out)
+	require.NoError(p.t, err)
+	require.NoError(p.t, db.Close())
 }
 
 // lockctl runs a command to its end.
@@ -159,6 +179,14 @@ func (p site) state(key string) shown {
 	return read(p.t, r.out)[0]
 }
 
+// inCheck is what check finds in SQL databases. Those of tests write nothing to the disk at once.
+var inCheck = map[string]string{
+	"PostgreSQL":                  `^synchronous_commit is off or local, or fsync is off: .*\n .*\nidle_in_transaction_session_timeout is 0.*\n .*\n$`,
+	"PostgreSQL behind PgBouncer": `^synchronous_commit is off or local, or fsync is off: .*\n .*\nidle_in_transaction_session_timeout is 0.*\n .*\n$`,
+	"MariaDB":                     `^innodb_flush_log_at_trx_commit is not 1: .*\n .*\n$`,
+	"SQLite":                      `^nothing that endangers locks was found\n$`,
+}
+
 func TestOperators(t *testing.T) {
 	for name, open := range sites(t) {
 		t.Run(name, func(t *testing.T) {
@@ -167,6 +195,13 @@ func TestOperators(t *testing.T) {
 			t.Run("show", p.testShow)
 			t.Run("list", p.testList)
 			t.Run("revoke", p.testRevoke)
+			if found, sql := inCheck[name]; sql {
+				t.Run("resolve", p.testResolve)
+				t.Run("check", func(t *testing.T) {
+					r := p.lockctl("check")
+					assert.Regexp(t, found, r.out, r.err)
+				})
+			}
 			if name != "Redis" { // what a store answers is in its suite
 				return
 			}
@@ -395,6 +430,8 @@ func TestErrorsOfTheStore(t *testing.T) {
 	}
 	looker := strings.Replace(p.url, "//", "//looker:hunter2@", 1)
 	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
+	maria := sites(t)["MariaDB"](t)
+	mysql := strings.Replace(maria.url, "root@", "root:hunter2@", 1)
 	for _, c := range []struct {
 		store  string
 		status int
@@ -409,13 +446,17 @@ func TestErrorsOfTheStore(t *testing.T) {
 		{"valkey://reader:hunter2@" + valkey, exit.Permission, "has no permissions to run the '", "run k -- true"},
 		{looker, exit.Permission, "", "show k"},
 		{looker, exit.Permission, "", "check"},
-		{sql, exit.Permission, "the role needs: GRANT", "show k"},
+		{sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "show k"},
 		{sql, exit.Permission, "", "list"},
-		{sql, exit.Permission, "the role needs: GRANT", "run k -- true"},
+		{sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "run k -- true"},
 		{sql + "&table=other", exit.Config, "parameter table twice", "show k"},
 		{strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k"},
 		{strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k"},
 		{strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k"},
+		{mysql, exit.Permission, "Access denied", "show k"},
+		{strings.Replace(maria.url, "/locks?", "/nowhere?", 1), exit.Config, "Unknown database", "run k -- true"},
+		{strings.Replace(maria.url, "table=ops", "table=other", 1), exit.Config, "lockctl schema", "list"},
+		{strings.Replace(maria.url, "tls=false", "tls=hunter3", 1), exit.Config, "the function that opens the database", "show k"},
 	} {
 		r := lockctl(c.store, strings.Fields(c.args)...).start(t).result(t)
 		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)

@@ -67,17 +67,20 @@ func program(storeURL, name string, args ...string) *process {
 
 func lockctl(storeURL string, args ...string) *process { return program(storeURL, binary, args...) }
 
-// start starts lockctl with a store at a Redis address.
-func start(t *testing.T, addr string, args ...string) *process {
+// start starts lockctl with a store: a URL or the address of a Redis.
+func start(t *testing.T, store string, args ...string) *process {
 	t.Helper()
-	return lockctl("redis://"+addr, args...).start(t)
+	if !strings.Contains(store, "://") {
+		store = "redis://" + store
+	}
+	return lockctl(store, args...).start(t)
 }
 
 // begun starts lockctl run with a script, and waits until the script has written a line to the file, its $1.
-func begun(t *testing.T, addr, script string, args ...string) (p *process, file string) {
+func begun(t *testing.T, store, script string, args ...string) (p *process, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "file")
-	p = start(t, addr, append(append([]string{"run"}, args...), "--", "sh", "-c", script, "sh", file)...)
+	p = start(t, store, append(append([]string{"run"}, args...), "--", "sh", "-c", script, "sh", file)...)
 	lines(t, file, 1)
 	return p, file
 }

@@ -38,7 +38,7 @@ func List() *cobra.Command {
 		Use:   "list [flags] [PREFIX]",
 		Short: "List the locks that are held or in doubt",
 		Long: `List the keys that begin with PREFIX, which is no pattern, and are held, revoked or in doubt. It
-reads the whole table or server, 5 pages in a second at most; above 1 GB on DynamoDB and PostgreSQL
+reads the whole table or server, 5 pages in a second at most; above 1 GB on DynamoDB and in SQL
 it wants --yes. What changes meanwhile may be missing or old. --longer-than also lists keys whose
 AGE is not known. AGE is of the holder that has had the key for the longest time.
 

@@ -65,7 +65,7 @@ killed.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after KEY belong to COMMAND
-	s.wait, s.ttl = timeflag.Longest, time.Minute
+	s.wait, s.ttl, s.MakesFile = timeflag.Longest, time.Minute, true
 	timeVar := func(d *time.Duration, name, shorthand, usage string) {
 		timeflag.Var(f, d, name, shorthand, usage).DefValue = "" // the usage has the default
 	}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/aws/smithy-go"
 	"github.com/go-zookeeper/zk"
-	"github.com/lib/pq"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 
@@ -40,12 +39,13 @@ const Help = `The store is that of ` + Variable + ` or --store (local and serve 
   dynamodb://TABLE?region=REGION          redis://HOST:6379, rediss:// with TLS
   elasticache://USER@HOST?cache=NAME      zookeeper://HOST:2181
   postgres://USER@HOST/DATABASE           (the password also in PGPASSWORD)
+  mysql://USER@HOST/DATABASE              sqlite:///FILE for this machine
 Every user of the machine can see the arguments of a process: put a URL with a password into
 ` + Variable + `, and not behind --store.`
 
 const callTime = 10 * time.Second
 
-var openers = []lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener, postgres}
+var openers = append([]lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}, sqlOpeners(true)...)
 
 // Has says that lockctl has the store of a URL's scheme.
 func Has(scheme string) bool {
@@ -53,7 +53,11 @@ func Has(scheme string) bool {
 }
 
 // Settings are the flags of each command that works on a store.
-type Settings struct{ URL, Profile, Region string }
+type Settings struct {
+	URL, Profile, Region string
+	// MakesFile says that a file of SQLite which is not there is made.
+	MakesFile bool
+}
 
 // AddTo adds the flags to those of a command.
 func (s *Settings) AddTo(f *pflag.FlagSet) {
@@ -72,7 +76,7 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, url, getenv, append([]lockstore.SchemeOpener{redisstore.Opener, zkstore.Opener, postgres}, aws...)...)
+	return open(ctx, url, getenv, slices.Concat([]lockstore.SchemeOpener{redisstore.Opener, zkstore.Opener}, sqlOpeners(s.MakesFile), aws)...)
 }
 
 // url is that of --store or of the environment.
@@ -149,13 +153,8 @@ func serverStatus(err error) int {
 	if moved := redis.HasErrorPrefix(err, "MOVED"); moved && strings.Contains(err.Error(), "cluster=true") || redis.HasErrorPrefix(err, "This instance has cluster support disabled") {
 		return exit.Config
 	}
-	if refused, ok := errors.AsType[*pq.Error](err); ok {
-		switch refused.Code {
-		case "28000", "28P01", "42501": // a wrong user or password, or a right that is missing
-			return exit.Permission
-		case "3D000", "3F000", "42P01", "42883": // there is no such database, schema, table or function
-			return exit.Config
-		}
+	if status := sqlStatus(err); status != 0 {
+		return status
 	}
 	// ZooKeeper's server says the same to a user without the right and to a wrong password.
 	if errors.Is(err, zk.ErrNoAuth) || errors.Is(err, zk.ErrAuthFailed) {

@@ -47,7 +47,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 	}{
 		"nonsense":                                     {"^--store, LOCK_URL: lockstore: the URL has no scheme", exit.Config},
 		"redis://:hunter2@[::1":                        {"^--store, LOCK_URL: lockstore: the URL cannot be read", exit.Config},
-		"memory://":                                    {`no store for the scheme "memory"; linked here: dynamodb, elasticache, postgres, postgresql, redis, rediss, valkey, valkeys, zookeeper`, exit.Config},
+		"memory://":                                    {`no store for the scheme "memory"; linked here: dsql, dynamodb, elasticache, mariadb, mysql, postgres, postgresql, redis, rediss, sqlite, valkey, valkeys, zookeeper`, exit.Config},
 		"zookeeper://127.0.0.1:1":                      {"connection refused", exit.Unavailable},
 		"redis://:hunter2@127.0.0.1:1":                 {"connection refused", exit.Unavailable},
 		"redis://:hunter2@" + guarded.Addr():           {"WRONGPASS", exit.Permission},
