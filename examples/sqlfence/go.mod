@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/lambdalock/lambdalock v0.1.0
-	github.com/lambdalock/lambdalock/lockstore/pgstore v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/sqlstore v0.1.0
 	github.com/lib/pq v1.12.3
 	github.com/stretchr/testify v1.12.1
 )

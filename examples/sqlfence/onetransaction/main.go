@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/pgstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 )
 
 // Transfer is the event.
@@ -31,13 +31,15 @@ type Receipt struct {
 	Left int64  `json:"left"` // on the account that paid
 }
 
+var locks = sqlstore.Table{Dialect: sqlstore.PostgreSQL}
+
 func main() {
 	var db *sql.DB // that of LOCK_URL
 	open := func(url string) (_ *sql.DB, err error) {
 		db, err = sql.Open("postgres", url)
 		return db, err
 	}
-	g := boot.MustGuardFromEnv(pgstore.Opener(open, pgstore.Options{}))
+	g := boot.MustGuardFromEnv(sqlstore.Opener(open, sqlstore.Options{Table: locks}))
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	boot.Start(g, idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) {
 		return move(ctx, db, t)
@@ -82,7 +84,7 @@ func move(ctx context.Context, db *sql.DB, t Transfer) (Receipt, error) {
 		return Receipt{}, err
 	}
 	lease := lockstore.Lease{Key: result.Lock.Key, Fence: result.Lock.Fence}
-	if err := pgstore.Complete(ctx, tx, lease, result.Data, result.Time); err != nil {
+	if err := locks.Complete(ctx, tx, lease, result.Data, result.Time); err != nil {
 		return Receipt{}, err
 	}
 	return receipt, tx.Commit()

@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/internal/testservers"
-	"github.com/lambdalock/lambdalock/lockstore/pgstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 )
 
 // A transfer happens once, also when the answers to its commits are lost and the event comes again.
@@ -28,11 +28,11 @@ func TestMove(t *testing.T) {
 		return db
 	}
 	direct, db := open(server.Addr), open(network.Addr)
-	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	schema, err := locks.Schema()
 	require.NoError(t, err)
-	_, err = direct.ExecContext(t.Context(), schema+"; CREATE TABLE accounts (id text PRIMARY KEY, cents bigint NOT NULL); INSERT INTO accounts VALUES ('ann', 1000), ('bob', 0)")
+	_, err = direct.ExecContext(t.Context(), schema+"CREATE TABLE accounts (id text PRIMARY KEY, cents bigint NOT NULL); INSERT INTO accounts VALUES ('ann', 1000), ('bob', 0)")
 	require.NoError(t, err)
-	store, err := pgstore.New(direct, pgstore.Options{})
+	store, err := sqlstore.New(direct, sqlstore.Options{Table: locks})
 	require.NoError(t, err)
 	handler := func(ttl time.Duration, db *sql.DB) guard.Wrapped[Transfer, Receipt] {
 		g, err := guard.New(store, guard.Options{TTL: ttl, Wait: 20 * time.Second})
