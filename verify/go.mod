@@ -8,7 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/lambdalock/lambdalock v0.1.0
-	github.com/lambdalock/lambdalock/lockstore/pgstore v0.1.0
+	github.com/lambdalock/lambdalock/lockstore/sqlstore v0.1.0
 	github.com/lib/pq v1.12.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

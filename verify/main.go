@@ -65,7 +65,7 @@ var parts = []part{
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/redisstore", run: "TestRuleBookOnServers", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/dynamostore", run: "TestRuleBookOnDynamoDBLocal", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
 	{kind: verifyrecord.Comparison, dir: "..", pkg: "./lockstore/zkstore", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
-	{kind: verifyrecord.Comparison, dir: "../lockstore/pgstore", pkg: ".", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 1000}},
+	{kind: verifyrecord.Comparison, dir: "../lockstore/sqlstore/sqltest", pkg: ".", run: "TestRuleBook", seeded: true, waits: true, atLeast: map[string]int64{sequences: 3 * 1000}},
 	{kind: verifyrecord.Simulation, dir: "..", pkg: "./lockstore/storetest", run: "TestTheComparisonFindsMistakes", gate: true},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestControls", seeded: true, gate: true, atLeast: map[string]int64{seeds: 400}},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestHistories", seeded: true, waits: true, atLeast: map[string]int64{histories: 250, operations: 150_000}},

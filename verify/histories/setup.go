@@ -21,8 +21,8 @@ import (
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 	"github.com/lambdalock/lambdalock/verify/checker"
 )
@@ -54,12 +54,14 @@ type setup struct {
 	// histories is how many there are at most; 0 is as many as elsewhere. Each new connection to PostgreSQL costs a process.
 	histories int
 	repeats   bool // the store's client repeats a request within its call
+	// learnsTime says that a process knows the server's time from its last reply, which may be late.
+	learnsTime bool
 }
 
-// limits are those of a fault's histories. On ZooKeeper a process knows the server's time from its last reply, which may be late.
+// limits are those of a fault's histories.
 func (s *setup) limits(f *fault) checker.Limits {
 	l := checker.Limits{Early: drift, Late: s.late, Refusals: !s.repeats && !f.late}
-	if s.name == zooKeeper {
+	if s.learnsTime {
 		l.Late += slowReply
 		if f.late {
 			l.Late += callTime
@@ -95,8 +97,8 @@ var setups = []*setup{
 	{name: valkey, late: drift, length: 10 * time.Second, atLeast: 1000, start: single(testservers.ValkeyServer)},
 	{name: redisPair, late: drift, length: 11 * time.Second, atLeast: 1000, start: onPair(testservers.RedisServer)},
 	{name: redisCluster, late: drift, length: 11 * time.Second, atLeast: 1000, start: startCluster, repeats: true},
-	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, atLeast: 250, start: startZooKeeper},
-	{name: postgres, late: drift, length: 8 * time.Second, atLeast: 300, start: startPostgres, histories: 2, repeats: true},
+	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, atLeast: 250, start: startZooKeeper, learnsTime: true},
+	{name: postgres, late: drift, length: 8 * time.Second, atLeast: 300, start: startPostgres, histories: 2, repeats: true, learnsTime: true},
 }
 
 // connect puts the fault's proxy before a server.
@@ -235,21 +237,22 @@ func startPostgres(t *testing.T, f *fault) *system {
 	}
 	db := open(server.Addr)
 	db.SetMaxIdleConns(0) // a connection may have ended since it was used
-	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	table := sqlstore.Table{Dialect: sqlstore.PostgreSQL}
+	schema, err := table.Schema()
 	require.NoError(t, err)
 	do := func(statement string, args ...any) {
 		_, err := db.ExecContext(context.Background(), statement, args...)
 		require.NoError(t, err)
 	}
 	do(schema)
-	s.write = []string{postgres + "/", "COMMIT"} // a key begins with the name of the set-up; so does what begins a connection, without the slash
+	s.write = []string{"SET version =", "INSERT INTO"}
 	s.open = func(uint64) *lockstore.Store {
-		store, err := pgstore.New(open(addr), pgstore.Options{})
+		store, err := sqlstore.New(open(addr), sqlstore.Options{Table: table})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, store.Close()) })
 		return store
 	}
-	s.erase = func(key string) { do("DELETE FROM "+string(pgstore.DefaultTable)+" WHERE key = $1", key) }
+	s.erase = func(key string) { do("DELETE FROM "+sqlstore.DefaultTable+" WHERE key = $1", key) }
 	return s
 }
 
