@@ -35,6 +35,7 @@ var parts = []struct {
 	{"waiting for DynamoDB", testWaitingDynamoDB},
 	{"waiting for ZooKeeper", testWaitingZooKeeper},
 	{"waiting for PostgreSQL", testWaitingPostgres},
+	{"waiting for MariaDB and SQLite", testWaitingSQL},
 	{"redis", testRedis},
 	{"redis with 127 waiters, time in the server", testCrowdedRedis},
 	{"dynamodb", testDynamoDB},
