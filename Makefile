@@ -46,7 +46,7 @@ test: install-servers ## install what the tests need, run all with the race dete
 
 # Many tests wait, so those of four packages run at once. What takes longest comes first, so that nothing waits for it in
 # the end.
-OTHERS := ./cmd/lockctl/... ./lockstore/pgstore/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
+OTHERS := ./cmd/lockctl/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
 	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/...)
 .PHONY: test-most test-slow test-sql
 test-most:
@@ -59,7 +59,7 @@ test-slow:
 test-sql:
 	$(GO_TEST) -parallel 2 ./lockstore/sqlstore/sqltest/...
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, etcd, a state machine interpreter
+install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, MariaDB, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS

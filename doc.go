@@ -11,7 +11,7 @@
 //   - [github.com/lambdalock/lambdalock/guard/idempotency]: an event that comes again gets the first result.
 //   - [github.com/lambdalock/lambdalock/lockstore]: what a lock is made of: leases, fences, states, errors. The
 //     stores are below it: dynamostore, redisstore, zkstore, memstore for tests, and casstore for a store of
-//     your own. PostgreSQL, Cosmos DB and Google's Datastore are modules of their own, lockstore/pgstore,
+//     your own. SQL databases, Cosmos DB and Google's Datastore are modules of their own, lockstore/sqlstore,
 //     lockstore/cosmosstore and lockstore/datastore.
 //   - [github.com/lambdalock/lambdalock/lambdatest]: runs the binary of a function in several environments, to
 //     test what happens when they freeze, die and overlap.

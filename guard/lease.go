@@ -54,8 +54,8 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 // call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
 // after a time of its own. It keeps its place if it calls before its turn is over.
 //
-// The request has an Owner and no Wait, and the store has parked places: DynamoDB, Redis,
-// PostgreSQL or memstore. Otherwise the error is *LockBadRequest.
+// The request has an Owner and no Wait, and the store has parked places: DynamoDB, Redis
+// or memstore. Otherwise the error is *LockBadRequest.
 func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, address lockstore.WakeAddress) (lockstore.Lease, error) {
 	var mistake error
 	switch {

@@ -144,7 +144,6 @@ var forbidden = map[string]map[string]string{
 		"github.com/aws/aws-sdk-go-v2/service/sts", "roles are assumed by Lambda, not by the store",
 		"github.com/aws/aws-sdk-go-v2/feature/...", "nothing there is needed to lock"),
 	// The program chooses a driver of database/sql.
-	"lockstore/pgstore":  without(without(badDeps, "database/sql"), "database/sql/driver"),
 	"lockstore/sqlstore": without(without(badDeps, "database/sql"), "database/sql/driver"),
 	"lockstore/redisstore": with(badDeps,
 		"github.com/aws/...", "ElastiCache's token is a package of its own, handed in as a func"),

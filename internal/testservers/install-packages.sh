@@ -9,7 +9,7 @@ install_etcd() {
 }
 
 install_pgbouncer() {
-	command -v pgbouncer >/dev/null || apt_install "The tests of pgstore behind a pooler need PgBouncer: install it (pgbouncer on the PATH). They are skipped until then." pgbouncer
+	command -v pgbouncer >/dev/null || apt_install "The tests of sqlstore behind a pooler need PgBouncer: install it (pgbouncer on the PATH). They are skipped until then." pgbouncer
 }
 
 install_postgres() {

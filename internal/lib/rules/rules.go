@@ -2,7 +2,7 @@
 // state of the key is after it. It is a pure function, [Book.Decide]. It reads no clock,
 // sends nothing and remembers nothing. memstore and casstore are this function. dynamostore asks it
 // about the row, and sends an arrival and a release as conditional writes without asking. redisstore has the same rules in
-// Lua, and pgstore in PL/pgSQL. Package storetest compares each store with it. The requests, and the words of the answers, are those of package driver.
+// Lua. Package storetest compares each store with it. The requests, and the words of the answers, are those of package driver.
 //
 // # A lease
 //
