@@ -44,7 +44,7 @@ func early(by time.Duration) func(time.Time) time.Time {
 }
 
 // All are the mistakes.
-var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, several, times, fences, inspecting, numbering, bystanders, Careful, Induced)
+var All = slices.Concat(acquiring, renewing, releasing, abandoning, completing, starting, resolving, revoking, queueing, handingOver, parking, coalescing, several, times, fences, inspecting, numbering, bystanders, Careful, Induced)
 
 var acquiring = []Mistake{
 	before("M01 acquire unconditional", driver.Acquire, func(c *call) { c.free() }),
@@ -323,6 +323,57 @@ func (c *call) turnOf(d time.Duration) {
 }
 
 // handingOver are mistakes in hand-over.
+// coveredBy is a mistake about who covers an event: a place does that fits.
+func coveredBy(name string, fits func(c *call, w rules.Waiter) bool) Mistake {
+	return after(name, driver.Acquire, func(c *call) {
+		when(c.refused() && c.Work != "" && slices.ContainsFunc(c.was.Queue, func(w rules.Waiter) bool { return fits(c, w) }), c.cover)
+	})
+}
+
+// cover answers that the event is covered, and takes the place back.
+func (c *call) cover() {
+	a := c.answer
+	c.undo(driver.Refused)
+	c.answer = a
+	c.answer.Covered, c.answer.Position, c.answer.Status.Waiting = true, 0, len(c.was.Queue)
+}
+
+func (c *call) newcomer() bool { return place(c.was, c.Owner) < 0 }
+
+// Losing are mistakes that lose events, in a simulation.
+var Losing = coalescing[:3]
+
+var coalescing = []Mistake{
+	after("covered: by a holder that was handed the key", driver.Acquire, func(c *call) {
+		when(c.refused() && c.Work != "" && c.newcomer() && slices.ContainsFunc(c.was.Holders, func(h rules.Holder) bool { return h.HandedOver && c.live(h) }), c.cover)
+	}),
+	coveredBy("covered: by the place of the same event, whose owner may be dead", func(c *call, w rules.Waiter) bool { return c.newcomer() && w.Work == c.Work }),
+	coveredBy("covered: by another work", func(c *call, w rules.Waiter) bool { return c.newcomer() && w.Work != "" && w.Event != c.Event }),
+	coveredBy("covered: by a place whose owner has had a lease", func(c *call, w rules.Waiter) bool {
+		return c.newcomer() && w.Work == c.Work && w.Event != c.Event
+	}),
+	coveredBy("covered: by a run that does not coalesce", func(c *call, w rules.Waiter) bool { return c.newcomer() && w.Work == "" }),
+	coveredBy("covered: an owner that has a place", func(c *call, w rules.Waiter) bool {
+		return w.Work == c.Work && w.Event != c.Event && holder(c.was, func(h rules.Holder) bool { return h.Owner == w.Owner }).Fence == 0
+	}),
+	after("covered: by an old read", driver.Acquire, func(c *call) { when(c.answer.Covered, func() { c.basis = rules.OnAnything }) }),
+	after("covered: the owner takes a place", driver.Acquire, func(c *call) {
+		when(c.answer.Covered, func() {
+			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: c.MaxHolders, Work: c.Work, Event: c.Event})
+		})
+	}),
+	after("covered: nobody, everybody waits", driver.Acquire, func(c *call) { c.answer.Covered = false }),
+	after("covered: a place that coalesces is the last of its queue", driver.Acquire, func(c *call) {
+		n := len(c.was.Queue)
+		when(c.refused() && c.newcomer() && !c.answer.Covered && n > 0 && c.was.Queue[n-1].Work != "", func() {
+			a := c.answer
+			c.undo(driver.Refused)
+			c.answer = a
+			c.answer.Position, c.answer.Status.Waiting = 0, n
+		})
+	}),
+}
+
 var handingOver = []Mistake{
 	after("a release hands over to nobody", driver.Release, func(c *call) { c.keepQueue() }),
 	{"a hand-over keeps the place", nil, func(c *call) {

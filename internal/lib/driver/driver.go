@@ -38,7 +38,7 @@ type Kind int
 const (
 	// Inspect reads the state of the key and changes nothing.
 	Inspect Kind = iota
-	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Parked, Hint. With a Fence it
+	// Acquire wants a lease: Owner, TTL, MaxHolders, Holder, Join, Parked, Work, Event, Hint. With a Fence it
 	// only extends the lease that was handed over with this fence.
 	Acquire
 	// Renew makes the lease last for the longer of its TTL and this one, from now on:
@@ -90,6 +90,11 @@ type Request struct {
 	// Parked is above 0, and Join true, if nobody waits at the place: who hands the key over to it has to
 	// wake its owner. Parked is the turn of the place, at most MaxParkedTurn.
 	Parked time.Duration
+
+	// Work is not empty, and Join true, if the run of another event of the same work may do what this one is for. Event is the id by
+	// which the event's source sends it again.
+	Work, Event string
+
 	AtOnce bool
 	Effect bool
 	Result HiddenBytes
@@ -132,6 +137,10 @@ type Answer struct {
 	TTL   time.Duration // for which the lease may be trusted, counted from before the request was sent
 
 	Position int // of Refused: the owner's place in the queue, 1 is next, 0 is none
+
+	// Covered, of Refused: at some moment after the request was sent, a run of the same Work waited that had not begun. The owner has no
+	// place.
+	Covered bool
 
 	// Status is the state after the request: of Inspect, Refused and Revoke.
 	Status Status

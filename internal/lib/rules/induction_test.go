@@ -82,10 +82,14 @@ func (in *induction) guessed(s rules.State, r driver.Request, guess time.Time, o
 	}
 	g := &step{book: in.book, before: s, after: in.written(next), now: in.now, clock: rules.At(in.now), request: r, answer: a, guess: true}
 	in.check(g)
-	if other != nil && !changed && basis == rules.OnAnything && a.Outcome != driver.Refused && a.Outcome != driver.Exclusive {
+	if other != nil && !changed && basis == rules.OnAnything && (a.Outcome != driver.Refused || a.Covered) && a.Outcome != driver.Exclusive {
 		g.before = in.sure(s, *other, rules.At(in.now))
 		if g.after = g.before; (markOf(&s, r.Owner) == nil) == (markOf(&g.after, r.Owner) == nil) { // it is not forgotten
-			in.checked(g, g.wrongAnswer())
+			wrong := g.wrongCover()
+			if !a.Covered {
+				wrong = g.wrongAnswer()
+			}
+			in.checked(g, wrong)
 		}
 	}
 }

@@ -56,6 +56,14 @@
 // this turn. All turns together keep the key from nobody for longer than [driver.MaxDelay]. At most half
 // of the places are parked.
 //
+// # One waits for all
+//
+// A request may say what its work is, and which event it is for. If it is refused, and its owner has no place,
+// while another event's run of the same work waits, it is covered: that run begins later than this
+// request was sent, so it does what this event asks for, too. A covered owner takes no place. A place covers nobody if its owner has
+// had a lease, because its run may have begun, and nobody of its own event: a source sends its event
+// again after the first owner has died, whose place waits still.
+//
 // # Work that has started
 //
 // An owner may mark that its work starts. If its lease then ends by time, nobody knows whether
@@ -160,6 +168,8 @@ type Waiter struct {
 	MaxHolders int
 	Parked     time.Duration // the turn of a place where nobody waits: its owner asks when it is woken; 0: the owner waits
 	Since      time.Time     // when it joined: for people, no decision rests on it
+	Work       string        // of an owner that coalesces, see driver.Request
+	Event      string
 }
 
 // turn is for how long the key is handed over to the place.
@@ -318,11 +328,14 @@ func (d *decision) acquire() driver.Answer {
 
 // refuse refuses for the time wait; for the time held somebody has the key.
 func (d *decision) refuse(wait, held time.Duration) driver.Answer {
-	if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && len(Parked(d.Queue)) >= d.Places/2) {
-		d.Queue = append(slices.Clip(d.Queue), Waiter{Owner: d.Owner, MaxHolders: d.MaxHolders, Parked: d.Parked, Since: d.clock.Late})
+	covered := d.covered()
+	if covered {
+		d.rest(OnFreshRead)
+	} else if d.Join && d.place(d.Owner) < 0 && len(d.Queue) < d.Places && !(d.Parked > 0 && len(Parked(d.Queue)) >= d.Places/2) {
+		d.Queue = append(slices.Clip(d.Queue), Waiter{Owner: d.Owner, MaxHolders: d.MaxHolders, Parked: d.Parked, Since: d.clock.Late, Work: d.Work, Event: d.Event})
 		d.changed = true
 	}
-	a := driver.Answer{Outcome: driver.Refused, Position: d.place(d.Owner) + 1, Status: d.status(), HandedOver: d.handed, Wake: d.wake}
+	a := driver.Answer{Outcome: driver.Refused, Covered: covered, Position: d.place(d.Owner) + 1, Status: d.status(), HandedOver: d.handed, Wake: d.wake}
 	if a.Status.Remaining = held; held <= 0 {
 		a.Status.State, a.Status.Holder, a.Status.Remaining = driver.Reserved, "", wait
 	}

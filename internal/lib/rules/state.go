@@ -73,6 +73,13 @@ func (d *decision) place(owner driver.Owner) int {
 	return slices.IndexFunc(d.Queue, func(p Waiter) bool { return p.Owner == owner })
 }
 
+// covered reports whether a run of the same work waits that has not begun, for another event.
+func (d *decision) covered() bool {
+	return d.Work != "" && d.place(d.Owner) < 0 && slices.ContainsFunc(d.Queue, func(w Waiter) bool {
+		return w.Work == d.Work && w.Event != d.Event && d.holder(w.Owner) < 0
+	})
+}
+
 // before is the part of the queue that is before an owner: all of it if it has no place.
 func (d *decision) before(owner driver.Owner) []Waiter {
 	if i := d.place(owner); i >= 0 {

@@ -82,9 +82,10 @@ func (g grid) queue(s rules.State, owners int, each func(rules.State, int)) {
 	}
 	for o := range min(owners+1, g.owners) {
 		for _, number := range few {
-			for _, parked := range []time.Duration{0, 3 * tick} {
+			for _, w := range []rules.Waiter{{}, {Parked: 3 * tick, Work: "index", Event: "1"}} {
+				w.Owner, w.MaxHolders = names[o], number
 				next := s
-				next.Queue = append(slices.Clip(s.Queue), rules.Waiter{Owner: names[o], MaxHolders: number, Parked: parked})
+				next.Queue = append(slices.Clip(s.Queue), w)
 				if next.Broken() == "" {
 					g.queue(next, max(owners, o+1), each)
 				}
@@ -156,14 +157,17 @@ func requests(s rules.State, owners int) (all []driver.Request) {
 			all = append(all, r)
 		}
 		for _, number := range numberOf(s, r.Owner) {
-			for joins := range 3 {
-				r := r
-				r.Kind, r.MaxHolders, r.Join = driver.Acquire, number, joins > 0
-				if joins == 2 {
-					r.Parked = 3 * tick
-				}
-				all = append(all, r)
-			}
+			r := r
+			r.Kind, r.MaxHolders = driver.Acquire, number
+			all = append(all, r)
+			r.Join = true
+			all = append(all, r)
+			r.Work, r.Event = "index", "2"
+			all = append(all, r)
+			r.Event = "1"
+			all = append(all, r)
+			r.Work, r.Parked = "sort", 3*tick
+			all = append(all, r)
 		}
 	}
 	for _, fence := range fences {
@@ -227,6 +231,14 @@ func (c *chance) parked() time.Duration {
 	return min(driver.MaxParkedTurn, c.length(driver.MaxParkedTurn))
 }
 
+// work is what an owner does and for which event, or nothing.
+func (c *chance) work() (work, event string) {
+	if c.one(2) {
+		return "", ""
+	}
+	return []string{"index", "index", "Index"}[c.IntN(3)], []string{"1", "2", "12"}[c.IntN(3)]
+}
+
 func (c *chance) text() string {
 	return []string{"somebody", "somebody else", lockstore.HolderInfo{}.Encode()}[c.IntN(3)]
 }
@@ -277,6 +289,7 @@ func (c *chance) state() (s rules.State) {
 		if c.one(3) {
 			w.Parked = c.parked()
 		}
+		w.Work, w.Event = c.work()
 		s.Queue = append(s.Queue, w)
 	}
 	for i := range c.IntN(5) {
@@ -325,6 +338,9 @@ func (c *chance) request(s rules.State) driver.Request {
 		}
 		if r.Join = c.one(2); r.Join && c.one(3) {
 			r.Parked = c.parked()
+		}
+		if r.Join {
+			r.Work, r.Event = c.work()
 		}
 	case driver.Complete:
 		r.Result = c.result()

@@ -331,7 +331,7 @@ func (s *step) wrongPlace() string {
 	if added := len(s.after.Queue) - kept; added > 0 {
 		w, had := s.after.Queue[kept], leaseOf(&s.before, r.Owner)
 		switch {
-		case added > 1 || w != (rules.Waiter{Owner: r.Owner, MaxHolders: r.MaxHolders, Parked: r.Parked, Since: s.clock.Late}):
+		case added > 1 || w != (rules.Waiter{Owner: r.Owner, MaxHolders: r.MaxHolders, Parked: r.Parked, Since: s.clock.Late, Work: r.Work, Event: r.Event}):
 			return "a place of somebody else is new"
 		case r.Kind != driver.Acquire || !r.Join || s.answer.Outcome != driver.Refused:
 			return "somebody joins that did not ask for it, or was not refused"
@@ -437,6 +437,9 @@ func (s *step) wrongAnswer() string {
 			return "the key is told to be completed, and is not, or the other way round"
 		}
 	}
+	if wrong := s.wrongCover(); wrong != "" {
+		return wrong
+	}
 	switch a.Outcome {
 	case driver.Granted:
 		switch {
@@ -539,7 +542,7 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 			return "a holder is refused"
 		case waits && s.fits(&s.before, at, r.MaxHolders, before):
 			return "an owner is refused whose turn has come"
-		case waits && r.Join && a.Position == 0 && s.hasPlace(len(s.before.Queue)):
+		case waits && r.Join && a.Position == 0 && !a.Covered && s.hasPlace(len(s.before.Queue)):
 			return "there is a place, and who was refused does not get it"
 		}
 	case r.Kind == driver.Resolve:
@@ -552,6 +555,25 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 		}
 	default:
 		return "refused is no answer to the request"
+	}
+	return ""
+}
+
+// wrongCover is about an event that another event's run does, too: exactly then if that run waits and has not begun. Then nothing
+// changes.
+func (s *step) wrongCover() string {
+	r, a := &s.request, &s.answer
+	waits := r.Work != "" && placeOf(&s.before, r.Owner) < 0 && slices.ContainsFunc(s.before.Queue, func(w rules.Waiter) bool {
+		return w.Work == r.Work && w.Event != r.Event && leaseOf(&s.before, w.Owner) == nil
+	})
+	open := r.Kind == driver.Acquire && a.Outcome == driver.Refused && !s.closed(&s.before) && !s.inDoubt(&s.before)
+	switch {
+	case a.Covered && (r.Kind != driver.Acquire || a.Outcome != driver.Refused || !waits):
+		return "an event is covered, and no run of its work waits that has not begun"
+	case a.Covered && (a.Position != 0 || !slices.Equal(s.before.Queue, s.after.Queue)):
+		return "a covered owner has a place"
+	case !a.Covered && waits && open && !s.guess:
+		return "an event is not covered, and a run of its work waits that has not begun"
 	}
 	return ""
 }
