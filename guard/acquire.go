@@ -27,6 +27,8 @@ type wanted struct {
 	long bool
 	once bool // the run does not wait for a key that is completed or in a cooldown
 
+	work, event string // of a run that coalesces
+
 	turn    time.Duration // of a parked place; 0 is none
 	address lockstore.WakeAddress
 }
@@ -88,6 +90,10 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			a.startOver()
 		case OutcomeBusy:
 			a.noteRefusal(newLockBusy(r.key, err))
+			if a.busy.refusal().Covered {
+				r.noteHolder(a.busy)
+				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, err})
+			}
 			again := a.wait()
 			r.noteHolder(a.busy)
 			switch gone := r.callerGone(); {
@@ -216,10 +222,14 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	if a.handed {
 		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.lease.Fence, Hint: a.note}, a.ttl, r.setSince(a.sent))
 	}
-	return r.guard.store.Acquire(ctx, lockstore.Request{
+	req := lockstore.Request{
 		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Hint: a.note,
 		Parked: r.wanted.turn, Address: r.wanted.address,
-	})
+	}
+	if a.joins {
+		req.Work, req.Event = r.wanted.work, r.wanted.event
+	}
+	return r.guard.store.Acquire(ctx, req)
 }
 
 // noteRefusal makes a refusal the last thing that is known of the owner: it sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease),
@@ -227,8 +237,8 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 // to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
-	done := busy.State.Done() || busy.State == lockstore.InDoubt // the queue has ended
 	place, refusal := busy.QueuePosition, busy.refusal()
+	done := busy.State.Done() || busy.State == lockstore.InDoubt || refusal.Covered // the queue has ended, or the owner is surely not in it
 	if a.place != 0 && !done && refusal.Fence > a.seen && (place == 0 || place >= a.place) {
 		w.lapsed++
 	}

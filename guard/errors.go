@@ -70,6 +70,22 @@ func (e *LockBusy) Error() string {
 // Unwrap returns the last refusal, a *lockstore.Refused: it has the result if the key is Completed. It matches lockstore.ErrRefused.
 func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
+// LockCovered: the lock is held, and another run of the same work waits for it that had not begun when this call was
+// made, see Options.Coalesce. The work did not run. It matches lockstore.ErrRefused.
+type LockCovered struct {
+	Key  string
+	Work string // Options.Coalesce
+
+	err error // the refusal
+}
+
+func (e *LockCovered) Error() string {
+	return fmt.Sprintf("lock %q: another run of %s waits, and has not begun; it does what this event asks for", e.Key, e.Work)
+}
+
+// Unwrap returns the refusal, a *lockstore.Refused.
+func (e *LockCovered) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
+
 // LockLost: the lease was lost before the work returned. The work ran, at least in part, and
 // what it wrote may stand. From Acquire, Renew and Release it means that the long-lived lease had
 // ended. It matches lockstore.ErrLost, WorkErr and Cause.

@@ -85,6 +85,19 @@ type Options struct {
 	// 300 ms.
 	DeadlineMargin time.Duration
 
+	// Coalesce, if it is not empty, names the work of Do, such as the function's name. Then of many events for one key only one waits:
+	// a run that finds the key held, and another run of the same work waiting for it, for another event, ends at once with *LockCovered. The
+	// other run begins later than this one was called, so it does what this event asks for, too.
+	//
+	// That holds if the work reads what the events speak of when it begins, and not from its own event; and if the source
+	// of the events sends again what was not answered: the run that waits may fail. It needs a Wait and an
+	// event's id, see EventID. DoAll, DoOnce, a cooldown and package idempotency return an error.
+	Coalesce string
+
+	// EventID returns the id by which the source of the run's event sends the event again, such as a message id. It is for Coalesce, and
+	// it is called for a context without an id of [WithEventID].
+	EventID func(context.Context) string
+
 	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that
 	// takes too long (see Observe) leave the holder without a name.
 	HolderInfo func(context.Context) lockstore.HolderInfo
@@ -161,6 +174,8 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		return nil, fmt.Errorf("guard: TTL is %v but MaxHold is %v; want TTL at most MaxHold", opt.TTL, opt.MaxHold)
 	case opt.DeadlineMargin > opt.MaxHold-leastWork:
 		return nil, fmt.Errorf("guard: DeadlineMargin is %v but MaxHold is %v; want DeadlineMargin at most MaxHold less %v", opt.DeadlineMargin, opt.MaxHold, leastWork)
+	case opt.Coalesce != "" && opt.Wait == 0:
+		return nil, fmt.Errorf("guard: Coalesce is %.70q but Wait is 0; want a Wait, only who waits is covered", opt.Coalesce)
 	case opt.Wait > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
@@ -202,6 +217,9 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 func (g *Guard) checked() *Guard {
 	if g.cooldown > 0 && g.mistake == nil {
 		g.mistake = g.alone("a cooldown")
+		if g.opt.Coalesce != "" {
+			g.mistake = fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; a cooldown wants none, because its runs differ", g.opt.Coalesce)
+		}
 	}
 	return g
 }
@@ -225,6 +243,9 @@ func (g *Guard) alone(what string) error {
 
 // plain returns an error if several runs may hold the key, or if it gets a cooldown.
 func (g *Guard) plain(what string) error {
+	if g.opt.Coalesce != "" {
+		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because its runs differ", g.opt.Coalesce, what)
+	}
 	if g.cooldown > 0 {
 		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)
 	}

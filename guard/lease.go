@@ -33,6 +33,10 @@ type LeaseRequest struct {
 	// Abandon ends all of that.
 	Owner lockstore.Owner
 
+	// Coalesce names the work, and EventID is the id by which the source of the event sends it again, as in Options. Then the
+	// call may end with *LockCovered. It needs a Wait, or Park.
+	Coalesce, EventID string
+
 	// HolderInfo says, for people who inspect the lock, who has it. Acquire sets its Since.
 	// A zero HolderInfo takes what Options.HolderInfo says of the call.
 	HolderInfo lockstore.HolderInfo
@@ -81,11 +85,18 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	if req.Wait < 0 {
 		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
 	}
+	switch coalesces := req.Coalesce != ""; {
+	case coalesces != (req.EventID != ""):
+		mistake = lockstore.Invalidf("guard: Coalesce is %.70q and EventID is %.70q; want both or none", req.Coalesce, req.EventID)
+	case coalesces && req.Wait == 0 && w.turn == 0:
+		mistake = lockstore.Invalidf("guard: Coalesce is %.70q but Wait is 0; want a Wait, or Park: only who waits is covered", req.Coalesce)
+	}
 	if err := cmp.Or(mistake, lockstore.ValidateTTL(req.TTL)); err != nil {
 		return lockstore.Lease{}, r.finish(r.failure(err))
 	}
 	r.wanted = w
 	r.wanted.ttl, r.wanted.owner, r.wanted.long = req.TTL, req.Owner, true
+	r.wanted.work, r.wanted.event = req.Coalesce, req.EventID
 	if req.HolderInfo != (lockstore.HolderInfo{}) {
 		req.HolderInfo.Since = r.holder.Since
 		r.holder = req.HolderInfo

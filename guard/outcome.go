@@ -18,6 +18,7 @@ const (
 	OutcomePanic       Outcome = "panic"       // the work panicked or called runtime.Goexit
 	OutcomeLost        Outcome = "lost"        // the lease was lost before the work returned
 	OutcomeBusy        Outcome = "busy"        // the lock did not become free in time, see Report.KeyState
+	OutcomeCovered     Outcome = "covered"     // another run of the same work waits, and has not begun, see Options.Coalesce
 	OutcomeDeadline    Outcome = "deadline"    // there was no time for the work
 	OutcomeInvalid     Outcome = "invalid"     // the request is wrong, see LockBadRequest
 	OutcomeCorrupt     Outcome = "corrupt"     // the entry is foreign or corrupt

@@ -47,6 +47,10 @@ type Refused struct {
 	// QueuePosition is the owner's place in the key's queue: 1 is next, 0 is none.
 	QueuePosition int
 
+	// Covered says that at some moment after the request was sent a run of the request's Work waited that had not begun, for another Event.
+	// The owner has no place.
+	Covered bool
+
 	// StateEndsIn is the longest time until a takeover, if the holder is dead; until this
 	// owner's turn, if the key is Reserved; or until the key is free, if it is Completed or in
 	// its Cooldown. Most holders release long before it, so it is not a time to wait. It is 0 if
@@ -68,6 +72,8 @@ func (e *Refused) Error() string {
 		place = fmt.Sprintf("; place %d in its queue", e.QueuePosition)
 	}
 	switch {
+	case e.Covered:
+		return fmt.Sprintf("lock %q: another run of the same work waits, and has not begun", e.Key)
 	case e.atOnce:
 		return fmt.Sprintf("lock %q cannot be opened at once: its work has started (%v). When the lease has ended, after at most %v more, somebody has to resolve the key", e.Key, e.Holder, e.StateEndsIn)
 	case e.State == Reserved:
@@ -90,7 +96,7 @@ func (e *Refused) Unwrap() error { return ErrRefused }
 func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
 	return &Refused{
-		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, StateEndsIn: s.Remaining, Result: s.Result, Fence: s.Fence, Hint: a.Hint,
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Covered: a.Covered, StateEndsIn: s.Remaining, Result: s.Result, Fence: s.Fence, Hint: a.Hint,
 		atOnce: r.Kind == driver.Revoke,
 	}
 }

@@ -3,6 +3,8 @@ package lockstore
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -99,7 +101,14 @@ func (s *Store) OnWake(wake func(ctx context.Context, key string, owners []Owner
 func (s *Store) Acquire(ctx context.Context, req Request) (Lease, error) {
 	r := driver.Request{
 		Kind: driver.Acquire, Owner: req.Owner, TTL: req.TTL, MaxHolders: cmp.Or(req.MaxHolders, 1), Holder: req.HolderInfo.Encode(), Join: req.JoinQueue, Parked: req.Parked,
-		Hint: req.Hint,
+		Work: req.Work, Hint: req.Hint,
+	}
+	if req.Work != "" || req.Event != "" {
+		if err := validateWork(req); err != nil {
+			return Lease{}, err
+		}
+		sum := sha256.Sum256([]byte(req.Event))
+		r.Event = hex.EncodeToString(sum[:8])
 	}
 	if req.Parked != 0 || req.Address != "" {
 		return s.park(ctx, req.Key, r, req.Address)

@@ -57,6 +57,19 @@ func validate(key string, r driver.Request) error {
 	return nil
 }
 
+// validateWork checks a request that another run may cover.
+func validateWork(req Request) error {
+	switch {
+	case req.Work == "" || len(req.Work) > MaxWorkBytes || unprintable(req.Work) >= 0:
+		return Invalidf("lockstore: Work is %.70q; want 1 to %d characters of printable ASCII without spaces", req.Work, MaxWorkBytes)
+	case req.Event == "":
+		return Invalidf("lockstore: Work is %q without Event; want the id by which the source sends the event again", req.Work)
+	case !req.JoinQueue:
+		return Invalidf("lockstore: Work is %q without JoinQueue; only who waits is covered", req.Work)
+	}
+	return nil
+}
+
 // ValidateTTL returns an error that matches ErrInvalid unless ttl is MinTTL to MaxTTL.
 func ValidateTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {

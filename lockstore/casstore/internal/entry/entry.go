@@ -55,6 +55,8 @@ type waiter struct {
 	Others int           `json:"others,omitempty"`
 	Parked time.Duration `json:"parked,omitempty"`
 	Since  int64         `json:"since,omitempty"` // when it joined, in nanoseconds since 1970; 0 stands for the stamp of the write
+	Work   string        `json:"work,omitempty"`
+	Event  string        `json:"event,omitempty"`
 }
 
 type ended struct {
@@ -157,7 +159,7 @@ func (c Codec) State(e Entry, written time.Time) (s rules.State) {
 	for _, k := range e.it.Queue {
 		w := k.it
 		since := time.Unix(0, cmp.Or(w.Since, written.UnixNano()))
-		s.Queue = append(s.Queue, rules.Waiter{Owner: driver.Owner(w.Owner), MaxHolders: w.Others + 1, Parked: w.Parked, Since: since})
+		s.Queue = append(s.Queue, rules.Waiter{Owner: driver.Owner(w.Owner), MaxHolders: w.Others + 1, Parked: w.Parked, Since: since, Work: w.Work, Event: w.Event})
 	}
 	for _, m := range e.it.Ended {
 		s.Ended = append(s.Ended, rules.Ended{Owner: driver.Owner(m.it.Owner), Fence: m.it.Fence, How: m.it.How})
@@ -187,7 +189,7 @@ func (c Codec) Replacing(e Entry, before, next rules.State) Entry {
 		if w.Since.Equal(ThisWrite) {
 			since = 0
 		}
-		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Parked, since}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
+		e.it.Queue = append(e.it.Queue, with(waiter{string(w.Owner), w.MaxHolders - 1, w.Parked, since, w.Work, w.Event}, old.Queue, func(o waiter) bool { return o.Owner == string(w.Owner) }))
 	}
 	for _, m := range next.Ended {
 		e.it.Ended = append(e.it.Ended, with(ended{string(m.Owner), m.Fence, m.How}, old.Ended, func(o ended) bool { return o.Owner == string(m.Owner) }))

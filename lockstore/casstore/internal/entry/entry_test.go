@@ -32,7 +32,7 @@ func signed(text string) []byte {
 // result that they belong to.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	const text = `{"n":1,"fence":7,"new":{"deep":[1,2.50]},"holders":[{"owner":"owner-1","fence":7,"ttl":60000000000,"new":"of the holder"}],` +
-		`"queue":[{"owner":"owner-2","work":"of a place","event":"m-1"},{"owner":"owner-3"}],"ended":[{"owner":"owner-0","how":99,"new":"of a mark"}]}`
+		`"queue":[{"owner":"owner-2","priority":"of a place"},{"owner":"owner-3"}],"ended":[{"owner":"owner-0","how":99,"new":"of a mark"}]}`
 	// after is the value after a request.
 	after := func(value []byte, r driver.Request) []byte {
 		e, err := Decode(value)

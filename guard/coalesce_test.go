@@ -1,0 +1,117 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
+)
+
+func idOf(ctx context.Context) string { return fmt.Sprint("of the context ", ctx.Value(idOf)) }
+
+// 1,000 events come within two seconds. The work counts the events that have come when it begins, and takes 200 ms.
+func TestOneWaitsForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outcomes := map[Outcome]int{}
+		g, err := New(memstore.New(nil), Options{Wait: time.Minute, Coalesce: "index", Observe: func(_ context.Context, r Report) { outcomes[r.Outcome]++ }})
+		require.NoError(t, err)
+		came, counted := 0, 0
+		done := make(chan error, 1000)
+		for n := range 1000 {
+			time.Sleep(2 * time.Millisecond)
+			came++
+			go func() {
+				done <- g.Do(WithEventID(context.Background(), fmt.Sprint("event ", n)), "k", func(context.Context, Lock) error {
+					counted = came
+					time.Sleep(200 * time.Millisecond)
+					return nil
+				})
+			}()
+			synctest.Wait()
+		}
+		for range 1000 {
+			if err := <-done; err != nil {
+				assert.IsType(t, &LockCovered{}, err)
+			}
+		}
+		assert.Equal(t, 1000, counted)
+		assert.Equal(t, 1000, outcomes[OutcomeOK]+outcomes[OutcomeCovered], "%v", outcomes)
+		assert.LessOrEqual(t, outcomes[OutcomeOK], 12)
+	})
+}
+
+func TestCoveredRun(t *testing.T) {
+	on("the run that waits covers another event, and not its own", t, newBench, Options{Wait: time.Minute, Coalesce: "index"}, func(t *testing.T, b *bench) {
+		lease := b.occupy(t, "k", time.Hour)
+		waits := make(chan error)
+		go func() { waits <- b.Do(WithEventID(context.Background(), "1"), "k", nothing) }()
+		synctest.Wait()
+		err := b.Do(WithEventID(context.Background(), "2"), "k", neverRuns(t))
+		covered, ok := err.(*LockCovered)
+		require.True(t, ok, "%v", err)
+		require.Equal(t, "k", covered.Key)
+		require.Equal(t, "index", covered.Work)
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		require.EqualError(t, err, `lock "k": another run of index waits, and has not begun; it does what this event asks for`)
+		r := b.report(t)
+		require.Equal(t, OutcomeCovered, r.Outcome)
+		require.Equal(t, lockstore.Held, r.KeyState)
+		require.False(t, r.NoPlace)
+		require.Equal(t, 1, r.Calls, "it sends one request, and no leave")
+		require.Equal(t, 1, b.status(t, "k").Waiting)
+
+		again := make(chan error)
+		go func() { again <- b.Do(WithEventID(context.Background(), "1"), "k", nothing) }()
+		synctest.Wait()
+		require.Equal(t, 2, b.status(t, "k").Waiting, "the first try of this event may be dead")
+		_, err = b.Acquire(context.Background(), LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Coalesce: "index", EventID: "3"})
+		require.IsType(t, &LockCovered{}, err)
+		require.NoError(t, b.store.Store.Release(context.Background(), lease))
+		require.NoError(t, <-waits)
+		require.NoError(t, <-again)
+	})
+}
+
+func TestCoalescingThatCannotBe(t *testing.T) {
+	store, ctx := memstore.New(nil), t.Context()
+	_, err := New(store, Options{Coalesce: "index"})
+	require.EqualError(t, err, `guard: Coalesce is "index" but Wait is 0; want a Wait, only who waits is covered`)
+	g, err := New(store, Options{Coalesce: "index", Wait: time.Minute})
+	require.NoError(t, err)
+	invalid := func(err error, says string) {
+		t.Helper()
+		require.IsType(t, &LockBadRequest{}, err)
+		require.ErrorContains(t, err, says)
+	}
+	invalid(g.Do(ctx, "k", neverRuns(t)), `Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`)
+	says := `Coalesce (boot: LOCK_COALESCE) is "index"; `
+	require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, noWork(t)), says+"DoAll wants none")
+	require.ErrorContains(t, g.WithCooldown(time.Minute).Do(ctx, "k", neverRuns(t)), says+"a cooldown wants none")
+	for says, req := range map[string]LeaseRequest{
+		`Coalesce is "index" and EventID is ""; want both or none`: {Coalesce: "index", Wait: time.Minute},
+		`Coalesce is "" and EventID is "1"; want both or none`:     {EventID: "1", Wait: time.Minute},
+		`Coalesce is "index" but Wait is 0`:                        {Coalesce: "index", EventID: "1"},
+	} {
+		req.Key, req.TTL = "k", time.Minute
+		_, err := g.Acquire(ctx, req)
+		invalid(err, says)
+	}
+	g, err = New(store, Options{Coalesce: "two words", Wait: time.Minute, EventID: idOf})
+	require.NoError(t, err)
+	invalid(g.Do(ctx, "k", neverRuns(t)), `Work is "two words"; want 1 to 64 characters of printable ASCII without spaces`)
+}
+
+func noWork(t *testing.T) func(context.Context, []Lock) error {
+	return func(context.Context, []Lock) error {
+		t.Error("the work runs")
+		return errors.New("the work runs")
+	}
+}
