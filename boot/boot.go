@@ -9,6 +9,7 @@
 //	LOCK_TTL              guard.Options.TTL, the longest lease: 60s by default
 //	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
+//	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits
 //	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
@@ -128,7 +129,7 @@ func exit(err error) {
 }
 
 func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.SchemeOpener) (*guard.Guard, error) {
-	options := guard.Options{HolderInfo: holderInfo}
+	options := guard.Options{HolderInfo: holderInfo, EventID: requestID}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
 		name, option string
@@ -150,6 +151,14 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 		}
 		*v.to = d
 		written = append(written, fmt.Sprintf("%s is %v", v.option, d), fmt.Sprintf("%s is %s", v.name, text))
+	}
+	if on, err := readBool("LOCK_COALESCE", getenv); err != nil {
+		return nil, err
+	} else if on {
+		if options.Coalesce = lambdacontext.FunctionName; options.Coalesce == "" {
+			return nil, errors.New("LOCK_COALESCE is true, and AWS_LAMBDA_FUNCTION_NAME is empty; want the function's name there, as Lambda sets it")
+		}
+		names = append(names, "Coalesce", "LOCK_COALESCE")
 	}
 	maxHolders, err := readMaxHolders(getenv("LOCK_MAX_HOLDERS"))
 	if err != nil {
@@ -227,25 +236,35 @@ func missing(name string) error {
 }
 
 func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, error) {
-	text := getenv("LOCK_SIGTERM")
-	if text == "" {
-		return nil, nil
-	}
-	on, err := strconv.ParseBool(text)
-	if err != nil {
-		return nil, fmt.Errorf("LOCK_SIGTERM is %.40q; want true or false", text)
-	}
-	if !on {
-		return nil, nil
+	on, err := readBool("LOCK_SIGTERM", getenv)
+	if err != nil || !on {
+		return nil, err
 	}
 	return []lambda.Option{lambda.WithEnableSIGTERM(g.Shutdown)}, nil
 }
 
+// readBool reads a variable that is true, false or not set.
+func readBool(name string, getenv func(string) string) (bool, error) {
+	text := getenv(name)
+	if text == "" {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("%s is %.40q; want true or false", name, text)
+	}
+	return on, nil
+}
+
+// requestID is the id by which Lambda sends an asynchronous event again.
+func requestID(ctx context.Context) string {
+	if lc, ok := lambdacontext.FromContext(ctx); ok {
+		return lc.AwsRequestID
+	}
+	return ""
+}
+
 // holderInfo is the name of the function and the request id, as in the function's logs.
 func holderInfo(ctx context.Context) lockstore.HolderInfo {
-	h := lockstore.HolderInfo{Name: lambdacontext.FunctionName}
-	if lc, ok := lambdacontext.FromContext(ctx); ok {
-		h.ID = lc.AwsRequestID
-	}
-	return h
+	return lockstore.HolderInfo{Name: lambdacontext.FunctionName, ID: requestID(ctx)}
 }

@@ -12,7 +12,7 @@ import (
 // asked are the variables that this process has read, and those of this package. A
 // function that makes its guard without MustGuardFromEnv does not read the latter.
 var asked = &names{all: map[string]bool{
-	"LOCK_URL": true, "LOCK_TTL": true, "LOCK_MAX_HOLD": true, "LOCK_WAIT": true, "LOCK_MAX_HOLDERS": true, "LOCK_DEADLINE_MARGIN": true, "LOCK_SIGTERM": true, "LOCK_METRICS": true, "LOCK_LOG": true,
+	"LOCK_URL": true, "LOCK_TTL": true, "LOCK_MAX_HOLD": true, "LOCK_WAIT": true, "LOCK_MAX_HOLDERS": true, "LOCK_COALESCE": true, "LOCK_DEADLINE_MARGIN": true, "LOCK_SIGTERM": true, "LOCK_METRICS": true, "LOCK_LOG": true,
 }}
 
 func getenv(name string) string {

@@ -14,6 +14,10 @@ func WithEventID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, eventKey{}, id)
 }
 
+// Coalesces says whether a run of Do may be covered, see Options.Coalesce. Adapters of batches ask it: one run does the work of all events of a
+// batch for one key.
+func (g *Guard) Coalesces() bool { return g.Validate() == nil && g.opt.Coalesce != "" }
+
 // eventID is the id of the event of a run that coalesces. It sends nothing.
 func (g *Guard) eventID(ctx context.Context) (id string, err error) {
 	if g.opt.Coalesce == "" {

@@ -71,6 +71,9 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 	if n := g.MaxHolders(); n > 1 {
 		return nil, fmt.Errorf("idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is %d; want 1", n)
 	}
+	if g.Coalesces() {
+		return nil, errors.New("idempotency: the guard has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each event has an answer of its own here")
+	}
 	if err := opt.check(); err != nil {
 		return nil, err
 	}

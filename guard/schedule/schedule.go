@@ -14,6 +14,8 @@
 //	nobody holds the lock, and it is  *guard.LockBusy
 //	reserved for runs that wait
 //	the key is in doubt               *guard.LockBusy
+//	another run waits and has not     *guard.LockCovered: if that run fails, nobody asks again
+//	begun, see guard.Options.Coalesce
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -127,12 +128,26 @@ func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record,
 	return keys, later
 }
 
-// hold works on the messages of one key, under its lock.
+// hold works on the messages of one key, under its lock. If the guard coalesces, the run of the first message does the work of the others,
+// too. If the first is covered, the next one asks for itself: the run that waits may be its own earlier try.
 func (b *batch) hold(ctx context.Context, records []*record) {
+	if !b.guard.Coalesces() {
+		b.lock(ctx, records, nil)
+		return
+	}
+	for len(records) > 0 && b.lock(guard.WithEventID(ctx, records[0].MessageId), records[:1], records[1:]) {
+		records = records[1:]
+	}
+}
+
+// lock runs the messages under the lock of their key. What becomes of them becomes of others, too. It returns true if the messages
+// are done because another run of the work waits, which says nothing of the others.
+func (b *batch) lock(ctx context.Context, records, others []*record) (covered bool) {
+	all := slices.Concat(records, others)
 	// Each key would wait in vain for a store that never answers.
 	if b.down.Load() && !b.works.Load() {
-		b.failAll(ctx, records, errDown)
-		return
+		b.failAll(ctx, all, errDown)
+		return false
 	}
 	var said error // the error of the work
 	err := isolate.Run(func() error {
@@ -143,19 +158,36 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 		})
 	})
 	if err == said {
-		return
+		for _, r := range others {
+			switch {
+			case r.stopped():
+				b.fail(ctx, r, errOrder)
+			case said != nil:
+				b.fail(ctx, r, said)
+			default:
+				r.done = true
+			}
+		}
+		return false
 	}
 	// The error is the guard's own: each returns none of these types.
 	switch err.(type) {
-	case *guard.LockBusy:
+	case *guard.LockCovered:
 		b.works.Store(true)
 		for _, r := range records {
+			r.done = true
+		}
+		return true
+	case *guard.LockBusy:
+		b.works.Store(true)
+		for _, r := range all {
 			r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
 		}
 	case *guard.LockStoreUnavailable:
 		b.down.Store(true)
 	}
-	b.failAll(ctx, records, err)
+	b.failAll(ctx, all, err)
+	return false
 }
 
 // each runs the messages of one key one after the other.

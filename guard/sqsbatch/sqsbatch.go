@@ -45,6 +45,11 @@
 // done. Once runs the work once for each message. A handler of whole batches cannot have
 // this from idempotency.Wrap, because a batch never comes again as the same batch.
 //
+// # One message's run for all
+//
+// With [guard.Options.Coalesce] the work runs once for all messages of a key in a batch, with the first of them. A message that finds the
+// lock held, and another message's run waiting, is done: that run begins later, and does its work, too.
+//
 // # How long to wait
 //
 // SQS counts each delivery of a message, also a delivery that only finds the lock held.

@@ -81,8 +81,28 @@ func (s shard[R]) keys(ctx context.Context, records []R) (keys []string, stop er
 }
 
 // hold works on records of the same key under one lock. It returns how many are done, and
-// why not all. After a lost lock none is done, because nobody knows when it was lost.
+// why not all. If the guard coalesces, the run of the first record does the work of the others, too; if the first is covered, the next one
+// asks for itself: the run that waits may be its own earlier try.
 func (s shard[R]) hold(ctx context.Context, key string, records []R) (done int, err error) {
+	if !s.guard.Coalesces() {
+		return s.lock(ctx, key, records)
+	}
+	for done < len(records) {
+		n, err := s.lock(guard.WithEventID(ctx, s.sequence(records[done])), key, records[done:done+1])
+		switch _, covered := err.(*guard.LockCovered); {
+		case covered:
+			done++
+		case n == 0:
+			return done, err
+		default:
+			return len(records), nil
+		}
+	}
+	return done, nil
+}
+
+// lock runs the records under the lock of their key. After a lost lock none is done, because nobody knows when it was lost.
+func (s shard[R]) lock(ctx context.Context, key string, records []R) (done int, err error) {
 	var said error // the work's own error
 	err = isolate.Run(func() error {
 		return s.guard.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {

@@ -24,6 +24,11 @@
 // with its stack. The data of a record is not logged. If the work returns the error of
 // another lock, it counts as any other error.
 //
+// # One record's run for all
+//
+// With [guard.Options.Coalesce] the work runs once for consecutive records of a key, with the first of them. A record that finds the
+// lock held, and another record's run waiting, is done: that run begins later, and does its work, too.
+//
 // # A record that always fails
 //
 // Such a record blocks its shard. Lambda delivers it again and again; by default until

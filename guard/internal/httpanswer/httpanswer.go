@@ -50,6 +50,8 @@ func OfLock(err error) (p Problem, ok bool) {
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
 		return Problem{http.StatusConflict, detail, retryAfter(e)}, true
+	case *guard.LockCovered:
+		return Problem{Status: http.StatusConflict, Detail: "Another request's run on the same resource waits, and has not begun. It does this work, too, unless it fails."}, true
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
