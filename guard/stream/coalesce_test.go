@@ -1,0 +1,42 @@
+package stream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+func TestCoalescing(t *testing.T) {
+	opt, ctx := guard.Options{Wait: time.Minute, Coalesce: "index"}, context.Background()
+	on("one run does the work of the records of a key that follow each other", t, opt, func(t *testing.T, b *bench) {
+		require.Empty(t, b.run(t, ctx, "a", "a", "b", "a"))
+		require.Equal(t, []string{"1", "3", "4"}, b.ran)
+	})
+	on("if the run fails, the batch stops at its first record", t, opt, func(t *testing.T, b *bench) {
+		require.Equal(t, "2", b.run(t, ctx, "a", "b fail", "b"))
+		require.Equal(t, []string{"1", "2"}, b.ran)
+	})
+	on("a record that another run covers is done, and not one whose own earlier try waits", t, opt, func(t *testing.T, b *bench) {
+		lease, err := b.store.Acquire(ctx, lockstore.Request{Key: "a", Owner: "another", TTL: time.Hour})
+		require.NoError(t, err)
+		go func() {
+			_ = b.Do(guard.WithEventID(ctx, "2"), "a", func(context.Context, guard.Lock) error { return nil })
+		}()
+		synctest.Wait()
+		stop := make(chan string, 1)
+		go func() { stop <- b.run(t, ctx, "a", "a", "a") }()
+		synctest.Wait()
+		status, err := b.store.Inspect(ctx, "a")
+		require.NoError(t, err)
+		require.Equal(t, 2, status.Waiting, "the first record is covered, and the second waits behind its place")
+		require.NoError(t, b.store.Release(ctx, lease))
+		require.Empty(t, <-stop)
+		require.Equal(t, []string{"2"}, b.ran)
+	})
+}
