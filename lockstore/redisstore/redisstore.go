@@ -144,7 +144,11 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (*call, 
 	case driver.Inspect:
 		return s.run(ctx, key, "", "inspect")
 	case driver.Acquire:
-		return s.run(ctx, key, r.Owner, "acquire", micros(r.TTL)+" "+r.Holder, millis(r.TTL+time.Hour), most(r))
+		args := []any{"acquire", micros(r.TTL) + " " + r.Holder, millis(r.TTL + time.Hour), most(r)}
+		if r.Work != "" {
+			args = append(args, r.Work+" "+r.Event)
+		}
+		return s.run(ctx, key, r.Owner, args...)
 	case driver.Renew:
 		return s.run(ctx, key, r.Owner, "renew", digits(r.Fence), micros(r.TTL))
 	case driver.Release:

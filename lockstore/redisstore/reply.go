@@ -30,6 +30,9 @@ const (
 	foreign   = 'B' // another program's entry, or a damaged one; perhaps what is wrong with its leases
 )
 
+// covered is the place of an owner that another run covers.
+const covered = "c"
+
 // states are the letters that tell the state of a key.
 var states = map[byte]driver.State{
 	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked,
@@ -73,7 +76,7 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		if r.Kind == driver.Inspect || told {
 			a.Outcome, s.Waiting, s.Parked = driver.Done, waiting, parked
 		} else {
-			a.Outcome, a.Position, a.Hint = driver.Refused, waiting, driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
+			a.Outcome, a.Covered, a.Position, a.Hint = driver.Refused, waiting < 0, max(0, waiting), driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
 		}
 		a.Status = s
 	case letter == done:
@@ -155,8 +158,12 @@ func (p *parser) micros() time.Duration {
 func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
 // waiting is a place, or how many wait and how many of them are parked.
+// waiting is how many wait, or an owner's place, -1 if it is covered.
 func (p *parser) waiting() (queue, parked int) {
 	all, of, both := strings.Cut(p.word(), "+")
+	if all == covered {
+		return -1, 0
+	}
 	if queue = int(p.parse(all, 31)); both {
 		parked = int(p.parse(of, 31))
 	}

@@ -19,7 +19,8 @@
 -- is the first, and number, a digit, says how many they are. How is F for released or abandoned, E expired, K
 -- completed, D resolved, V revoked. In front of an entry F is one more mark, the newest.
 -- The queue is empty, or a space, and for each place a text and a space. The text is the owner, MaxHolders, and since when the owner
--- waits, with the byte 1 between them. Of a parked place, its turn is behind the byte 2. What may follow is of a later version, and stays.
+-- waits, with the byte 1 between them. Of a parked place, its turn is behind the byte 2; of an owner that coalesces, its work and its event, each
+-- behind the byte 3. What may follow is of a later version, and stays.
 -- What cannot be a queue is none: a queue can only refuse. What cannot be marks are none.
 --
 -- To make a long string takes the server a microsecond for 1,000 bytes, and a pattern that matches one takes more: so the queue
@@ -184,6 +185,14 @@ local function leaveQueue(owner)
 	return before == 1
 end
 
+-- covered says whether a run of the work waits that has not begun, for another event.
+local function covered(work, event)
+	for owner, its, of in string.gmatch(queue, ' ([^ \1]+)\1[^ \3]*\3([^ \3]*)\3([^ \3]*)') do
+		if its == work and of ~= event and not holder(owner) then return true end
+	end
+	return false
+end
+
 -- parked are the owners of parked places.
 local function parked()
 	local all = {}
@@ -338,7 +347,7 @@ end
 local requests = {}
 
 -- ARGV: TTL in microseconds and holder, how long the entry stays after the grant in milliseconds,
--- MaxHolders and a + to wait in the queue, with the turn in microseconds of a parked place, or the fence of a lease that was handed over.
+-- MaxHolders and a + to wait in the queue, with the turn in microseconds of a parked place, or the fence of a lease that was handed over; of an owner that coalesces, its work and its event.
 -- A second answer is for a server that refuses to store the first one's place, for want of memory.
 function requests.acquire()
 	saves = false
@@ -376,8 +385,11 @@ function requests.acquire()
 	if held <= 0 then letter, held, who, started = 'W', left, '', false end
 	local function refuse(place) return answer(letter, held, place, who, started) end
 	if before then return refuse(position(before) + 1) end
+	local work, event = match(ARGV[6] or '', '^([^ ]+) ([^ ]+)$')
+	if work and covered(work, event) then return refuse('c') end
 	if join == '' or places >= 128 or turn ~= '' and #parked() >= 64 then return refuse(0) end
-	queue, places, changed = queue .. me .. '\1' .. most .. '\1' .. clock .. (turn == '' and '' or '\2' .. turn) .. ' ', places + 1, true
+	queue, places, changed = queue .. me .. '\1' .. most .. '\1' .. clock .. (turn == '' and '' or '\2' .. turn) ..
+		(work and '\3' .. work .. '\3' .. event or '') .. ' ', places + 1, true
 	return refuse(places), refuse(0)
 end
 
