@@ -86,7 +86,7 @@ func (t *table) arrivalWrite(q driver.Request) write {
 	t.noteSent(fence)
 	lease := values{
 		attrOwner: ownerText(q.Owner), attrFence: fenceNumber(fence), attrExpires: millis(expires), attrText: text(q.Holder),
-		attrQueue: list(placeOf(rules.Waiter{Owner: q.Owner, Since: now})),
+		attrQueue: list(placeOf(rules.Waiter{Owner: q.Owner, Since: now, Work: q.Work, Event: q.Event})),
 	}
 	w := write{
 		becomes:    maps.Clone(lease),
@@ -104,6 +104,9 @@ func (t *table) arrivalWrite(q driver.Request) write {
 		w.assign(attrQueue, "list_append(if_not_exists(#queue, :empty), :queue)", lease[attrQueue])
 		// A queue of another type is damaged: DynamoDB refuses to add a place to it.
 		w.conditions[0] = "(" + ifFree + " AND attribute_not_exists(#expires) AND (attribute_not_exists(#queue) OR attribute_type(#queue, :typeList)) OR " + ifJoins + ")"
+		if q.Work != "" { // somebody who waits may cover it
+			w.conditions = append(w.conditions, "attribute_not_exists(#queue[2])")
+		}
 		w.names = append(w.names, attrStarted)
 		maps.Copy(w.values, values{
 			":empty": list(), ":typeList": text("L"), ":typeText": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":highest": integer(maxMilli * 1000),
@@ -116,7 +119,7 @@ func (t *table) arrivalWrite(q driver.Request) write {
 // withoutPlace refuses an owner without a write, so it gets no place. Its next Acquire begins with a read. ok is false if the row is no
 // reason for a refusal, or has a place of the owner.
 func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answer, ok bool) {
-	q.Join = false
+	q.Join, q.Work = false, "" // the read may be old, and covers nobody
 	_, _, a = t.decide(seen, r, q)
 	a.Hint = noteFull
 	return a, a.Outcome == driver.Refused && a.Position == 0

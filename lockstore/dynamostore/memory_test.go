@@ -151,7 +151,7 @@ func TestPlaceOfALaterVersion(t *testing.T) {
 		row := rows.get(t, key)
 		require.Equal(t, time.Now().UnixMilli(), number(t, more(row, 2), "since"))
 		for place := range 3 {
-			maps.Copy(more(row, place), item{"work": s("transfer"), "event": s(fmt.Sprint("e", place)), "priority": n("7")})
+			maps.Copy(more(row, place), item{"reason": s("transfer"), "later": s(fmt.Sprint("e", place)), "priority": n("7")})
 		}
 		rows.put(t, key, row)
 		pass(time.Second)

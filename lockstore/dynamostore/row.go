@@ -67,7 +67,7 @@ type row struct {
 
 // place is two elements of the row's queue: an owner, and a map of what else is known. The first place is that of who holds the
 // key, if nobody shares it; then come those who wait, in the order of arrival. The map has "since" and, if they are
-// not 1 and 0, "maxHolders" and "parked", times in milliseconds. What else it has is kept.
+// not 1 and 0, "maxHolders" and "parked", times in milliseconds; of an owner that coalesces also "work" and "event". What else it has is kept.
 type place struct {
 	owner string
 	more  types.AttributeValue
@@ -77,6 +77,8 @@ const (
 	placeSince      = "since"
 	placeMaxHolders = "maxHolders"
 	placeParked     = "parked"
+	placeWork       = "work"
+	placeEvent      = "event"
 )
 
 // sharedLease is one of those in the text of attrHolders. It begins with the fence unless it is revoked, see Store.StillHeld.
@@ -257,6 +259,7 @@ func waiter(owner string, more values) rules.Waiter {
 	since, _ := number(more, placeSince, maxMilli)
 	return rules.Waiter{
 		Owner: driver.Owner(owner), MaxHolders: max(1, int(most)), Parked: time.Duration(parked) * time.Millisecond, Since: time.UnixMilli(since),
+		Work: textOf(more[placeWork]), Event: textOf(more[placeEvent]),
 	}
 }
 
@@ -267,6 +270,9 @@ func placeOf(w rules.Waiter) place {
 	}
 	if w.Parked > 0 {
 		more[placeParked] = integer(w.Parked.Milliseconds())
+	}
+	if w.Work != "" {
+		more[placeWork], more[placeEvent] = text(w.Work), text(w.Event)
 	}
 	return place{string(w.Owner), &types.AttributeValueMemberM{Value: more}}
 }
