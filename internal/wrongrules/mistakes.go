@@ -356,7 +356,6 @@ var coalescing = []Mistake{
 	coveredBy("covered: an owner that has a place", func(c *call, w rules.Waiter) bool {
 		return w.Work == c.Work && w.Event != c.Event && holder(c.was, func(h rules.Holder) bool { return h.Owner == w.Owner }).Fence == 0
 	}),
-	after("covered: by an old read", driver.Acquire, func(c *call) { when(c.answer.Covered, func() { c.basis = rules.OnAnything }) }),
 	after("covered: the owner takes a place", driver.Acquire, func(c *call) {
 		when(c.answer.Covered, func() {
 			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: c.MaxHolders, Work: c.Work, Event: c.Event})
@@ -538,6 +537,7 @@ var Induced = []Mistake{
 	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
 	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
 	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),
+	after("covered: by an old read", driver.Acquire, func(c *call) { when(c.answer.Covered, func() { c.basis = rules.OnAnything }) }),
 	{"M111 lost, by a guess", nil, func(c *call) { when(c.lost(), func() { c.basis = rules.OnAnything }) }},
 	{"a hand-over that has lapsed lets its owner in beside the next", func(c *call) {
 		when(c.Kind == driver.Acquire && c.mine().HandedOver, func() { c.revive(c.mine()) })

@@ -22,6 +22,7 @@ type step struct {
 	most    int           // MaxHolders
 	join    bool          // of Acquire, AtOnce of Revoke, Effect of Resolve
 	parked  time.Duration // of an Acquire
+	event   int           // of an Acquire that coalesces, see works
 	extends bool          // an Acquire with the fence
 	result  bool
 	far     int   // not 0: another fence, see request
@@ -36,8 +37,8 @@ type step struct {
 }
 
 func (s step) String() string {
-	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parked %v, extends %t, result %t",
-		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parked, s.extends, s.result)
+	text := fmt.Sprintf("%v later: %s owner %d, fence %d, %v, MaxHolders %d, join/now/effect %t, parked %v, extends %t, result %t, event %d",
+		s.lapse, s.kind, s.owner, s.fence, s.ttl, s.most, s.join, s.parked, s.extends, s.result, s.event)
 	if s.far > 0 {
 		text += fmt.Sprint(", with another fence, ", s.far)
 	}
@@ -81,6 +82,7 @@ type generator struct {
 	most    [3]int        // MaxHolders of the owners, one after the other
 	unheard bool          // some replies are lost
 	turn    time.Duration // of those owners that park; 0: none does
+	events  bool          // some acquires coalesce
 	ttl     time.Duration // the longest
 	opening int           // the first steps are by owners that come one after the other, and wait
 	// What the callers know.
@@ -107,6 +109,7 @@ func newGenerator(c *check, random *rand.Rand) *generator {
 	if g.ttl = 10 * time.Second; random.IntN(8) == 0 {
 		g.ttl = lockstore.MaxTTL
 	}
+	g.events = random.IntN(3) == 0
 	g.unheard = c.LoseReplies != nil && c.virtual && random.IntN(4) == 0
 	if c.Parks && random.IntN(3) == 0 {
 		g.turn = 3 * time.Second // another than that of a place where somebody waits
@@ -225,10 +228,16 @@ func (g *generator) alone(m *comparison, ran []step) (s step) {
 		if g.parks(s.owner) {
 			s.parked = g.turn
 		}
+		if g.events && s.join {
+			s.event = g.IntN(len(works))
+		}
 		s.extends = s.fence > 0 && g.IntN(3) == 0
 	}
 	return s
 }
+
+// works are the works and the events of acquires. The first does not coalesce.
+var works = [...]struct{ work, event string }{{"", ""}, {"index", "0123456789abcdef"}, {"index", "0123456789abcdeF"}, {"sort-2.0", "0123456789abcdef"}}
 
 // parks reports whether an owner parks, so that it never waits.
 func (g *generator) parks(owner int) bool { return g.turn > 0 && owner%3 == 1 }

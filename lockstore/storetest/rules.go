@@ -568,6 +568,7 @@ func (m *comparison) request(s step, f fences) driver.Request {
 			r.Fence = 0
 		}
 		r.TTL, r.MaxHolders, r.Holder, r.Join, r.Parked = s.ttl, s.most, holders[s.owner], s.join, s.parked
+		r.Work, r.Event = works[s.event].work, works[s.event].event
 		if s.result {
 			r.Holder = holders[(s.owner+1)%people] // the text is for people, and never compared
 		}
@@ -613,7 +614,7 @@ var holders = func() (all [people]string) {
 // have it.
 func (m *comparison) renumber(f *fences, s step, a *driver.Answer) {
 	status := a.Status
-	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position, Wake: a.Wake}
+	*a = driver.Answer{Outcome: a.Outcome, Fence: a.Fence, Seat: a.Seat, TTL: a.TTL, Position: a.Position, Covered: a.Covered, Wake: a.Wake}
 	if a.Outcome == driver.Granted && s.kind == driver.Acquire || a.Outcome == driver.Holding {
 		a.Fence = f.number(a.Fence)
 	} else {
@@ -794,6 +795,8 @@ func (m *comparison) differs(want, got seen) string {
 		return fmt.Sprintf("the lease may be trusted for %v; want %v", g.TTL, w.TTL)
 	case w.Position != g.Position:
 		return fmt.Sprintf("refused with place %d; want %d", g.Position, w.Position)
+	case w.Covered != g.Covered:
+		return fmt.Sprintf("covered %t; want %t", g.Covered, w.Covered)
 	case !slices.Equal(w.Wake, g.Wake):
 		return fmt.Sprintf("%d parked owners are to be woken; want %d", len(g.Wake), len(w.Wake))
 	}

@@ -82,6 +82,8 @@ const (
 	newWriter = 20 + iota
 	newReader
 	newReaderWithoutWaiting
+	newCoalescing
+	_
 	firstOperator
 	secondOperator
 )
@@ -94,6 +96,11 @@ var situations = func() []situation {
 	parks := func(owner, most int) step {
 		s := acquire(owner, most)
 		s.parked = driver.MaxParkedTurn
+		return s
+	}
+	coalesces := func(owner int) step {
+		s := acquire(owner, 1)
+		s.event = 1
 		return s
 	}
 	by := func(kind driver.Kind, owner int) step {
@@ -114,6 +121,8 @@ var situations = func() []situation {
 		{"held", []step{acquire(0, 1)}},
 		{"held, and others wait", []step{acquire(0, 1), acquire(1, 1), acquire(2, 2)}},
 		{"held, and parked owners wait", []step{acquire(0, 1), parks(1, 1), acquire(2, 1), parks(3, 2)}},
+		{"held, and one waits for all", []step{acquire(0, 1), coalesces(1)}},
+		{"handed over to one that waited for all", []step{acquire(0, 1), coalesces(1), acquire(2, 1), by(driver.Release, 0)}},
 		{"held by two", []step{acquire(0, 2), acquire(1, 2)}},
 		{"held by two, a writer waits before a reader", []step{acquire(0, 2), acquire(1, 2), acquire(2, 1), acquire(3, 2)}},
 		{"held by two, a reader waits before a writer", []step{acquire(0, 2), acquire(1, 2), acquire(3, 2), acquire(2, 1)}},
@@ -287,6 +296,13 @@ func (w *placing) ops(m *comparison) (all []step) {
 	}
 	without := acquire(newReaderWithoutWaiting, 2, 0)
 	without.join = false
+	if slices.ContainsFunc(s.Queue, func(q rules.Waiter) bool { return q.Work != "" }) || slices.ContainsFunc(s.Holders, func(h rules.Holder) bool { return h.HandedOver }) {
+		for owner, event := range []int{2, 1} {
+			a := acquire(newCoalescing+owner, 1, 0)
+			a.event = event
+			all = append(all, a)
+		}
+	}
 	return append(all, acquire(newWriter, 1, 0), acquire(newReader, 2, 0), without,
 		step{kind: driver.Abandon, owner: newWriter}, step{kind: driver.Leave, owner: newReader})
 }
