@@ -17,37 +17,37 @@ func TestCoalescing(t *testing.T) {
 	// waiting lets a run of the message wait for the key "held".
 	waiting := func(b *bench, id string) {
 		go func() {
-			_ = b.Do(guard.WithEventID(ctx, id), "held", func(context.Context, guard.Lock) error { return nil })
+			_ = b.Guard.Do(guard.WithEventID(ctx, id), "held", func(context.Context, guard.Lock) error { return nil })
 		}()
 		synctest.Wait()
 	}
 	// release ends the lease of occupy.
 	release := func(t *testing.T, b *bench) (waited int) {
-		status, err := b.store.Inspect(ctx, "held")
+		status, err := b.Store.Inspect(ctx, "held")
 		require.NoError(t, err)
-		require.NoError(t, b.store.Release(ctx, lockstore.Lease{Key: "held", Owner: "another", Fence: status.Fence}))
+		require.NoError(t, b.Store.Release(ctx, lockstore.Lease{Key: "held", Owner: "another", Fence: status.Fence}))
 		return status.Waiting
 	}
 	on("one run does the work of all messages of a key", t, opt, func(t *testing.T, b *bench) {
 		require.Empty(t, b.run(t, ctx, messages("a", "b", "a", "a")...))
-		require.ElementsMatch(t, []string{"m1", "m2"}, b.ran)
-		b.free(t, "a", "b")
+		require.ElementsMatch(t, []string{"m1", "m2"}, b.Ran)
+		b.Free(t, "a", "b")
 	})
 	on("if the run fails, all messages of its key do", t, opt, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a fail", "b", "a")...))
 		require.Equal(t, "1 of 1 messages failed, first m1: own", b.lines(t, "m3")[0]["error"])
 	})
 	on("messages that another run covers are done", t, opt, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		waiting(b, "another")
 		require.Empty(t, b.run(t, ctx, messages("held", "held", "held")...))
-		require.Empty(t, b.ran)
-		require.Len(t, b.asked, 1+3)
-		require.Zero(t, b.log.Len())
+		require.Empty(t, b.Ran)
+		require.Len(t, b.Asked, 1+3)
+		require.Zero(t, b.Log.Len())
 		release(t, b)
 	})
 	on("a message is not covered by its own earlier try", t, opt, func(t *testing.T, b *bench) {
-		b.occupy(t)
+		b.Occupy(t, "held")
 		waiting(b, "m2")
 		require.Empty(t, b.run(t, ctx, messages("held")...), "m1 is covered by m2's run")
 		failed := make(chan []string, 1)
@@ -55,6 +55,6 @@ func TestCoalescing(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 2, release(t, b), "m1 is covered, and m2 waits behind its place")
 		require.Empty(t, <-failed)
-		require.Equal(t, []string{"m2"}, b.ran)
+		require.Equal(t, []string{"m2"}, b.Ran)
 	})
 }
