@@ -42,7 +42,8 @@ type Request struct {
 
 	// Work, if it is not empty, lets another run of the same work do what this request is for: if the request is refused, and such a run
 	// waits that has not begun, for another Event, the request takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
-	// characters of printable ASCII without spaces. Event is the id by which the event's source sends it again; the store keeps a hash of it. Both need JoinQueue.
+	// characters of printable ASCII without spaces. Event is the id by which the event's source sends it again, of any length; the store
+	// keeps a hash of it. Both need JoinQueue.
 	Work, Event string
 
 	Hint Hint // of this owner's last refusal or AwaitedTurn

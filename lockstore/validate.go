@@ -57,11 +57,21 @@ func validate(key string, r driver.Request) error {
 	return nil
 }
 
+// ValidateWork returns an error that matches ErrInvalid unless work has 1 to MaxWorkBytes characters of printable ASCII without
+// spaces.
+func ValidateWork(work string) error {
+	if work == "" || len(work) > MaxWorkBytes || unprintable(work) >= 0 {
+		return Invalidf("lockstore: Work is %.70q; want 1 to %d characters of printable ASCII without spaces", work, MaxWorkBytes)
+	}
+	return nil
+}
+
 // validateWork checks a request that another run may cover.
 func validateWork(req Request) error {
+	if err := ValidateWork(req.Work); err != nil {
+		return err
+	}
 	switch {
-	case req.Work == "" || len(req.Work) > MaxWorkBytes || unprintable(req.Work) >= 0:
-		return Invalidf("lockstore: Work is %.70q; want 1 to %d characters of printable ASCII without spaces", req.Work, MaxWorkBytes)
 	case req.Event == "":
 		return Invalidf("lockstore: Work is %q without Event; want the id by which the source sends the event again", req.Work)
 	case !req.JoinQueue:

@@ -84,6 +84,7 @@ func TestRequest(t *testing.T) {
 	good := lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute}
 	largest := lockstore.Request{
 		Key: "k", Owner: lockstore.Owner(strings.Repeat("~", 64)), TTL: time.Minute, MaxHolders: 32, JoinQueue: true, Parked: lockstore.MaxParkedTurn, Address: lockstore.TaskToken(strings.Repeat("s", 2048)),
+		Work: strings.Repeat("~", 64), Event: strings.Repeat("é", 10_000),
 	}
 	s := lockstore.New("fake", &parker{fake: &fake{answer: driver.Answer{Outcome: driver.Granted, Fence: 7}}})
 	_, err := s.Acquire(t.Context(), largest)
@@ -98,6 +99,11 @@ func TestRequest(t *testing.T) {
 	}
 	owner := func(o string) lockstore.Request { r := good; r.Owner = lockstore.Owner(o); return r }
 	sharing := func(most int) lockstore.Request { r := good; r.MaxHolders = most; return r }
+	coalesces := func(work, event string, join bool) lockstore.Request {
+		r := good
+		r.Work, r.Event, r.JoinQueue = work, event, join
+		return r
+	}
 	token := func(text string) lockstore.Request {
 		return parks(lockstore.MaxParkedTurn, true, lockstore.TaskToken(text))
 	}
@@ -111,6 +117,14 @@ func TestRequest(t *testing.T) {
 		"é in owner":     {"Owner", "byte at 0", owner("é")},
 		"MaxHolders -1":  {"MaxHolders", "is -1; want 1 to 32", sharing(-1)},
 		"MaxHolders 33":  {"MaxHolders", "is 33; want 1 to 32", sharing(33)},
+
+		"a work without an event":   {"Work", `is "index" without Event`, coalesces("index", "", true)},
+		"an event without a work":   {"Work", `is ""; want 1 to 64`, coalesces("", "1", true)},
+		"a work without JoinQueue":  {"Work", `is "index" without JoinQueue`, coalesces("index", "1", false)},
+		"a space in a work":         {"Work", `is "a b"; want 1 to 64 characters of printable ASCII without spaces`, coalesces("a b", "1", true)},
+		"a work that is not ASCII":  {"Work", `is "é"; want`, coalesces("é", "1", true)},
+		"a work that is too long":   {"Work", "want 1 to 64", coalesces(strings.Repeat("w", 65), "1", true)},
+		"a work of control letters": {"Work", "want 1 to 64", coalesces("a\x03b", "1", true)},
 
 		"parked for less than a turn":        {"Parked", "is 1.999999999s; want 2s to 30s", parks(lockstore.TurnTime-1, true, lockstore.TaskToken("t"))},
 		"parked for more than MaxParkedTurn": {"Parked", "is 30.000000001s; want", parks(lockstore.MaxParkedTurn+1, true, lockstore.TaskToken("t"))},
