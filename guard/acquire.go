@@ -92,7 +92,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			a.noteRefusal(newLockBusy(r.key, err))
 			if a.busy.refusal().Covered {
 				r.noteHolder(a.busy)
-				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, err})
+				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, a.busy.Holder, err})
 			}
 			again := a.wait()
 			r.noteHolder(a.busy)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +61,8 @@ func TestCoveredRun(t *testing.T) {
 		require.Equal(t, "k", covered.Key)
 		require.Equal(t, "index", covered.Work)
 		require.ErrorIs(t, err, lockstore.ErrRefused)
-		require.EqualError(t, err, `lock "k": another run of index waits, and has not begun; it does what this event asks for`)
+		require.Equal(t, "another", covered.Holder.Name)
+		require.EqualError(t, err, `lock "k": another run of index waits behind another (r-2), and has not begun; it does what this event asks for`)
 		r := b.report(t)
 		require.Equal(t, OutcomeCovered, r.Outcome)
 		require.Equal(t, lockstore.Held, r.KeyState)
@@ -91,8 +93,8 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 		require.IsType(t, &LockBadRequest{}, err)
 		require.ErrorContains(t, err, says)
 	}
-	invalid(g.Do(ctx, "k", neverRuns(t)), `Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`)
-	says := `Coalesce (boot: LOCK_COALESCE) is "index"; `
+	require.EqualError(t, g.Do(WithEventID(ctx, ""), "k", neverRuns(t)), `guard: Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`)
+	says := `guard: Coalesce (boot: LOCK_COALESCE) is "index"; `
 	require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, noWork(t)), says+"DoAll wants none")
 	require.ErrorContains(t, g.WithCooldown(time.Minute).Do(ctx, "k", neverRuns(t)), says+"a cooldown wants none")
 	for says, req := range map[string]LeaseRequest{
@@ -104,9 +106,13 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 		_, err := g.Acquire(ctx, req)
 		invalid(err, says)
 	}
-	g, err = New(store, Options{Coalesce: "two words", Wait: time.Minute, EventID: idOf})
-	require.NoError(t, err)
-	invalid(g.Do(ctx, "k", neverRuns(t)), `Work is "two words"; want 1 to 64 characters of printable ASCII without spaces`)
+	for _, work := range []string{"two words", "ä", strings.Repeat("x", 65)} {
+		says := fmt.Sprintf("%q; want 1 to 64 characters of printable ASCII without spaces", work)
+		_, err = New(store, Options{Coalesce: work, Wait: time.Minute})
+		require.EqualError(t, err, "guard: Coalesce is "+says)
+		_, err = g.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Coalesce: work, EventID: "1"})
+		invalid(err, "Work is "+says)
+	}
 }
 
 func noWork(t *testing.T) func(context.Context, []Lock) error {

@@ -39,12 +39,11 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 	if work == nil {
 		return errNoWork
 	}
-	c := g.newCall(ctx, g.opt.Wait)
 	event, err := g.eventID(ctx)
 	if err != nil {
-		return c.refuse(key, err)
+		return err
 	}
-	return c.do([]string{key}, job{
+	return g.newCall(ctx, g.opt.Wait).do([]string{key}, job{
 		wanted:   wanted{long: g.cooldown > 0, once: g.cooldown > 0, work: g.opt.Coalesce, event: event},
 		work:     func(ctx context.Context, locks map[string]Lock) error { return work(ctx, locks[key]) },
 		endLease: func(r *run, err error) { r.releaseAfterWork(err, g.cooldown, releaseTime) },

@@ -36,7 +36,8 @@
 //	losing: the work's context is cancelled ── work returns ──▶ lost
 //
 // Asking also ends as deadline when the caller leaves, at Shutdown, or if too little time is left for
-// the work; as corrupt if the entry is no lock; as unknown if the store may still have something of the run.
+// the work; as covered if another run of the same work waits, see Options.Coalesce; as corrupt if the entry is no lock; as unknown if the
+// store may still have something of the run.
 //
 // # Waiting
 //

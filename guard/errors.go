@@ -70,17 +70,23 @@ func (e *LockBusy) Error() string {
 // Unwrap returns the last refusal, a *lockstore.Refused: it has the result if the key is Completed. It matches lockstore.ErrRefused.
 func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
-// LockCovered: the lock is held, and another run of the same work waits for it that had not begun when this call was
-// made, see Options.Coalesce. The work did not run. It matches lockstore.ErrRefused.
+// LockCovered: another run of the same work waits for the lock, and had not begun when this call was made, see Options.Coalesce. The
+// work did not run. If the source of the event sends it again until it is answered, that run does what this event asks for, and the error
+// is a success; otherwise that run may fail, and nobody does it. It matches lockstore.ErrRefused.
 type LockCovered struct {
-	Key  string
-	Work string // Options.Coalesce
+	Key    string
+	Work   string               // Options.Coalesce
+	Holder lockstore.HolderInfo // who has the lock now; zero if nobody is known to have it
 
 	err error // the refusal
 }
 
 func (e *LockCovered) Error() string {
-	return fmt.Sprintf("lock %q: another run of %s waits, and has not begun; it does what this event asks for", e.Key, e.Work)
+	behind := ""
+	if e.Holder != (lockstore.HolderInfo{}) {
+		behind = fmt.Sprintf(" behind %v", e.Holder)
+	}
+	return fmt.Sprintf("lock %q: another run of %s waits%s, and has not begun; it does what this event asks for", e.Key, e.Work, behind)
 }
 
 // Unwrap returns the refusal, a *lockstore.Refused.

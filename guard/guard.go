@@ -90,12 +90,15 @@ type Options struct {
 	// other run begins later than this one was called, so it does what this event asks for, too.
 	//
 	// That holds if the work reads what the events speak of when it begins, and not from its own event; and if the source
-	// of the events sends again what was not answered: the run that waits may fail. It needs a Wait and an
-	// event's id, see EventID. DoAll, DoOnce, a cooldown and package idempotency return an error.
+	// of the events sends again what was not answered with success: the run that waits may fail. So take *LockCovered for a success only where
+	// the source does that, as sqsbatch and stream do. It needs a Wait and an event's id, see EventID. The name has 1 to lockstore.MaxWorkBytes characters of
+	// printable ASCII without spaces. DoAll, a cooldown and package idempotency return an error.
 	Coalesce string
 
-	// EventID returns the id by which the source of the run's event sends the event again, such as a message id. It is for Coalesce, and
-	// it is called for a context without an id of [WithEventID].
+	// EventID returns the id by which the source of the run's event sends the event again: another id for each event, and the same one
+	// whenever this event comes again. With a new id for each try, the place of a try that died would cover the next one. Lambda's request id is the same for each
+	// try of an asynchronous event, and another one for each try of SQS, a stream, or an HTTP client. It is for Coalesce, and it is called for a context without an id of [WithEventID], which sqsbatch, stream, and
+	// the header Idempotency-Key set.
 	EventID func(context.Context) string
 
 	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that
@@ -176,6 +179,8 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		return nil, fmt.Errorf("guard: DeadlineMargin is %v but MaxHold is %v; want DeadlineMargin at most MaxHold less %v", opt.DeadlineMargin, opt.MaxHold, leastWork)
 	case opt.Coalesce != "" && opt.Wait == 0:
 		return nil, fmt.Errorf("guard: Coalesce is %.70q but Wait is 0; want a Wait, only who waits is covered", opt.Coalesce)
+	case opt.Coalesce != "" && lockstore.ValidateWork(opt.Coalesce) != nil:
+		return nil, fmt.Errorf("guard: Coalesce is %.70q; want 1 to %d characters of printable ASCII without spaces", opt.Coalesce, lockstore.MaxWorkBytes)
 	case opt.Wait > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
@@ -216,10 +221,7 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 // checked notes the mistake of a cooldown with several holders.
 func (g *Guard) checked() *Guard {
 	if g.cooldown > 0 && g.mistake == nil {
-		g.mistake = g.alone("a cooldown")
-		if g.opt.Coalesce != "" {
-			g.mistake = fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; a cooldown wants none, because its runs differ", g.opt.Coalesce)
-		}
+		g.mistake = cmp.Or(g.apart("a cooldown"), g.alone("a cooldown"))
 	}
 	return g
 }
@@ -241,10 +243,18 @@ func (g *Guard) alone(what string) error {
 	return nil
 }
 
-// plain returns an error if several runs may hold the key, or if it gets a cooldown.
-func (g *Guard) plain(what string) error {
+// apart returns an error if the run of one event may cover another event.
+func (g *Guard) apart(what string) error {
 	if g.opt.Coalesce != "" {
-		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because its runs differ", g.opt.Coalesce, what)
+		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because one run does not do the work of another there", g.opt.Coalesce, what)
+	}
+	return nil
+}
+
+// plain returns an error if several runs may hold the key, if the run of one event may cover another event, or if the key gets a cooldown.
+func (g *Guard) plain(what string) error {
+	if err := g.apart(what); err != nil {
+		return err
 	}
 	if g.cooldown > 0 {
 		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)

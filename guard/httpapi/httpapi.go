@@ -18,6 +18,7 @@
 // If the handler does not run, or loses its lock, the caller gets:
 //
 //	another owner holds the lock   409  Retry-After 1 to 5 seconds
+//	another request covers it      409  see guard.Options.Coalesce
 //	the work is done               409  Retry-After until the key is free
 //	the key is in doubt            409
 //	the key cannot be locked       400
@@ -58,7 +59,7 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 	}
 	guarded := guard.Wrap(g, key, work)
 	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
-		out, err := guarded.Handle(ctx, in)
+		out, err := guarded.Handle(guard.WithEventID(ctx, in.Header.Get(httpanswer.Header)), in)
 		if own, ok := err.(*workError); ok {
 			return out.For(in), own.error
 		}

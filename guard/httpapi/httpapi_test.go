@@ -94,6 +94,37 @@ func TestProblemOfALockThatNobodyHolds(t *testing.T) {
 	}
 }
 
+// The header is the id by which a client sends its request again.
+func TestCoalescing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := guard.New(memstore.New(nil), guard.Options{Coalesce: "index", Wait: time.Minute, EventID: func(context.Context) string { return "the invocation" }})
+		require.NoError(t, err)
+		handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) {
+			time.Sleep(time.Second)
+			return Response{StatusCode: http.StatusCreated}, nil
+		})
+		send := func(id string) int {
+			r := Request{URL: url.URL{Path: "/accounts/7"}, Header: http.Header{}}
+			if id != "" {
+				r.Header.Set("Idempotency-Key", id)
+			}
+			out, err := handler.Handle(t.Context(), r)
+			require.NoError(t, err)
+			return out.StatusCode
+		}
+		done := make(chan int)
+		for _, id := range []string{"1", "2", "2"} { // the client has sent 2 again
+			go func() { done <- send(id) }()
+			synctest.Wait()
+		}
+		require.Equal(t, http.StatusConflict, send("3"))
+		require.Equal(t, http.StatusConflict, send(""), "its id is that of the invocation")
+		for range 3 {
+			require.Equal(t, http.StatusCreated, <-done)
+		}
+	})
+}
+
 func TestNewProblem(t *testing.T) {
 	answer := NewProblem(404, `no "x"`, map[string]any{"code": "missing", "tries": 2})
 	require.Equal(t, 404, answer.StatusCode)

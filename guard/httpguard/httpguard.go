@@ -130,7 +130,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 				if err != nil {
 					return a, &guard.LockBadRequest{Key: k, Err: err}
 				}
-				err = g.Do(ctx, k, func(ctx context.Context, lock guard.Lock) (err error) {
+				err = g.Do(guard.WithEventID(ctx, r.Header.Get(httpanswer.Header)), k, func(ctx context.Context, lock guard.Lock) (err error) {
 					a, err = record(ctx, lock, maxAnswer, next, r, c)
 					return err
 				})

@@ -521,6 +521,34 @@ func TestTheClientOfAServerLeaves(t *testing.T) {
 	require.Equal(t, 1, s.runs)
 }
 
+// The header is the id by which a client sends its request again.
+func TestCoalescing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, guard.Options{Coalesce: "index", Wait: time.Minute})
+		middleware, err := Wrap(s.guard, byPath, Options{})
+		require.NoError(t, err)
+		s.Handler = middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		send := func(id string) *http.Response {
+			r := post("")
+			r.Header.Set("Idempotency-Key", id)
+			return s.serve(r)
+		}
+		done := make(chan int)
+		for _, id := range []string{"1", "2", "2"} { // the client has sent 2 again
+			go func() { done <- send(id).StatusCode }()
+			synctest.Wait()
+		}
+		a := send("3")
+		require.Equal(t, http.StatusConflict, a.StatusCode)
+		require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
+		require.Empty(t, a.Header.Get("Retry-After"))
+		require.Contains(t, body(t, a), "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202.")
+		for range 3 {
+			require.Equal(t, http.StatusOK, <-done)
+		}
+	})
+}
+
 func TestMistakes(t *testing.T) {
 	s := newSite(t, guard.Options{})
 	o, err := idempotency.New(s.guard, idempotency.Options{})
@@ -533,18 +561,20 @@ func TestMistakes(t *testing.T) {
 		_, err := Once(o, opt)
 		return err
 	}
+	coalesces := newSite(t, guard.Options{Coalesce: "index", Wait: time.Minute}).guard
 	for want, err := range map[string]error{
-		"guard is nil":                           wrap(nil, byPath, Options{}),
-		"key function is nil":                    wrap(s.guard, nil, Options{}),
-		"httpguard: MaxAnswerBytes is -1":        wrap(s.guard, byPath, Options{MaxAnswerBytes: -1}),
-		"Timeout is -1s; want 0 (none) or more":  wrap(s.guard, byPath, Options{Timeout: -time.Second}),
-		"the Once is nil":                        once(nil, OnceOptions{Caller: AnyCaller}),
-		"Caller is nil":                          once(o, OnceOptions{}),
-		"only one of":                            once(o, OnceOptions{Caller: AnyCaller, Key: byPath}),
-		"not made by New":                        once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}),
-		"Timeout is -1ns; want 0 (none) or more": once(o, OnceOptions{Caller: AnyCaller, Timeout: -1}),
-		"MaxBodyBytes is -1":                     once(o, OnceOptions{Caller: AnyCaller, MaxBodyBytes: -1}),
-		"MaxAnswerBytes is -2":                   once(o, OnceOptions{Caller: AnyCaller, MaxAnswerBytes: -2}),
+		"guard is nil":                          wrap(nil, byPath, Options{}),
+		"key function is nil":                   wrap(s.guard, nil, Options{}),
+		"httpguard: MaxAnswerBytes is -1":       wrap(s.guard, byPath, Options{MaxAnswerBytes: -1}),
+		"Timeout is -1s; want 0 (none) or more": wrap(s.guard, byPath, Options{Timeout: -time.Second}),
+		"the Once is nil":                       once(nil, OnceOptions{Caller: AnyCaller}),
+		"Caller is nil":                         once(o, OnceOptions{}),
+		"only one of":                           once(o, OnceOptions{Caller: AnyCaller, Key: byPath}),
+		"not made by New":                       once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}),
+		"OnceOptions.Lock has guard.Options.Coalesce (boot: LOCK_COALESCE); want none": once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: coalesces}),
+		"Timeout is -1ns; want 0 (none) or more":                                       once(o, OnceOptions{Caller: AnyCaller, Timeout: -1}),
+		"MaxBodyBytes is -1":                                                           once(o, OnceOptions{Caller: AnyCaller, MaxBodyBytes: -1}),
+		"MaxAnswerBytes is -2":                                                         once(o, OnceOptions{Caller: AnyCaller, MaxAnswerBytes: -2}),
 	} {
 		require.ErrorContains(t, err, want, "F51")
 	}

@@ -507,6 +507,10 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, err)
 		_, err = New(shared.WithMaxHolders(2), Options{})
 		require.EqualError(t, err, "idempotency: MaxHolders (boot: LOCK_MAX_HOLDERS) is 2; want 1")
+		coalesces, err := guard.New(memstore.New(nil), guard.Options{Coalesce: "index", Wait: time.Minute})
+		require.NoError(t, err)
+		_, err = New(coalesces, Options{})
+		require.EqualError(t, err, "idempotency: the guard has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each event has an answer of its own here")
 		_, err = New(nil, Options{})
 		require.Error(t, err)
 

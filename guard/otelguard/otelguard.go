@@ -157,7 +157,7 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 	span.SetAttributes(attrOutcome.String(string(report.Outcome)))
 	if report.Err != nil {
 		span.SetAttributes(attrError.String(errorType(report.Err)))
-		if report.Outcome != guard.OutcomeBusy {
+		if report.Outcome != guard.OutcomeBusy && report.Outcome != guard.OutcomeCovered {
 			span.SetStatus(codes.Error, string(report.Outcome))
 		}
 	}

@@ -14,8 +14,6 @@
 //	nobody holds the lock, and it is  *guard.LockBusy
 //	reserved for runs that wait
 //	the key is in doubt               *guard.LockBusy
-//	another run waits and has not     *guard.LockCovered: if that run fails, nobody asks again
-//	begun, see guard.Options.Coalesce
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release
@@ -44,6 +42,11 @@
 // guard.Options.Observe gets a report with the outcome busy. If the other run has had the lock for longer than
 // guard.Options.MaxHold, it may hang: guard.LogReports then writes this report as a warning. A skip by Once has two reports:
 // replayed and ok, or busy and error if another run works on the same call.
+//
+// # One run for many events
+//
+// With [guard.Options.Coalesce] no event is skipped: the run that has the lock began before it. If another run waits that has not begun,
+// the answer is *guard.LockCovered, otherwise *guard.LockBusy. Lambda tries again after both.
 //
 // # Duplicate triggers
 //
@@ -96,13 +99,16 @@ func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped
 		var skip once.Skip
 		err := g.Do(ctx, key, func(ctx context.Context, lock guard.Lock) error {
 			ran = true
-			return work(skip.Watch(ctx), lock, in)
+			return work(skip.Watch(ctx, g), lock, in)
 		})
 		if done := skip.Done(); err == nil && done != nil {
 			return Result{Skipped: true, Holder: *done}, nil
 		}
 		busy, ok := err.(*guard.LockBusy)
 		if !ok || ran && !skip.IsBusy(err) || !otherDoes(busy, g.HolderInfo(ctx)) {
+			return Result{}, err
+		}
+		if g.Coalesces() { // a run that began before this event does not do its work, and after a success nobody asks again
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil

@@ -202,7 +202,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
 		default:
 			var skip once.Skip
-			err := isolate.Run(func() error { return b.work(skip.Watch(ctx), lock, r.SQSMessage) })
+			err := isolate.Run(func() error { return b.work(skip.Watch(ctx, b.guard), lock, r.SQSMessage) })
 			if skip.IsBusy(err) {
 				r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
 			}

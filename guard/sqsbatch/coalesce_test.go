@@ -6,9 +6,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/events"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -36,6 +38,20 @@ func TestCoalescing(t *testing.T) {
 	on("if the run fails, all messages of its key do", t, opt, func(t *testing.T, b *bench) {
 		require.Equal(t, []string{"m1", "m3"}, b.run(t, ctx, messages("a fail", "b", "a")...))
 		require.Equal(t, "1 of 1 messages failed, first m1: own", b.lines(t, "m3")[0]["error"])
+	})
+	on("Once has a result for each message", t, opt, func(t *testing.T, b *bench) {
+		plain, err := guard.New(b.Store, guard.Options{})
+		require.NoError(t, err)
+		o, err := idempotency.New(plain, idempotency.Options{})
+		require.NoError(t, err)
+		handler := Wrap(b.Guard, key, Once(o, byMessage, func(context.Context, guard.Lock, events.SQSMessage) error {
+			t.Error("the work runs")
+			return nil
+		}))
+		out, err := handler.Handle(ctx, event(t, messages("a", "a")))
+		require.NoError(t, err)
+		require.Len(t, out.BatchItemFailures, 2)
+		require.Contains(t, b.lines(t, "m2")[0]["error"], "Coalesce (boot: LOCK_COALESCE), so one run does the work of many events, and Once")
 	})
 	on("messages that another run covers are done", t, opt, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -17,6 +18,20 @@ func TestCoalescing(t *testing.T) {
 	on("one run does the work of the records of a key that follow each other", t, opt, func(t *testing.T, b *bench) {
 		require.Empty(t, b.run(t, ctx, "a", "a", "b", "a"))
 		require.Equal(t, []string{"1", "3", "4"}, b.Ran)
+	})
+	on("Once has a result for each record", t, opt, func(t *testing.T, b *bench) {
+		plain, err := guard.New(b.Store, guard.Options{})
+		require.NoError(t, err)
+		o, err := idempotency.New(plain, idempotency.Options{})
+		require.NoError(t, err)
+		s := shard[record]{b.Guard, key, Once(o, func(_ context.Context, r record) (idempotency.Call, error) {
+			return idempotency.NewCall("stream", r.sequence), nil
+		}, b.work), func(r record) string { return r.sequence }}
+		stop, err := s.run(ctx, func() ([]record, error) { return []record{{"1", "a"}}, nil })
+		require.NoError(t, err)
+		require.Equal(t, "1", stop)
+		require.Empty(t, b.Ran)
+		require.Contains(t, b.line(t)["error"], "Coalesce (boot: LOCK_COALESCE), so one run does the work of many events, and Once")
 	})
 	on("if the run fails, the batch stops at its first record", t, opt, func(t *testing.T, b *bench) {
 		require.Equal(t, "2", b.run(t, ctx, "a", "b fail", "b"))

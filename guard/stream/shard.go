@@ -125,7 +125,7 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 			return done, fmt.Errorf("not begun: %w", context.Cause(ctx))
 		}
 		var skip once.Skip
-		err := isolate.Run(func() error { return s.work(skip.Watch(ctx), lock, r) })
+		err := isolate.Run(func() error { return s.work(skip.Watch(ctx, s.guard), lock, r) })
 		if skip.IsBusy(err) {
 			return done, err
 		}

@@ -36,6 +36,9 @@ func Body(status int, detail string, extra map[string]any) []byte {
 	return body
 }
 
+// Covered is what a caller learns whose work another run does, see guard.Options.Coalesce.
+const Covered = "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
+
 // OfLock is the answer to a guard's error, or false if err is none.
 func OfLock(err error) (p Problem, ok bool) {
 	switch e := err.(type) {
@@ -51,7 +54,7 @@ func OfLock(err error) (p Problem, ok bool) {
 		}
 		return Problem{http.StatusConflict, detail, retryAfter(e)}, true
 	case *guard.LockCovered:
-		return Problem{Status: http.StatusConflict, Detail: "Another request's run on the same resource waits, and has not begun. It does this work, too, unless it fails."}, true
+		return Problem{Status: http.StatusConflict, Detail: Covered}, true
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {

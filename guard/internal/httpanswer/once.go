@@ -46,6 +46,8 @@ func (o *Once[In, Out]) Check() error {
 		return errors.New(o.Package + ": OnceOptions.Caller is nil; want a function, or AnyCaller")
 	case (o.Lock == nil) != (o.LockKey == nil):
 		return errors.New(o.Package + ": only one of OnceOptions.Lock and OnceOptions.Key is given")
+	case o.Lock.Coalesces():
+		return errors.New(o.Package + ": OnceOptions.Lock has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each " + Header + " has an answer of its own")
 	case o.Lock != nil:
 		return o.Lock.Validate()
 	}

@@ -4,6 +4,7 @@ package once
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -18,6 +19,10 @@ func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempoten
 		return nil
 	}
 	return func(ctx context.Context, lock guard.Lock, in In) error {
+		skip, watched := ctx.Value(skipKey{}).(*Skip)
+		if watched && skip.coalesces {
+			return errCoalesces
+		}
 		c, err := call(ctx, in)
 		if err != nil {
 			return &guard.LockBadRequest{Key: c.Key, Err: err}
@@ -27,7 +32,7 @@ func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempoten
 			ran = true
 			return struct{}{}, work(ctx, lock, in)
 		})
-		if skip, ok := ctx.Value(skipKey{}).(*Skip); ok {
+		if watched {
 			if replay != nil {
 				skip.done.Store(&replay.First)
 			}
@@ -39,16 +44,20 @@ func Work[In any](o *idempotency.Once, call func(context.Context, In) (idempoten
 	}
 }
 
+var errCoalesces = errors.New("the guard has guard.Options.Coalesce (boot: LOCK_COALESCE), so one run does the work of many events, and Once has a result for each event; want only one of them")
+
 // Skip is why the work of one event did not run.
 type Skip struct {
-	done atomic.Pointer[lockstore.HolderInfo]
-	busy atomic.Pointer[guard.LockBusy]
+	coalesces bool
+	done      atomic.Pointer[lockstore.HolderInfo]
+	busy      atomic.Pointer[guard.LockBusy]
 }
 
 type skipKey struct{}
 
-// Watch returns the context to call the work with.
-func (s *Skip) Watch(ctx context.Context) context.Context {
+// Watch returns the context to call the work with, under a lock of the guard.
+func (s *Skip) Watch(ctx context.Context, g *guard.Guard) context.Context {
+	s.coalesces = g.Coalesces()
 	return context.WithValue(ctx, skipKey{}, s)
 }
 
