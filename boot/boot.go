@@ -9,7 +9,8 @@
 //	LOCK_TTL              guard.Options.TTL, the longest lease: 60s by default
 //	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
-//	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits
+//	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits. Without an
+//	                      adapter that knows better, an event's id is Lambda's request id: the same one for each try of an asynchronous event only
 //	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
@@ -158,7 +159,7 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 		if options.Coalesce = lambdacontext.FunctionName; options.Coalesce == "" {
 			return nil, errors.New("LOCK_COALESCE is true, and AWS_LAMBDA_FUNCTION_NAME is empty; want the function's name there, as Lambda sets it")
 		}
-		names = append(names, "Coalesce", "LOCK_COALESCE")
+		written = append(written, fmt.Sprintf("Coalesce is %q", options.Coalesce), "LOCK_COALESCE is "+getenv("LOCK_COALESCE"))
 	}
 	maxHolders, err := readMaxHolders(getenv("LOCK_MAX_HOLDERS"))
 	if err != nil {

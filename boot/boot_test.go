@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
@@ -349,6 +350,59 @@ func TestStartOptions(t *testing.T) {
 	}
 	_, err := startOptions(nil, func(string) string { return "perhaps" })
 	require.ErrorContains(t, err, "LOCK_SIGTERM")
+}
+
+func TestCoalescing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := lambdacontext.FunctionName
+		defer func() { lambdacontext.FunctionName = name }()
+		lambdacontext.FunctionName = "index"
+		var out bytes.Buffer
+		env := map[string]string{"LOCK_URL": "memory://", "LOCK_COALESCE": "true", "LOCK_WAIT": "1m", "LOCK_METRICS": "App"}
+		fails := func(says string) {
+			t.Helper()
+			_, err := newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+			require.EqualError(t, err, says)
+		}
+		g, err := newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+		require.NoError(t, err)
+		event := func(request string) error {
+			ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: request})
+			return g.Do(ctx, "k", func(context.Context, guard.Lock) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+		}
+		done := make(chan error, 3)
+		for _, request := range []string{"r-1", "r-2", "r-2"} { // Lambda sends r-2 again, so its first try may be dead
+			go func() { done <- event(request) }()
+			synctest.Wait()
+		}
+		err = event("r-3")
+		require.IsType(t, &guard.LockCovered{}, err)
+		require.EqualError(t, err, `lock "k": another run of index waits behind index (r-1) since `+time.Now().UTC().Format(time.RFC3339)+`, and has not begun; it does what this event asks for`)
+		for range 3 {
+			require.NoError(t, <-done)
+		}
+		var covered map[string]any
+		for line := range bytes.Lines(out.Bytes()) {
+			if bytes.Contains(line, []byte(`"covered"`)) {
+				require.NoError(t, json.Unmarshal(line, &covered))
+			}
+		}
+		require.Equal(t, []any{"r-3", "k", "held", "INFO", 1.0}, []any{covered["requestId"], covered["key"], covered["state"], covered["level"], covered["runs"]})
+		require.Contains(t, fmt.Sprint(covered["_aws"]), "outcome", "its metric is that of the outcome")
+
+		env["LOCK_WAIT"] = ""
+		fails(`LOCK_COALESCE is true but LOCK_WAIT is 0; want a LOCK_WAIT, only who waits is covered`)
+		env["LOCK_COALESCE"] = "perhaps"
+		fails(`LOCK_COALESCE is "perhaps"; want true or false`)
+		env["LOCK_COALESCE"], env["LOCK_WAIT"], lambdacontext.FunctionName = "1", "1m", ""
+		fails(`LOCK_COALESCE is true, and AWS_LAMBDA_FUNCTION_NAME is empty; want the function's name there, as Lambda sets it`)
+		env["LOCK_COALESCE"] = "false"
+		_, err = newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+		require.NoError(t, err)
+	})
 }
 
 func TestExitIsOneSentence(t *testing.T) {

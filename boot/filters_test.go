@@ -28,6 +28,7 @@ var events = map[string][]guard.Report{
 	"none": {
 		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Minute, HoldTime: time.Hour, QueuePosition: 3, OwnersWoken: 2},
 		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute},
+		{Outcome: guard.OutcomeCovered, KeyState: lockstore.Held, HeldFor: time.Minute},
 		{Outcome: guard.OutcomeError, Err: errors.New("own")},
 		{Outcome: guard.OutcomePanic},
 		{Outcome: guard.OutcomeDeadline, ReleaseErr: errors.New("cut off")},

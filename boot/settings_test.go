@@ -64,7 +64,7 @@ func measure(t *testing.T, env map[string]string) (m measured) {
 func TestDefaultsOfThePages(t *testing.T) {
 	defaults := map[string]string{ // as boot's page says it; "" is no default
 		"LOCK_URL": "", "LOCK_TTL": "60s", "LOCK_MAX_HOLD": "15m", "LOCK_WAIT": "0", "LOCK_MAX_HOLDERS": "1", "LOCK_DEADLINE_MARGIN": "300ms",
-		"LOCK_SIGTERM": "", "LOCK_METRICS": "", "LOCK_LOG": "",
+		"LOCK_COALESCE": "", "LOCK_SIGTERM": "", "LOCK_METRICS": "", "LOCK_LOG": "",
 	}
 	read := func(file string) string {
 		text, err := os.ReadFile(file)
@@ -82,7 +82,7 @@ func TestDefaultsOfThePages(t *testing.T) {
 		want, page := map[string]string{}, map[string]string{}
 		for name, value := range defaults {
 			want[name] = value
-			if words := map[string]string{"LOCK_URL": "required", "LOCK_SIGTERM": "false", "LOCK_METRICS": "none", "LOCK_LOG": "none"}[name]; words != "" {
+			if words := map[string]string{"LOCK_URL": "required", "LOCK_COALESCE": "false", "LOCK_SIGTERM": "false", "LOCK_METRICS": "none", "LOCK_LOG": "none"}[name]; words != "" {
 				want[name] = words
 			}
 		}
