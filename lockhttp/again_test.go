@@ -88,6 +88,45 @@ func TestMaxHolders(t *testing.T) {
 	})
 }
 
+func TestCoalescing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		body := func(event, wait string) string {
+			return `{"ttl": 30, "wait": ` + wait + `, "coalesce": "index", "event": "` + event + `"}`
+		}
+		held := acquire(t, w.Service, key, `{"ttl": 30, "holder": "me"}`)
+		waits := make(chan answer, 2)
+		put := func(event string) {
+			go func() { waits <- ask(t, w.Service, "PUT", key, body(event, "20"), idem, event) }()
+			synctest.Wait()
+		}
+		put("1")
+		for _, event := range []string{"2", "3"} {
+			began := time.Now()
+			a := ask(t, w.Service, "PUT", key, body(event, "20"), idem, event)
+			require.Equal(t, http.StatusConflict, a.StatusCode)
+			require.Equal(t, "covered", a.said["code"])
+			require.Equal(t, "me", a.said["holder"].(object)["name"])
+			require.Contains(t, a.said["detail"], "this is no 202")
+			require.Empty(t, a.Header.Get("Retry-After"))
+			require.Zero(t, time.Since(began))
+		}
+		go func() { waits <- ask(t, w.Service, "PUT", key, body("1", "20"), idem, "another try") }()
+		synctest.Wait()
+		status, err := w.plain.Inspect(t.Context(), key)
+		require.NoError(t, err)
+		require.Equal(t, 2, status.Waiting, "no request is covered by one of its own event")
+		require.Equal(t, http.StatusConflict, ask(t, w.Service, "PUT", key, `{"ttl": 30}`).StatusCode, "without coalesce")
+		token := held.token()
+		for range 2 {
+			require.Equal(t, http.StatusNoContent, ask(t, w.Service, "DELETE", key, "", "Lock-Token", token).StatusCode)
+			next := <-waits
+			require.Equal(t, http.StatusOK, next.StatusCode)
+			token = next.token()
+		}
+	})
+}
+
 // A lease that is all but over is not given out again.
 func TestReplayAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,9 +81,14 @@ func (d description) request(r httpapi.Request) error {
 	if err := d.Validate(described["content"].(object)["application/json"].(object)["schema"], body); err != nil {
 		return err
 	}
-	values, err := strictjson.Object(string(r.Body), maxBodyBytes, "ttl", "wait", "holder") // each name once
-	if err == nil {
-		_, err = holder(values) // bytes that can be printed
+	values, err := strictjson.Object(string(r.Body), maxBodyBytes, "ttl", "wait", "holder", "maxHolders", "coalesce", "event") // each name once
+	if err != nil {
+		return err
 	}
-	return err
+	for name, most := range map[string]int{"holder": maxHolderBytes, "event": maxEventBytes} { // bytes that can be printed
+		if _, err := text(values, name, most); err != nil {
+			return err
+		}
+	}
+	return nil
 }

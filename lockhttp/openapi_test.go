@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -115,6 +116,10 @@ func TestDescription(t *testing.T) {
 			held := newWorld(t)
 			token := acquire(t, held.Service, key, thirty).token()
 			ended := newWorld(t)
+			covers := newWorld(t)
+			acquire(t, covers.Service, key, thirty)
+			_, err := covers.plain.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "waits", TTL: time.Minute, JoinQueue: true, Work: "index", Event: "1"})
+			require.ErrorIs(t, err, lockstore.ErrRefused)
 			require.Equal(t, http.StatusNoContent, ask(t, ended.Service, "DELETE", key, "",
 				"Lock-Token", acquire(t, ended.Service, key, thirty, idem, "7").token()).StatusCode)
 			for _, c := range []struct {
@@ -126,6 +131,7 @@ func TestDescription(t *testing.T) {
 				{w: newWorld(t)},
 				{w: held, as: web},
 				{w: ended, header: [2]string{idem, "7"}},
+				{w: covers, say: `{"ttl": 30, "wait": 20, "coalesce": "index", "event": "2"}`},
 				{w: newWorld(t), as: web, at: "payroll"},
 				{w: newWorld(t), at: "a//b"},
 				{w: newWorld(t), say: strings.Repeat(" ", maxBodyBytes+1)},

@@ -61,6 +61,10 @@ func refusal(method string, err error) *problem {
 		p := guarded(err, "busy", busyDetail(e.State))
 		p.holder = e.Holder
 		return p
+	case *guard.LockCovered:
+		p := guarded(err, "covered", coveredDetail)
+		p.holder = e.Holder
+		return p
 	case *guard.LockLost: // the caller's lease; the service does no work under it
 		if method == http.MethodPut {
 			return newProblem(http.StatusUnprocessableEntity, "ended", "Idempotency-Key: the lease that was had with it has ended; use a new one.")
@@ -89,6 +93,8 @@ func refusal(method string, err error) *problem {
 	}
 	return guarded(err, "unknown", "It is not known whether this was done. Try again.")
 }
+
+const coveredDetail = "Another request of the same work waits for the lock, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
 
 func busyDetail(state lockstore.State) string {
 	switch state {

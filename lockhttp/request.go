@@ -23,6 +23,7 @@ const (
 	maxTTL         = 900 // seconds
 	maxWait        = 20  // seconds
 	maxHolderBytes = 128
+	maxEventBytes  = 255
 )
 
 // checkKey is stricter than the stores: one key has one path. Proxies join or
@@ -48,6 +49,8 @@ type terms struct {
 	ttl, wait  time.Duration
 	holder     string
 	maxHolders int
+	work       string // "" does not coalesce
+	event      string
 }
 
 // parseTerms reads the body of a request that may have the named fields; ttl is
@@ -91,22 +94,41 @@ func readTerms(body string, fields []string) (t terms, err error) {
 		}
 	}
 	t = terms{ttl: time.Duration(ttl) * time.Second, wait: time.Duration(wait) * time.Second, maxHolders: int(most)}
-	t.holder, err = holder(values)
-	return t, err
+	for _, f := range [...]struct {
+		value *string
+		name  string
+		most  int
+	}{
+		{&t.holder, "holder", maxHolderBytes}, {&t.work, "coalesce", lockstore.MaxWorkBytes}, {&t.event, "event", maxEventBytes},
+	} {
+		if *f.value, err = text(values, f.name, f.most); err != nil {
+			return t, err
+		}
+	}
+	switch {
+	case (t.work == "") != (t.event == ""):
+		return t, errors.New("coalesce: only one of coalesce and event is given; want both or none")
+	case t.work != "" && lockstore.ValidateWork(t.work) != nil:
+		return t, fmt.Errorf("coalesce: is %q; want printable ASCII without spaces", t.work)
+	case t.work != "" && wait == 0:
+		return t, errors.New("coalesce: is given, and wait is 0; want a wait, because only who waits is covered")
+	}
+	return t, nil
 }
 
-func holder(values map[string]json.Token) (string, error) {
-	if _, ok := values["holder"]; !ok {
+// text is a field that may be left out.
+func text(values map[string]json.Token, name string, most int) (string, error) {
+	if _, ok := values[name]; !ok {
 		return "", nil
 	}
-	text, err := strictjson.String(values, "holder")
+	text, err := strictjson.String(values, name)
 	switch {
 	case err != nil:
 		return "", err
-	case len(text) < 1 || len(text) > maxHolderBytes:
-		return "", fmt.Errorf("holder: has %d bytes; want 1 to %d", len(text), maxHolderBytes)
+	case len(text) < 1 || len(text) > most:
+		return "", fmt.Errorf("%s: has %d bytes; want 1 to %d", name, len(text), most)
 	case strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) >= 0:
-		return "", errors.New("holder: has a character that cannot be printed")
+		return "", fmt.Errorf("%s: has a character that cannot be printed", name)
 	}
 	return text, nil
 }

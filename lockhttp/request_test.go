@@ -21,7 +21,7 @@ func TestBadRequests(t *testing.T) {
 		status    int
 		detail    string
 	}{
-		{body: ``, status: 400, detail: "body: want a JSON object with ttl, wait, holder and maxHolders"},
+		{body: ``, status: 400, detail: "body: want a JSON object with ttl, wait, holder, maxHolders, coalesce and event"},
 		{body: `{}`, status: 400, detail: "ttl: is missing"},
 		{body: `{"ttl": "30"}`, status: 400, detail: "ttl: want a number"},
 		{body: `{"ttl": 0}`, status: 400, detail: `ttl: is "0"; want whole seconds, 1 to 900`},
@@ -29,7 +29,7 @@ func TestBadRequests(t *testing.T) {
 		{body: `{"ttl": 30.5}`, status: 400, detail: "want whole seconds, 1 to 900"},
 		{body: `{"ttl": 1` + strings.Repeat("0", 4000) + `}`, status: 400, detail: `ttl: is "1000000000000000000000000000000000000000…"; want`},
 		{body: `{"ttl": 1e999999999}`, status: 400, detail: `ttl: is "1e999999999"; want whole seconds, 1 to 900`},
-		{body: `{"ttl": 30, "owner": "me"}`, status: 400, detail: `"owner": is unknown; want ttl, wait, holder and maxHolders`},
+		{body: `{"ttl": 30, "owner": "me"}`, status: 400, detail: `"owner": is unknown; want ttl, wait, holder, maxHolders, coalesce and event`},
 		{body: `{"ttl": 30, "wait": -1}`, status: 400, detail: `wait: is "-1"; want whole seconds, 0 to 20`},
 		{body: `{"ttl": 30, "maxHolders": 0}`, status: 400, detail: `maxHolders: is "0"; want a whole number, 1 to 32`},
 		{body: `{"ttl": 30, "maxHolders": "2"}`, status: 400, detail: "maxHolders: want a number"},
@@ -38,6 +38,12 @@ func TestBadRequests(t *testing.T) {
 		{body: `{"ttl": 30, "holder": "` + strings.Repeat("ä", 65) + `"}`, status: 400, detail: "holder: has 130 bytes; want 1 to 128"},
 		{body: `{"ttl": 30, "holder": "a\u0000b"}`, status: 400, detail: "holder: has a character that cannot be printed"},
 		{body: `{"ttl": 30, "holder": "\ud800"}`, status: 400, detail: "holder: has a character that cannot be printed"},
+		{body: `{"ttl": 30, "wait": 5, "coalesce": "index"}`, status: 400, detail: "coalesce: only one of coalesce and event is given; want both or none"},
+		{body: `{"ttl": 30, "wait": 5, "event": "1"}`, status: 400, detail: "coalesce: only one of coalesce and event is given; want both or none"},
+		{body: `{"ttl": 30, "coalesce": "index", "event": "1"}`, status: 400, detail: "coalesce: is given, and wait is 0; want a wait"},
+		{body: `{"ttl": 30, "wait": 5, "coalesce": "two words", "event": "1"}`, status: 400, detail: `coalesce: is "two words"; want printable ASCII without spaces`},
+		{body: `{"ttl": 30, "wait": 5, "coalesce": "` + strings.Repeat("x", 65) + `", "event": "1"}`, status: 400, detail: "coalesce: has 65 bytes; want 1 to 64"},
+		{body: `{"ttl": 30, "wait": 5, "coalesce": "index", "event": ""}`, status: 400, detail: "event: has 0 bytes; want 1 to 255"},
 		{body: `{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-10), status: 413, detail: "body: want at most 8192 bytes"},
 		{headers: []string{"Content-Type", "application/x-www-form-urlencoded"}, status: 415, detail: "Content-Type: want application/json"},
 		{headers: []string{"content-type", "application/jsonx"}, status: 415, detail: "Content-Type: want application/json"},
@@ -66,7 +72,7 @@ func TestBadRequests(t *testing.T) {
 			assert.Equal(t, c.status, a.StatusCode, "%.60s %.60q %.60q", c.body, c.headers, c.key)
 			assert.Contains(t, a.said["detail"], c.detail)
 			assert.Equal(t, lockstore.Free, w.state(t, "shared/k"))
-			if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(strings.ToLower(c.body), "holder") {
+			if c.headers == nil && !strings.Contains(c.body, "wait") && !strings.Contains(c.body, "coalesce") && !strings.Contains(strings.ToLower(c.body), "holder") {
 				a = ask(t, w.Service, "PATCH", c.key, c.body, "Lock-Token", "x")
 				assert.Equal(t, c.status, a.StatusCode, "PATCH %.60s", c.body)
 			}
@@ -78,6 +84,8 @@ func TestBadRequests(t *testing.T) {
 	require.Equal(t, "Key is empty; want 1 to 1024 bytes", a.said["detail"])
 	a = ask(t, w.Service, "PATCH", "shared/k", `{"ttl": 30, "wait": 1}`, "Lock-Token", "x")
 	require.Equal(t, `"wait": is unknown; want ttl`, a.said["detail"])
+	a = ask(t, w.Service, "PATCH", "shared/k", `{"ttl": 30, "coalesce": "index"}`, "Lock-Token", "x")
+	require.Equal(t, `"coalesce": is unknown; want ttl`, a.said["detail"], "a lease that is there, with its fence, waits for nothing")
 	for _, method := range []string{"PATCH", "DELETE"} {
 		a = ask(t, w.Service, method, "shared/k", `{"ttl": 30}`)
 		require.Equal(t, http.StatusBadRequest, a.StatusCode)
@@ -106,6 +114,7 @@ func TestGoodRequests(t *testing.T) {
 		{body: `{"ttl": 30}` + strings.Repeat(" ", maxBodyBytes-11)},
 		{body: `{"ttl": 30, "maxHolders": 1}`},
 		{body: `{"ttl": 30, "maxHolders": 32}`},
+		{body: `{"ttl": 30, "wait": 1, "coalesce": "` + strings.Repeat("~", 64) + `", "event": "` + strings.Repeat("é", 127) + `"}`},
 		{headers: []string{"content-type", "application/json; charset=utf-8"}},
 		{headers: []string{"CONTENT-TYPE", "Application/JSON"}},
 		{headers: []string{"Idempotency-Key", strings.Repeat("~", 255)}},

@@ -146,7 +146,7 @@ func lockKey(r httpapi.Request) (key string, ok bool) {
 }
 
 func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (any, error) {
-	want, err := parseTerms(r, "ttl", "wait", "holder", "maxHolders")
+	want, err := parseTerms(r, "ttl", "wait", "holder", "maxHolders", "coalesce", "event")
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (any, 
 		return nil, err
 	}
 	who := caller(r)
-	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, HolderInfo: s.guard.HolderInfo(ctx)}
+	req := guard.LeaseRequest{Key: key, TTL: want.ttl, Wait: want.wait, Coalesce: want.work, EventID: want.event, HolderInfo: s.guard.HolderInfo(ctx)}
 	req.HolderInfo.Name = cmp.Or(want.holder, who)
 	if who != Anonymous {
 		req.HolderInfo.Caller = who
