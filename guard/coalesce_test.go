@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,17 +23,22 @@ func idOf(ctx context.Context) string { return fmt.Sprint("of the context ", ctx
 // 1,000 events come within two seconds. The work counts the events that have come when it begins, and takes 200 ms.
 func TestOneWaitsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		outcomes := map[Outcome]int{}
-		g, err := New(memstore.New(nil), Options{Wait: time.Minute, Coalesce: "index", Observe: func(_ context.Context, r Report) { outcomes[r.Outcome]++ }})
+		g, err := New(memstore.New(nil), Options{Wait: time.Minute, Coalesce: "index", Observe: func(_ context.Context, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			outcomes[r.Outcome]++
+		}})
 		require.NoError(t, err)
-		came, counted := 0, 0
+		var came, counted atomic.Int64
 		done := make(chan error, 1000)
 		for n := range 1000 {
 			time.Sleep(2 * time.Millisecond)
-			came++
+			came.Add(1)
 			go func() {
 				done <- g.Do(WithEventID(context.Background(), fmt.Sprint("event ", n)), "k", func(context.Context, Lock) error {
-					counted = came
+					counted.Store(came.Load())
 					time.Sleep(200 * time.Millisecond)
 					return nil
 				})
@@ -43,7 +50,7 @@ func TestOneWaitsForAll(t *testing.T) {
 				assert.IsType(t, &LockCovered{}, err)
 			}
 		}
-		assert.Equal(t, 1000, counted)
+		assert.EqualValues(t, 1000, counted.Load())
 		assert.Equal(t, 1000, outcomes[OutcomeOK]+outcomes[OutcomeCovered], "%v", outcomes)
 		assert.LessOrEqual(t, outcomes[OutcomeOK], 12)
 	})
