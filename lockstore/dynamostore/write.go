@@ -246,6 +246,9 @@ func (w *write) join(seen row, next rules.State, p place) {
 	if next.Queue[len(next.Queue)-1].Parked > 0 {             // at most half of the places
 		most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
 	}
+	if next.Queue[len(next.Queue)-1].Work != "" { // who has joined since may cover it
+		most = len(seen.queue)
+	}
 	if slices.ContainsFunc(seen.queue, func(s place) bool { return s.owner == p.owner }) { // the owner of a hand-over that has lapsed
 		most = len(seen.queue)
 	} else {

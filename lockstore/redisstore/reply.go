@@ -157,8 +157,7 @@ func (p *parser) micros() time.Duration {
 
 func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
-// waiting is a place, or how many wait and how many of them are parked.
-// waiting is how many wait, or an owner's place, -1 if it is covered.
+// waiting is how many wait and how many of them are parked; or an owner's place, -1 if another run covers it.
 func (p *parser) waiting() (queue, parked int) {
 	all, of, both := strings.Cut(p.word(), "+")
 	if all == covered {

@@ -187,7 +187,7 @@ end
 
 -- covered says whether a run of the work waits that has not begun, for another event.
 local function covered(work, event)
-	for owner, its, of in string.gmatch(queue, ' ([^ \1]+)\1[^ \3]*\3([^ \3]*)\3([^ \3]*)') do
+	for owner, its, of in string.gmatch(queue, ' ([^ \1]+)\1[^ \3]*\3([^ %c]+)\3([^ %c]+)') do
 		if its == work and of ~= event and not holder(owner) then return true end
 	end
 	return false
