@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
@@ -103,6 +104,10 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 	require.EqualError(t, g.Do(WithEventID(ctx, ""), "k", neverRuns(t)), `guard: Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`)
 	says := `guard: Coalesce (boot: LOCK_COALESCE) is "index"; `
 	require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, noWork(t)), says+"DoAll wants none")
+	require.ErrorContains(t, g.DoOnce(ctx, "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) {
+		t.Error("the work runs")
+		return doonce.Completion{}, nil
+	}), says+"DoOnce wants none")
 	require.ErrorContains(t, g.WithCooldown(time.Minute).Do(ctx, "k", neverRuns(t)), says+"a cooldown wants none")
 	for says, req := range map[string]LeaseRequest{
 		`Coalesce is "index" and EventID is ""; want both or none`: {Coalesce: "index", Wait: time.Minute},

@@ -90,15 +90,17 @@ type Options struct {
 	// other run begins later than this one was called, so it does what this event asks for, too.
 	//
 	// That holds if the work reads what the events speak of when it begins, and not from its own event; and if the source
-	// of the events sends again what was not answered with success: the run that waits may fail. So take *LockCovered for a success only where
-	// the source does that, as sqsbatch and stream do. It needs a Wait and an event's id, see EventID. The name has 1 to lockstore.MaxWorkBytes characters of
-	// printable ASCII without spaces. DoAll, a cooldown and package idempotency return an error.
+	// of the events sends again what was not answered with success: the run that waits may fail. So take *LockCovered
+	// for a success only where the source does that, as sqsbatch and stream do. Coalesce needs a Wait and an event's id, see
+	// EventID. The name has 1 to lockstore.MaxWorkBytes characters of printable ASCII without spaces. DoAll, a cooldown and
+	// package idempotency return an error.
 	Coalesce string
 
-	// EventID returns the id by which the source of the run's event sends the event again: another id for each event, and the same one
-	// whenever this event comes again. With a new id for each try, the place of a try that died would cover the next one. Lambda's request id is the same for each
-	// try of an asynchronous event, and another one for each try of SQS, a stream, or an HTTP client. It is for Coalesce, and it is called for a context without an id of [WithEventID], which sqsbatch, stream, and
-	// the header Idempotency-Key set.
+	// EventID returns the id by which the source of the run's event sends the event again: another id for each event, and
+	// the same one whenever this event comes again. With a new id for each try, the place of a try that died would cover the
+	// next one. Lambda's request id is the same for each try of an asynchronous event, and another one for each try of SQS, a
+	// stream, or an HTTP client. EventID is for Coalesce, and is called for a context without an id of [WithEventID], which
+	// sqsbatch and stream set, and httpapi and httpguard if the request has the header Idempotency-Key.
 	EventID func(context.Context) string
 
 	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that

@@ -186,6 +186,15 @@ func TestSpans(t *testing.T) {
 		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.outcome=busy error.type=LockBusy\n", x.tree())
 		require.Empty(t, x.histogram(t, "lambdalock.hold.duration"))
 	})
+	bubble(t, "an event that another's run covers is no error of the span", func(t *testing.T) {
+		x := open(t, guard.Options{Coalesce: "index", Wait: time.Minute})
+		_, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		_, err = x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Work: "index", Event: "1"})
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		require.Error(t, x.Do(guard.WithEventID(t.Context(), "2"), "k", nothing))
+		require.Equal(t, "lock wait lambdalock.store=memory lambdalock.outcome=covered error.type=LockCovered\n", x.tree())
+	})
 	bubble(t, "an error's text is in no span", func(t *testing.T) {
 		x := open(t, guard.Options{})
 		require.Error(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return errors.New(secret) }))
