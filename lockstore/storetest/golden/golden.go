@@ -109,6 +109,13 @@ func request(owner string, maxHolders int) lockstore.Request {
 	}
 }
 
+// coalescing is a request that another event's run may cover.
+func coalescing(owner, event string) lockstore.Request {
+	r := request(owner, 1)
+	r.JoinQueue, r.Work, r.Event = true, "index", event
+	return r
+}
+
 // owners are those of the requests in written, and one that has not asked yet.
 var owners = strings.Fields("a b c d e f g h i j new")
 
@@ -174,17 +181,19 @@ func written(t *testing.T, storage func(*testing.T) Storage) (all []entry) {
 		state("revoked", 0)
 		expect(t, s.Release(ctx, lease), lockstore.ErrLost)
 		state("free", 0)
-		if !there.Parks {
-			return
-		}
 		lease = acquire("c", 1)
-		r := request("f", 1)
-		r.JoinQueue, r.Parked, r.Address = true, 30*time.Second, lockstore.TaskToken("token")
-		_, err = s.Acquire(ctx, r)
+		if there.Parks {
+			r := request("f", 1)
+			r.JoinQueue, r.Parked, r.Address = true, 30*time.Second, lockstore.TaskToken("token")
+			_, err = s.Acquire(ctx, r)
+			expect(t, err, lockstore.ErrRefused)
+			state("a parked place", 0)
+			expect(t, s.Release(ctx, lease), nil)
+			state("handed over to a parked place", 0)
+		}
+		_, err = s.Acquire(ctx, coalescing("k", "1"))
 		expect(t, err, lockstore.ErrRefused)
-		state("a parked place", 0)
-		expect(t, s.Release(ctx, lease), nil)
-		state("handed over to a parked place", 0)
+		state("one waits for all", 0)
 	})
 	return all
 }
@@ -218,6 +227,15 @@ func read(t *testing.T, storage func(*testing.T) Storage, e entry) string {
 			}
 			told[says] = append(told[says], owner)
 			if e.later == 0 { // what is read later grants nothing
+				there.Write(e.text)
+			}
+		}
+		for _, event := range []string{"1", "2"} {
+			_, err := there.Open().Acquire(t.Context(), coalescing("another", event))
+			if refused, ok := errors.AsType[*lockstore.Refused](err); ok && refused.Covered {
+				all = append(all, "event "+event+" is covered")
+			}
+			if e.later == 0 {
 				there.Write(e.text)
 			}
 		}
