@@ -7,7 +7,7 @@
 //     }
 //   });
 //
-// withLock throws LockBusy, LockLost, or what the function throws. lock.signal aborts
+// withLock throws LockBusy, LockCovered, LockLost, or what the function throws. lock.signal aborts
 // when the lock is lost. What you passed it to (fetch, a timer) then throws an AbortError
 // whose cause is LockLost.
 import { randomUUID } from "node:crypto";
@@ -16,6 +16,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 // Somebody else held the lock for as long as this program waited.
 export class LockBusy extends Error { name = "LockBusy"; }
+// Another program of the same work waits for the lock, and does what this one is for, unless it fails.
+export class LockCovered extends Error { name = "LockCovered"; }
 // The lease ended before the function did.
 export class LockLost extends Error { name = "LockLost"; }
 
@@ -68,8 +70,13 @@ const show = (text) => (typeof text === "string" ? text.slice(0, 200).replace(/[
 // ttl and wait are in seconds. headers is an object, for example with Authorization, or a
 // function (method, url, body) -> headers. The function is called for each request, for
 // example to sign the request, and has to bound its own time. plaintext allows http:// for a
-// host that is not this machine.
-export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintext = false }, work) {
+// host that is not this machine. With coalesce, the name of the work, of many programs only one
+// waits: the others throw LockCovered. event is the id of what the work is for, the same one when
+// it is tried again. Both need a wait.
+export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintext = false, coalesce = "", event = "" }, work) {
+  if ((coalesce || event) && !(coalesce && event && wait > 0)) {
+    throw new RangeError("coalesce: want coalesce, event and a wait above 0, or neither coalesce nor event");
+  }
   if (/(^|\/)\.{0,2}(\/|$)/.test(key)) throw new RangeError(`key: ${key}`); // a URL would drop such segments
   const url = `${service(plaintext)}/locks/${key.split("/").map(encodeURIComponent).join("/")}`;
   let lease, end, status, answer, failure;
@@ -102,9 +109,12 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
   };
 
   const holder = `process ${process.pid} on ${hostname()}`.replace(/[^ -~]/g, "?").slice(0, 128);
+  // The service tells only who waits there.
+  const asks = coalesce ? { coalesce, event, wait: Math.min(5, Math.max(1, Math.floor(wait))) } : {};
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
-  while (!(await ask("PUT", JSON.stringify({ ttl, holder }), { "Idempotency-Key": again })) || left() <= 0) {
+  while (!(await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) || left() <= 0) {
+    if (is(409, "covered")) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
     const busy = is(409, "busy");
     if (busy && performance.now() >= patience) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
     if (is(422, "ended")) again = randomUUID(); // the answer was lost, and its lease has ended since

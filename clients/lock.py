@@ -9,6 +9,7 @@ import json, os, re, secrets, socket, threading, time, urllib.error, urllib.pars
 
 
 class LockBusy(Exception): """Somebody else held the lock for as long as this program waited."""
+class LockCovered(Exception): """Another program of the same work waits for the lock, and does what this one is for, unless it fails."""
 class LockLost(Exception): """The lease ended before the block did."""
 
 
@@ -37,11 +38,16 @@ def service(plaintext):
 
 
 class Lock:
-    def __init__(self, key, ttl=60, wait=0, headers={}, plaintext=False):
+    def __init__(self, key, ttl=60, wait=0, headers={}, plaintext=False, coalesce="", event=""):
         """ttl and wait are in seconds. headers is a dict, for example with Authorization, or
         a function (method, url, body) -> headers. The function is called for each request,
         for example to sign the request, and has to bound its own time. plaintext allows
-        http:// for a host that is not this machine."""
+        http:// for a host that is not this machine. With coalesce, the name of the work, of
+        many programs only one waits: the others raise LockCovered. event is the id of what
+        the work is for, the same one when it is tried again. Both need a wait."""
+        if (coalesce or event) and not (coalesce and event and wait > 0):
+            raise ValueError("coalesce: want coalesce, event and a wait above 0, or neither coalesce nor event")
+        self.asks = {"coalesce": coalesce, "event": event} if coalesce else {}
         self.url = f"{service(plaintext)}/locks/{urllib.parse.quote(key)}"
         self.ttl, self.wait, self.headers = ttl, wait, headers
 
@@ -56,7 +62,11 @@ class Lock:
     def __enter__(self):
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
-        while not self._ask("PUT", {"ttl": self.ttl, "holder": holder}, {"Idempotency-Key": again}) or self.left() <= 0:
+        if self.asks:
+            self.asks["wait"] = min(5, max(1, int(self.wait)))  # the service tells only who waits there
+        while not self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) or self.left() <= 0:
+            if self._is(409, "covered"):
+                raise LockCovered(f"another program waits for the lock {self.url}, and does this work")
             busy = self._is(409, "busy")
             if busy and time.monotonic() >= patience:
                 name = self.answer.get("holder")

@@ -24,7 +24,9 @@ type answer struct {
 
 	Fence int64
 	Token string
-	State string // of a GET
+	// Of a GET.
+	State   string
+	Waiting int
 }
 
 // do sends a request, which may be repeated. It sends the request again while the

@@ -72,6 +72,27 @@ var situations = []struct {
 		require.NotContains(h, first.text.String()+second.text.String(), "overlap")
 		h.free(next)
 	}},
+	{"one waits for all", "", func(h *harness) {
+		first, fence := h.begin()
+		index := func(event string) *process {
+			return h.start("LOCKS_WAIT=900", "LOCKS_COALESCE=index", "LOCKS_EVENT="+event)
+		}
+		second := index("1")
+		h.until("its place", func() bool { return h.state().Waiting == 1 })
+		h.exits(index("2"), 76)
+		h.exits(h.start("LOCKS_WAIT=0", "LOCKS_COALESCE=index", "LOCKS_EVENT=2"), 1)
+		h.exits(h.start("LOCKS_WAIT=900", "LOCKS_COALESCE=index"), 1)
+		h.exits(h.start("LOCKS_WAIT=900", "LOCKS_EVENT=2"), 1)
+		again := index("1")
+		h.until("the place of its other try", func() bool { return h.state().Waiting == 2 })
+		h.openGate()
+		h.exits(first, 0)
+		last := max(h.begun(second), h.begun(again)) // in any order: who asks again after a pause may come too late for its turn
+		require.Greater(h, last, fence)
+		h.exits(second, 0)
+		h.exits(again, 0)
+		h.free(last)
+	}},
 	{"waits no longer than it was told to", "", func(h *harness) {
 		h.proxy.plan("PUT", busy("3600"), busy("3600"), busy("3600"))
 		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed

@@ -1,10 +1,11 @@
 // What the tests guard: it writes where it is until the gate opens.
 import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { LockBusy, LockLost, withLock } from "../../../clients/lock.mjs";
+import { LockBusy, LockCovered, LockLost, withLock } from "../../../clients/lock.mjs";
 
 const set = ["ttl", "wait"].map((name) => [name, process.env[`LOCKS_${name.toUpperCase()}`]]).filter(([, value]) => value);
 const settings = Object.fromEntries(set.map(([name, value]) => [name, Number(value)]));
+for (const name of ["coalesce", "event"]) settings[name] = process.env[`LOCKS_${name.toUpperCase()}`];
 const status = Number(process.env.JOB_STATUS);
 const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/${name}`);
 const say = (name, what) => writeFileSync(`${process.env.JOB_OUT}/${name}`, `${what}\n`);
@@ -40,6 +41,7 @@ try {
   });
 } catch (e) {
   if (e instanceof LockBusy) process.exit(75);
+  if (e instanceof LockCovered) process.exit(76);
   if (e instanceof LockLost) process.exit(79);
   if (e instanceof Failed) process.exit(status);
   throw e;

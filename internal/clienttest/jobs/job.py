@@ -1,6 +1,6 @@
 # What the tests guard: it writes where it is until the gate opens.
 import os, sys, time
-from lock import Lock, LockBusy, LockLost
+from lock import Lock, LockBusy, LockCovered, LockLost
 
 inside, gate = (os.path.join(os.environ["JOB_DIR"], name) for name in ("inside", "gate"))
 
@@ -24,6 +24,7 @@ def headers(method, url, body):
 
 
 settings = {name: int(os.environ["LOCKS_" + name.upper()]) for name in ("ttl", "wait") if os.environ["LOCKS_" + name.upper()]}
+settings.update({name: os.environ["LOCKS_" + name.upper()] for name in ("coalesce", "event") if "LOCKS_" + name.upper() in os.environ})
 try:
     with Lock(sys.argv[1], headers=headers, **settings) as lock:
         if os.path.exists(inside):
@@ -43,6 +44,8 @@ try:
         sys.exit(int(os.environ["JOB_STATUS"]))
 except LockBusy:
     sys.exit(75)
+except LockCovered:
+    sys.exit(76)
 except LockLost:
     sys.exit(79)
 except KeyboardInterrupt:
