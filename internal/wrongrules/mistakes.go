@@ -322,7 +322,6 @@ func (c *call) turnOf(d time.Duration) {
 	when(len(c.answer.HandedOver) > 0, func() { c.Holders[len(c.Holders)-1].TTL = d })
 }
 
-// handingOver are mistakes in hand-over.
 // coveredBy is a mistake about who covers an event: a place does that fits.
 func coveredBy(name string, fits func(c *call, w rules.Waiter) bool) Mistake {
 	return after(name, driver.Acquire, func(c *call) {
@@ -356,6 +355,7 @@ var coalescing = []Mistake{
 	coveredBy("covered: an owner that has a place", func(c *call, w rules.Waiter) bool {
 		return w.Work == c.Work && w.Event != c.Event && holder(c.was, func(h rules.Holder) bool { return h.Owner == w.Owner }).Fence == 0
 	}),
+	coveredBy("covered: by one's own place", func(c *call, w rules.Waiter) bool { return w.Owner == c.Owner && w.Work == c.Work }),
 	after("covered: the owner takes a place", driver.Acquire, func(c *call) {
 		when(c.answer.Covered, func() {
 			c.Queue = append(c.Queue, rules.Waiter{Owner: c.Owner, MaxHolders: c.MaxHolders, Work: c.Work, Event: c.Event})
@@ -373,6 +373,7 @@ var coalescing = []Mistake{
 	}),
 }
 
+// handingOver are mistakes in hand-over.
 var handingOver = []Mistake{
 	after("a release hands over to nobody", driver.Release, func(c *call) { c.keepQueue() }),
 	{"a hand-over keeps the place", nil, func(c *call) {
