@@ -171,6 +171,19 @@ var bugs = []bug{
 	{"M160", "after a conflict, which may be the echo of one's own write, a read that may be old", test{pkg: cas, run: "^TestOldReadAfterARepeatedWrite$"}, "its first write has taken it",
 		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
 
+	// One waits for all.
+	{"M181", "an old read covers an event", test{pkg: dynamo, run: "^TestCoveredEvents$/^F31"}, "Should be false",
+		"lockstore/dynamostore/acquire.go", `q.Join, q.Work = false, ""`, "q.Join = false"},
+	{"M182", "two events that meet both wait", test{pkg: dynamo, run: "^TestCoveredEvents$/^two_events_meet"}, "Should be true",
+		"lockstore/dynamostore/write.go", "\t\tmost = len(seen.queue)\n\t}\n\tif slices", "\t\tmost = max(most, 0)\n\t}\n\tif slices"},
+	{"M183", "the place of a dead try covers its own event, on Redis", redisTest("TestGoldenEntries"), "event 1 is covered",
+		"lockstore/redisstore/rules.lua", "its == work and of ~= event", "its == work"},
+	{"M184", "one covered message answers for its batch", test{pkg: "./guard/sqsbatch", run: "^TestCoalescing$/^a_message_is_not_covered"}, "m2 waits behind its place",
+		"guard/sqsbatch/batch.go", "\tfor len(records) > 0 && b.lock(guard.WithEventID(ctx, records[0].MessageId), records[:1], records[1:]) {\n\t\trecords = records[1:]\n",
+		"\tif b.lock(guard.WithEventID(ctx, records[0].MessageId), records, nil) {\n\t\trecords = nil\n"},
+	{"M185", "a schedule skips an event because of a run that began before", test{pkg: "./guard/schedule", run: "^TestCoalescing$"}, "the other run began before this event",
+		"guard/schedule/schedule.go", "\t\tif g.Coalesces() {", "\t\tif false {"},
+
 	{"M40", "the owner in a log line", test{pkg: "./lockstore", run: "^TestOwnerIsNeverPrintedWhole$"}, `should not contain "secret"`,
 		"internal/lib/driver/values.go", "io.WriteString(f, o.String())", "io.WriteString(f, string(o))"},
 }
