@@ -63,6 +63,14 @@ func TestRequests(t *testing.T) {
 	}
 	resolve := func(ctx context.Context, s *lockstore.Store) error { return s.ResolveNoEffect(ctx, key, lease.Fence) }
 	leave := func(ctx context.Context, s *lockstore.Store) error { return s.Leave(ctx, key, queued.Owner) }
+	// event is an Acquire of another key for an event, which coalesces.
+	event := func(id string) func(context.Context, *lockstore.Store) error {
+		return func(ctx context.Context, s *lockstore.Store) error {
+			req := request(ttl)
+			req.Key, req.JoinQueue, req.Work, req.Event = "of events", true, "index", id
+			return tries(ctx, s, req)
+		}
+	}
 	expire := func(context.Context, *lockstore.Store) error { <-time.After(ttl + time.Second); return nil }
 	steps := []struct {
 		what       string
@@ -121,6 +129,9 @@ func TestRequests(t *testing.T) {
 		{"Release with a hand-over", release, "1+0+1", "1+0+1"},
 		{"Leave by who was handed the key", leave, "0+1+0", "0+1+0"},
 		{"Acquire by who was handed the key", askQueued, "0+0+1", "1+0+1"},
+		{"Acquire of a new key for an event", event("1"), "1+0+1", "1+0+1"},
+		{"a place of an event", event("2"), "1+0+1", "1+0+1"},
+		{"a covered event", event("3"), "1+1+0", "1+1+0"},
 	}
 	for _, process := range []string{"the same process", "another process", "a new process"} {
 		t.Run(process, func(t *testing.T) {

@@ -2,6 +2,7 @@ package dynamostore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -67,6 +68,31 @@ func TestCostOfAQueue(t *testing.T) {
 			require.LessOrEqual(t, handOver, most.handOver)
 		})
 	}
+}
+
+// A covered event costs one refused write, see TestCoveredEvents. DynamoDB reckons it by the size of the row, one unit for each KB. With the names and
+// ids of functions on AWS that is one unit, however many events come.
+func TestUnitsOfACoveredEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		event := func(id int) error {
+			req := request(time.Minute)
+			req.JoinQueue, req.Work, req.Event = true, "reindex-ReindexFunction-1A2B3C4D5E6F", fmt.Sprint("059f36b4-87a3-44ab-83d2-66197", id)
+			req.HolderInfo = lockstore.HolderInfo{Name: req.Work, ID: "8476a536-e9f4-11e8-9739-2dfe598c3fcd"}
+			_, err := s.Acquire(t.Context(), req)
+			return err
+		}
+		require.NoError(t, event(1))
+		require.ErrorIs(t, event(2), lockstore.ErrRefused)
+		row := service.Row(table, key)
+		for id := range 100 {
+			refused, _ := errors.AsType[*lockstore.Refused](event(10 + id))
+			require.NotNil(t, refused)
+			require.True(t, refused.Covered)
+		}
+		require.Equal(t, row, service.Row(table, key))
+		require.Less(t, rowSize(row), 1024)
+	})
 }
 
 // What a key costs that several may hold, when nobody interferes: a read and a write for each request. MaxHolders 1 is
