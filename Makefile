@@ -46,7 +46,7 @@ test: install-servers ## install what the tests need, run all with the race dete
 
 # Many tests wait, so those of four packages run at once. What takes longest comes first, so that nothing waits for it in
 # the end.
-OTHERS := ./cmd/lockctl/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./bench \
+OTHERS := ./cmd/lockctl/... ./guard/otelguard/... ./verify ./verify/checker ./verify/mutants ./verify/storms ./bench \
 	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/...)
 .PHONY: test-most test-slow test-sql
 test-most:

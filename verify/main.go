@@ -70,6 +70,7 @@ var parts = []part{
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestControls", seeded: true, gate: true, atLeast: map[string]int64{seeds: 400}},
 	{kind: verifyrecord.Histories, dir: ".", pkg: "./histories", run: "TestHistories", seeded: true, waits: true, atLeast: map[string]int64{histories: 250, operations: 150_000}},
 	{kind: verifyrecord.Processes, dir: ".", pkg: "./processes", run: "Test.*", seeded: true, waits: true, atLeast: map[string]int64{kills: 300, stops: 300, beside: 50, readers: 50}},
+	{kind: verifyrecord.Processes, dir: ".", pkg: "./storms", run: "TestStorm", waits: true, atLeast: map[string]int64{kills: 9, stops: 9, covered: 2000}},
 	{kind: verifyrecord.Mutants, dir: ".", pkg: "./mutants", run: "TestMutants", gate: true},
 	{kind: verifyrecord.Fuzz, dir: ".", pkg: "./fuzzall", run: "Test.*"},
 }
@@ -89,6 +90,7 @@ const (
 	stops      = "SIGSTOP"
 	beside     = "grants beside another holder"
 	readers    = "readers beside another"
+	covered    = "covered events"
 )
 
 // partTime bounds one part.

@@ -19,13 +19,14 @@ var kinds = []struct{ kind, what string }{
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
 	{verifyrecord.Histories, "Shipped guards on real servers during faults. A sweep looks at who could trust a lease at the same time, seats, fences, what a resource accepted, results, and refusals of a free key. In the end each key becomes free."},
-	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing."},
+	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing. " +
+		"Others get many events for one key, and one run does the work of those that came before it: the last number that it writes is that of all events."},
 	{verifyrecord.Mutants, "Bugs that are planted, one at a time. The test that claims a bug fails, with the words that name it."},
 	{verifyrecord.Fuzz, "Generated input for all that reads keys, entries, URLs and requests."},
 }
 
 // headings are the counts that the page shows. The record has all.
-var headings = []string{states, steps, lemmas, seeds, sequences, pairs, requests, histories, operations, kills, stops, "functions", "inputs"}
+var headings = []string{states, steps, lemmas, seeds, sequences, pairs, requests, histories, operations, kills, stops, covered, "functions", "inputs"}
 
 // limits hold for every part.
 var limits = []string{
