@@ -27,6 +27,7 @@ type settings struct {
 	env                  []string
 	timeout, think       time.Duration
 	freeze, kill         int
+	coalesce             bool
 	compare              string
 	before, after        string
 	fenced               bool // the data of the function refuses late writes
@@ -70,7 +71,8 @@ JSON, as boot.MustGuardFromEnv does; examples/own-function/without shows it for 
 that ends without a log line, as after a timeout, is no section. If a run that --freeze stops
 returns no error though the next run of its key has begun, the check fails, unless --fenced says
 that the data refuses late writes. Nothing is known of work that goes on after its answer, of work
-without the guard, and of two keys for one thing.
+without the guard, and of two keys for one thing. An event that was covered is a dot in the picture; the
+check fails if no run for its key began later and ended well.
 
 Exit status: 0; 1 when sections overlapped, a run returned success late, an event failed for good
 or was answered with success without its lock, or a command failed; those of lockctl --help.`,
@@ -96,6 +98,7 @@ or was answered with success without its lock, or a command failed; those of loc
 	f.IntVar(&s.freeze, "freeze", 0, "how often an environment with an event under way is stopped (SIGSTOP)\nfor longer than its lease lasts, and continued")
 	f.BoolVar(&s.fenced, "fenced", false, "the function's data compares fences: a run that --freeze stopped may return\nsuccess after its lease")
 	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_LOG=start, and LOCK_TTL=2s unless --env sets LOCK_TTL")
+	f.BoolVar(&s.coalesce, "coalesce", false, "LOCK_COALESCE=true: of many events for one key only one waits, and covers the others;\nLockCovered is no failure")
 	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")
 	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
 	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")

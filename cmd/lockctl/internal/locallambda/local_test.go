@@ -176,6 +176,8 @@ func TestPrograms(t *testing.T) {
 		"a right one, on DynamoDB": {most: 1, change: func(s *settings) { s.store = testservers.Table(t, testservers.DynamoDB(t), "locks", "key") }},
 		"a right one, of a queue":  {mode: "queue", most: 1, change: func(s *settings) { s.event, s.env = eventFile(t, message("fine")), append(s.env, "LOCK_WAIT=10ms") }},
 		"a right one, frozen":      {freeze: 1},
+		"its events coalesce":      {change: func(s *settings) { s.coalesce, s.events = true, 24 }},
+		"those of a queue":         {mode: "queue", change: func(s *settings) { s.coalesce, s.events, s.event = true, 24, eventFile(t, message("fine")) }},
 		"three at a time":          {mode: "waits", freeze: 1, change: threeAtATime, most: 3},
 		"it ignores its context":   {mode: "ignores its context", freeze: 1, says: []string{"with the lock, 1 late: ", "\n  event ", `(key "counter", fence `, " ms after the grant of event "}},
 		"it has fences":            {mode: "ignores its context", freeze: 1, change: func(s *settings) { s.fenced = true }},
@@ -209,7 +211,11 @@ func TestPrograms(t *testing.T) {
 			if c.most == 1 {
 				assert.Equal(t, "8", counted(s), "each event has counted once")
 			}
-			if c.mode == "queue" {
+			if s.coalesce {
+				assert.Greater(t, len(p.covered), s.events/2)
+				assert.Less(t, len(p.sections), s.events/2)
+				assert.Zero(t, p.busy+p.unasked)
+			} else if c.mode == "queue" {
 				assert.Positive(t, p.busy)
 			}
 			if strings.HasPrefix(c.mode, "writers") {

@@ -20,9 +20,10 @@ type phase struct {
 	faults       []fault
 	planned      int       // faults that were asked for
 	sections     []section // by start
-	reported     bool      // there was a report line
-	rows         []row     // of --after
-	afterErr     error     // what the exit status of --after says
+	covered      []covered
+	reported     bool  // there was a report line
+	rows         []row // of --after
+	afterErr     error // what the exit status of --after says
 
 	counts
 }
@@ -136,6 +137,10 @@ func (p *phase) finish() {
 		}
 	}
 	p.keys = len(keys)
+	for i := range p.covered {
+		c := &p.covered[i]
+		c.done = slices.ContainsFunc(p.sections, func(s section) bool { return s.key == c.key && s.outcome == "ok" && s.start.After(c.sent) })
+	}
 }
 
 // several says that some sections allow others of the same key at the same time.
@@ -212,6 +217,9 @@ func (p phase) verdict() error {
 	if i := slices.IndexFunc(p.attempts, func(a attempt) bool { return len(a.lost) > 0 }); i >= 0 {
 		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]
 		says("event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", i+1, key, p.attempts[i].lost[key])
+	}
+	if i := slices.IndexFunc(p.covered, func(c covered) bool { return !c.done }); i >= 0 {
+		says("an event was covered, and no run for its key %q that began later ended well: request %s", p.covered[i].key, p.covered[i].requestID)
 	}
 	if p.afterErr != nil {
 		says("%w", p.afterErr)

@@ -76,6 +76,9 @@ func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 // variables are those that the functions and the commands get.
 func (d *driver) variables() []string {
 	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=1s"}, d.target.env...)
+	if d.coalesce {
+		all = append(all, "LOCK_COALESCE=true")
+	}
 	for _, v := range d.env {
 		all = append(all, strings.ReplaceAll(v, redisMark, d.target.redis))
 	}

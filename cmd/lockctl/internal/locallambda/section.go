@@ -34,6 +34,14 @@ type section struct {
 // last may have come before the freeze or after it.
 func (s section) late() bool { return s.workOK && s.next != nil }
 
+// covered is an event that no run of its own did: another run of its key waited, and had not begun.
+type covered struct {
+	environment    int
+	requestID, key string
+	sent, at       time.Time // by the client; when its line was written
+	done           bool      // a run of the key began after it was sent, and ended well
+}
+
 // workRan are the outcomes of a report whose work ran.
 var workRan = []string{"ok", "error", "panic", "lost"}
 
@@ -48,7 +56,9 @@ type reports struct {
 	mu       sync.Mutex
 	found    bool // one report line at least
 	sections []section
+	covered  []covered
 	granted  map[string]bool // keys, by the lines of LOCK_LOG=start
+	sent     time.Time       // the last event
 	log      said
 }
 
@@ -72,7 +82,7 @@ func newReports(environment int) *reports {
 func (r *reports) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.log, r.granted = said{lost: map[string]string{}}, map[string]bool{}
+	r.log, r.granted, r.sent = said{lost: map[string]string{}}, map[string]bool{}, time.Now()
 }
 
 func (r *reports) said() said {
@@ -138,6 +148,8 @@ func (r *reports) read(line []byte) {
 	case "ok", "replayed":
 		delete(r.log.lost, report.Key)
 	case "acquired", "released":
+	case "covered":
+		r.covered = append(r.covered, covered{environment: r.environment, requestID: report.RequestID, key: report.Key, sent: r.sent, at: time.Now()})
 	case "busy":
 		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:

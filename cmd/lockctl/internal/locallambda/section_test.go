@@ -125,6 +125,13 @@ func TestReports(t *testing.T) {
 	}, r.sections)
 	assert.Equal(t, map[string]string{"account/8": "lost"}, r.said().lost)
 
+	r.begin()
+	read(`{"level":"INFO","message":"lock","requestId":"r-6","key":"account/8","outcome":"covered","wait_ms":2,"hold_ms":0,"fence":0,"calls":1,"state":"held","error":"another run waits"}`)
+	require.Len(t, r.covered, 1)
+	assert.Equal(t, covered{environment: 3, requestID: "r-6", key: "account/8", sent: r.sent, at: r.covered[0].at}, r.covered[0])
+	assert.Equal(t, said{runs: 1, lost: map[string]string{}}, r.said(), "nothing is wrong")
+
+	r.log.lost["account/8"] = "lost"
 	read(`{"level":"INFO","message":"lock granted","requestId":"r-5","key":"account/8","fence":9}`)
 	assert.True(t, r.holds())
 	read(`{"level":"INFO","message":"lock","requestId":"r-5","key":"account/8","outcome":"ok","hold_ms":1,"fence":9,"acquired_at":"2026-11-21T04:31:09Z"}`)
@@ -177,6 +184,11 @@ func TestVerdict(t *testing.T) {
 		{[][2]int{{20, 40}, {40, 60}}, func(*phase) {}, ""},
 		{[][2]int{{20, 40}, {39, 60}}, func(*phase) {}, "with the lock, 2 critical sections overlapped another of the same key"},
 		{[][2]int{{20, 40}, {25, 60}, {30, 50}}, func(p *phase) { p.allow(3) }, ""},
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(39)}} }, ""},
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(41), requestID: "r-9"}} },
+			`with the lock, an event was covered, and no run for its key "account/7" that began later ended well: request r-9`},
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/8", sent: at(10), requestID: "r-9"}} },
+			`with the lock, an event was covered, and no run for its key "account/8" that began later ended well: request r-9`},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.sections = nil }, "with the lock, no run got a lock, so nothing is known of overlaps"},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.planned, p.faults = 3, []fault{{}} }, "with the lock, only 1 of 3 faults found an event under way; send more events (-n)"},
 	} {

@@ -47,6 +47,7 @@ func table(phases []phase) string {
 	line("", func(p phase) string { return p.title })
 	line("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
 	count("busy, tried again", func(p phase) int { return p.busy })
+	ifAny("covered by a later run", func(p phase) int { return len(p.covered) })
 	ifAny("no store, tried again", func(p phase) int { return p.unavailable })
 	for _, failed := range inAny(phases, func(p phase) []string { return slices.Sorted(maps.Keys(p.failures)) }) {
 		count("failed: "+failed, func(p phase) int { return p.failures[failed] })

@@ -33,12 +33,14 @@ func TestTable(t *testing.T) {
 	p.sections[3].key = p.sections[4].key
 	p.sections[2].outcome = "lost"
 	p.planned = 3
+	p.covered = []covered{{key: "account/7", sent: at(1)}}
 	p.faults = []fault{{kind: kill, from: at(1)}, {kind: freeze, from: at(61), to: at(70)}, {kind: kill, from: at(2)}}
 	p.finish()
 	assert.Equal(t, `
                                 without the lock       with the lock
   succeeded                               4 of 4              2 of 5
   busy, tried again                            4                   5
+  covered by a later run                       0                   1
   failed: HTTP 500                             0                   2
   failed: LockLost                             0                   1
   frozen / killed                          0 / 0               1 / 2
@@ -118,4 +120,18 @@ func TestTimeline(t *testing.T) {
 	assert.Contains(t, svg, "prefers-color-scheme: dark")
 	assert.Equal(t, 1, strings.Count(svg, "http"), "the namespace is its only address: nothing is loaded")
 	assert.NotContains(t, svg, "NaN")
+}
+
+// An event that is covered is a dot on the lane of its environment.
+func TestTimelineShowsCoveredEvents(t *testing.T) {
+	p := madeUp("with the lock", [2]int{0, 100}, [2]int{100, 200})
+	require.NotContains(t, timeline("reindex", []phase{p}), "<circle")
+	for i := range 5 {
+		p.covered = append(p.covered, covered{environment: 1, requestID: fmt.Sprint("c-", i), key: "account/7", sent: at(50), at: at(50 + 10*i)})
+	}
+	svg := timeline("reindex", []phase{p})
+	legend := 1
+	assert.Equal(t, 5, strings.Count(svg, `<circle class="covered"`)-legend)
+	assert.Contains(t, svg, `<circle class="covered" cx="356.0" cy="225" r="3"><title>env 2, account/7, 50 ms, covered, request c-0</title></circle>`)
+	assert.Contains(t, texts(t, svg), "0 of 2 critical sections overlap, 5 events are covered")
 }

@@ -3,6 +3,7 @@ package locallambda
 import (
 	"encoding/xml"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func timeline(function string, phases []phase) string {
 	p.rect("page", 0, 0, pictureWidth, height, "")
 	p.text(leftMargin, 42, "h1", title)
 	p.text(leftMargin, 66, "sub", "Each lane is one environment, a process of its own. Each bar is one critical section: from the start (with the lock: its grant) to the end of the work.")
-	p.legend()
+	p.legend(slices.ContainsFunc(phases, func(of phase) bool { return len(of.covered) > 0 }))
 	top := headHeight
 	for _, of := range phases {
 		p.panel(top, of)
@@ -59,11 +60,11 @@ svg { font: 14px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue",
 svg { background: #ffffff; } .page { fill: #ffffff; } .lane { fill: #f3f5f8; } .grid { fill: #dde2ea; } .axis { fill: #8a94a6; }
 text { fill: #1d2433; } .sub, .tick, .env { fill: #5a6579; } .tick, .env { font-size: 12px; } .env { text-anchor: end; } .tick { text-anchor: middle; }
 .h1 { font-size: 22px; font-weight: 650; } .h2 { font-size: 16px; font-weight: 650; }
-.good { fill: #2a7f9e; } .bad { fill: #d1242f; fill-opacity: .82; } .lost { fill: #b7791f; } .frozen { fill: #7c5cbf; fill-opacity: .3; } .killed { fill: #1d2433; } .wait { fill: #b9c2d0; } .verdict-bad { fill: #c01c28; } .verdict-good { fill: #1f6f8b; }
+.good { fill: #2a7f9e; } .bad { fill: #d1242f; fill-opacity: .82; } .lost { fill: #b7791f; } .frozen { fill: #7c5cbf; fill-opacity: .3; } .killed { fill: #1d2433; } .wait { fill: #b9c2d0; } .covered { fill: #2e8b57; } .verdict-bad { fill: #c01c28; } .verdict-good { fill: #1f6f8b; }
 @media (prefers-color-scheme: dark) {
 svg { background: #12161f; } .page { fill: #12161f; } .lane { fill: #1b212d; } .grid { fill: #2b3342; } .axis { fill: #6b768a; }
 text { fill: #e8ecf3; } .sub, .tick, .env { fill: #9aa5b8; }
-.good { fill: #5cc0e0; } .bad { fill: #ff5c66; } .lost { fill: #e0a94a; } .frozen { fill: #b39ddb; fill-opacity: .35; } .killed { fill: #e8ecf3; } .wait { fill: #465064; } .verdict-bad { fill: #ff7b83; } .verdict-good { fill: #7fd0ea; }
+.good { fill: #5cc0e0; } .bad { fill: #ff5c66; } .lost { fill: #e0a94a; } .frozen { fill: #b39ddb; fill-opacity: .35; } .killed { fill: #e8ecf3; } .wait { fill: #465064; } .covered { fill: #7bd8a4; } .verdict-bad { fill: #ff7b83; } .verdict-good { fill: #7fd0ea; }
 }
 </style>
 `
@@ -88,7 +89,7 @@ func (p *picture) rect(class string, x float64, y int, width float64, height int
 }
 
 // legend explains what is in the picture.
-func (p *picture) legend() {
+func (p *picture) legend(dots bool) {
 	x, y := leftMargin, 92
 	for _, l := range [...]struct{ class, text string }{
 		{"good", "alone, or as its lock allows"}, {"bad", "overlaps others of the same key"}, {"wait", "waiting for the lock"},
@@ -98,6 +99,18 @@ func (p *picture) legend() {
 		p.text(x+32, y, "sub", l.text)
 		x += 32 + 7*len(l.text) + 24
 	}
+	if dots { // on a line of its own
+		p.dot(leftMargin+12, y+15, "")
+		p.text(leftMargin+32, y+20, "sub", "an event that is covered: it has no run of its own, because a run that begins later does its work, too")
+	}
+}
+
+// dot draws an event that is covered.
+func (p *picture) dot(x float64, y int, title string) {
+	if title != "" {
+		title = "<title>" + escape(title) + "</title>"
+	}
+	p.printf(`<circle class="covered" cx="%.1f" cy="%d" r="3">%s</circle>`+"\n", x, y, title)
 }
 
 func (p phase) panelHeight() int { return panelHead + p.environments*laneHeight + panelFoot }
@@ -107,7 +120,11 @@ func (p phase) summary() string {
 	if !p.reported {
 		return "nothing is known of critical sections"
 	}
-	return fmt.Sprintf("%d of %d critical sections overlap", p.overlapping, len(p.sections))
+	text := fmt.Sprintf("%d of %d critical sections overlap", p.overlapping, len(p.sections))
+	if len(p.covered) > 0 {
+		text += fmt.Sprintf(", %d events are covered", len(p.covered))
+	}
+	return text
 }
 
 func (p *picture) panel(top int, of phase) {
@@ -160,19 +177,25 @@ func (p *picture) panel(top int, of phase) {
 			bar(class, s.environment, s.thawed, s.end, barHeight, title) // its end may be before
 		}
 	}
+	for _, c := range of.covered {
+		p.dot(x(c.at), lane(c.environment)+laneHeight/2, fmt.Sprintf("env %d, %s, %s, covered, request %s", c.environment+1, c.key, milliseconds(c.at.Sub(of.began)), c.requestID))
+	}
 	for _, f := range of.faults {
 		title := fmt.Sprintf("%s, %s to %s", f.kind, milliseconds(f.from.Sub(of.began)), milliseconds(f.to.Sub(of.began)))
 		bar(string(f.kind), f.environment, f.from, f.to, laneHeight-2, title)
 	}
 }
 
-// span is the time until the last section, or fault, ends.
+// span is the time until the last section, or fault, ends, and the last event is covered.
 func (p phase) span() (span time.Duration) {
 	for _, s := range p.sections {
 		span = max(span, s.end.Sub(p.began))
 	}
 	for _, f := range p.faults {
 		span = max(span, f.to.Sub(p.began))
+	}
+	for _, c := range p.covered {
+		span = max(span, c.at.Sub(p.began))
 	}
 	return span
 }
