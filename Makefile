@@ -90,7 +90,7 @@ lint-template: ## cfn-lint over the templates, as SAM translates them
 		echo "installing cfn-lint $(CFN_LINT) and aws-sam-translator $(SAM_TRANSLATOR) into $(CACHE)"; \
 		python3 -m venv $(TEMPLATES) && \
 		$(TEMPLATES)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT) aws-sam-translator==$(SAM_TRANSLATOR); }
-	$(TEMPLATES)/bin/cfn-lint --include-checks I --regions us-east-1 eu-central-1 ap-southeast-2 cn-north-1 us-gov-west-1 -- template.yaml deploy/table.yaml deploy/part.yaml deploy/cache.yaml examples/own-function/template.yaml
+	$(TEMPLATES)/bin/cfn-lint --include-checks I --regions us-east-1 eu-central-1 ap-southeast-2 cn-north-1 us-gov-west-1 -- template.yaml deploy/table.yaml deploy/part.yaml deploy/cache.yaml examples/own-function/template.yaml examples/reindex/template.yaml
 
 size: ## sizes of the function binaries, fails past their budgets
 	@sh internal/size/size.sh

@@ -28,7 +28,7 @@ func TestSAM(t *testing.T) {
 	}
 	t.Chdir("../..")
 	ctx := untilInterrupted(t)
-	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/part.yaml", "deploy/cache.yaml", "examples/own-function/template.yaml"} {
+	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/part.yaml", "deploy/cache.yaml", "examples/own-function/template.yaml", "examples/reindex/template.yaml"} {
 		s.run(t, ctx, "validate", "--lint", "--template-file", file)
 	}
 	s.run(t, ctx, "build", "--build-dir", s.built, "--parameter-overrides", "Architecture="+s.arch)

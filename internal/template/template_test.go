@@ -38,6 +38,7 @@ var files = map[string]struct {
 		"ReachSecrets": {"false", "true"}, "KeyArn": {"", key},
 	}, (2 + 1 + 1) * 2},
 	"examples/own-function/template.yaml": {nil, 1},
+	"examples/reindex/template.yaml":      {nil, 1},
 }
 
 // metrics are those of AWS's services and the dimension by which they are told, from the pages "CloudWatch metrics" of
