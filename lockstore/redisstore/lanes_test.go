@@ -14,7 +14,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/leasesim"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // fewConnections is a client of a miniredis.
