@@ -19,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lambdatest"
-	"github.com/lambdalock/lambdalock/lockstore/pgstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,7 @@ var stores = map[string]func(*testing.T) string{
 
 func onPostgreSQL(t *testing.T) string {
 	url := testservers.PostgreSQL(t)
-	schema, err := pgstore.Schema(string(pgstore.DefaultTable))
+	schema, err := sqlstore.Table{Dialect: sqlstore.PostgreSQL}.Schema()
 	require.NoError(t, err)
 	db, err := sql.Open("postgres", url)
 	require.NoError(t, err)

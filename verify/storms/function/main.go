@@ -25,15 +25,15 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/pgstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
 // stores are those that LOCK_URL may name.
 var stores = []lockstore.SchemeOpener{
 	dynamostore.Opener, redisstore.Opener, zkstore.Opener,
-	pgstore.Opener(func(url string) (*sql.DB, error) { return sql.Open("postgres", url) }, pgstore.Options{}),
+	sqlstore.Opener(func(url string) (*sql.DB, error) { return sql.Open("postgres", url) }, sqlstore.Options{}),
 }
 
 func main() {
