@@ -369,7 +369,7 @@ func TestCoalescing(t *testing.T) {
 		event := func(request string) error {
 			ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: request})
 			return g.Do(ctx, "k", func(context.Context, guard.Lock) error {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				return nil
 			})
 		}

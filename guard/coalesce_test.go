@@ -35,12 +35,12 @@ func TestOneWaitsForAll(t *testing.T) {
 		var came, counted atomic.Int64
 		done := make(chan error, 1000)
 		for n := range 1000 {
-			time.Sleep(2 * time.Millisecond)
+			<-time.After(2 * time.Millisecond)
 			came.Add(1)
 			go func() {
 				done <- g.Do(WithEventID(context.Background(), fmt.Sprint("event ", n)), "k", func(context.Context, Lock) error {
 					counted.Store(came.Load())
-					time.Sleep(200 * time.Millisecond)
+					<-time.After(200 * time.Millisecond)
 					return nil
 				})
 			}()

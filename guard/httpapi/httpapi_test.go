@@ -100,7 +100,7 @@ func TestCoalescing(t *testing.T) {
 		g, err := guard.New(memstore.New(nil), guard.Options{Coalesce: "index", Wait: time.Minute, EventID: func(context.Context) string { return "the invocation" }})
 		require.NoError(t, err)
 		handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) {
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			return Response{StatusCode: http.StatusCreated}, nil
 		})
 		send := func(id string) int {

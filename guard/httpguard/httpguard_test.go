@@ -527,7 +527,7 @@ func TestCoalescing(t *testing.T) {
 		s := newSite(t, guard.Options{Coalesce: "index", Wait: time.Minute})
 		middleware, err := Wrap(s.guard, byPath, Options{})
 		require.NoError(t, err)
-		s.Handler = middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }))
+		s.Handler = middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(time.Second) }))
 		send := func(id string) *http.Response {
 			r := post("")
 			r.Header.Set("Idempotency-Key", id)
