@@ -52,11 +52,12 @@ func mariaDB(t testing.TB) engine {
 	return engine{"MariaDB", sqlstore.MySQL, testservers.MariaDB(t).Addr, "mysql", func(addr string) string { return "root@tcp(" + addr + ")/locks" }}
 }
 
+// sqlite does not wait for the disk, as the servers of the tests: TestProcesses does.
 func sqlite(t testing.TB) engine {
-	file := "file:" + t.TempDir() + "/locks.db"
+	file := "file:" + t.TempDir() + "/locks.db?_pragma=synchronous(OFF)"
 	return engine{"SQLite", sqlstore.SQLite, "", "sqlite", func(addr string) string {
 		if addr == patient {
-			return file + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
+			return file + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
 		}
 		return file
 	}}

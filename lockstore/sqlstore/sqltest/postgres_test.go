@@ -22,6 +22,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
@@ -120,8 +121,13 @@ func TestAnotherAnswer(t *testing.T) {
 	}
 }
 
-// TestManyKeys: 1,000 runs of one process, each with a key of its own, share ten connections. All are released.
+// TestManyKeys: 1,000 runs of one process, each with a key of its own, share ten connections. All are released. With the race detector
+// these are 300: it makes all goroutines slow, and a release has a second.
 func TestManyKeys(t *testing.T) {
+	runs := 1000
+	if verifyrecord.WithRaceDetector {
+		runs = 300
+	}
 	for name, start := range engines { // one after the other: a release has a second
 		t.Run(name, func(t *testing.T) {
 			e := start(t)
@@ -141,7 +147,7 @@ func TestManyKeys(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				defer cancel()
 				var all sync.WaitGroup
-				for n := range 1000 {
+				for n := range runs {
 					all.Go(func() {
 						_ = g.Do(ctx, fmt.Sprint("key", most, "/", n), func(context.Context, guard.Lock) error {
 							<-time.After(20 * time.Millisecond)
@@ -154,7 +160,7 @@ func TestManyKeys(t *testing.T) {
 					t.Errorf("%v: %+v", err, report)
 					return true
 				})
-				require.EqualValues(t, 1000, released.Load())
+				require.EqualValues(t, runs, released.Load())
 			}
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ func TestRefusalsOfSQLite(t *testing.T) {
 	e := sqlite(t)
 	table := e.table("lambdalock")
 	admin := e.create(t, table)
-	file := e.dsn("")
+	file, _, _ := strings.Cut(e.dsn(""), "?")
 	refuses(t, e, ":memory:", table, lockstore.ErrCorrupt, "lockctl schema")
 	refuses(t, e, file, e.table("none"), lockstore.ErrCorrupt, "lockctl schema")
 	refuses(t, e, file+"?mode=ro", table, lockstore.ErrUnavailable, "only reads")
