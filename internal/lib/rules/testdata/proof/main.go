@@ -35,7 +35,7 @@ func (in *input) state() rules.State {
 		return rules.Companion_Holder_.Create_Holder_(in.number(), in.number(), in.number(), in.number(), in.number(), in.number(), in.number(), in.yes(), in.yes(), in.yes())
 	})
 	queue := in.list(func() interface{} {
-		return rules.Companion_Waiter_.Create_Waiter_(in.number(), in.number(), in.number())
+		return rules.Companion_Waiter_.Create_Waiter_(in.number(), in.number(), in.number(), in.number(), in.number())
 	})
 	ended := in.list(func() interface{} { return rules.Companion_Mark_.Create_Mark_(in.number(), in.number(), in.how()) })
 	closed := rules.Companion_Closed_.Create_Open_()
@@ -78,9 +78,9 @@ func main() {
 		}
 		book := rules.Companion_Book_.Create_Book_(in.number(), in.number())
 		clock := rules.Companion_Clock_.Create_Clock_(in.number(), in.number(), in.yes(), in.number())
-		request := rules.Companion_Request_.Create_Request_(in.kind(), in.number(), in.number(), in.number(), in.number(), in.number(), in.yes(), in.number(), in.yes(), in.yes(), in.number())
+		request := rules.Companion_Request_.Create_Request_(in.kind(), in.number(), in.number(), in.number(), in.number(), in.number(), in.yes(), in.number(), in.number(), in.number(), in.yes(), in.yes(), in.number())
 		after := rules.Companion_Step_.Create_Step_(in.state(), in.list(in.owner), in.list(in.owner))
-		want := rules.Companion_Decision_.Create_Decision_(after, rules.Companion_Answer_.Create_Answer_(in.outcome(), in.number(), in.number(), in.number(), in.number()))
+		want := rules.Companion_Decision_.Create_Decision_(after, rules.Companion_Answer_.Create_Answer_(in.outcome(), in.number(), in.number(), in.number(), in.number(), in.yes()))
 		if got := model.Decide(before, book, clock, request); !got.Equals(want) {
 			fail("step\nbefore:  %v\nrequest: %v\n%v %v\nmodel: %v\nrules: %v\n", before, request, book, clock, got, want)
 		}

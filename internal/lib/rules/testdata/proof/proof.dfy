@@ -468,7 +468,7 @@ lemma AcquireNewIsRight(s: State, b: Book, c: Clock, r: Request)
     }
     forall o | o in s.holders && !(o in z.holders) ensures !Live(c, o) && !o.started {}
   } else {
-    var joins := r.join && p < 0 && |s.queue| < b.places && !(r.parked > 0 && ParkedIn(s.queue) >= b.places / 2);
+    var joins := r.join && !IsCovered(s, r) && p < 0 && |s.queue| < b.places && !(r.parked > 0 && ParkedIn(s.queue) >= b.places / 2);
     if joins {
       assert before == s.queue;
       var z := d.to.s;

@@ -6,7 +6,7 @@
 // basis are left out. So is what Acquire does for a state that breaks the invariant: proof.dfy has HealDoesNothing.
 module Rules {
 datatype Holder = Holder(owner: int, fence: int, seat: int, max: int, since: int, ttl: int, text: int, handed: bool, revoked: bool, started: bool)
-datatype Waiter = Waiter(owner: int, max: int, parked: int)
+datatype Waiter = Waiter(owner: int, max: int, parked: int, work: int, event: int)
 datatype How = Released | Expired | Completed | Resolved | Revoked
 datatype Mark = Mark(owner: int, fence: int, how: How)
 datatype Closed = Open | Closed(since: int, long: int, result: int, text: int)
@@ -14,9 +14,9 @@ datatype State = State(last: int, holders: seq<Holder>, queue: seq<Waiter>, ende
 datatype Clock = Clock(early: int, late: int, sure: bool, fences: int)
 datatype Book = Book(places: int, marks: int)
 datatype Kind = Acquire | Renew | Release | Abandon | Leave | MarkStarted | Complete | Resolve | Revoke
-datatype Request = Request(kind: Kind, owner: int, fence: int, ttl: int, max: int, text: int, join: bool, parked: int, atOnce: bool, effect: bool, result: int)
+datatype Request = Request(kind: Kind, owner: int, fence: int, ttl: int, max: int, text: int, join: bool, parked: int, work: int, event: int, atOnce: bool, effect: bool, result: int)
 datatype Outcome = Granted | Done | Refused | Lost | Holding | Exclusive
-datatype Answer = Answer(outcome: Outcome, fence: int, seat: int, ttl: int, position: int)
+datatype Answer = Answer(outcome: Outcome, fence: int, seat: int, ttl: int, position: int, covered: bool)
 datatype Step = Step(s: State, handed: seq<int>, wake: seq<int>) // a state, and who is told of a hand-over
 datatype Decision = Decision(to: Step, a: Answer)
 
@@ -216,12 +216,17 @@ function method Ends(s: State, b: Book, i: int, how: How): State
 }
 
 // The requests.
-function method Says(o: Outcome): Answer { Answer(o, 0, 0, 0, 0) }
+function method Says(o: Outcome): Answer { Answer(o, 0, 0, 0, 0, false) }
 function method Same(s: State, o: Outcome): Decision { Decision(Step(s, [], []), Says(o)) }
-function method GrantedTo(h: Holder, c: Clock, most: int): Answer { Answer(Granted, h.fence, h.seat, Min(most, End(h) - c.late), 0) }
+function method GrantedTo(h: Holder, c: Clock, most: int): Answer { Answer(Granted, h.fence, h.seat, Min(most, End(h) - c.late), 0, false) }
 function method Freed(s: State, b: Book, c: Clock, o: Outcome): Decision { Decision(HandOver(Step(s, [], []), b, c), Says(o)) }
 function method ParkedIn(q: seq<Waiter>): int { if q == [] then 0 else (if q[0].parked > 0 then 1 else 0) + ParkedIn(q[1..]) }
 
+// IsCovered reports whether a run of the same work waits that has not begun, for another event.
+predicate method IsCovered(s: State, r: Request) {
+  r.work != 0 && Place(s.queue, r.owner) < 0 &&
+  exists i :: 0 <= i < |s.queue| && s.queue[i].work == r.work && s.queue[i].event != r.event && Find(s.holders, s.queue[i].owner) < 0
+}
 function method AcquireNew(s: State, b: Book, c: Clock, r: Request): Decision {
   var p := Place(s.queue, r.owner);
   var before := if p >= 0 then s.queue[..p] else s.queue;
@@ -231,9 +236,10 @@ function method AcquireNew(s: State, b: Book, c: Clock, r: Request): Decision {
     var h := Lease(s, c, r.owner, r.max, r.ttl, r.text, false);
     Decision(HandOver(Step(Grant(s, b, c, h), [], []), b, c), GrantedTo(h, c, r.ttl))
   else
-    var joins := r.join && p < 0 && |s.queue| < b.places && !(r.parked > 0 && ParkedIn(s.queue) >= b.places / 2);
-    var q := if joins then s.queue + [Waiter(r.owner, r.max, r.parked)] else s.queue;
-    Decision(Step(s.(queue := q), [], []), Answer(Refused, 0, 0, 0, Place(q, r.owner) + 1))
+    var covered := IsCovered(s, r);
+    var joins := r.join && !covered && p < 0 && |s.queue| < b.places && !(r.parked > 0 && ParkedIn(s.queue) >= b.places / 2);
+    var q := if joins then s.queue + [Waiter(r.owner, r.max, r.parked, r.work, r.event)] else s.queue;
+    Decision(Step(s.(queue := q), [], []), Answer(Refused, 0, 0, 0, Place(q, r.owner) + 1, covered))
 }
 function method DoAcquire(s: State, b: Book, c: Clock, r: Request): Decision {
   var i := Find(s.holders, r.owner);
@@ -282,7 +288,7 @@ function method DoAbandon(s: State, b: Book, c: Clock, r: Request): Decision {
 function method DoLeave(s: State, b: Book, c: Clock, r: Request): Decision {
   var i := Find(s.holders, r.owner);
   var p := Place(s.queue, r.owner);
-  if i >= 0 && !s.holders[i].revoked && Live(c, s.holders[i]) then Decision(Step(s, [], []), Answer(Holding, s.holders[i].fence, 0, 0, 0))
+  if i >= 0 && !s.holders[i].revoked && Live(c, s.holders[i]) then Decision(Step(s, [], []), Answer(Holding, s.holders[i].fence, 0, 0, 0, false))
   else if p < 0 then Same(s, Done)
   else
     var n := s.(queue := Unplace(s.queue, r.owner));
