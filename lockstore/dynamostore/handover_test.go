@@ -1,7 +1,9 @@
 package dynamostore_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -121,6 +124,28 @@ func TestStillHeldOfSeveral(t *testing.T) {
 	})
 }
 
+// Many give up at the same time, 5 ms away. Each of them ends its place.
+func TestManyLeaveAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 64
+		service, s := newFake(t)
+		held(t, s)
+		var waiting []lockstore.Request
+		for range n {
+			waiting = append(waiting, join(t, s))
+		}
+		service.Fault = rtt
+		before := service.Actions()["UpdateItem"]
+		var all sync.WaitGroup
+		for _, req := range waiting {
+			all.Go(func() { assert.NoError(t, s.Leave(t.Context(), key, req.Owner)) })
+		}
+		all.Wait()
+		require.Zero(t, inspected(t, s).Waiting)
+		require.LessOrEqual(t, service.Actions()["UpdateItem"]-before, 5*n)
+	})
+}
+
 // Without the right to read, a waiter asks once in half a turn and not more often.
 func TestAwaitTurnThatCannotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -135,5 +160,30 @@ func TestAwaitTurnThatCannotRead(t *testing.T) {
 			require.True(t, news.Ask)
 			require.GreaterOrEqual(t, time.Since(began), lockstore.TurnTime/2-time.Millisecond)
 		}
+	})
+}
+
+// After a long lease, those who wait read as often as if they had just come. So each of them is served soon after the
+// one before.
+func TestHandOversAfterALongLease(t *testing.T) {
+	const clients, long, short, allowed = 8, time.Minute, 100 * time.Millisecond, 60 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		lease := acquired(t, s, request(2*long))
+		var all sync.WaitGroup
+		for range clients {
+			g, err := guard.New(newStore(t, service, 0, dynamostore.Options{}).Store, guard.Options{Wait: time.Hour})
+			require.NoError(t, err)
+			all.Go(func() {
+				assert.NoError(t, g.Do(t.Context(), key, func(context.Context, guard.Lock) error { pass(short); return nil }))
+			})
+			pass(time.Second)
+		}
+		pass(long)
+		released := time.Now()
+		require.NoError(t, s.Release(t.Context(), lease))
+		all.Wait()
+		first := 2500 * time.Millisecond // it and the next one may just have read
+		require.Less(t, time.Since(released), first+clients*(short+allowed))
 	})
 }
