@@ -19,8 +19,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-func idOf(ctx context.Context) string { return fmt.Sprint("of the context ", ctx.Value(idOf)) }
-
 // 1,000 events come within two seconds. The work counts the events that have come when it begins, and takes 200 ms.
 func TestOneWaitsForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -445,10 +445,10 @@ func TestWakeUp(t *testing.T) {
 		require.NoError(t, err)
 		version = e.Version
 	}
-	note, all := wait("me", time.Now())
+	_, all := wait("me", time.Now())
 	require.False(t, all, "it did not listen before")
 	since := time.Now()
-	note, all = wait("me", since)
+	note, all := wait("me", since)
 	require.True(t, all)
 	wake(map[string]string{"you": "1 2", "me": "3 4"})
 	require.Equal(t, "3 4", note())
