@@ -59,7 +59,7 @@ test-slow:
 test-sql:
 	$(GO_TEST) -parallel 2 ./lockstore/sqlstore/sqltest/...
 
-install-servers: ## what the tests start: Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, MariaDB, etcd, a state machine interpreter
+install-servers: ## what the tests start: Chromium, Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, MariaDB, etcd, a state machine interpreter
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS

@@ -1,8 +1,13 @@
 #!/bin/sh
-# Installs etcd, PgBouncer, PostgreSQL, Redis, Valkey and ZooKeeper for the tests, on Debian and Ubuntu. The distribution may start servers
+# Installs Chromium, etcd, PgBouncer, PostgreSQL, Redis, Valkey and ZooKeeper for the tests, on Debian and Ubuntu. The distribution may start servers
 # on their usual ports. The tests start their own servers and do not need these. Usage: install-packages.sh [SERVER...]
 set -eu
 . "$(dirname "$0")/apt.sh"
+
+install_chromium() {
+	command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null ||
+		apt_install "Tests of pages need Chromium: install it (chromium-headless-shell or chromium on the PATH). They are skipped until then." chromium-headless-shell
+}
 
 install_etcd() {
 	command -v etcd >/dev/null || apt_install "The example examples/etcdstore needs etcd: install it (etcd on the PATH). Its test is skipped until then." etcd-server
@@ -46,6 +51,6 @@ install_zookeeper() {
 	[ -z "$packages" ] || apt_install "The tests of lockstore/zkstore need Debian's package zookeeper and Java. They are skipped until then." $packages
 }
 
-for server in ${*:-etcd pgbouncer postgres redis valkey zookeeper}; do
+for server in ${*:-chromium etcd pgbouncer postgres redis valkey zookeeper}; do
 	("install_$server") # what cannot be installed ends nothing else
 done
