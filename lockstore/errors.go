@@ -61,6 +61,8 @@ type Refused struct {
 
 	Fence Fence // of the key's last grant; 0 when the store knows none
 
+	OldestWait time.Duration // for which the first place of the key's queue has waited, also if it is parked; 0 if there is none, or if it is not known
+
 	Hint Hint
 
 	atOnce bool // a Revoke asked to open the key at once
@@ -96,7 +98,7 @@ func (e *Refused) Unwrap() error { return ErrRefused }
 func refusedBy(key string, r driver.Request, a driver.Answer) error {
 	s := a.Status
 	return &Refused{
-		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Covered: a.Covered, StateEndsIn: s.Remaining, Result: s.Result, Fence: s.Fence, Hint: a.Hint,
+		Key: key, State: s.State, Holder: DecodeHolderInfo(s.Holder), QueuePosition: a.Position, Covered: a.Covered, StateEndsIn: s.Remaining, Result: s.Result, Fence: s.Fence, OldestWait: s.OldestWait, Hint: a.Hint,
 		atOnce: r.Kind == driver.Revoke,
 	}
 }

@@ -159,7 +159,14 @@ type Status struct {
 	Parked    int           // those of them where nobody waits, see Request.Parked
 	Started   bool          // the work has started, see Store.MarkStarted: the key is in doubt if its lease ends without an answer
 	Holders   []LiveLease   // everybody who has a live lease, in the order of the grants
+
+	OldestWait time.Duration // for which the first place of the queue has waited; 0 if there is none, or if it is not known
+	Queue      []Place       // the places in the order of arrival; Revoke leaves them out
 }
+
+// Place is a place in a queue. Waited is the time since its owner joined, on the store's clock, or on the owner's if the store has none. It is for
+// people: no decision of a store rests on it.
+type Place = driver.Place
 
 // LiveLease is the lease of one who holds a key.
 type LiveLease struct {
@@ -180,7 +187,7 @@ func (s Status) MaxHolders() int {
 }
 
 func statusOf(key string, s driver.Status) Status {
-	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting, Parked: s.Parked, Started: s.Started}
+	status := Status{Key: key, State: s.State, Fence: s.Fence, Waiting: s.Waiting, Parked: s.Parked, Started: s.Started, OldestWait: s.OldestWait, Queue: s.Queue}
 	if s.State.Taken() {
 		status.Holder, status.Remaining = DecodeHolderInfo(s.Holder), s.Remaining
 	}

@@ -83,6 +83,8 @@ type Page struct {
 	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
 	// has no name for an entry that has none.
 	DamagedNames []string
+	Requests     int     // that the page took
+	ReadUnits    float64 // of DynamoDB that they took; 0 elsewhere, and if the server does not say
 }
 
 // Extent is how much a listing reads. It may be hours old. 0 is not known.
@@ -106,7 +108,7 @@ func (s *Store) List(ctx context.Context, prefix string, page func(Page) error) 
 		for i, k := range p.Keys {
 			keys[i] = statusOf(k.Key, k.Status)
 		}
-		return page(Page{Keys: keys, Damaged: p.Damaged, DamagedNames: p.DamagedNames})
+		return page(Page{Keys: keys, Damaged: p.Damaged, DamagedNames: p.DamagedNames, Requests: max(1, p.Requests), ReadUnits: p.ReadUnits})
 	})
 }
 

@@ -92,6 +92,7 @@ type Page struct {
 	Damaged int       // entries that no KV of this kind has written; they are not in Entries
 	// DamagedNames are the names of the damaged entries, as the service has them, for people.
 	DamagedNames []string
+	Requests     int // that the page took, for people; 0 is 1
 }
 
 // Listed is an entry of a listing.

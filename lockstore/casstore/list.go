@@ -17,7 +17,7 @@ type listing struct {
 // List implements driver.Lister.
 func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
 	return l.Lister.List(ctx, prefix, func(p Page) error {
-		listed := driver.Page{Damaged: p.Damaged, DamagedNames: p.DamagedNames}
+		listed := driver.Page{Damaged: p.Damaged, DamagedNames: p.DamagedNames, Requests: p.Requests}
 		for _, e := range p.Entries {
 			v, err := l.view(e.Key, e.Entry)
 			if err != nil {

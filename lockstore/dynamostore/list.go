@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
@@ -46,6 +47,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	in := &dynamodb.ScanInput{
 		TableName:                &t.name,
 		ConsistentRead:           aws.Bool(true),
+		ReturnConsumedCapacity:   types.ReturnConsumedCapacityTotal,
 		ProjectionExpression:     &projection,
 		ExpressionAttributeNames: t.names.aliases(attributes),
 	}
@@ -63,6 +65,9 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 		r.date = serverTime(out.ResultMetadata)
 		t.clock.learn(r.sent, r.date)
 		p := driver.Page{}
+		if out.ConsumedCapacity != nil {
+			p.ReadUnits = aws.ToFloat64(out.ConsumedCapacity.CapacityUnits)
+		}
 		for _, item := range out.Items {
 			name := textOf(item[t.names.key])
 			if isAddressRow(name) {

@@ -37,7 +37,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 			}
 			var names []string
 			names, cursor = scan.Val()
-			p := driver.Page{}
+			p := driver.Page{Requests: 1}
 			for _, name := range names {
 				key, ours := strings.CutPrefix(name, s.prefix)
 				hash := maphash.String(seed, name)
@@ -45,6 +45,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 					continue
 				}
 				seen[hash] = true
+				p.Requests++
 				a, err := s.Do(ctx, key, driver.Request{Kind: driver.Inspect})
 				switch {
 				case errors.Is(err, lockstore.ErrCorrupt):

@@ -14,7 +14,7 @@ import (
 // The letters with which an answer of the script begins. The comments name the rest of the answer.
 const (
 	granted   = 'G' // fence; for a new lease nothing else, or microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
-	held      = 'H' // fence, microseconds left, place or how many wait, 1 if the work has started, holder; a line for each holder
+	held      = 'H' // fence, microseconds left, place and how long the first has waited, or for each place how long, 1 if the work has started, holder; a line for each holder
 	revoked   = 'X' // as held; the holder is who revoked the lease
 	reserved  = 'W' // as held
 	completed = 'K' // as held; to an Acquire the result follows
@@ -65,7 +65,7 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		}
 	case tellsState:
 		s := driver.Status{State: state, Fence: p.fence(), Remaining: p.micros()}
-		waiting, parked := p.waiting()
+		position, oldest, queue := p.waiting()
 		s.Started, s.Holder = p.number() == 1, p.line()
 		if state == driver.Completed {
 			s.Result = []byte(p.rest)
@@ -74,11 +74,22 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 			handed, a.Wake = p.news()
 		}
 		if r.Kind == driver.Inspect || told {
-			a.Outcome, s.Waiting, s.Parked = driver.Done, waiting, parked
+			a.Outcome, s.Waiting = driver.Done, len(queue)
+			for _, w := range queue {
+				if w.Parked {
+					s.Parked++
+				}
+			}
+			if len(queue) > 0 {
+				oldest = queue[0].Waited
+			}
+			if r.Kind == driver.Inspect {
+				s.Queue = queue
+			}
 		} else {
-			a.Outcome, a.Covered, a.Position, a.Hint = driver.Refused, waiting < 0, max(0, waiting), driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
+			a.Outcome, a.Covered, a.Position, a.Hint = driver.Refused, position < 0, max(0, position), driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
 		}
-		a.Status = s
+		s.OldestWait, a.Status = oldest, s
 	case letter == done:
 		a.Outcome = driver.Done
 		p.line()
@@ -151,22 +162,33 @@ func (p *parser) parse(word string, bits int) int64 {
 func (p *parser) fence() lockstore.Fence { return lockstore.Fence(p.parse(p.word(), 63)) }
 
 // micros is a time that is still below 63 bits in nanoseconds.
-func (p *parser) micros() time.Duration {
-	return time.Duration(p.parse(p.word(), 53)) * time.Microsecond
+func (p *parser) micros() time.Duration { return p.duration(p.word()) }
+
+func (p *parser) duration(word string) time.Duration {
+	return time.Duration(p.parse(word, 53)) * time.Microsecond
 }
 
 func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
-// waiting is how many wait and how many of them are parked; or an owner's place, -1 if another run covers it.
-func (p *parser) waiting() (queue, parked int) {
-	all, of, both := strings.Cut(p.word(), "+")
-	if all == covered {
-		return -1, 0
+// waiting is a place, or -1 if the owner is covered, with how long the first of the queue has waited, or the queue.
+func (p *parser) waiting() (position int, oldest time.Duration, queue []driver.Place) {
+	word := p.word()
+	if places, is := strings.CutPrefix(word, ","); is {
+		for place := range strings.SplitSeq(places, ",") {
+			if waited, parked := strings.CutSuffix(place, "+"); place != "" {
+				queue = append(queue, driver.Place{Waited: p.duration(waited), Parked: parked})
+			}
+		}
+		return 0, 0, queue
 	}
-	if queue = int(p.parse(all, 31)); both {
-		parked = int(p.parse(of, 31))
+	place, waited, both := strings.Cut(word, "+")
+	if both {
+		oldest = p.duration(waited)
 	}
-	return queue, parked
+	if place == covered {
+		return -1, oldest, nil
+	}
+	return int(p.parse(place, 31)), oldest, nil
 }
 
 func (p *parser) news() (all []news, wake []lockstore.Owner) {

@@ -172,6 +172,12 @@ local function waiter(space)
 	return owner, math.max(tonumber(most, 10) or 1, 1), turn, parked ~= ''
 end
 
+-- waited is for how long the place has waited with whose text this begins: 0 without a place.
+local function waited(text)
+	local since = match(text, '^[^ \1\2]*\1%d+\1(%d+)')
+	return digits(math.max(now - (since or now), 0))
+end
+
 local function first() return queue ~= ' ' and waiter(1) or '' end
 
 -- cut ends the places of the queue before a space, or all. left is how many are left.
@@ -321,14 +327,18 @@ local function status()
 	return left > 0 and 'W' or 'I', math.max(left, 0), '', false
 end
 
--- told is the answer with the state of the key. places is how many wait, or a place.
+-- told is the answer with the state of the key. places is a place, or who waits.
 local function told(places)
 	local letter, left, text, started = status()
 	return answer(letter, left, places, text, started)
 end
 
--- waiting is how many wait, and how many of them are parked.
-local function waiting() return places .. '+' .. #parked() end
+-- waiting has for each place how long it has waited, and a + if it is parked. In front of each there is a comma.
+local function waiting()
+	local all = {''}
+	for text in string.gmatch(queue, ' ([^ ]+)') do all[#all + 1] = waited(text) .. (find(text, '\2', 1, true) and '+' or '') end
+	return table.concat(all, ',') .. (all[2] and '' or ',')
+end
 
 -- listed is a line for each holder.
 local function listed()
@@ -383,7 +393,7 @@ function requests.acquire()
 	end
 	local letter, _, who, started = status()
 	if held <= 0 then letter, held, who, started = 'W', left, '', false end
-	local function refuse(place) return answer(letter, held, place, who, started) end
+	local function refuse(place) return answer(letter, held, place .. '+' .. waited(sub(queue, 2)), who, started) end
 	if before then return refuse(position(before) + 1) end
 	local work, event = match(ARGV[6] or '', '^([^ ]+) ([^ ]+)$')
 	if work and covered(work, event) then return refuse('c') end

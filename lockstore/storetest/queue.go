@@ -37,6 +37,43 @@ var queueCases = []testCase{
 		},
 	},
 	{
+		"queue/each place says how long it has waited",
+		"Operators look for who waits for too long, also where nobody is awake to say so.",
+		func(c *check) {
+			c.need("times of places", !c.NoWaitTimes)
+			_, lease := c.take(long)
+			began := c.elapsed()
+			c.join(lease.Key, 1)
+			c.Sleep(5 * time.Second)
+			second := queued(lease.Key)
+			_, parks := driver.As[driver.Parker](c.Store.Driver())
+			if parks {
+				second = parked(lease.Key)
+			}
+			waited := func(what string, got, least time.Duration) {
+				const off = 2 * time.Second // clocks with whole seconds
+				if most := c.elapsed() - began; got < least-off || got > most+off {
+					c.Errorf("%s has waited for %v; want about %v to %v", what, got, least, most)
+				}
+			}
+			waited("in a refusal, the first", c.refused(second, lockstore.Held).OldestWait, 5*time.Second)
+			c.Sleep(3 * time.Second)
+			s := c.inspect(lease.Key)
+			if len(s.Queue) != 2 || s.Queue[0].Parked || s.Queue[1].Parked != parks {
+				c.fatalf("the queue is %+v; want two places, and the second parked: %t", s.Queue, parks)
+			}
+			waited("by Inspect, the first", s.Queue[0].Waited, 8*time.Second)
+			waited("the oldest", s.OldestWait, 8*time.Second)
+			if d := s.Queue[0].Waited - s.Queue[1].Waited; d < 3*time.Second {
+				c.Errorf("the first has waited for %v longer than the second; want about 5 s", d)
+			}
+			c.renew(lease, long)
+			if again := c.inspect(lease.Key); again.OldestWait < s.OldestWait {
+				c.Errorf("the first has waited for %v, and after a renewal for %v", s.OldestWait, again.OldestWait)
+			}
+		},
+	},
+	{
 		"queue/a damaged one is none",
 		"A lock without its queue is a lock without a queue: it is granted, renewed and released.",
 		func(c *check) {

@@ -763,6 +763,7 @@ func deadlines(s rules.State, yield func(time.Time) bool) {
 // differs says how the store's answer differs from that of the rule book, which was asked
 // earlier by at most slow.
 func (m *comparison) differs(want, got seen) string {
+	const inspected = "inspected"
 	late := rounding + m.TakeoverDelay + m.TurnDelay
 	near := func(want, got, less, more time.Duration) bool {
 		return got >= want-less-m.slow && got <= want+more+m.slow
@@ -774,6 +775,10 @@ func (m *comparison) differs(want, got seen) string {
 			same = near(wh.Remaining, gh.Remaining, late, late)
 			wh.Remaining, gh.Remaining = 0, 0
 			same = same && wh == gh
+		}
+		for i := 0; same && what == inspected && !m.NoWaitTimes && i < len(w.Queue); i++ {
+			const off = 2 * time.Second // clocks with whole seconds
+			same = len(g.Queue) == len(w.Queue) && w.Queue[i].Parked == g.Queue[i].Parked && near(w.Queue[i].Waited, g.Queue[i].Waited, late+off, late+off)
 		}
 		if !same {
 			return fmt.Sprintf("%s: %+v; want %+v", what, g, w)
@@ -800,7 +805,7 @@ func (m *comparison) differs(want, got seen) string {
 	case !slices.Equal(w.Wake, g.Wake):
 		return fmt.Sprintf("%d parked owners are to be woken; want %d", len(g.Wake), len(w.Wake))
 	}
-	return cmp.Or(status(outcome(g)+" with", w.Status, g.Status), status("inspected", want.inspected, got.inspected))
+	return cmp.Or(status(outcome(g)+" with", w.Status, g.Status), status(inspected, want.inspected, got.inspected))
 }
 
 // outcome is the outcome of an answer in words.

@@ -69,7 +69,7 @@ func (p paths) keys(names []string, prefix string) (keys, damaged []string) {
 
 // page reads the nodes of keys at a time of the servers.
 func (k *kv) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (casstore.Page, error) {
-	p := casstore.Page{Now: now}
+	p := casstore.Page{Now: now, Requests: 1 + len(keys)}
 	for _, key := range keys {
 		if err := ctx.Err(); err != nil {
 			return p, err

@@ -168,6 +168,15 @@ type Status struct {
 	Result    HiddenBytes
 	Started   bool        // the work under the lease has started
 	Holders   []LiveLease // who has a live lease, in the order of the grants
+
+	OldestWait time.Duration // of the first place in the queue; 0 if there is none, or if it is not known
+	Queue      []Place       // in the order of arrival; only of Inspect
+}
+
+// Place is a place in the queue, for people: no decision rests on it.
+type Place struct {
+	Waited time.Duration // since its owner joined, on the store's clock, or on the owner's where the store has none; 0 if it is not known
+	Parked bool
 }
 
 // LiveLease is the lease of one who holds a key.

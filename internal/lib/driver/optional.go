@@ -23,6 +23,8 @@ type Page struct {
 	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
 	// has no name for an entry that has none.
 	DamagedNames []string
+	Requests     int     // that the page took; 0 is 1
+	ReadUnits    float64 // of DynamoDB that they took; 0 elsewhere, and if the server does not say
 }
 
 // Listed is a key of a listing.

@@ -117,6 +117,14 @@ type Clock struct {
 	Fences      time.Time // new fences are made of this time; zero is Early
 }
 
+// guess is the likely time: that of fences, or Early.
+func (c Clock) guess() time.Time {
+	if c.Fences.IsZero() {
+		return c.Early
+	}
+	return c.Fences
+}
+
 // At is a clock that knows the time.
 func At(now time.Time) Clock { return Clock{Early: now, Late: now, Sure: true} }
 

@@ -127,10 +127,11 @@ func TestStatus(t *testing.T) {
 		r := acquire("c")
 		r.Join = false
 		got := k.wants(driver.Refused, rules.At(c.at), r).Status
-		assert.Equal(t, driver.Status{State: c.state, Fence: a.Fence, Holder: c.holder, Remaining: c.left, Waiting: 1, Holders: got.Holders}, got)
+		assert.Equal(t, driver.Status{State: c.state, Fence: a.Fence, Holder: c.holder, Remaining: c.left, Waiting: 1, OldestWait: c.at.Sub(sec(1)), Holders: got.Holders}, got)
+		got.Queue = []driver.Place{{Waited: c.at.Sub(sec(1))}}
 		assert.Equal(t, got, k.do(rules.At(c.at), driver.Request{Kind: driver.Inspect}).Status)
 	}
-	assert.Equal(t, driver.Status{Fence: a.Fence, Waiting: 1}, k.inspect(12))
+	assert.Equal(t, driver.Status{Fence: a.Fence, Waiting: 1, OldestWait: 11 * time.Second, Queue: []driver.Place{{Waited: 11 * time.Second}}}, k.inspect(12))
 
 	k = newKey(t)
 	a = k.granted(at(0), sharing("a", 2))
@@ -157,7 +158,7 @@ func TestStatusOfWhatHasEnded(t *testing.T) {
 	k.wants(driver.Refused, at(0), acquire("b"))
 	k.wants(driver.Done, at(0), by(driver.MarkStarted, "a", a.Fence))
 	assert.True(t, k.wants(driver.Refused, at(1), driver.Request{Kind: driver.Revoke, Fence: a.Fence, AtOnce: true}).Status.Started)
-	assert.Equal(t, driver.Status{State: driver.InDoubt, Fence: a.Fence, Holder: "holder a", Waiting: 1, Started: true}, k.wants(driver.Refused, at(11), acquire("b")).Status)
+	assert.Equal(t, driver.Status{State: driver.InDoubt, Fence: a.Fence, Holder: "holder a", Waiting: 1, OldestWait: 11 * time.Second, Started: true}, k.wants(driver.Refused, at(11), acquire("b")).Status)
 
 	for result, want := range map[string]driver.State{"": driver.Cooldown, "r": driver.Completed} {
 		k = newKey(t)

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"time"
 
@@ -164,7 +163,7 @@ func (d *decision) grant(h Holder) Holder {
 	for slices.ContainsFunc(d.Holders, func(o Holder) bool { return o.Seat == h.Seat }) {
 		h.Seat++
 	}
-	d.LastFence = driver.NextFence(d.LastFence, cmp.Or(d.clock.Fences, d.clock.Early))
+	d.LastFence = driver.NextFence(d.LastFence, d.clock.guess())
 	h.Fence, h.Since = d.LastFence, d.clock.Late
 	d.Holders = append(d.Holders, h)
 	d.Closed, d.changed = Closed{}, true
@@ -272,6 +271,14 @@ func without[T any](s []T, i int) []T {
 // status is the state for people and for a refusal.
 func (d *decision) status() driver.Status {
 	s := driver.Status{Fence: d.LastFence, Waiting: len(d.Queue), Parked: len(Parked(d.Queue))}
+	if len(d.Queue) > 0 {
+		s.OldestWait = d.waited(d.Queue[0])
+	}
+	if d.Kind == driver.Inspect {
+		for _, w := range d.Queue {
+			s.Queue = append(s.Queue, driver.Place{Waited: d.waited(w), Parked: w.Parked > 0})
+		}
+	}
 	for _, h := range d.Holders {
 		s.Started = s.Started || h.Started
 		if d.live(h) {
@@ -302,6 +309,14 @@ func (d *decision) status() driver.Status {
 		}
 	}
 	return s
+}
+
+// waited is for how long an owner has had its place. A time before 1970 says that it is not known.
+func (d *decision) waited(w Waiter) time.Duration {
+	if w.Since.Unix() <= 0 {
+		return 0
+	}
+	return max(0, d.clock.guess().Sub(w.Since))
 }
 
 func stateOf(h Holder) driver.State {
