@@ -37,7 +37,7 @@ func (l lineHandler) Handle(ctx context.Context, r slog.Record) error {
 		r.AddAttrs(slog.String("trace", trace)) // of X-Ray
 	}
 	if l.namespace != "" {
-		r.AddAttrs(metrics(l.namespace, r.Time)...)
+		r.AddAttrs(metrics(l.namespace, r)...)
 	}
 	return l.Handler.Handle(ctx, r)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 )
 
 const (
@@ -23,21 +22,28 @@ func checkNamespace(namespace string) error {
 // metrics makes a report line a CloudWatch metric, too, in the embedded metric format:
 // CloudWatch reads the line, and boot sends no request. The dimensions are service, store
 // and outcome. The key is no dimension, because each value of a dimension is a metric that
-// costs money.
-func metrics(namespace string, at time.Time) []slog.Attr {
+// costs money. Only the line of a run that was refused, and that others waited before, has oldest_wait_ms.
+func metrics(namespace string, line slog.Record) []slog.Attr {
+	all := []map[string]string{
+		{"Name": "runs", "Unit": "Count"},
+		{"Name": "wait_ms", "Unit": "Milliseconds"},
+		{"Name": "hold_ms", "Unit": "Milliseconds"},
+		{"Name": "calls", "Unit": "Count"},
+	}
+	line.Attrs(func(a slog.Attr) bool {
+		if a.Key == "oldest_wait_ms" {
+			all = append(all, map[string]string{"Name": a.Key, "Unit": "Milliseconds"})
+		}
+		return true
+	})
 	return []slog.Attr{
 		slog.Int("runs", 1),
 		slog.Any("_aws", map[string]any{ // version 1.0 of the format (Amazon CloudWatch user guide)
-			"Timestamp": at.UnixMilli(),
+			"Timestamp": line.Time.UnixMilli(),
 			"CloudWatchMetrics": []any{map[string]any{
 				"Namespace":  namespace,
 				"Dimensions": [][]string{{"service", "store", "outcome"}},
-				"Metrics": []map[string]string{
-					{"Name": "runs", "Unit": "Count"},
-					{"Name": "wait_ms", "Unit": "Milliseconds"},
-					{"Name": "hold_ms", "Unit": "Milliseconds"},
-					{"Name": "calls", "Unit": "Count"},
-				},
+				"Metrics":    all,
 			}},
 		}),
 	}

@@ -27,6 +27,10 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]any{"service": "", "store": "dynamodb", "outcome": "ok", "calls": 2.0, "runs": 1.0, "wait_ms": 5.0, "hold_ms": 20.0} {
 		require.Equal(t, want, line[name], name)
 	}
+	report.OldestWait = time.Hour
+	text = []byte(reportLine(t, "lambdalock", report))
+	require.Contains(t, string(text), `{"Name":"oldest_wait_ms","Unit":"Milliseconds"}`)
+	require.Contains(t, string(text), `"oldest_wait_ms":3600000`)
 	require.NotContains(t, plain, "_aws")
 	require.NotContains(t, plain, "runs")
 }

@@ -243,7 +243,7 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 		w.lapsed++
 	}
 	w.noPlace = (w.noPlace || a.joins && !done) && place == 0
-	w.position = cmp.Or(w.position, place)
+	w.position, w.oldest = cmp.Or(w.position, place), max(w.oldest, refusal.OldestWait)
 	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), false, place, refusal.Fence
 	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
 }

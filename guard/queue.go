@@ -15,6 +15,7 @@ type waiting struct {
 	lapsed   int             // turns that the run missed
 	state    lockstore.State // of the key
 	heldFor  time.Duration   // how long its holder had had it
+	oldest   time.Duration   // how long the first in its queue had waited, at most
 }
 
 // noteHolder sets r.waiting's state and heldFor, of the key that was refused. It sends nothing; acquire calls it.

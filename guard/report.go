@@ -35,6 +35,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run wanted a place in the key's queue and had none when its wait ended
+	OldestWait    time.Duration   // how long the first in the key's queue had waited, also if it is parked, in the refusals of this run at most; 0 if nobody waited or it is not known
 	MissedTurns   int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
 	OwnersWoken   int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
@@ -64,7 +65,7 @@ func (r *run) report(outcome Outcome, err error) Report {
 		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
 		KeyState: r.waiting.state, HeldFor: r.waiting.heldFor, heldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
 		maxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
-		QueuePosition: r.waiting.position, NoPlace: r.waiting.noPlace, MissedTurns: r.waiting.lapsed, OwnersWoken: r.wakes.woken,
+		QueuePosition: r.waiting.position, OldestWait: r.waiting.oldest, NoPlace: r.waiting.noPlace, MissedTurns: r.waiting.lapsed, OwnersWoken: r.wakes.woken,
 		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
 	}
 	lease := r.lease()
@@ -112,6 +113,7 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		add(refused, slog.String("state", r.KeyState.String()))
 		add(refused && r.HeldFor > 0, slog.Float64("held_ms", milliseconds(r.HeldFor)))
 		add(r.QueuePosition > 0, slog.Int("queue_position", r.QueuePosition))
+		add(r.OldestWait > 0, slog.Float64("oldest_wait_ms", milliseconds(r.OldestWait)))
 		add(r.NoPlace, slog.Bool("no_place", true))
 		add(r.MissedTurns > 0, slog.Int("lapsed", r.MissedTurns))
 		add(r.OwnersWoken > 0, slog.Int("woken", r.OwnersWoken))

@@ -10,11 +10,12 @@
 //	lock wait   from the first request until the grant, or until the run gives up
 //	lock hold   from the grant until the lease is released; the work's spans are its children
 //
-// Two histograms have seconds, and five counters say what happened in waits and calls, see
+// Three histograms have seconds, and five counters say what happened in waits and calls, see
 // guard.Report. All have the attributes lambdalock.outcome and lambdalock.store:
 //
 //	lambdalock.wait.duration
 //	lambdalock.hold.duration   only of runs that had the lock
+//	lambdalock.oldest_wait     only of runs that were refused: how long the first in the queue had waited
 //	lambdalock.lapsed          turns that were over before the run came
 //	lambdalock.no_place        runs that waited without a place in the queue
 //	lambdalock.failed_calls    calls of the store that failed
@@ -58,9 +59,10 @@ const (
 func Instrument(opt guard.Options, store string) (guard.Options, error) {
 	i := &instrument{tracer: otel.GetTracerProvider().Tracer(scope), store: attrStore.String(store), also: opt}
 	meter := otel.GetMeterProvider().Meter(scope)
-	var waitErr, holdErr error
+	var waitErr, holdErr, oldestErr error
 	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
 	i.hold, holdErr = meter.Float64Histogram("lambdalock.hold.duration", metric.WithUnit("s"), metric.WithDescription("From the grant until the work returned."))
+	i.oldest, oldestErr = meter.Float64Histogram("lambdalock.oldest_wait", metric.WithUnit("s"), metric.WithDescription("How long the first in the queue had waited when the run was refused."))
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
 		waitErr = errors.Join(waitErr, err)
@@ -71,7 +73,7 @@ func Instrument(opt guard.Options, store string) (guard.Options, error) {
 	i.failed = counter("lambdalock.failed_calls", "{call}", "Calls of the store that failed.")
 	i.woken = counter("lambdalock.woken", "{owner}", "Parked owners that were woken.")
 	i.notWoken = counter("lambdalock.not_woken", "{run}", "Runs that could not wake all parked owners that they had to.")
-	if err := errors.Join(waitErr, holdErr); err != nil {
+	if err := errors.Join(waitErr, holdErr, oldestErr); err != nil {
 		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
 	}
 	opt.Granted, opt.Observe = i.granted, i.observe
@@ -82,6 +84,7 @@ type instrument struct {
 	store      attribute.KeyValue
 	tracer     trace.Tracer
 	wait, hold metric.Float64Histogram
+	oldest     metric.Float64Histogram
 
 	lapsed, noPlace, failed, woken, notWoken metric.Int64Counter
 
@@ -137,6 +140,9 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 	defer span.End()
 	with := metric.WithAttributes(attrOutcome.String(string(report.Outcome)), i.store)
 	i.wait.Record(ctx, report.WaitTime.Seconds(), with)
+	if report.OldestWait > 0 {
+		i.oldest.Record(ctx, report.OldestWait.Seconds(), with)
+	}
 	if held {
 		i.hold.Record(ctx, report.HoldTime.Seconds(), with)
 	}
