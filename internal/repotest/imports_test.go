@@ -22,6 +22,7 @@ var layers = []struct {
 	{"internal/lib/awsenv", []string{"lockstore"}},
 	{"internal/lib/stableowner", []string{"lockstore"}},
 	{"internal/lib/storeurl", []string{"lockstore"}},
+	{"internal/lib/page", []string{"lockstore"}},
 	{"lockstore/casstore/castest", []string{"lockstore", "lockstore/casstore", "internal/lib/driver", "lockstore/storetest"}},
 	{"lockstore/internal/beside", nil},
 	{"lockstore/internal/httpclient", []string{"lockstore"}},
@@ -62,7 +63,7 @@ var layers = []struct {
 	{"deploy", nil},
 	// The command line. It starts functions from outside, and is the lock service.
 	{"cmd/lockctl/internal/run", []string{"guard", "lockstore", "internal/lib/driver", "internal/lib/pause", "cmd/lockctl/internal/..."}},
-	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/lib/pause", "internal/lib/storeurl", "cmd/lockctl/internal/..."}},
+	{"cmd/lockctl/...", []string{"boot", "guard/...", "lockhttp", "lockstore/...", "lambdatest", "internal/lib/page", "internal/lib/pause", "internal/lib/storeurl", "cmd/lockctl/internal/..."}},
 	{"internal/openapitest", []string{"guard/httpapi"}},
 	{"internal/size/...", []string{"boot", "guard", "lockstore", "lockstore/*store", "internal/size/probe"}},
 	// The others know none of ours. So a row may name them, and no import leads up through them.

@@ -3,8 +3,8 @@ package operate
 import (
 	"encoding/json"
 	"io"
-	"strconv"
 
+	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -20,6 +20,15 @@ type answer struct {
 	Parked     int                   `json:"parked,omitempty"` // of those who wait
 	MaxHolders int                   `json:"maxHolders,omitempty"`
 	Holders    []holder              `json:"holders,omitempty"`
+
+	OldestWaitMs int64   `json:"oldestWaitMs,omitempty"` // of the first who waits
+	Queue        []place `json:"queue,omitempty"`        // in the order of arrival
+}
+
+// place is a place in the queue, as JSON.
+type place struct {
+	WaitedMs int64 `json:"waitedMs"`
+	Parked   bool  `json:"parked,omitempty"`
 }
 
 // holder is one of those who have a lease, as JSON.
@@ -33,26 +42,21 @@ type holder struct {
 }
 
 func answerOf(s lockstore.Status) answer {
-	a := answer{Key: s.Key, State: s.State, Fence: fenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting, Parked: s.Parked, MaxHolders: s.MaxHolders()}
+	a := answer{Key: s.Key, State: s.State, Fence: page.FenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Waiting: s.Waiting, Parked: s.Parked, MaxHolders: s.MaxHolders(), OldestWaitMs: s.OldestWait.Milliseconds()}
 	if s.State.Taken() && a.MaxHolders <= 1 {
 		a.Holder = &s.Holder
 	}
 	for _, h := range s.Holders {
-		one := holder{State: h.State, Fence: fenceText(h.Fence), Seat: h.Seat, MaxHolders: h.MaxHolders, LeftMs: h.Remaining.Milliseconds()}
+		one := holder{State: h.State, Fence: page.FenceText(h.Fence), Seat: h.Seat, MaxHolders: h.MaxHolders, LeftMs: h.Remaining.Milliseconds()}
 		if h.State.Taken() {
 			one.Holder = &h.HolderInfo
 		}
 		a.Holders = append(a.Holders, one)
 	}
-	return a
-}
-
-// fenceText is "" if there is none.
-func fenceText(f lockstore.Fence) string {
-	if f == 0 {
-		return ""
+	for _, p := range s.Queue {
+		a.Queue = append(a.Queue, place{p.Waited.Milliseconds(), p.Parked})
 	}
-	return strconv.FormatInt(int64(f), 10)
+	return a
 }
 
 // printJSON prints one line.

@@ -12,6 +12,7 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
+	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -152,7 +153,7 @@ func (l *lister) wants(s lockstore.Status) bool {
 	if l.longer == 0 {
 		return true
 	}
-	d, known := age(since(s), time.Now())
+	d, known := age(page.Since(s), time.Now())
 	return s.State.Taken() && (!known || d > l.longer)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -100,7 +101,8 @@ func TestStoreThatCannotList(t *testing.T) {
 func TestForms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		holder := lockstore.HolderInfo{Name: "withdraw", ID: "8f0e\u2066", Since: time.Now().Add(-90 * time.Minute)}
-		held := lockstore.Status{Key: "account/7\u202e", State: lockstore.Held, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3, Parked: 1}
+		held := lockstore.Status{Key: "account/7\u202e", State: lockstore.Held, Holder: holder, Remaining: 41 * time.Second, Fence: 1795295118105467, Waiting: 3, Parked: 1,
+			OldestWait: 125 * time.Second, Queue: []lockstore.Place{{Waited: 125 * time.Second}, {Waited: time.Minute, Parked: true}, {}}}
 		several := held
 		several.Key, several.Holders = "export", []lockstore.LiveLease{
 			{State: lockstore.Held, HolderInfo: holder, Fence: held.Fence - 1, MaxHolders: 3, Remaining: 12 * time.Second},
@@ -115,19 +117,19 @@ func TestForms(t *testing.T) {
 			}
 			return out.String()
 		}
-		assert.Equal(t, `KEY                       STATE      AGE      LEFT     WAITING  HOLDER
-account/7\u202e           held       1h30m0s  41s      3 (1 parked)  withdraw (8f0e\u2066)
-free                      free       -        -        0        -
-export                    held       1h30m0s  41s      3 (1 parked)  2 of 3
-                          held       1h30m0s  12s      -        seat 0: withdraw (8f0e\u2066)
-                          reserved   -        2s       -        seat 2
+		assert.Equal(t, `KEY                       STATE      AGE      LEFT     WAITING  OLDEST   HOLDER
+account/7\u202e           held       1h30m0s  41s      3 (1 parked)  2m5s     withdraw (8f0e\u2066)
+free                      free       -        -        0        -        -
+export                    held       1h30m0s  41s      3 (1 parked)  2m5s     2 of 3
+                          held       1h30m0s  12s      -        -        seat 0: withdraw (8f0e\u2066)
+                          reserved   -        2s       -        -        seat 2
 `, print(table{}, held, lockstore.Status{Key: "free"}, several))
 		assert.Equal(t, `TIME                  STATE      LEFT     WAITING  FENCE             HOLDER
 2000-01-01T00:00:00Z  held       41s      3 (1 parked)  1795295118105467  withdraw (8f0e\u2066)
 `, print(table{watch: true}, held))
 		out.Reset()
 		require.NoError(t, printJSON(&out, answerOf(several)))
-		assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "parked": 1, "maxHolders": 3, "holders": [
+		assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "parked": 1, "oldestWaitMs": 125000, "queue": [{"waitedMs": 125000}, {"waitedMs": 60000, "parked": true}, {"waitedMs": 0}], "maxHolders": 3, "holders": [
 			{"state": "held", "holder": {"name": "withdraw", "id": "8f0e\u2066", "since": "1999-12-31T22:30:00Z"}, "fence": "1795295118105466", "seat": 0, "maxHolders": 3, "leftMs": 12000},
 			{"state": "reserved", "fence": "1795295118105467", "seat": 2, "maxHolders": 4, "leftMs": 2000}]}`, out.String())
 
@@ -145,9 +147,10 @@ LEFT     41s
 RENEWED  yes, if its TTL is less than 1h30m41s
 FENCE    1795295118105467
 WAITING  3 (1 parked)
+OLDEST   2m5s
 `, show(held))
 		assert.Equal(t, "KEY      k\nSTATE    free\nFENCE    -\nWAITING  0\n", show(lockstore.Status{Key: "k"}))
-		assert.Regexp(t, `^KEY      export\nSTATE    held\nHOLDER   2 of 3\nWAITING  3 \(1 parked\)\n\nSEAT     0\n(?s:.*)\n\nSEAT     2\nSTATE    reserved\nLEFT     2s\nFENCE    1795295118105467\n$`, show(several))
+		assert.Regexp(t, `^KEY      export\nSTATE    held\nHOLDER   2 of 3\nWAITING  3 \(1 parked\)\nOLDEST   2m5s\n\nSEAT     0\n(?s:.*)\n\nSEAT     2\nSTATE    reserved\nLEFT     2s\nFENCE    1795295118105467\n$`, show(several))
 		held.Holder.Since = time.Now().Add(-lockstore.MaxTTL)
 		assert.Contains(t, show(held), "RENEWED  yes\n")
 		held.Holder.Since = time.Now().Add(-time.Second)
@@ -155,8 +158,8 @@ WAITING  3 (1 parked)
 
 		several.Holders[1] = several.Holders[0]
 		several.Holders[1].HolderInfo.Since = time.Now()
-		assert.Equal(t, holder.Since, since(several), "who has had the key for the longest time")
+		assert.Equal(t, holder.Since, page.Since(several), "who has had the key for the longest time")
 		several.Holders[1].HolderInfo.Since = time.Time{}
-		assert.Zero(t, since(several), "it may be longer")
+		assert.Zero(t, page.Since(several), "it may be longer")
 	})
 }

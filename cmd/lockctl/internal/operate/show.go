@@ -20,6 +20,7 @@ const aboutState = `STATE is one of these:
 
 LEFT is the longest time until STATE is over, if nobody renews. HOLDER has the lease, has revoked it,
 or did or started the work. AGE is the time since then, by the clocks of HOLDER and of this machine.
+OLDEST is how long the first of those who wait has waited, by the store's clock if it has one.
 If several may hold the key, HOLDER is how many do, such as "2 of 3", and each of them follows.`
 
 // Show is lockctl show.
@@ -84,7 +85,7 @@ func (o *operator) watch(ctx context.Context, until string) error {
 			return err
 		}
 		now := answerOf(status)
-		now.LeftMs, now.Holder = 0, nil
+		now.LeftMs, now.Holder, now.OldestWaitMs, now.Queue = 0, nil, 0, nil
 		for i := range now.Holders {
 			now.Holders[i].LeftMs, now.Holders[i].Holder = 0, nil
 		}

@@ -9,20 +9,24 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // view is what is shown of a key, or of one of its holders if several may hold it. "-" is nothing.
-type view struct{ key, seat, state, holder, since, age, left, renewed, fence, waiting string }
+type view struct{ key, seat, state, holder, since, age, left, renewed, fence, waiting, oldest string }
 
-var heading = view{key: "KEY", state: "STATE", holder: "HOLDER", age: "AGE", left: "LEFT", fence: "FENCE", waiting: "WAITING"}
+var heading = view{key: "KEY", state: "STATE", holder: "HOLDER", age: "AGE", left: "LEFT", fence: "FENCE", waiting: "WAITING", oldest: "OLDEST"}
 
 // viewsOf are the views of a key and then of each of its holders, if several may hold it.
 func viewsOf(s lockstore.Status, now time.Time) []view {
-	key := viewOf(s.State, s.Holder, since(s), s.Remaining, s.Fence, now)
+	key := viewOf(s.State, s.Holder, page.Since(s), s.Remaining, s.Fence, now)
 	key.key, key.waiting = exit.Visible(s.Key), strconv.Itoa(s.Waiting)
 	if s.Parked > 0 {
 		key.waiting += fmt.Sprintf(" (%d parked)", s.Parked)
+	}
+	if s.OldestWait > 0 {
+		key.oldest = s.OldestWait.Round(time.Second).String()
 	}
 	all := []view{key}
 	if s.MaxHolders() > 1 {
@@ -37,7 +41,7 @@ func viewsOf(s lockstore.Status, now time.Time) []view {
 }
 
 func viewOf(state lockstore.State, h lockstore.HolderInfo, since time.Time, left time.Duration, fence lockstore.Fence, now time.Time) view {
-	v := view{state: state.String(), holder: "-", age: "-", left: "-", fence: cmp.Or(fenceText(fence), "-")}
+	v := view{state: state.String(), holder: "-", age: "-", left: "-", fence: cmp.Or(page.FenceText(fence), "-")}
 	if state.Taken() {
 		h.Since = time.Time{} // AGE and SINCE say it
 		v.holder = exit.Visible(h.String())
@@ -52,24 +56,6 @@ func viewOf(state lockstore.State, h lockstore.HolderInfo, since time.Time, left
 		}
 	}
 	return v
-}
-
-// since is since when somebody has a key, by the clock of the holder that has had it for the longest
-// time. It is zero if nobody has it, and if somebody may have had it for longer.
-func since(s lockstore.Status) time.Time {
-	switch {
-	case !s.State.Taken():
-		return time.Time{}
-	case len(s.Holders) == 0:
-		return s.Holder.Since
-	}
-	first := time.Now()
-	for _, h := range s.Holders {
-		if h.State.Taken() && h.HolderInfo.Since.Before(first) {
-			first = h.HolderInfo.Since
-		}
-	}
-	return first
 }
 
 // age is how long somebody has a key, by the clocks of the holder and of this machine.
@@ -123,11 +109,11 @@ func (t *table) print(s lockstore.Status) error {
 }
 
 func (t *table) row(at string, v view) (err error) {
-	v.waiting = cmp.Or(v.waiting, "-")
+	v.waiting, v.oldest = cmp.Or(v.waiting, "-"), cmp.Or(v.oldest, "-")
 	if t.watch {
 		_, err = fmt.Fprintf(t.out, "%-20s  %-9s  %-7s  %-7s  %-16s  %s\n", at, v.state, v.left, v.waiting, v.fence, v.holder)
 	} else {
-		_, err = fmt.Fprintf(t.out, "%-24s  %-9s  %-7s  %-7s  %-7s  %s\n", v.key, v.state, v.age, v.left, v.waiting, v.holder)
+		_, err = fmt.Fprintf(t.out, "%-24s  %-9s  %-7s  %-7s  %-7s  %-7s  %s\n", v.key, v.state, v.age, v.left, v.waiting, v.oldest, v.holder)
 	}
 	return err
 }
@@ -141,11 +127,11 @@ func card(out io.Writer, s lockstore.Status) error {
 		case i > 0:
 			fmt.Fprintln(&text)
 		case len(all) > 1: // the rest is said of each holder
-			v = view{key: v.key, state: v.state, holder: v.holder, waiting: v.waiting}
+			v = view{key: v.key, state: v.state, holder: v.holder, waiting: v.waiting, oldest: v.oldest}
 		}
 		for _, field := range [...][2]string{
 			{"KEY", v.key}, {"SEAT", v.seat}, {"STATE", v.state}, {"HOLDER", v.holder}, {"SINCE", v.since}, {"AGE", v.age},
-			{"LEFT", v.left}, {"RENEWED", v.renewed}, {"FENCE", v.fence}, {"WAITING", v.waiting},
+			{"LEFT", v.left}, {"RENEWED", v.renewed}, {"FENCE", v.fence}, {"WAITING", v.waiting}, {"OLDEST", v.oldest},
 		} {
 			if name, value := field[0], field[1]; value != "" && (value != "-" || name == "FENCE") {
 				fmt.Fprintf(&text, "%-8s %s\n", name, value)

@@ -1,0 +1,291 @@
+// Rows and timelines of keys, for lockctl ui and make play. What a key or a holder says is text: nothing here writes markup.
+
+const svgName = 'http://www.w3.org/2000/svg';
+
+export function el(name, className, text, ...children) {
+  const e = document.createElement(name);
+  if (className) e.className = className;
+  if (text) e.textContent = text;
+  e.append(...children);
+  return e;
+}
+
+function draw(name, attributes, text) {
+  const e = document.createElementNS(svgName, name);
+  for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+  if (text) e.textContent = text;
+  return e;
+}
+
+// write changes the page only where it differs, so that a selection, and what a reader of the screen says, stay.
+export function write(e, text) {
+  if (e.textContent !== text) e.textContent = text;
+}
+
+// span is a length in two units at most: "0 s", "41 s", "3m 12s", "2h 5m", "3d 4h".
+export function span(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  for (const [unit, size, next, part] of [['d', 86400, 'h', 3600], ['h', 3600, 'm', 60], ['m', 60, 's', 1]]) {
+    if (s >= size) return Math.floor(s / size) + unit + ' ' + Math.floor(s % size / part) + next;
+  }
+  return s + ' s';
+}
+
+// clock is the time of day, with the day if it is another one.
+export function clock(at, now = Date.now()) {
+  const t = new Date(at), time = t.toLocaleTimeString('en-GB');
+  return t.toDateString() === new Date(now).toDateString() ? time : t.toLocaleDateString('en-CA') + ' ' + time;
+}
+
+// word is the class of a state.
+const word = (state) => state === 'in doubt' ? 'doubt' : state;
+
+// numbers shows the four numbers of a snapshot.
+export function numbers(list, s) {
+  const all = [
+    ['held', s ? s.held : '–'], ['waiting', s ? s.waiting : '–'],
+    ['oldest wait', !s ? '–' : s.waiting ? span(s.oldestWait) : 'none'], ['in doubt', s ? s.inDoubt : '–'],
+  ];
+  all.forEach(([name, value], i) => {
+    const box = list.children[i] || list.appendChild(el('div', '', '', el('dt', '', name), el('dd')));
+    write(box.lastChild, String(value));
+    box.classList.toggle('alarm', name === 'in doubt' && value > 0);
+  });
+}
+
+// meaning is what the help of lockctl says of a state.
+const meaning = {
+  free: 'Nobody has the key.',
+  reserved: 'Those who wait get the key first; the next of them may be at work already.',
+  held: 'Somebody has a lease of the key.',
+  revoked: 'An operator has ended the lease; the key opens when its run ends or its time is over.',
+  completed: 'The work is done, and its result is stored until the time is over.',
+  cooldown: 'The work is done, and nobody gets the key until the time is over.',
+  'in doubt': 'Nobody knows how the work ended: the key is closed until somebody resolves it.',
+};
+
+// Rows shows a row for each key, in the order of the snapshot. of.timeline(key) returns the lanes of a key, or nothing; of.actions(key, holder)
+// the buttons for a holder, or with null for the key.
+export class Rows {
+  constructor(list, of = {}) {
+    this.list = list;
+    this.of = of;
+    this.rows = new Map();
+    list.addEventListener('keydown', (e) => {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[e.key], heads = [...list.querySelectorAll('.head')], i = heads.indexOf(e.target);
+      if (!step || i < 0) return;
+      e.preventDefault();
+      heads[Math.min(heads.length - 1, Math.max(0, i + step))].focus();
+    });
+  }
+
+  show(snapshot) {
+    const old = this.rows;
+    this.rows = new Map();
+    let last = null;
+    for (const k of snapshot.keys) {
+      const row = old.get(k.key) || new Row(this.of);
+      old.delete(k.key);
+      this.rows.set(k.key, row);
+      row.show(k, snapshot.at);
+      const next = last ? last.nextSibling : this.list.firstChild;
+      if (next !== row.item) this.list.insertBefore(row.item, next);
+      last = row.item;
+    }
+    for (const row of old.values()) row.item.remove();
+    this.tick(snapshot.at);
+  }
+
+  tick(now) {
+    for (const row of this.rows.values()) row.tick(now);
+  }
+}
+
+const renewal = (at, now) => at ? `, renewed ${span(now - at)} ago` : ', no renewal seen yet';
+
+let bodies = 0;
+
+class Row {
+  constructor(of) {
+    this.of = of;
+    this.seen = new Map();
+    this.parts = Object.fromEntries(['state', 'key', 'who', 'age', 'left', 'queued'].map((c) => [c, el('span', c)]));
+    this.bar = el('i');
+    this.leftText = el('span');
+    this.parts.left.append(this.barBox = el('span', 'bar', '', this.bar), this.leftText);
+    this.head = el('button', 'head', '', ...Object.values(this.parts));
+    this.head.type = 'button';
+    this.body = el('div', 'body');
+    this.body.id = 'key-' + ++bodies;
+    this.body.hidden = true;
+    this.head.setAttribute('aria-expanded', 'false');
+    this.head.setAttribute('aria-controls', this.body.id);
+    this.head.addEventListener('click', () => this.open(this.body.hidden));
+    this.item = el('li', '', '', this.head, this.body);
+  }
+
+  open(opens) {
+    this.body.hidden = !opens;
+    this.head.setAttribute('aria-expanded', String(opens));
+    this.fill();
+    this.tick(this.now);
+  }
+
+  show(k, at) {
+    [this.k, this.at] = [k, at];
+    const { state, key, who } = this.parts;
+    state.className = 'state ' + word(k.state);
+    write(state, k.state);
+    write(key, k.shown);
+    write(who, k.who || '–');
+    this.item.dataset.key = k.key;
+    this.item.dataset.state = k.state;
+    this.barBox.className = 'bar ' + word(k.state);
+    const lease = k.fence + k.state;
+    this.most = Math.max(k.left, lease === this.lease ? this.most : 0);
+    this.lease = lease;
+    this.seen = new Map(k.holders.map((h) => { // what was left of each lease, and when more was seen than before
+      const [left, renewed] = this.seen.get(h.fence) || [h.left, 0];
+      return [h.fence, [h.left, h.left > left + 1500 ? at : renewed]];
+    }));
+    this.fill();
+  }
+
+  // tick shows ages and what is left, which change without news.
+  tick(now) {
+    const { k, at, parts } = this, passed = now - at, left = Math.max(0, k.left - passed);
+    this.now = now;
+    write(parts.age, k.sinceAt ? span(now - k.sinceAt) : '–');
+    this.barBox.hidden = !k.left;
+    write(this.leftText, k.left ? span(left) : '–');
+    this.bar.style.width = 100 * left / (this.most || 1) + '%';
+    const parked = k.queue.length && k.queue.every((p) => p.parked);
+    write(parts.queued, k.queue.length ? k.queue.length + (parked ? ' parked, ' : ', ') + span(k.queue[0].waited + passed) : '–');
+    if (this.body.hidden) return;
+    for (const [e, text] of this.counted) write(e, text(now));
+    const lanes = this.of.timeline && this.of.timeline(k);
+    if (lanes) timeline(this.picture, lanes, now - shownTime, now);
+  }
+
+  // fill makes what an open row shows. Its buttons stay while they are for the same lease.
+  fill() {
+    if (this.body.hidden || !this.k) return;
+    const { k, at } = this, shape = JSON.stringify([k.state, k.fence, k.started, k.holders.map((h) => [h.fence, h.state, h.seat, h.who]), k.queue.map((p) => p.parked)]);
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.build(k);
+    }
+    this.counted = [];
+    const cells = this.body.querySelectorAll('[data-counts]');
+    const values = [
+      ...k.holders.flatMap((h) => [(now) => h.sinceAt ? span(now - h.sinceAt) + ', since ' + clock(h.sinceAt, now) : '–', (now) => span(h.left - (now - at)) + renewal(this.seen.get(h.fence)[1], now)]),
+      ...k.queue.map((p, i) => (now) => i + 1 + '. ' + (p.parked ? 'parked for ' : 'waits for ') + span(p.waited + now - at)),
+    ];
+    cells.forEach((cell, i) => this.counted.push([cell, values[i]]));
+  }
+
+  build(k) {
+    const counts = (e) => { e.dataset.counts = ''; return e; };
+    const buttons = (holder) => this.of.actions ? this.of.actions(k, holder) : [];
+    const all = [el('p', '', meaning[k.state] + (k.started ? ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.' : '')), el('p', 'dim', '', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–'))];
+    if (k.state === 'in doubt' || k.state === 'completed') all.splice(1, 0, el('p', '', k.who ? 'Work by ' + k.who + '.' : ''));
+    all.push(...buttons(null));
+    if (k.holders.length) {
+      const about = (h) => [
+        el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 ? `, seat ${h.seat} of ${h.maxHolders}` : '', el('br'),
+        el('span', 'dim', '', 'has it for ', counts(el('span')), ' · left at most ', counts(el('span')), ' · fence ', h.fence),
+      ];
+      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...k.holders.map((h) => el('li', '', '', el('span', '', '', ...about(h)), ...buttons(h)))));
+    }
+    all.push(el('h2', '', k.queue.length ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...k.queue.map(() => counts(el('li')))));
+    if (this.of.timeline) {
+      this.picture = draw('svg', { class: 'timeline', role: 'img' });
+      const kinds = el('div', 'legend');
+      legend(kinds, ['held', 'reserved', 'revoked', 'doubt', 'done', 'wait', 'unseen']);
+      all.push(el('h2', '', 'The last two minutes, as far as this page has looked'), this.picture, kinds);
+    }
+    this.body.replaceChildren(...all);
+  }
+}
+
+// window is how much a timeline of a row shows.
+const shownTime = 120_000;
+
+const names = {
+  held: 'held', overlap: 'overlaps others of the same key', wait: 'waiting for the lock', reserved: 'handed over', revoked: 'revoked', doubt: 'in doubt', done: 'completed',
+  lost: 'its lease was lost', freeze: 'frozen', kill: 'killed', unseen: 'not looked at',
+};
+
+// legend explains kinds of spans.
+export function legend(box, kinds) {
+  box.replaceChildren(...kinds.map((kind) => {
+    const sample = draw('svg', { class: 'timeline', viewBox: '0 0 24 12', 'aria-hidden': 'true' });
+    sample.append(draw('rect', { class: kind, y: kind === 'wait' ? 5 : 0, width: 24, height: kind === 'wait' ? 2 : 12 }));
+    return el('span', '', '', sample, names[kind]);
+  }));
+}
+
+// timeline draws lanes of spans from a time to another, as wide as the picture is.
+export function timeline(svg, lanes, from, to) {
+  const width = Math.max(320, svg.clientWidth || 1000), margin = 72, height = 26, bottom = lanes.length * height, x = (t) => margin + (width - margin - 8) * (Math.min(to, Math.max(from, t)) - from) / (to - from);
+  svg.setAttribute('viewBox', `0 0 ${width} ${bottom + 24}`);
+  const all = [draw('title', {}, lanes.map((l) => l.name + ': ' + l.spans.map((s) => s.text).join('; ')).join('. '))];
+  for (let i = 0; i <= 4; i++) {
+    const at = from + (to - from) * i / 4;
+    all.push(draw('line', { class: 'grid', x1: x(at), x2: x(at), y1: 0, y2: bottom }),
+      draw('text', { x: x(at), y: bottom + 17, 'text-anchor': i === 4 ? 'end' : 'middle' }, at === to ? 'now' : '−' + span(to - at)));
+  }
+  lanes.forEach((lane, n) => {
+    const top = n * height;
+    all.push(draw('rect', { class: 'lane', x: margin, y: top + 2, width: width - margin - 8, height: height - 4 }),
+      draw('text', { x: margin - 10, y: top + 17, 'text-anchor': 'end' }, lane.name));
+    for (const s of lane.spans) {
+      if (s.to < from || s.from > to) continue;
+      const high = s.kind === 'wait' ? Math.max(2, 18 * (s.level || 0)) : ['freeze', 'kill', 'unseen'].includes(s.kind) ? height - 4 : 16;
+      const bar = draw('rect', { class: s.kind, x: x(s.from), width: Math.max(1.5, x(s.to) - x(s.from)), height: high, y: s.kind === 'wait' && s.level ? top + 22 - high : top + (height - high) / 2 });
+      bar.append(draw('title', {}, s.text));
+      all.push(bar);
+    }
+  });
+  svg.replaceChildren(...all);
+}
+
+// History remembers what was seen of keys, for the time of a timeline.
+export class History {
+  constructor() {
+    this.keys = new Map();
+    this.gaps = [];
+    this.last = 0;
+  }
+
+  // add remembers a snapshot. gap says that nobody has looked for longer than usual.
+  add(snapshot, gap) {
+    const now = snapshot.at, since = gap ? now : this.last || now;
+    if (gap && this.last) this.gaps.push({ from: this.last, to: now, kind: 'unseen', text: 'not looked at for ' + span(now - this.last) });
+    this.gaps = this.gaps.filter((g) => g.to > now - shownTime);
+    for (const k of snapshot.keys) {
+      const seen = k.holders.map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);
+      if (!seen.length && k.state !== 'free' && k.state !== 'reserved') seen.push(['seat 0', ['completed', 'cooldown'].includes(k.state) ? 'done' : word(k.state), k.state]);
+      if (k.queue.length) seen.push(['waiting', 'wait', k.queue.length + ' wait', Math.min(1, k.queue.length / 16)]);
+      if (!this.keys.has(k.key)) this.keys.set(k.key, []);
+      const spans = this.keys.get(k.key);
+      for (const [lane, kind, text, level] of seen) {
+        const open = spans.find((s) => s.to === this.last && !gap && s.lane === lane && s.text === text);
+        if (open) open.to = now;
+        else spans.push({ lane, kind, text, level, from: since, to: now });
+      }
+    }
+    for (const [key, spans] of this.keys) {
+      const left = spans.filter((s) => s.to > now - shownTime);
+      if (left.length) this.keys.set(key, left);
+      else this.keys.delete(key);
+    }
+    this.last = now;
+  }
+
+  lanes(key) {
+    const spans = this.keys.get(key) || [], seats = new Set(['seat 0', ...spans.map((s) => s.lane), 'waiting']);
+    return [...seats].sort((a, b) => (a === 'waiting') - (b === 'waiting') || a.localeCompare(b, 'en', { numeric: true }))
+      .map((name) => ({ name, spans: [...this.gaps, ...spans.filter((s) => s.lane === name)] }));
+  }
+}

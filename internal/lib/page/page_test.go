@@ -1,0 +1,61 @@
+package page_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/lambdalock/lambdalock/internal/lib/page"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var now = time.UnixMilli(1_790_942_400_000)
+
+func by(name string, since time.Duration) lockstore.HolderInfo {
+	return lockstore.HolderInfo{Name: name, ID: "1", Since: now.Add(-since)}
+}
+
+func held(key string, since time.Duration, waits ...time.Duration) lockstore.Status {
+	s := lockstore.Status{Key: key, State: lockstore.Held, Holder: by("a", since), Fence: 1795295118105467, Remaining: time.Minute}
+	s.Holders = []lockstore.LiveLease{{State: lockstore.Held, HolderInfo: s.Holder, Fence: s.Fence, MaxHolders: 1, Remaining: time.Minute}}
+	for _, w := range waits {
+		s.Queue = append(s.Queue, lockstore.Place{Waited: w})
+	}
+	return s
+}
+
+// Who looks at night sees the longest wait first, then what needs somebody, then who has a key for long.
+func TestOrderAndNumbers(t *testing.T) {
+	all := []lockstore.Status{
+		held("new", time.Second), held("old", time.Hour), held("busy", time.Second, time.Minute, time.Second), held("stuck", time.Minute, time.Hour),
+		{Key: "doubt", State: lockstore.InDoubt, Holder: by("b", time.Minute), Fence: 7}, {Key: "free"}, {Key: "kept", State: lockstore.Reserved, Queue: []lockstore.Place{{Parked: true}}},
+	}
+	s := page.Of(all, now, 6, strings.ToUpper)
+	var keys []string
+	for _, k := range s.Keys {
+		keys = append(keys, k.Key)
+	}
+	assert.Equal(t, []string{"stuck", "busy", "doubt", "old", "new", "free"}, keys)
+	assert.Equal(t, []any{4, 4, time.Hour.Milliseconds(), 1, 1}, []any{s.Held, s.Waiting, s.OldestWait, s.InDoubt, s.More}, "of all keys, shown or not")
+	assert.Equal(t, page.Key{
+		Key: "stuck", Shown: "STUCK", State: lockstore.Held, Who: "A (1)", SinceAt: now.Add(-time.Minute).UnixMilli(), Left: 60_000, Fence: "1795295118105467",
+		Holders: []page.Holder{{State: lockstore.Held, Who: "A (1)", SinceAt: now.Add(-time.Minute).UnixMilli(), Left: 60_000, Fence: "1795295118105467", MaxHolders: 1}},
+		Queue:   []page.Place{{Waited: time.Hour.Milliseconds()}},
+	}, s.Keys[0])
+	assert.Equal(t, []page.Place{{Parked: true}}, page.Of(all[6:], now, 1, strings.ToUpper).Keys[0].Queue)
+}
+
+// Of several holders the row says how many, and since when the first.
+func TestSeveral(t *testing.T) {
+	s := held("k", time.Minute)
+	s.Holders[0].MaxHolders = 3
+	s.Holders = append(s.Holders, lockstore.LiveLease{State: lockstore.Held, HolderInfo: by("b", time.Hour), Fence: 8, Seat: 1, MaxHolders: 2})
+	k := page.Of([]lockstore.Status{s}, now, 1, func(s string) string { return s }).Keys[0]
+	assert.Equal(t, []any{"2 of 2", now.Add(-time.Hour).UnixMilli()}, []any{k.Who, k.SinceAt})
+	s.Holders[1].HolderInfo = lockstore.HolderInfo{}
+	assert.Zero(t, page.Since(s), "it may be longer")
+	s.Holders[1].State = lockstore.Reserved // who was handed the key is not known yet
+	assert.Equal(t, now.Add(-time.Minute), page.Since(s))
+}
