@@ -32,18 +32,25 @@ const (
 	howNoEffect = "no-effect"
 )
 
+const (
+	aboutResolve = `Find out first whether its run has ended, and whether the work had its effect: docs/operations.md
+says how.`
+	aboutEffect = `it had its effect: nobody runs the work again until --result-time is over. A repeat gets
+             --result; without it the error RepeatNoAnswer, or, if the work has no result, no error.`
+	aboutNoEffect = `it had none, and will have none: the key is free, and the work may run again.`
+	resultTime    = 24 * time.Hour
+)
+
 // Resolve is lockctl resolve.
 func Resolve() *cobra.Command {
 	var r resolver
 	cmd := &cobra.Command{
 		Use:   "resolve [flags] --fence N KEY effect|no-effect",
 		Short: "Say how the work of a key in doubt has ended",
-		Long: `Find out first whether its run has ended, and whether the work had its effect: docs/operations.md
-says how.
+		Long: aboutResolve + `
 
-  effect     it had its effect: nobody runs the work again until --result-time is over. A repeat gets
-             --result; without it the error RepeatNoAnswer, or, if the work has no result, no error.
-  no-effect  it had none, and will have none: the key is free, and the work may run again.
+  effect     ` + aboutEffect + `
+  no-effect  ` + aboutNoEffect + `
 
 The result is JSON, at most 261,632 bytes, in the form in which the function returns it; it cannot
 be changed later. --result-version is Options.Version of package guard/idempotency.
@@ -59,7 +66,7 @@ fence; 75 while a lease of it lasts.`,
 	f.Int64Var((*int64)(&r.fence), "fence", 0, "the fence `N` of the work, as lockctl show prints it; needed")
 	f.StringVar(&r.file, "result", "", "store the JSON in this `FILE` as the result of the work")
 	f.StringVar(&r.version, "result-version", "", "Options.Version of the function, a `TEXT` of at most 64 bytes")
-	r.time = 24 * time.Hour
+	r.time = resultTime
 	timeflag.Var(f, &r.time, "result-time", "", "nobody runs the work again for this `TIME`, 1s to 744h")
 	return r.command(cmd, r.run)
 }
@@ -68,19 +75,25 @@ func (r *resolver) validate(cmd *cobra.Command, args []string) (err error) {
 	r.how = args[1]
 	set := cmd.Flags().Changed
 	switch {
-	case r.how != howEffect && r.how != howNoEffect:
-		return exit.WrongUsage("the last argument is %.40q; want %s or %s", r.how, howEffect, howNoEffect)
 	case r.how == howNoEffect && (set("result") || set("result-version") || set("result-time")):
 		return exit.WrongUsage("--result, --result-version and --result-time are for %s", howEffect)
 	case set("result-version") && !set("result"):
 		return exit.WrongUsage("--result-version wants --result")
-	case r.fence <= 0:
-		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
 	}
 	if r.file != "" {
 		if r.result, err = os.ReadFile(r.file); err != nil {
 			return exit.WrongUsage("--result: %w", err)
 		}
+	}
+	return r.check()
+}
+
+func (r *resolver) check() error {
+	switch {
+	case r.how != howEffect && r.how != howNoEffect:
+		return exit.WrongUsage("the last argument is %.40q; want %s or %s", r.how, howEffect, howNoEffect)
+	case r.fence <= 0:
+		return exit.WrongUsage("want --fence: the fence of the work, as lockctl show prints it")
 	}
 	return exit.Bounds("--result-time", r.time, lockstore.MinTTL, lockstore.MaxResultTime)
 }

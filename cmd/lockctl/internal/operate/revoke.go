@@ -25,16 +25,21 @@ type revoker struct {
 	who        func() string // runs lockctl
 }
 
+const (
+	aboutRevoke = `The holder can renew no more, and is told so at its next renewal. The key opens when its run
+releases it, or when LEFT of lockctl show is over. So two are never at work at the same time. A
+holder that is dead needs no revoke. If the work has started and may not be repeated, the key is in
+doubt then, and lockctl resolve ends that.`
+	aboutAtOnce = "open the key at once: two may be at work"
+)
+
 // Revoke is lockctl revoke. who says who runs lockctl.
 func Revoke(who func() string) *cobra.Command {
 	r := revoker{who: who}
 	cmd := &cobra.Command{
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
-		Long: `The holder can renew no more, and is told so at its next renewal. The key opens when its run
-releases it, or when LEFT of lockctl show is over. So two are never at work at the same time. A
-holder that is dead needs no revoke. If the work has started and may not be repeated, the key is in
-doubt then, and lockctl resolve ends that.
+		Long: aboutRevoke + `
 
 Exit status: 0 if it is revoked; 1 if the key has no lease, if its lease is revoked already and you
 do not --wait, or if --open-at-once is refused; 75 if it changed hands meanwhile. With --wait: 1 if
@@ -42,19 +47,21 @@ the key is in doubt after this lease, or was resolved as effect since.`,
 		Example: `  lockctl revoke --fence 1795295118105467 account/7
   lockctl revoke --wait --fence 1795295118105467 account/7
   lockctl revoke --open-at-once --fence 1795295118105467 account/7`,
-		Args: exit.Args(1, 1),
-		PreRunE: func(*cobra.Command, []string) error {
-			if r.fence <= 0 {
-				return exit.WrongUsage("want --fence: the fence of the lease, as lockctl show prints it")
-			}
-			return nil
-		},
+		Args:    exit.Args(1, 1),
+		PreRunE: func(*cobra.Command, []string) error { return r.check() },
 	}
 	f := cmd.Flags()
 	f.Int64Var((*int64)(&r.fence), "fence", 0, "revoke the lease with fence `N`, as lockctl show prints it; needed")
-	f.BoolVar(&r.openAtOnce, "open-at-once", false, "open the key at once: two may be at work")
+	f.BoolVar(&r.openAtOnce, "open-at-once", false, aboutAtOnce)
 	f.BoolVar(&r.wait, "wait", false, "wait until the key is open, also if its lease is revoked already")
 	return r.command(cmd, r.run)
+}
+
+func (r *revoker) check() error {
+	if r.fence <= 0 {
+		return exit.WrongUsage("want --fence: the fence of the lease, as lockctl show prints it")
+	}
+	return nil
 }
 
 func (r *revoker) run(ctx context.Context) error {

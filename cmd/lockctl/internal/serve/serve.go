@@ -96,9 +96,14 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	server := newServer(gateway(service.Handle), requestTime)
-	server.BaseContext = func(net.Listener) context.Context { return ctx } // who waits for a lock waits no longer
 	fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host)
+	return Until(ctx, listener, gateway(service.Handle))
+}
+
+// Until serves this machine until the context ends. The requests' contexts end with it.
+func Until(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := newServer(handler, requestTime)
+	server.BaseContext = func(net.Listener) context.Context { return ctx } // who waits for a lock waits no longer
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {

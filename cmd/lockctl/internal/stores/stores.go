@@ -82,6 +82,15 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 // url is that of --store or of the environment.
 func (s *Settings) url() string { return cmp.Or(s.URL, os.Getenv(Variable)) }
 
+// Address is the store's URL without what may be secret.
+func (s *Settings) Address() string {
+	u, err := lockstore.ParseURL(s.url())
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host + u.Path
+}
+
 // Call calls the store, which has callTime. Its error has the exit status.
 func Call(ctx context.Context, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)

@@ -1,0 +1,180 @@
+package operate
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/timeflag"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/ui"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+// viewer is lockctl ui.
+type viewer struct {
+	lister
+	names []string // keys or prefixes
+	keys  bool
+	write bool
+	every time.Duration
+	who   func() string // runs lockctl
+}
+
+// UI is lockctl ui. who says who runs lockctl.
+func UI(who func() string) *cobra.Command {
+	v := viewer{who: who}
+	cmd := &cobra.Command{
+		Use:   "ui [flags] [PREFIX...]",
+		Short: "Show locks in your browser: who holds them, who waits, since when",
+		Long: `Print an address on 127.0.0.1, and serve a page there until Ctrl-C. It shows the keys that begin with a
+PREFIX and are held, reserved, revoked or in doubt, the longest waiting first; a row opens. With
+--keys it shows these keys alone, in every state.
+
+The page reads as lockctl list does, the whole table or server, and says what that costs in a minute.
+With --keys it reads these keys alone. A page in the background reads nothing, and pages that are
+open at the same time read once. The address is secret: who has it sees the keys, and with --write
+ends leases.`,
+		Example: `  lockctl ui account/
+  lockctl ui --keys --every 1s account/7 charge/7
+  lockctl ui --write`,
+		Args: cobra.ArbitraryArgs,
+		PreRunE: func(_ *cobra.Command, args []string) error {
+			v.names = args
+			return v.validate()
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&v.keys, "keys", false, "the arguments are keys, and no prefixes")
+	v.every = 2 * time.Second
+	timeflag.Var(f, &v.every, "every", "", "read once in this `TIME`, 1s to 1h")
+	f.BoolVar(&v.write, "write", false, "let the page revoke leases and resolve keys in doubt")
+	f.BoolVar(&v.yes, "yes", false, "read also more than 1 GB")
+	return v.command(cmd, v.serve)
+}
+
+func (v *viewer) validate() error {
+	for _, name := range v.names {
+		if name == "" && !v.keys {
+			continue
+		}
+		if err := lockstore.ValidateKey(name); err != nil {
+			return err
+		}
+	}
+	if v.keys && len(v.names) == 0 {
+		return exit.WrongUsage("--keys wants a key")
+	}
+	return exit.Bounds("--every", v.every, time.Second, time.Hour)
+}
+
+func (v *viewer) serve(ctx context.Context) error {
+	read := v.readListing
+	if v.keys {
+		read = v.readKeys
+		if _, err := read(ctx); err != nil { // a wrong address is told here, and not by the page
+			return err
+		}
+	} else if err := v.refuseMuch(ctx); err != nil {
+		return err
+	}
+	p := ui.Page{Store: v.Address(), Names: v.names, Keys: v.keys, Every: v.every, Read: read}
+	if v.write {
+		p.Texts = &ui.Texts{Revoke: aboutRevoke, AtOnce: aboutAtOnce, Resolve: aboutResolve, Effect: aboutEffect, NoEffect: aboutNoEffect}
+		p.Revoke, p.Resolve = v.revoke, v.resolve
+	}
+	return p.Serve(ctx, v.out)
+}
+
+// readKeys reads the keys that are named.
+func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
+	for _, key := range v.names {
+		o := v.operator
+		o.key = key
+		status, err := o.inspect(ctx)
+		r.Requests++
+		switch {
+		case exit.Status(err) == exit.Damaged:
+			r.Damaged, r.DamagedNames = r.Damaged+1, append(r.DamagedNames, key)
+		case err != nil:
+			return r, err
+		default:
+			r.Keys = append(r.Keys, status)
+		}
+	}
+	if v.store.Name() == "dynamostore" {
+		r.ReadUnits = float64(r.Requests) // a row of up to 4 kB
+	}
+	return r, nil
+}
+
+// shownStates are those of keys that a listing shows.
+var shownStates = []lockstore.State{lockstore.Reserved, lockstore.Held, lockstore.Revoked, lockstore.InDoubt}
+
+// readListing reads the keys that begin with one of the prefixes.
+func (v *viewer) readListing(ctx context.Context) (r ui.Reading, err error) {
+	err = v.store.List(ctx, common(v.names), func(p lockstore.Page) error {
+		r.Requests, r.ReadUnits, r.Damaged = r.Requests+p.Requests, r.ReadUnits+p.ReadUnits, r.Damaged+p.Damaged
+		r.DamagedNames = append(r.DamagedNames, p.DamagedNames[:min(len(p.DamagedNames), namesShown-len(r.DamagedNames))]...)
+		for _, s := range p.Keys {
+			wanted := len(v.names) == 0 || slices.ContainsFunc(v.names, func(prefix string) bool { return strings.HasPrefix(s.Key, prefix) })
+			if wanted && slices.Contains(shownStates, s.State) {
+				r.Keys = append(r.Keys, s)
+			}
+		}
+		return pause.For(ctx, pagePause)
+	})
+	return r, stores.Failed(err)
+}
+
+// common is the beginning that all texts have.
+func common(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	prefix := all[0]
+	for _, s := range all[1:] {
+		for !strings.HasPrefix(s, prefix) {
+			prefix = prefix[:len(prefix)-1]
+		}
+	}
+	return prefix
+}
+
+func (v *viewer) revoke(ctx context.Context, a ui.Action) (string, error) {
+	r := revoker{fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
+	return v.act(ctx, a.Key, &r.operator, r.check(), r.run)
+}
+
+func (v *viewer) resolve(ctx context.Context, a ui.Action) (string, error) {
+	r := resolver{how: a.How, fence: a.Fence, version: a.Version, time: resultTime}
+	if a.Result != "" {
+		r.result = []byte(a.Result)
+	}
+	if a.Time != "" {
+		var err error
+		if r.time, err = timeflag.Parse(a.Time); err != nil {
+			return "", exit.WrongUsage("--result-time: %w", err)
+		}
+	}
+	return v.act(ctx, a.Key, &r.operator, r.check(), r.run)
+}
+
+// act runs a command for the page, and returns what it prints.
+func (v *viewer) act(ctx context.Context, key string, o *operator, wrong error, run func(context.Context) error) (string, error) {
+	if wrong != nil {
+		return "", wrong
+	}
+	var out bytes.Buffer
+	*o = v.operator
+	o.key, o.out, o.err = key, exit.Writer{To: &out}, exit.Writer{To: &out}
+	o.store = o.waking(v.store) // its warnings are for the page, too
+	err := run(ctx)
+	return out.String(), err
+}

@@ -1,0 +1,253 @@
+// Package ui serves a page that shows locks, on this machine and to who has its address.
+package ui
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
+	"github.com/lambdalock/lambdalock/internal/lib/page"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+//go:embed ui.html ui.js
+var files embed.FS
+
+// mostKeys is how many keys the page shows.
+const mostKeys = 5000
+
+// maxBody is for an action with a result, each byte of which JSON may write with six.
+const maxBody = 2 << 20
+
+// Page is what is shown.
+type Page struct {
+	Store string   // for people
+	Names []string // of keys, or prefixes
+	Keys  bool     // they are keys
+	Every time.Duration
+	Read  func(context.Context) (Reading, error)
+
+	// For a page that may change something; otherwise nil. They return what the command prints, and its error.
+	Revoke, Resolve func(context.Context, Action) (string, error)
+	Texts           *Texts
+}
+
+// Reading is what one look at the store has found, and what it took.
+type Reading struct {
+	Keys         []lockstore.Status
+	Requests     int
+	ReadUnits    float64 // of DynamoDB
+	Damaged      int     // entries
+	DamagedNames []string
+}
+
+// Texts are what the commands say of themselves.
+type Texts struct {
+	Revoke   string `json:"revoke"`
+	AtOnce   string `json:"atOnce"`
+	Resolve  string `json:"resolve"`
+	Effect   string `json:"effect"`
+	NoEffect string `json:"noEffect"`
+}
+
+// Action is what a person wants to do to a key. The fence is a text in JSON, because JavaScript would round it.
+type Action struct {
+	Key     string          `json:"key"`
+	Typed   string          `json:"typed"` // the key as the person has typed it, to confirm
+	Fence   lockstore.Fence `json:"fence,string"`
+	AtOnce  bool            `json:"atOnce"`
+	How     string          `json:"how"` // of resolve: effect or no-effect
+	Result  string          `json:"result"`
+	Version string          `json:"version"`
+	Time    string          `json:"time"`
+}
+
+type server struct {
+	Page
+	token  string
+	cookie string // its name
+	turn   chan struct{}
+	last   *state
+	began  time.Time // the reading of last
+}
+
+// Serve prints the address of the page, and serves it until the context ends.
+func (p Page) Serve(ctx context.Context, out io.Writer) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	s := newServer(p, rand.Text(), listener.Addr().(*net.TCPAddr).Port)
+	if _, err := fmt.Fprintf(out, "http://%s/?token=%s\n", listener.Addr(), s.token); err != nil {
+		return err
+	}
+	return serve.Until(ctx, listener, s.handler())
+}
+
+func newServer(p Page, token string, port int) *server {
+	// Cookies do not know ports: so two of these servers need two names.
+	return &server{Page: p, token: token, cookie: fmt.Sprintf("lockctl-ui-%d", port), turn: make(chan struct{}, 1)}
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, from := range map[string]struct {
+		embed.FS
+		name string
+	}{"/{$}": {files, "ui.html"}, "/ui.js": {files, "ui.js"}, "/page.js": {page.Files, "page.js"}, "/page.css": {page.Files, "page.css"}} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, from, from.name) })
+	}
+	mux.HandleFunc("GET /about", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, about{Store: exit.Visible(s.Store), Names: visible(s.Names), Keys: s.Keys, EveryMs: s.Every.Milliseconds(), Texts: s.Texts})
+	})
+	mux.HandleFunc("GET /state", s.state)
+	if s.Texts != nil {
+		mux.HandleFunc("POST /revoke", s.action(s.Revoke))
+		mux.HandleFunc("POST /resolve", s.action(s.Resolve))
+	}
+	return s.only(mux)
+}
+
+// policy lets the page use what this server has, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// only answers who has the token, and pages of this server.
+func (s *server) only(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		} {
+			w.Header().Set(name, value)
+		}
+		own, site := "http://"+r.Host, r.Header.Get("Sec-Fetch-Site")
+		origin := r.Header.Get("Origin")
+		opens := r.Method == http.MethodGet && r.URL.Path == "/" // also by a link
+		switch {
+		case origin != "" && origin != own, r.Method != http.MethodGet && origin == "":
+			refuse(w, http.StatusForbidden, fmt.Sprintf("the header Origin is %.60q; want %q", origin, own))
+			return
+		case !opens && site != "" && site != "same-origin" && site != "none":
+			refuse(w, http.StatusForbidden, fmt.Sprintf("the header Sec-Fetch-Site is %.60q; want same-origin", site))
+			return
+		}
+		if given := r.URL.Query().Get("token"); opens && s.is(given) {
+			http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+		} else if c, err := r.Cookie(s.cookie); err != nil || !s.is(c.Value) {
+			refuse(w, http.StatusForbidden, "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (s *server) is(token string) bool {
+	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
+}
+
+type about struct {
+	Store   string   `json:"store"`
+	Names   []string `json:"names"`
+	Keys    bool     `json:"keys"`
+	EveryMs int64    `json:"everyMs"`
+	Texts   *Texts   `json:"texts,omitempty"` // of a page that may change something
+}
+
+// state is a snapshot, and what it cost.
+type state struct {
+	page.Snapshot
+	TookMs       int64    `json:"tookMs"`
+	Requests     float64  `json:"requests"`  // a minute, if the page is looked at
+	ReadUnits    float64  `json:"readUnits"` // of DynamoDB, a minute
+	Damaged      int      `json:"damaged"`
+	DamagedNames []string `json:"damagedNames"`
+}
+
+// state reads the store for whoever asks first, and gives the others what was read less than Every ago.
+func (s *server) state(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-r.Context().Done():
+		return
+	}
+	// Pages wait for Every, too, and no clock of theirs is exact. After an action a page asks for news.
+	if s.last == nil || time.Since(s.began) > s.Every*9/10 {
+		began := time.Now()
+		got, err := s.Read(r.Context())
+		if err != nil {
+			refuse(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		now := time.Now()
+		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
+		s.last, s.began = &state{
+			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), TookMs: now.Sub(began).Milliseconds(),
+			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: got.Damaged, DamagedNames: visible(got.DamagedNames),
+		}, began
+	}
+	answer(w, http.StatusOK, s.last)
+}
+
+// action runs a command. The answer has what it says, also if that is an error.
+func (s *server) action(run func(context.Context, Action) (string, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var a Action
+		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+			refuse(w, http.StatusUnsupportedMediaType, "want application/json")
+			return
+		}
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
+			refuse(w, http.StatusBadRequest, "the request cannot be read: "+err.Error())
+			return
+		}
+		if a.Typed != exit.Visible(a.Key) {
+			refuse(w, http.StatusConflict, fmt.Sprintf("the key is %q, and %.200q was typed; nothing was done", exit.Visible(a.Key), a.Typed))
+			return
+		}
+		text, err := run(r.Context(), a)
+		if err != nil {
+			refuse(w, http.StatusConflict, text+err.Error())
+			return
+		}
+		s.turn <- struct{}{}
+		s.last = nil // the next page that asks sees what has changed
+		<-s.turn
+		answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
+	}
+}
+
+type said struct {
+	Text  string `json:"text,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	answer(w, status, said{Error: exit.Visible(text)})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // an error means that the page has gone
+}
+
+func visible(all []string) []string {
+	shown := make([]string, len(all))
+	for i, text := range all {
+		shown[i] = exit.Visible(text)
+	}
+	return shown
+}

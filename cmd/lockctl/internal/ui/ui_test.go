@@ -1,0 +1,225 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
+
+var held = lockstore.Status{
+	Key: "account/7", State: lockstore.Held, Fence: 1795295118105467, Remaining: 41 * time.Second, Waiting: 2, OldestWait: time.Hour,
+	Holder:  lockstore.HolderInfo{Name: "withdraw", ID: "4f1c"},
+	Holders: []lockstore.LiveLease{{State: lockstore.Held, HolderInfo: lockstore.HolderInfo{Name: "withdraw", ID: "4f1c"}, Fence: 1795295118105467, MaxHolders: 1, Remaining: 41 * time.Second}},
+	Queue:   []lockstore.Place{{Waited: time.Hour, Parked: true}, {Waited: time.Second}},
+}
+
+// reads is a Read that always finds the same, and counts.
+func reads(n *atomic.Int32, all ...lockstore.Status) func(context.Context) (Reading, error) {
+	return func(context.Context) (Reading, error) {
+		n.Add(1)
+		return Reading{Keys: all, Requests: 3, ReadUnits: 1.5}, nil
+	}
+}
+
+const token = "the-token"
+
+// start serves a page, and returns the address that it would print.
+func start(t *testing.T, p Page) string {
+	server := httptest.NewUnstartedServer(nil)
+	port, err := strconv.Atoi(server.Listener.Addr().String()[len("127.0.0.1:"):])
+	require.NoError(t, err)
+	server.Config.Handler = newServer(p, token, port).handler()
+	server.Start()
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Whoever has no token, or is another page, gets nothing and changes nothing.
+func TestWhoGetsIn(t *testing.T) {
+	var acted, read atomic.Int32
+	act := func(_ context.Context, a Action) (string, error) {
+		acted.Add(1)
+		if a.How == "maybe" {
+			return "", errors.New("want effect or no-effect \u202e")
+		}
+		return fmt.Sprintf("%q is revoked, fence %d\n", a.Key, a.Fence), nil
+	}
+	p := Page{Every: time.Second, Read: reads(&read, held)}
+	plain := start(t, p)
+	p.Texts, p.Revoke, p.Resolve = &Texts{Revoke: "ends it"}, act, act
+	writes := start(t, p)
+	const body = `{"key":"account/7","typed":"account/7","fence":"1795295118105467"}`
+	for name, c := range map[string]struct {
+		at, method, path, body string
+		header                 map[string]string
+		status                 int
+		text                   string
+	}{
+		"the page":                       {at: plain, path: "/", status: 200, text: `<title>Locks</title>`},
+		"its script":                     {at: plain, path: "/page.js", status: 200, text: "textContent"},
+		"a state":                        {at: plain, path: "/state", status: 200, text: `"fence":"1795295118105467"`},
+		"another path":                   {at: plain, path: "/etc/passwd", status: 404},
+		"no token":                       {at: plain, path: "/", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"a token in the address":         {at: plain, path: "/?token=" + token, header: map[string]string{"Cookie": ""}, status: 200, text: "<title>"},
+		"another token in the address":   {at: plain, path: "/?token=other", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"a token for data":               {at: plain, path: "/state?token=" + token, header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"no token for a script":          {at: plain, path: "/page.js", header: map[string]string{"Cookie": ""}, status: 403},
+		"a cookie of another server":     {at: plain, path: "/state", header: map[string]string{"Cookie": "lockctl-ui-1=" + token}, status: 403},
+		"another origin":                 {at: plain, path: "/state", header: map[string]string{"Origin": "http://evil.example"}, status: 403, text: "Origin is"},
+		"another port":                   {at: plain, path: "/state", header: map[string]string{"Origin": "http://127.0.0.1:1"}, status: 403, text: "Origin is"},
+		"another site":                   {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 403, text: "Sec-Fetch-Site is"},
+		"another port's image":           {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "same-site"}, status: 403, text: "Sec-Fetch-Site is"},
+		"a link to the page":             {at: plain, path: "/?token=" + token, header: map[string]string{"Sec-Fetch-Site": "cross-site", "Cookie": ""}, status: 200},
+		"a revocation without --write":   {at: plain, method: "POST", path: "/revoke", body: body, status: 404},
+		"a resolution without --write":   {at: plain, method: "POST", path: "/resolve", body: body, status: 404},
+		"a deletion":                     {at: writes, method: "DELETE", path: "/state", status: 405},
+		"a revocation":                   {at: writes, method: "POST", path: "/revoke", body: body, status: 200, text: `"account/7\" is revoked, fence 1795295118105467"`},
+		"a revocation without an origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
+		"a revocation by another origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
+		"a revocation by a form":         {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Content-Type": "text/plain"}, status: 415},
+		"a revocation without a token":   {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Cookie": ""}, status: 403},
+		"a revocation by GET":            {at: writes, path: "/revoke", status: 405},
+		"another key was typed":          {at: writes, method: "POST", path: "/revoke", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
+		"no JSON":                        {at: writes, method: "POST", path: "/revoke", body: "{", status: 400, text: "cannot be read"},
+		"a fence that is none":           {at: writes, method: "POST", path: "/revoke", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
+		"a body without an end":          {at: writes, method: "POST", path: "/revoke", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
+		"what the command refuses":       {at: writes, method: "POST", path: "/resolve", body: `{"key":"k","typed":"k","fence":"7","how":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := acted.Load()
+			method := "GET"
+			if c.method != "" {
+				method = c.method
+			}
+			r, err := http.NewRequestWithContext(t.Context(), method, c.at+c.path, strings.NewReader(c.body))
+			require.NoError(t, err)
+			r.Header.Set("Cookie", "lockctl-ui-"+r.URL.Port()+"="+token)
+			if method != "GET" {
+				r.Header.Set("Origin", c.at)
+				r.Header.Set("Content-Type", "application/json")
+			}
+			for name, value := range c.header {
+				if r.Header.Del(name); value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+			answer, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			assert.Equal(t, c.status, answer.StatusCode, string(text))
+			assert.Contains(t, string(text), c.text)
+			assert.Empty(t, answer.Header.Get("Access-Control-Allow-Origin"))
+			if c.status == 403 {
+				assert.NotContains(t, string(text), "account/7")
+				assert.NotContains(t, string(text), token)
+			} else if c.status != 404 && c.status != 405 {
+				assert.Contains(t, answer.Header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';")
+			}
+			if acts := c.text != "" && (c.status == 200 && method == "POST" || c.body != "" && strings.Contains(c.body, "maybe")); !acts {
+				assert.Equal(t, before, acted.Load(), "nothing was done")
+			}
+			if strings.Contains(c.path, "?token=") && c.status == 200 {
+				assert.Regexp(t, `^lockctl-ui-\d+=the-token; Path=/; HttpOnly; SameSite=Strict$`, answer.Header.Get("Set-Cookie"))
+			} else {
+				assert.Empty(t, answer.Header.Get("Set-Cookie"))
+			}
+		})
+	}
+}
+
+// Pages that are open at the same time read once, and what is shown is what a minute costs.
+func TestReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int32
+		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token, 1)
+		type shown struct {
+			Requests, ReadUnits                float64
+			Held, Waiting, OldestWait, InDoubt int
+		}
+		get := func() (got shown, status int) {
+			w := httptest.NewRecorder()
+			s.state(w, httptest.NewRequest("GET", "/state", nil))
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+			return got, w.Code
+		}
+		got, status := get()
+		assert.Equal(t, 200, status)
+		assert.InDelta(t, 90, got.Requests, 0.1)
+		assert.InDelta(t, 45, got.ReadUnits, 0.1)
+		assert.Equal(t, []int{1, 2, 3600_000, 0}, []int{got.Held, got.Waiting, got.OldestWait, got.InDoubt})
+		for range 5 {
+			go get()
+		}
+		synctest.Wait()
+		assert.EqualValues(t, 1, n.Load())
+		time.Sleep(2 * time.Second)
+		get()
+		assert.EqualValues(t, 2, n.Load())
+
+		s.Read = func(ctx context.Context) (Reading, error) {
+			time.Sleep(10 * time.Second)
+			return Reading{}, errors.New("the store hangs")
+		}
+		time.Sleep(2 * time.Second)
+		_, status = get()
+		assert.Equal(t, 503, status)
+		s.Read = func(context.Context) (Reading, error) { time.Sleep(10 * time.Second); return Reading{Requests: 3}, nil }
+		got, _ = get()
+		assert.InDelta(t, 18, got.Requests, 0.1, "a reading takes as long as it takes")
+	})
+}
+
+// A page that nobody looks at reads nothing, and goes on when somebody looks.
+func TestBackground(t *testing.T) {
+	var n atomic.Int32
+	tab := testservers.Chromium(t, start(t, Page{Every: time.Second, Read: reads(&n, held)})+"/?token="+token)
+	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
+	assert.Equal(t, "/", tab.Eval("location.pathname + location.search"), "the token is in no history")
+	tab.Eval(`(document.addEventListener = function (name, ...more) { globalThis.waitsFor = name; EventTarget.prototype.addEventListener.call(document, name, ...more) }, 0)`)
+	tab.Eval(`(Object.defineProperty(document, "hidden", {value: true, configurable: true}), 0)`)
+	tab.Until(`globalThis.waitsFor === "visibilitychange"`) // what reads waits for this, and for nothing else
+	before := n.Load()
+	tab.Eval(`Object.defineProperty(document, "hidden", {value: false}), document.dispatchEvent(new Event("visibilitychange"))`)
+	require.Eventually(t, func() bool { return n.Load() > before }, time.Minute, 10*time.Millisecond)
+	assert.Empty(t, tab.Faults())
+}
+
+// A page without its token says what is wrong, and shows nothing.
+func TestWithoutToken(t *testing.T) {
+	var n atomic.Int32
+	at := start(t, Page{Every: time.Second, Read: reads(&n, held)})
+	tab := testservers.Chromium(t, at+"/")
+	assert.Contains(t, tab.Eval("document.body.innerText"), "this address needs the token with which lockctl ui has printed it")
+	assert.Zero(t, n.Load())
+	// A page of another origin gets nothing, also of a browser that has the cookie.
+	tab.Go(at + "/?token=" + token)
+	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "evil") }))
+	defer evil.Close()
+	tab.Go(evil.URL)
+	u, err := url.Parse(at)
+	require.NoError(t, err)
+	for _, other := range []string{at, "http://localhost:" + u.Port()} {
+		assert.Equal(t, "refused", tab.Eval(`fetch("`+other+`/state", {credentials: "include"}).then((r) => r.text(), () => "refused")`))
+		assert.Equal(t, "refused", tab.Eval(`new Promise((done) => { const s = document.createElement("script"); s.src = "`+other+`/page.js"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); })`))
+	}
+}
