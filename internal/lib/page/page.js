@@ -225,15 +225,15 @@ export function legend(box, kinds) {
   }));
 }
 
-// timeline draws lanes of spans from a time to another, as wide as the picture is.
-export function timeline(svg, lanes, from, to) {
+// timeline draws lanes of spans from a time to another, as wide as the picture is. label is what a time at the axis is called.
+export function timeline(svg, lanes, from, to, label = (at) => at === to ? 'now' : '−' + span(to - at)) {
   const width = Math.max(320, svg.clientWidth || 1000), margin = 72, height = 26, bottom = lanes.length * height, x = (t) => margin + (width - margin - 8) * (Math.min(to, Math.max(from, t)) - from) / (to - from);
   svg.setAttribute('viewBox', `0 0 ${width} ${bottom + 24}`);
   const all = [draw('title', {}, lanes.map((l) => l.name + ': ' + l.spans.map((s) => s.text).join('; ')).join('. '))];
   for (let i = 0; i <= 4; i++) {
     const at = from + (to - from) * i / 4;
     all.push(draw('line', { class: 'grid', x1: x(at), x2: x(at), y1: 0, y2: bottom }),
-      draw('text', { x: x(at), y: bottom + 17, 'text-anchor': i === 4 ? 'end' : 'middle' }, at === to ? 'now' : '−' + span(to - at)));
+      draw('text', { x: x(at), y: bottom + 17, 'text-anchor': i === 4 ? 'end' : 'middle' }, label(at)));
   }
   lanes.forEach((lane, n) => {
     const top = n * height;
