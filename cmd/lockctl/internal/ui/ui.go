@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
@@ -79,7 +80,8 @@ type server struct {
 	cookie string // its name
 	turn   chan struct{}
 	last   *state
-	began  time.Time // the reading of last
+	began  time.Time   // the reading of last
+	old    atomic.Bool // last is, because somebody has changed a key
 }
 
 // Serve prints the address of the page, and serves it until the context ends.
@@ -183,8 +185,8 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	// Pages wait for Every, too, and no clock of theirs is exact. After an action a page asks for news.
-	if s.last == nil || time.Since(s.began) > s.Every*9/10 {
+	// Pages wait for Every, too, and no clock of theirs is exact.
+	if s.old.Swap(false) || s.last == nil || time.Since(s.began) > s.Every*9/10 {
 		began := time.Now()
 		got, err := s.Read(r.Context())
 		if err != nil {
@@ -222,9 +224,7 @@ func (s *server) action(run func(context.Context, Action) (string, error)) http.
 			refuse(w, http.StatusConflict, text+err.Error())
 			return
 		}
-		s.turn <- struct{}{}
-		s.last = nil // the next page that asks sees what has changed
-		<-s.turn
+		s.old.Store(true)
 		answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
 	}
 }
