@@ -89,7 +89,8 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		} else {
 			a.Outcome, a.Covered, a.Position, a.Hint = driver.Refused, position < 0, max(0, position), driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
 		}
-		s.OldestWait, a.Status = oldest, s
+		s.OldestWait = oldest
+		a.Status = s
 	case letter == done:
 		a.Outcome = driver.Done
 		p.line()
