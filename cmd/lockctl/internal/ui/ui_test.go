@@ -171,18 +171,21 @@ func TestReadings(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.EqualValues(t, 1, n.Load())
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		get()
 		assert.EqualValues(t, 2, n.Load())
 
 		s.Read = func(ctx context.Context) (Reading, error) {
-			time.Sleep(10 * time.Second)
+			<-time.After(10 * time.Second)
 			return Reading{}, errors.New("the store hangs")
 		}
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		_, status = get()
 		assert.Equal(t, 503, status)
-		s.Read = func(context.Context) (Reading, error) { time.Sleep(10 * time.Second); return Reading{Requests: 3}, nil }
+		s.Read = func(context.Context) (Reading, error) {
+			<-time.After(10 * time.Second)
+			return Reading{Requests: 3}, nil
+		}
 		got, _ = get()
 		assert.InDelta(t, 18, got.Requests, 0.1, "a reading takes as long as it takes")
 	})
