@@ -109,7 +109,7 @@ class Row {
   constructor(of) {
     this.of = of;
     this.seen = new Map();
-    this.parts = Object.fromEntries(['state', 'key', 'who', 'age', 'left', 'queued'].map((c) => [c, el('span', c)]));
+    this.parts = Object.fromEntries(['state', 'key', 'who', 'age', 'left', 'queued', 'fence'].map((c) => [c, el('span', c)]));
     this.bar = el('i');
     this.leftText = el('span');
     this.parts.left.append(this.barBox = el('span', 'bar', '', this.bar), this.leftText);
@@ -138,6 +138,7 @@ class Row {
     write(state, k.state);
     write(key, k.shown);
     write(who, k.who || '–');
+    write(this.parts.fence, k.fence || '–');
     this.item.dataset.key = k.key;
     this.item.dataset.state = k.state;
     this.barBox.className = 'bar ' + word(k.state);
