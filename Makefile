@@ -5,7 +5,7 @@ SAM_TRANSLATOR := 1.115.0
 TEMPLATES := $(CACHE)/templates-$(CFN_LINT)-$(SAM_TRANSLATOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench
+.PHONY: help run serve play test install-servers sam-test deploy test-aws lint release-check release-binaries lint-template size verify soak mutants fuzz bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,15 @@ run: build/lockctl ## the program of README.md in 8 environments, without and wi
 
 serve: build/lockctl ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
 	@exec build/lockctl serve $(PORT)
+
+play: build/play ## a page to play with: the guard in WebAssembly, in virtual time; any server of files can serve build/play
+	@go run ./internal/play build/play
+
+.PHONY: build/play
+build/play:
+	@mkdir -p $@
+	@GOOS=js GOARCH=wasm CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $@/play.wasm ./internal/play
+	@cp internal/play/page/* internal/lib/page/page.css internal/lib/page/page.js "$$(go env GOROOT)/lib/wasm/wasm_exec.js" $@/
 
 # As the functions are built, so that both share the compiled packages.
 .PHONY: build/lockctl

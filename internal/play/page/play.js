@@ -1,0 +1,166 @@
+// The page of make play. The program, play.wasm, is the guard over memstore; here are its time and its buttons.
+import { el, legend, numbers, Rows, timeline } from './page.js';
+
+const $ = (id) => document.getElementById(id);
+const birth = 1000; // when the world begins, in milliseconds since 1970: fences, which begin with the time, stay short
+const axes = [2, 5, 10, 20, 30, 60, 120].map((s) => s * 1000);
+const mostStep = 30000;
+
+// clock is the time of one program. Its time, timers and random numbers are those of this class, so every run of a situation is the same.
+class Clock {
+  constructor(go) {
+    this.now = birth;
+    this.due = new Map(); // of each timer of the Go runtime
+    let timers = 0, random = 1;
+    const mem = () => go.mem;
+    Object.assign(go.importObject.gojs, {
+      'runtime.nanotime1': (sp) => mem().setBigInt64((sp >>> 0) + 8, BigInt(this.now) * 1000000n, true),
+      'runtime.walltime': (sp) => {
+        mem().setBigInt64((sp >>> 0) + 8, BigInt(Math.floor(this.now / 1000)), true);
+        mem().setInt32((sp >>> 0) + 16, this.now % 1000 * 1000000, true);
+      },
+      'runtime.scheduleTimeoutEvent': (sp) => {
+        this.due.set(++timers, this.now + Number(mem().getBigInt64((sp >>> 0) + 8, true)));
+        mem().setInt32((sp >>> 0) + 16, timers, true);
+      },
+      'runtime.clearTimeoutEvent': (sp) => this.due.delete(mem().getInt32((sp >>> 0) + 8, true)),
+      'runtime.getRandomData': (sp) => {
+        const at = Number(mem().getBigInt64((sp >>> 0) + 8, true)), n = Number(mem().getBigInt64((sp >>> 0) + 16, true));
+        for (let i = 0; i < n; i++) mem().setUint8(at + i, (random = random * 48271 % 2147483647) >> 8 & 255);
+      },
+    });
+    this.resume = () => go._resume();
+  }
+
+  // next is the moment of the first timer.
+  next() { return Math.min(...this.due.values()); }
+
+  // advance runs the program until this moment. When all its goroutines wait, the time is that of the next timer.
+  advance(to) {
+    for (let at = this.next(); at <= to; at = this.next()) {
+      this.now = at;
+      this.resume();
+    }
+    this.now = Math.max(this.now, to);
+  }
+}
+
+let program, clock, world, rows, situations, picture, begun = 0, playing = false, last = 0;
+
+async function begin() {
+  const name = location.hash.slice(1) || 'without', go = new Go(), own = new Clock(go), mine = ++begun;
+  try {
+    program ??= await WebAssembly.compile(await (await fetch('play.wasm')).arrayBuffer());
+    const instance = await WebAssembly.instantiate(program, go.importObject);
+    if (mine !== begun) return; // another situation has been chosen
+    go.argv = ['play', name];
+    go.run(instance);
+  } catch (e) {
+    return fail('The program of the page does not run: ' + e.message);
+  }
+  [clock, world] = [own, globalThis.lockWorld];
+  situations = JSON.parse(world.situations());
+  fail(world.known ? '' : `There is no situation "${name}".`);
+  const s = situations.find((s) => s.name === name) || situations[0];
+  $('situations').replaceChildren(...situations.map((o) => {
+    const link = el('a', '', o.title);
+    link.href = '#' + o.name;
+    if (o === s) link.setAttribute('aria-current', 'page');
+    return link;
+  }));
+  $('title').textContent = s.title;
+  $('text').textContent = s.text;
+  document.title = s.title + ' – lambdalock';
+  rows = new Rows($('rows').cloneNode(), {});
+  $('rows').replaceWith(rows.list);
+  look();
+  for (const [name, value] of Object.entries(picture.set)) $('set-' + name).value = value;
+  $('environments').replaceChildren(...picture.frozen.map(environment));
+  setPlaying(!matchMedia('(prefers-reduced-motion: reduce)').matches);
+}
+
+function fail(text) {
+  $('error').hidden = !text;
+  $('error').textContent = text;
+}
+
+// environment is the buttons of a lane.
+function environment(_, lane) {
+  const button = (text, acts) => {
+    const b = el('button', '', text);
+    b.type = 'button';
+    b.addEventListener('click', () => {
+      world.strike(lane, acts());
+      look();
+    });
+    return b;
+  };
+  return el('div', '', '', el('span', '', 'env ' + (lane + 1)), button('Freeze', () => picture.frozen[lane] ? 'thaw' : 'freeze'),
+    button('Kill', () => 'kill'), button('Slow', () => picture.slow[lane] ? 'fast' : 'slow'));
+}
+
+function setPlaying(now) {
+  playing = now;
+  $('play').textContent = playing ? 'Pause' : 'Play';
+  document.body.dataset.state = playing ? 'playing' : picture.idle ? 'ended' : 'paused';
+}
+
+const seconds = (ms) => (ms / 1000).toFixed(1) + ' s';
+
+// look shows the world as it is now.
+function look() {
+  picture = JSON.parse(world.picture());
+  const { start, facts, lanes, story, keys, frozen, slow } = picture, from = Math.max(start, clock.now - axes.at(-1));
+  $('clock').textContent = seconds(clock.now - start);
+  $('verdict').textContent = `${facts.overlaps} of ${facts.runs} runs overlap; invoices stored: ${facts.stored} of ${facts.wanted}`;
+  $('verdict').className = facts.overlaps || picture.idle && facts.stored < facts.wanted ? 'bad' : '';
+  timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - start));
+  legend($('legend'), ['held', 'overlap', 'wait', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind))));
+  const shown = [
+    ['events', facts.events], ['most at work at once', facts.most], ['waiting that is paid for', seconds(facts.paidWait)],
+    ['covered by another run', facts.covered], ['answered with an error', facts.unserved, facts.unserved], ['stale writes refused', facts.refused],
+  ];
+  $('facts').replaceChildren(...shown.map(([name, value, bad]) => el('div', bad ? 'bad' : '', '', el('dt', '', name), el('dd', '', String(value)))));
+  [...$('environments').children].forEach((e, lane) => {
+    e.children[1].setAttribute('aria-pressed', frozen[lane]);
+    e.children[3].setAttribute('aria-pressed', slow[lane]);
+  });
+  numbers($('numbers'), keys);
+  rows.show(keys);
+  $('story').replaceChildren(...story.toReversed().map((line) => el('li', /cancelled|refused|still|killed/.test(line.text) ? 'weighty' : '', '',
+    el('span', 'dim', seconds(line.at - start)), el('span', '', line.who), el('span', '', line.text))));
+}
+
+function frame(at) {
+  const passed = Math.min(100, at - last);
+  last = at;
+  if (playing) {
+    clock.advance(Math.round(clock.now + passed * $('speed').value));
+    look();
+    if (picture.idle) setPlaying(false);
+  }
+  requestAnimationFrame(frame);
+}
+
+$('play').addEventListener('click', () => setPlaying(!playing));
+$('again').addEventListener('click', begin);
+$('step').addEventListener('click', () => {
+  setPlaying(false);
+  const told = picture.story.at(-1), end = clock.now + (picture.idle ? 1000 : mostStep);
+  do {
+    clock.advance(Math.min(clock.next(), end));
+    look();
+  } while (clock.now < end && JSON.stringify(picture.story.at(-1)) === JSON.stringify(told));
+  setPlaying(false);
+});
+for (const b of document.querySelectorAll('[data-send]')) {
+  b.addEventListener('click', () => {
+    world.send(Number(b.dataset.send));
+    setPlaying(true);
+  });
+}
+for (const name of ['lock', 'holders', 'keys']) {
+  $('set-' + name).addEventListener('change', () => world.choose($('set-lock').value, Number($('set-holders').value), Number($('set-keys').value)));
+}
+addEventListener('hashchange', begin);
+begin().then(() => requestAnimationFrame(frame));
