@@ -21,7 +21,7 @@ func played(t *testing.T, w *world) picture {
 			return p
 		}
 		require.Less(t, time.Since(w.start), 10*time.Minute, "%+v", p.Facts)
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
