@@ -51,9 +51,6 @@ type Harness struct {
 	// entry that the holder has to renew soon. It is allowed on the wall clock only.
 	Yields bool
 
-	// NoWaitTimes is for a store that does not know since when a place waits.
-	NoWaitTimes bool
-
 	// Places is how many places a queue has. 0 is more than a random sequence of requests can fill.
 	Places int
 

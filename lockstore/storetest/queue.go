@@ -40,7 +40,6 @@ var queueCases = []testCase{
 		"queue/each place says how long it has waited",
 		"Operators look for who waits for too long, also where nobody is awake to say so.",
 		func(c *check) {
-			c.need("times of places", !c.NoWaitTimes)
 			_, lease := c.take(long)
 			began := c.elapsed()
 			c.join(lease.Key, 1)

@@ -776,7 +776,7 @@ func (m *comparison) differs(want, got seen) string {
 			wh.Remaining, gh.Remaining = 0, 0
 			same = same && wh == gh
 		}
-		for i := 0; same && what == inspected && !m.NoWaitTimes && i < len(w.Queue); i++ {
+		for i := 0; same && what == inspected && i < len(w.Queue); i++ {
 			const off = 2 * time.Second // clocks with whole seconds
 			same = len(g.Queue) == len(w.Queue) && w.Queue[i].Parked == g.Queue[i].Parked && near(w.Queue[i].Waited, g.Queue[i].Waited, late+off, late+off)
 		}
