@@ -68,7 +68,7 @@ test-slow:
 test-sql:
 	$(GO_TEST) -parallel 2 ./lockstore/sqlstore/sqltest/...
 
-install-servers: ## what the tests start: Chromium, Redis, Valkey, DynamoDB Local, ZooKeeper, a Cosmos DB server, PostgreSQL, PgBouncer, MariaDB, etcd, a state machine interpreter
+install-servers: ## Redis, DynamoDB Local, PostgreSQL and the others that the tests start
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS
@@ -94,12 +94,13 @@ release-check: ## what a user gets of the next version: go get, go install, a pr
 release-binaries: ## lockctl for linux and darwin, amd64 and arm64, with sums, VERSION=v0.1.0
 	@.ci/release-binaries $(VERSION)
 
-lint-template: ## cfn-lint over the templates, as SAM translates them
+lint-template: ## cfn-lint over the templates, as SAM translates them; the lock table in CDK and Terraform
 	@[ -x $(TEMPLATES)/bin/cfn-lint ] || { \
 		echo "installing cfn-lint $(CFN_LINT) and aws-sam-translator $(SAM_TRANSLATOR) into $(CACHE)"; \
 		python3 -m venv $(TEMPLATES) && \
 		$(TEMPLATES)/bin/pip install --quiet --disable-pip-version-check cfn-lint==$(CFN_LINT) aws-sam-translator==$(SAM_TRANSLATOR); }
 	$(TEMPLATES)/bin/cfn-lint --include-checks I --regions us-east-1 eu-central-1 ap-southeast-2 cn-north-1 us-gov-west-1 -- template.yaml deploy/table.yaml deploy/part.yaml deploy/cache.yaml examples/own-function/template.yaml examples/reindex/template.yaml
+	cd examples/locktable && GOWORK=off go test ./...
 
 size: ## sizes of the function binaries, fails past their budgets
 	@sh internal/size/size.sh

@@ -17,13 +17,13 @@
 //	LOCK_METRICS          a CloudWatch namespace: each report line is also a metric there
 //	LOCK_LOG              start: one more line for each run, when it gets the lock
 //
-// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, idempotency.New returns an error, so that work that has to be alone does not start. Every DoAll
-// returns one, and every Do of a guard of guard.Guard.WithCooldown.
+// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, these return an error, because their work has to be
+// alone: idempotency.New, every DoAll, and every Do of a guard that guard.Guard.WithCooldown has made.
 //
 // The store and the function may read others. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
 // always a typing mistake, so [Start] refuses it. A function reads a variable of its
-// own with [Getenv] or [MustURLFromEnv]; then Start knows the name.
+// own with [EnvVar] or [MustURLFromEnv]; then Start knows the name.
 //
 // # Log lines
 //

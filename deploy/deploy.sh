@@ -83,7 +83,7 @@ EOF
 fi
 
 # The SAM CLI takes no settings for go build from a template or from samconfig.toml:
-# they are in the environment, here and in docs/deploy.md. Its standard output is
+# they are in the environment, here and in README.md. Its standard output is
 # advice to go on without this script.
 CGO_ENABLED=0 GOFLAGS="-trimpath -tags=lambda.norpc '-ldflags=-s -w'" \
 	"$bin/sam" build --parameter-overrides "Architecture=$built" >/dev/null

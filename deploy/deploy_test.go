@@ -176,7 +176,7 @@ func TestStackPolicy(t *testing.T) {
 // TestBuildWithoutTheScript: the script and the page build with the same settings, and without a library of the machine.
 func TestBuildWithoutTheScript(t *testing.T) {
 	const line = `CGO_ENABLED=0 GOFLAGS="-trimpath -tags=lambda.norpc '-ldflags=-s -w'"`
-	for _, file := range []string{"deploy.sh", "../docs/deploy.md"} {
+	for _, file := range []string{"deploy.sh", "README.md"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		assert.True(t, strings.Contains(string(text), line), file)

@@ -1,9 +1,9 @@
 // Package guard starts work only when it has the lock, and cancels the work's context before
 // another can get the lock. [Guard.Do] is the whole life cycle: acquire, work, release.
-// [Guard.DoAll] does the same for several locks, and package idempotency stores the result of the work. [Guard.Acquire],
-// [Guard.Renew] and [Guard.Release] are for a lease that outlives the call. [Wrap] makes a Lambda handler of
-// [Guard.Do]. Packages httpapi, httpguard, schedule, sqsbatch and stream adapt it to event sources. The
-// package knows nothing of AWS: a Lambda's deadline is the deadline of its context.
+// [Guard.DoAll] does the same for several locks. [Guard.Acquire], [Guard.Renew] and [Guard.Release] are for a lease that
+// outlives the call. [Wrap] makes a Lambda handler of [Guard.Do]; packages httpapi, httpguard, schedule, sqsbatch and stream
+// adapt it to event sources, and package idempotency gives a repeat the first result. Package guard knows nothing of AWS:
+// a Lambda's deadline is the deadline of its context.
 //
 // # Words
 //
@@ -41,18 +41,15 @@
 //
 // # Waiting
 //
-// With Wait a run waits in the queue of the key: package lockstore has its rules.
-//
-// A run that is handed the key starts its work at once, under a lease that lasts for a turn. After 50 ms
-// it asks for a full lease. A run with more to lose asks before its work: package idempotency,
-// a cooldown, Acquire, a DoAll with more keys to come.
-//
-// A run does not wait for a key in doubt, and for one that is completed or in a cooldown only if it opens in time.
+// With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a
+// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some runs ask before their work: those of package
+// idempotency or with a cooldown, Acquire, and a DoAll with more keys to come. No run waits for a key in doubt. For a
+// key that is completed or in a cooldown a run waits only if the key opens in time.
 //
 // # The trust window
 //
-// The store decides when another owner may have the key. The guard decides, by the local clocks,
-// how long it trusts its own lease. The guard stops first:
+// The store decides when another owner may have the key. The guard decides by the local clocks how long it trusts its
+// lease, and stops first:
 //
 //	request sent                                     store may grant to another
 //	     │  reply                                                     │
@@ -64,10 +61,9 @@
 //
 // The store returns the trusted time in Lease.TTL. If the reply is slow, the work gets less time.
 //
-// The guard takes the one of the monotonic clock and the wall clock that shows more time: a
-// frozen Lambda environment may stop the monotonic clock. It reads them
-// before the work begins, whenever the work asks its context (Err, Done), and once a second.
-// Three things it notices too late. Then only the fence helps:
+// The guard reads the monotonic clock and the wall clock, and takes the one on which more time has passed: a frozen
+// Lambda environment may stop the monotonic clock. It reads them before the work begins, whenever the work asks its
+// context (Err, Done), and once a second. It notices three things too late. Then only the fence helps:
 //
 //   - The process is frozen, and the wall clock is set back by as much, between two readings.
 //   - The store's clock gains more than the margin during a lease.
@@ -84,7 +80,7 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// Err of a context that the work has made of this one does not say that.
+// Err of the context, and of one that the work has made of it, does not say that.
 //
 // # How long a lease is
 //
@@ -95,9 +91,8 @@
 //
 // # When the store does not answer
 //
-// After a lost answer the guard repeats the same request with
-// the same owner, and the store answers with the same lease. When the time for repeats is
-// over, it abandons the acquire. If the abandon fails, too, the outcome is unknown.
+// After a lost answer the guard repeats the same request with the same owner, and the store answers with the same
+// lease. When the time for repeats is over, it abandons the acquire. If the abandon fails, too, the outcome is unknown.
 //
 //	one call to the store                          at most 2 s
 //	acquire, with all repeats                      5 s or Wait, whichever is longer, but at most
@@ -107,16 +102,12 @@
 //	storing a result, or a release after the work
 //	was marked as started, with all repeats        1 minute, or MaxHold if that is less
 //
-// All of the last two end 100 ms before the deadline, or 300 ms after Shutdown, but have at least 100 ms.
-//
-// # Mistakes in the program
-//
-// If the program has a mistake, such as nil work or an option out of its bounds, Wrap returns a handler nevertheless, here and
-// in the packages below. Every invocation returns an error then, and no work runs.
+// The last two end 100 ms before the deadline, or 300 ms after Shutdown, but have at least 100 ms.
 //
 // # What is not promised
 //
-// A lock stops overlap, not repetition: an event that Lambda delivers twice runs twice, one
-// run after the other. For this see package idempotency. And no lock can stop work that stands
-// still and then goes on: pass Lock.Fence to the resource, and let the resource refuse a smaller fence.
+// A lock stops overlap, not repetition: an event that Lambda delivers twice runs twice. For this see package idempotency.
+// And no lock can stop work that stands still and then goes on: pass Lock.Fence to the data, and let the data refuse a
+// smaller fence. If the program has a mistake, such as nil work, Wrap returns a handler nevertheless. Each of its
+// invocations returns an error, and no work runs.
 package guard

@@ -7,27 +7,27 @@
 //	key            names the resource
 //	owner          the secret id of one acquisition
 //	lease          the grant of a key to an owner, for a limited time: its TTL
-//	fencing token  a number that each lease has ([Fence]); it only grows for its key
+//	fence          the number of a lease ([Fence]); it only grows for its key
 //	holder         says, for people, who has the lock
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
 //	hand-over      the request that makes room makes the first in the queue the holder, see [TurnTime]
 //	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
-//	result         what the work returned, stored in the key's entry: a refusal brings it
+//	result         what the work returned, stored in the key's entry: the answer to a refused Acquire has it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
 //
 // # What every store promises
 //
 // Package storetest checks each of these on each store.
 //
-//  1. At most one lease of a key is live, by the store's own time, or as many as all of their
-//     requests and that of the grant allow (Request.MaxHolders). Every new grant has a
+//  1. At most n leases of a key are live, by the store's own time. n is the smallest
+//     Request.MaxHolders of their requests, normally 1. Every new grant has a
 //     larger Fence than every earlier grant of the same key: also after a release, an
 //     expiry, a deleted entry, a restart or a restored older entry. The rule is
-//     fence = max(previous+1, now in microseconds since 1970). The limit of the
-//     rule: if the previous value is lost, and the clock that decides is behind the last
-//     grant, the next fence can be equal to an earlier one, or smaller.
+//     fence = max(previous+1, now in microseconds since 1970). It fails only if the
+//     previous fence is lost and the clock that decides is behind the last grant: then
+//     the next fence can be equal to an earlier one, or smaller.
 //  2. Acquire is idempotent per owner. The same request again, after a lost reply,
 //     returns the same lease with the time that is left. If the owner's lease has
 //     expired, Acquire returns [ErrLost] for as long as the store remembers the owner;
@@ -44,8 +44,8 @@
 //  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],
 //     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. [ErrContended] only adds why. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
-//     its error matches both ErrUnavailable and the context's error. Every other error,
-//     except [StillHolds], means that the outcome is unknown: the
+//     its error matches both ErrUnavailable and the context's error. Leave can also
+//     return [StillHolds]. Every other error means that the outcome is unknown: the
 //     server may have applied the request. After an unknown outcome a caller must not
 //     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store
@@ -65,7 +65,7 @@
 //
 // # Cost
 //
-// For a free key that one may hold, Acquire is one request and Release is one request. Acquire, Renew and
+// For a free key with MaxHolders 1, Acquire is one request and Release is one request. Acquire, Renew and
 // Release send no extra read: the answer that refuses a request has all that they need.
 // A database that can only compare and swap needs one read more, unless
 // the same process wrote the entry last.
@@ -82,7 +82,7 @@
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
 //     lease's end. If the store rounds the end of a lease down, let the holder trust the
-//     lease for as much less. A takeover may be late, and the store documents how late.
+//     lease for that much less. A takeover may be late, and the store documents how late.
 //     It is never early.
 //   - Unknown outcomes. If a store reads before it writes, only the write can leave an
 //     unknown outcome: an error before the write matches [ErrUnavailable]. After a write

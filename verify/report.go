@@ -155,7 +155,21 @@ and its record, with every part, count, control and planted bug, is then build/v
 - Servers: %s.
 - Faults in the histories: %s. Each was made on each of %d stores (%s), except where it cannot occur: %d cells were run, %d are empty.
 - Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails.
-- [Faults](faults.md) lists what the tests of every change do, and what stands in for a cause that one machine cannot have.
+- [Faults](../verify/faults.md) lists what the tests of every change do, and what stands in for a cause that one machine cannot have.
+
+## What carries each promise
+
+The promises are those of [Guarantees](guarantees.md).
+
+| promise | carried by | an argument only |
+| --- | --- | --- |
+| P1 | proof; induction: sentences 1 to 3 of the [invariant](../internal/lib/rules/invariant.go), and fences grow; comparison; histories | what a service keeps over failovers |
+| P2 | proof; induction: no lease ends while it is trusted; simulation; processes | clocks run at the same rate |
+| P3 | proof; induction: fences grow; processes | the data compares the fence in the write |
+| P4 | induction: nobody is refused whose turn has come; simulation; processes | a waiter asks again within a second |
+| P5 | induction: answers are true, also by a guess of the time; comparison with lost replies; simulation | |
+| P6 | induction: no place moves, nobody is early; comparison | |
+| P7 | simulation with events that are sent again; induction: who covers has not begun; comparison; processes | the source sends again |
 
 ## What it does not prove
 

@@ -11,7 +11,7 @@ import (
 )
 
 // Code of the pages in docs/ that no program has. It is compiled, and not run.
-var _ = []any{main, call, exports, revokes}
+var _ = []any{main, call, exports}
 
 type (
 	Order struct {
@@ -44,15 +44,4 @@ func exports(ctx context.Context, g *guard.Guard, export func(context.Context, i
 		return export(ctx, lock.Seat, lock.Fence)
 	})
 	return err
-}
-
-// docs/stores.md
-
-func revokes(ctx context.Context, store *lockstore.Store) (lockstore.Status, error) {
-	status, err := store.Inspect(ctx, "account/7")
-	if err != nil {
-		return status, err
-	}
-	status, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: "account/7", Fence: status.Fence, By: lockstore.HolderInfo{Name: "revoked by ME"}})
-	return status, err
 }

@@ -47,6 +47,8 @@ var why = map[string]string{
 	"github.com/jackc/pgx/v5":                             "tests of sqlstore",
 	"github.com/go-sql-driver/mysql":                      "MySQL in lockctl and in tests. We do not change its files, which stay under MPL-2.0; a program of any licence may link them",
 	"modernc.org/sqlite":                                  "SQLite in lockctl and in tests, without cgo",
+	"github.com/aws/aws-cdk-go/awscdk/v2":                 "the lock table in CDK, examples/locktable",
+	"github.com/aws/jsii-runtime-go":                      "the types of its arguments",
 	"github.com/spf13/cobra":                              "commands, flags and their help",
 	"github.com/spf13/pflag":                              "flags that all commands of lockctl have",
 	"github.com/aws/aws-sdk-go-v2/config":                 "profiles and single sign-on of an operator, for lockctl; the client of examples/queue",

@@ -4,7 +4,7 @@
 //   - who may import whom, and what a function may link
 //   - where the environment is read, and that no test sleeps
 //   - which licences and versions the dependencies have
-//   - that each fault of docs/faults.md has a test
+//   - that each fault of verify/faults.md has a test
 //   - that the README and the pages in docs/ show compiled code and are short, that each alarm is
 //     on them, and that links lead somewhere
 package repotest

@@ -20,9 +20,9 @@ var (
 // never goes.
 const faults = 79
 
-// TestFaults: the title of a test names each fault of docs/faults.md. Comments do not count.
+// TestFaults: the title of a test names each fault of verify/faults.md. Comments do not count.
 func TestFaults(t *testing.T) {
-	tables := strings.Split(read(t, "docs/faults.md"), "\n| --- ")
+	tables := strings.Split(read(t, "verify/faults.md"), "\n| --- ")
 	require.Len(t, tables, 3, "want two tables: what is tried, and what is made instead of the real cause")
 	var rows [2][]string
 	for i, table := range tables[1:] {
@@ -43,7 +43,7 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	for i, id := range tried {
-		require.Equal(t, fmt.Sprintf("F%02d", i+1), id, "docs/faults.md has no row with this id, or has it twice")
+		require.Equal(t, fmt.Sprintf("F%02d", i+1), id, "verify/faults.md has no row with this id, or has it twice")
 		assert.True(t, named[id], "no test names %s: write a test that makes this fault, with the id in the title of a subtest", id)
 	}
 	for _, id := range instead {
