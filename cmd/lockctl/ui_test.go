@@ -104,7 +104,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, p.store.Release(t.Context(), lease))
 	v.says(key, ".state", "reserved")
 	v.says(key, ".body", "not known before it asks for its full lease")
-	lease, err = p.store.Acquire(t.Context(), next)
+	_, err = p.store.Acquire(t.Context(), next)
 	require.NoError(t, err)
 	v.says(key, ".state", "held")
 	v.says(key, ".who", "next")
