@@ -421,7 +421,7 @@ func TestWrapDriver(t *testing.T) {
 			{Key: "a/held", State: lockstore.Held, Fence: 7, Holder: lockstore.HolderInfo{Name: "f"}, Remaining: time.Second, Waiting: 2},
 			{Key: "a/free", Fence: 7, Waiting: 2},
 		},
-		Damaged: 1, DamagedNames: []string{"x"},
+		Damaged: 1, DamagedNames: []string{"x"}, Requests: 1,
 	}, page)
 	extent, err := s.Extent(t.Context())
 	require.NoError(t, err)
@@ -518,7 +518,7 @@ func TestStateIsText(t *testing.T) {
 	text, err := json.Marshal(map[string]lockstore.State{"state": lockstore.InDoubt})
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"state":"in doubt"}`, string(text))
-	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Started:false Holders:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
+	assert.Equal(t, "{Key:k State:held Holder:unknown Fence:7 Remaining:0s Waiting:0 Parked:0 Started:false Holders:[] OldestWait:0s Queue:[]}", fmt.Sprintf("%+v", lockstore.Status{Key: "k", State: lockstore.Held, Fence: 7}))
 }
 
 // A store tells of the parked owners to wake, also beside an error, and also through a driver around its own.

@@ -21,14 +21,14 @@ func played(t *testing.T, w *world) picture {
 			return p
 		}
 		require.Less(t, time.Since(w.start), 10*time.Minute, "%+v", p.Facts)
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 }
 
 // end lets those return that stand still or are dead.
 func (w *world) end() {
 	w.locked(func() { w.over = true })
-	time.Sleep(time.Minute)
+	<-time.After(time.Minute)
 }
 
 // bars are the spans of some kinds in all lanes, sorted by their begin.
@@ -164,7 +164,7 @@ func TestVisitor(t *testing.T) {
 				rng := rand.New(rand.NewPCG(7, 7))
 				w.locked(func() { w.send(200, time.Second, "") })
 				for range 40 {
-					time.Sleep(time.Duration(rng.Int64N(int64(time.Second))))
+					<-time.After(time.Duration(rng.Int64N(int64(time.Second))))
 					w.locked(func() {
 						w.environments[rng.IntN(8)].strike([]string{freeze, "thaw", kill, "slow", "fast"}[rng.IntN(5)])
 						w.send(1, time.Second, "")

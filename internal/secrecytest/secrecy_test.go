@@ -525,7 +525,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 
 		g, guard.Options{}, guard.Lock{Key: "k", Fence: 7}, guard.OutcomeOK, guard.Report{Key: "k", Err: inner, ReleaseErr: inner},
 		guard.LeaseRequest{Key: "k", Owner: owner}, &guard.LeaseRequest{Owner: owner},
-		&guard.LockBusy{Key: "k"}, &guard.LockLost{Key: "k", WorkErr: inner, Cause: inner}, &guard.LockNoTime{Key: "k", Err: inner},
+		&guard.LockBusy{Key: "k"}, &guard.LockCovered{Key: "k"}, &guard.LockLost{Key: "k", WorkErr: inner, Cause: inner}, &guard.LockNoTime{Key: "k", Err: inner},
 		&guard.LockBadRequest{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
 		doonce.Options{}, doonce.Completion{Result: result, ResultIfTooLarge: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},

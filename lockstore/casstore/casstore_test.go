@@ -257,7 +257,7 @@ func TestListCountsWhatIsDamaged(t *testing.T) {
 		page.Keys[0].Remaining, page.Keys[0].Holders = 0, nil
 		require.Equal(t, lockstore.Page{
 			Keys:    []lockstore.Status{{Key: "k", State: lockstore.Held, Fence: lease.Fence}},
-			Damaged: 3, DamagedNames: []string{"row b", "row a"},
+			Damaged: 3, DamagedNames: []string{"row b", "row a"}, Requests: 1,
 		}, page)
 	})
 }

@@ -104,11 +104,12 @@ func (k *kv) store(kv casstore.KV) (*lockstore.Store, error) {
 	return casstore.New(kv, casstore.Options{Name: "sqlstore", MaxClockSkew: k.skew})
 }
 
-// Opener opens stores for the URLs of o.Table.Dialect: postgres and postgresql, dsql, mysql and mariadb, sqlite. open makes the database of
+// Opener opens stores for the URLs of o.Table.Dialect, PostgreSQL by default: postgres and postgresql, dsql, mysql and mariadb, sqlite. open makes the database of
 // the URL: it is where the program chooses its driver. It gets the URL without the parameter table, which is Table.Name if it is there. A
 // program that has a *sql.DB already returns it, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
 	d := cmp.Or(o.Table.Dialect, PostgreSQL)
+	o.Table.Dialect = d
 	server, want := true, d.schemes[0]+"://USER:PASSWORD@HOST:PORT/DATABASE?table=TABLE, and parameters of the driver"
 	if d == SQLite {
 		server, want = false, "sqlite:///FILE?table=TABLE, and parameters of the driver"

@@ -43,7 +43,7 @@ func testList(t *testing.T, addr string) {
 		require.NoError(t, err)
 		require.False(t, there, "Extent makes no node")
 		_, pages := listed(t, s, "")
-		require.Equal(t, []lockstore.Page{{Keys: []lockstore.Status{}}}, pages)
+		require.Equal(t, []lockstore.Page{{Keys: []lockstore.Status{}, Requests: 1}}, pages)
 	})
 
 	t.Run("names", func(t *testing.T) {
@@ -65,7 +65,7 @@ func testList(t *testing.T, addr string) {
 		require.ElementsMatch(t, all, keys, "each key once")
 		require.ElementsMatch(t, []string{"a%2fb", "a b", "%zz", "%ff", "%00"}, pages[0].DamagedNames)
 		pages[0].DamagedNames = nil
-		require.Equal(t, lockstore.Page{Keys: []lockstore.Status{}, Damaged: 5}, pages[0])
+		require.Equal(t, lockstore.Page{Keys: []lockstore.Status{}, Damaged: 5, Requests: 1}, pages[0])
 	})
 
 	t.Run("pages", func(t *testing.T) {
