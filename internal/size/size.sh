@@ -32,7 +32,7 @@ measure <<'EOF'
 8450000 internal/size/probe/dynamodb
 6700000 internal/size/probe/zookeeper
 11300000 internal/size/probe/both
-7700000 examples/counter/cosmosdb
+7750000 examples/counter/cosmosdb
 7300000 examples/counter/datastore
 11300000 functions/locks
 11650000 functions/nightly
