@@ -102,6 +102,31 @@ func TestUnavailableStore(t *testing.T) {
 	})
 }
 
+// What a refusal said less than 5 s ago is the answer, if no request since then had one and none may have been applied.
+func TestUnavailableStoreAfterARefusal(t *testing.T) {
+	for name, c := range map[string]struct {
+		later error // of all requests after the refusal
+		wait  time.Duration
+		want  error
+	}{
+		"a moment ago":              {errDown, 3 * time.Second, &LockBusy{}},
+		"long ago":                  {errDown, time.Minute, &LockStoreUnavailable{}},
+		"and then a reply was lost": {errLostReply, 3 * time.Second, &LockStoreUnavailable{}},
+	} {
+		on(name, t, newBench, Options{Wait: c.wait}, func(t *testing.T, b *bench) {
+			began := time.Now()
+			b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
+				if time.Since(began) > 2*time.Second {
+					return driver.Answer{}, c.later
+				}
+				return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held, Fence: 7}}, nil
+			}
+			require.IsType(t, c.want, b.Do(context.Background(), "k", neverRuns(t)))
+			require.Greater(t, len(b.store.requests), 1)
+		})
+	}
+}
+
 func TestSlowGrant(t *testing.T) {
 	on("F69 a lease that comes after Shutdown is released", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
