@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -60,6 +61,7 @@ ends leases.`,
 }
 
 func (v *viewer) validate() error {
+	v.names = slices.Compact(slices.Sorted(slices.Values(v.names)))
 	for _, name := range v.names {
 		if name == "" && !v.keys {
 			continue
@@ -84,7 +86,7 @@ func (v *viewer) serve(ctx context.Context) error {
 	} else if err := v.refuseMuch(ctx); err != nil {
 		return err
 	}
-	p := ui.Page{Store: v.Address(), Names: v.names, Keys: v.keys, Every: v.every, Read: read}
+	p := ui.Page{Store: cmp.Or(v.Address(), v.store.Name()), Names: v.names, Keys: v.keys, Every: v.every, Read: read}
 	if v.write {
 		p.Texts = &ui.Texts{Revoke: aboutRevoke, AtOnce: aboutAtOnce, Resolve: aboutResolve, Effect: aboutEffect, NoEffect: aboutNoEffect}
 		p.Revoke, p.Resolve = v.revoke, v.resolve

@@ -21,6 +21,8 @@ func (o *operator) waking(store *lockstore.Store) *lockstore.Store {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 		defer cancel()
 		var all sync.WaitGroup
+		var mu sync.Mutex
+		var failed []error
 		for _, owner := range owners {
 			all.Go(func() {
 				address, err := store.TakeAddress(ctx, key, owner)
@@ -31,10 +33,15 @@ func (o *operator) waking(store *lockstore.Store) *lockstore.Store {
 					err = wake(ctx, address)
 				}
 				if err != nil {
-					fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+					mu.Lock()
+					defer mu.Unlock()
+					failed = append(failed, err)
 				}
 			})
 		}
 		all.Wait()
+		for _, err := range failed {
+			fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+		}
 	})
 }
