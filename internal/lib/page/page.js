@@ -79,21 +79,23 @@ export class Rows {
     });
   }
 
-  show(snapshot) {
-    const old = this.rows;
+  // show also keeps the focus, which a row that is moved loses. now is the time by the clock of the snapshot.
+  show(snapshot, now = snapshot.at) {
+    const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key)), focus = document.activeElement;
+    for (const [key, row] of old) if (!keys.has(key)) row.item.remove();
     this.rows = new Map();
     let last = null;
     for (const k of snapshot.keys) {
       const row = old.get(k.key) || new Row(this.of);
-      old.delete(k.key);
       this.rows.set(k.key, row);
       row.show(k, snapshot.at);
       const next = last ? last.nextSibling : this.list.firstChild;
-      if (next !== row.item) this.list.insertBefore(row.item, next);
+      if (next && next.nextSibling === row.item) this.list.append(next); // it has a place further down: one row moves, and not all below it
+      else if (next !== row.item) this.list.insertBefore(row.item, next);
       last = row.item;
     }
-    for (const row of old.values()) row.item.remove();
-    this.tick(snapshot.at);
+    if (focus !== document.activeElement && this.list.contains(focus)) focus.focus({ preventScroll: true });
+    this.tick(now);
   }
 
   tick(now) {
@@ -139,15 +141,16 @@ class Row {
     write(key, k.shown);
     write(who, k.who || '–');
     write(this.parts.fence, k.fence || '–');
+    this.head.setAttribute('aria-label', `${k.shown}: ${k.state}${k.who ? ', ' + k.who : ''}${k.queue.length ? `, ${k.queue.length} wait` : ''}`);
     this.item.dataset.key = k.key;
     this.item.dataset.state = k.state;
     this.barBox.className = 'bar ' + word(k.state);
     const lease = k.fence + k.state;
     this.most = Math.max(k.left, lease === this.lease ? this.most : 0);
     this.lease = lease;
-    this.seen = new Map(k.holders.map((h) => { // what was left of each lease, and when more was seen than before
-      const [left, renewed] = this.seen.get(h.fence) || [h.left, 0];
-      return [h.fence, [h.left, h.left > left + 1500 ? at : renewed]];
+    this.seen = new Map(k.holders.map((h) => { // when each lease ends, and when a later end was seen
+      const end = at + h.left, seen = this.seen.get(h.fence) || [end, 0];
+      return [h.fence, end > seen[0] + 1500 ? [end, at] : seen];
     }));
     this.fill();
   }

@@ -81,6 +81,7 @@ type server struct {
 	turn   chan struct{}
 	last   *state
 	began  time.Time   // the reading of last
+	read   time.Time   // it ended
 	old    atomic.Bool // last is, because somebody has changed a key
 }
 
@@ -170,6 +171,7 @@ type about struct {
 // state is a snapshot, and what it cost.
 type state struct {
 	page.Snapshot
+	AgeMs        int64    `json:"ageMs"` // of the snapshot, when it is sent
 	TookMs       int64    `json:"tookMs"`
 	Requests     float64  `json:"requests"`  // a minute, if the page is looked at
 	ReadUnits    float64  `json:"readUnits"` // of DynamoDB, a minute
@@ -190,17 +192,20 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		got, err := s.Read(r.Context())
 		if err != nil {
+			s.old.Store(true) // what was read before this is still old
 			refuse(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 		now := time.Now()
 		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
-		s.last, s.began = &state{
+		s.last, s.began, s.read = &state{
 			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), TookMs: now.Sub(began).Milliseconds(),
 			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: got.Damaged, DamagedNames: visible(got.DamagedNames),
-		}, began
+		}, began, now
 	}
-	answer(w, http.StatusOK, s.last)
+	sent := *s.last
+	sent.AgeMs = time.Since(s.read).Milliseconds()
+	answer(w, http.StatusOK, sent)
 }
 
 // action runs a command. The answer has what it says, also if that is an error.
@@ -220,11 +225,11 @@ func (s *server) action(run func(context.Context, Action) (string, error)) http.
 			return
 		}
 		text, err := run(r.Context(), a)
+		s.old.Store(true) // after an error, too: another may have changed the key, or the outcome is unknown
 		if err != nil {
 			refuse(w, http.StatusConflict, text+err.Error())
 			return
 		}
-		s.old.Store(true)
 		answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
 	}
 }

@@ -4,9 +4,10 @@ const $ = (id) => document.getElementById(id);
 const history = new History();
 let about = null; // what the server says of itself
 let snapshot = null; // the last one
-let readAt = 0; // when it came, by performance.now()
+let readAt = 0; // when lockctl had read it, by performance.now()
 let asked = 0; // when the request that is under way was sent; 0 is none
 let failed = ''; // why the last request failed
+let again = false; // what is shown is old
 let news = null; // ends a pause early
 
 globalThis.history.replaceState(null, '', '/'); // the token is in a cookie now
@@ -32,25 +33,33 @@ const now = () => snapshot.at + (failed ? 0 : performance.now() - readAt);
 
 // pause ends after a time, or with news; it lasts while nobody looks at the page.
 async function pause(ms) {
-  await new Promise((done) => { news = done; setTimeout(done, ms); });
+  if (!again) await new Promise((done) => { news = done; setTimeout(done, ms); });
   while (document.hidden) await new Promise((done) => document.addEventListener('visibilitychange', done, { once: true }));
+}
+
+// refresh reads at once, or again if a request is under way.
+function refresh() {
+  again = true;
+  news?.();
 }
 
 async function read() {
   asked = performance.now();
+  again = false;
   try {
     about = about || await get('about');
     const got = await get('state'), before = snapshot;
-    [snapshot, readAt, failed] = [got, performance.now(), ''];
+    [snapshot, readAt, failed] = [got, performance.now() - got.ageMs, ''];
     if (!before || before.at !== got.at) history.add(got, before && got.at - before.at > 3 * Math.max(about.everyMs, got.tookMs) + 2000);
-    rows.show(got);
+    rows.show(got, now());
   } catch (e) {
     failed = e.message;
   }
   const took = performance.now() - asked;
   asked = 0;
   show();
-  await pause(Math.max(about && !failed ? about.everyMs - took : 1000, 100));
+  const every = about ? about.everyMs : 0;
+  await pause(failed ? Math.max(1000, took, Math.min(every, 30000)) : Math.max(every - took, 100));
 }
 
 // slow is how long a reading may take before the page says so.
@@ -58,7 +67,7 @@ const slow = 3000;
 
 function show() {
   const waits = asked && performance.now() - asked > slow && performance.now() - readAt > slow + (about ? about.everyMs : 0);
-  const since = snapshot ? 'since ' + clock(snapshot.at) + ', for ' + span(performance.now() - readAt) : 'since this page was opened';
+  const since = snapshot ? 'since ' + clock(snapshot.at) : 'since this page was opened';
   text($('gone'), failed ? `No news ${since}: ${failed} The page asks again by itself.` : waits ? `The store has not answered ${since}. The page waits for it.` : '');
   $('main').classList.toggle('stale', Boolean(failed || waits));
   if (about) {
@@ -71,7 +80,7 @@ function show() {
   const s = snapshot, units = s.readUnits ? ` and ${Math.ceil(s.readUnits)} read units` : '';
   write($('cost'), `Read at ${clock(s.at)}, once in ${span(Math.max(about.everyMs, s.tookMs))}: ${Math.ceil(s.requests)} requests${units} a minute while you look.`);
   const none = [];
-  if (!s.keys.length) none.push('No such key.');
+  if (!s.keys.length && !about.keys) none.push('No such key is held, reserved, revoked or in doubt.');
   if (s.more) none.push(`${s.more} more keys are not shown: give lockctl ui a prefix.`);
   if (s.damaged) none.push(`${s.damaged} entries are damaged or another program's, such as ${s.damagedNames.join(', ')}.`);
   text($('none'), none.join(' '));
@@ -90,10 +99,10 @@ setInterval(() => {
   show();
 }, 1000);
 
-// actions are the buttons for a holder, or for a key.
+// actions are the buttons for a holder, or for a key. lockctl revoke refuses a key that is reserved alone.
 function actions(k, holder) {
   if (!about || !about.texts) return [];
-  if (holder && holder.state !== 'revoked') return [button('Revoke…', () => revoke(k, holder))];
+  if (holder && holder.state !== 'revoked' && ['held', 'revoked'].includes(k.state)) return [button('Revoke…', () => revoke(k, holder))];
   if (!holder && k.state === 'in doubt') return [button('Resolve…', () => resolve(k))];
   return [];
 }
@@ -138,26 +147,34 @@ const paragraphs = (text) => [el('p', '', text.replace(/\s+/g, ' '))];
 
 // ask shows a question. Who answers it types the key's name.
 function ask(k, title, verb, content, answer) {
-  const typed = el('input'), wrong = el('p', 'error'), go = el('button', 'danger', verb), form = el('form', '', '', el('h1', '', title), ...content);
+  const typed = el('input'), wrong = el('p', 'error'), go = el('button', 'danger', verb), head = el('h1', '', title), form = el('form', '', '', head, ...content);
+  let sent = false;
+  const check = () => { go.disabled = sent || typed.value !== k.shown || !form.checkValidity(); };
+  head.id = 'question';
   wrong.setAttribute('role', 'alert');
   typed.name = 'typed';
   typed.autocomplete = 'off';
   typed.spellcheck = false;
   go.disabled = true;
-  form.addEventListener('input', () => { go.disabled = typed.value !== k.shown || !form.checkValidity(); });
+  form.addEventListener('input', check);
   form.append(el('label', '', '', el('span', '', '', 'Type the key to confirm: ', el('b', '', k.shown)), typed), wrong, el('div', 'row', '', button('Cancel', () => $('dialog').close()), go));
   form.addEventListener('submit', async (e) => {
     e.preventDefault();
     if (go.disabled) return;
-    const [path, body] = answer();
-    go.disabled = true;
+    const [path, body] = answer(), asks = () => $('dialog').open && form.isConnected; // the person may have closed it, and opened another
+    sent = true;
+    check();
+    write(wrong, '');
     try {
       text($('said'), (await get(path, { key: k.key, typed: typed.value, ...body })).text);
-      $('dialog').close();
+      if (asks()) $('dialog').close();
     } catch (e) {
-      write(wrong, e.message);
+      if (asks()) write(wrong, e.message);
+      else text($('said'), k.shown + ': ' + e.message);
     }
-    news(); // what is shown is old in either case
+    sent = false;
+    check();
+    refresh(); // what is shown is old in either case
   });
   $('dialog').replaceChildren(form);
   $('dialog').showModal();

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/serve"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -40,15 +41,21 @@ func reads(n *atomic.Int32, all ...lockstore.Status) func(context.Context) (Read
 
 const token = "the-token"
 
-// start serves a page, and returns the address that it would print.
+// start serves a page as Serve does, and returns the address that it would print.
 func start(t *testing.T, p Page) string {
-	server := httptest.NewUnstartedServer(nil)
-	port, err := strconv.Atoi(server.Listener.Addr().String()[len("127.0.0.1:"):])
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	server.Config.Handler = newServer(p, token, port).handler()
-	server.Start()
-	t.Cleanup(server.Close)
-	return server.URL
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serve.Until(ctx, listener, newServer(p, token, listener.Addr().(*net.TCPAddr).Port).handler())
+	}()
+	t.Cleanup(func() {
+		cancel()
+		assert.NoError(t, <-served)
+		_ = listener.Close()
+	})
+	return "http://" + listener.Addr().String()
 }
 
 // Whoever has no token, or is another page, gets nothing and changes nothing.
@@ -72,35 +79,39 @@ func TestWhoGetsIn(t *testing.T) {
 		status                 int
 		text                   string
 	}{
-		"the page":                       {at: plain, path: "/", status: 200, text: `<title>Locks</title>`},
-		"its script":                     {at: plain, path: "/page.js", status: 200, text: "textContent"},
-		"a state":                        {at: plain, path: "/state", status: 200, text: `"fence":"1795295118105467"`},
-		"another path":                   {at: plain, path: "/etc/passwd", status: 404},
-		"no token":                       {at: plain, path: "/", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"a token in the address":         {at: plain, path: "/?token=" + token, header: map[string]string{"Cookie": ""}, status: 200, text: "<title>"},
-		"another token in the address":   {at: plain, path: "/?token=other", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"a token for data":               {at: plain, path: "/state?token=" + token, header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"no token for a script":          {at: plain, path: "/page.js", header: map[string]string{"Cookie": ""}, status: 403},
-		"a cookie of another server":     {at: plain, path: "/state", header: map[string]string{"Cookie": "lockctl-ui-1=" + token}, status: 403},
-		"another origin":                 {at: plain, path: "/state", header: map[string]string{"Origin": "http://evil.example"}, status: 403, text: "Origin is"},
-		"another port":                   {at: plain, path: "/state", header: map[string]string{"Origin": "http://127.0.0.1:1"}, status: 403, text: "Origin is"},
-		"another site":                   {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 403, text: "Sec-Fetch-Site is"},
-		"another port's image":           {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "same-site"}, status: 403, text: "Sec-Fetch-Site is"},
-		"a link to the page":             {at: plain, path: "/?token=" + token, header: map[string]string{"Sec-Fetch-Site": "cross-site", "Cookie": ""}, status: 200},
-		"a revocation without --write":   {at: plain, method: "POST", path: "/revoke", body: body, status: 404},
-		"a resolution without --write":   {at: plain, method: "POST", path: "/resolve", body: body, status: 404},
-		"a deletion":                     {at: writes, method: "DELETE", path: "/state", status: 405},
-		"a revocation":                   {at: writes, method: "POST", path: "/revoke", body: body, status: 200, text: `"account/7\" is revoked, fence 1795295118105467"`},
-		"a revocation without an origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
-		"a revocation by another origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
-		"a revocation by a form":         {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Content-Type": "text/plain"}, status: 415},
-		"a revocation without a token":   {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Cookie": ""}, status: 403},
-		"a revocation by GET":            {at: writes, path: "/revoke", status: 405},
-		"another key was typed":          {at: writes, method: "POST", path: "/revoke", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
-		"no JSON":                        {at: writes, method: "POST", path: "/revoke", body: "{", status: 400, text: "cannot be read"},
-		"a fence that is none":           {at: writes, method: "POST", path: "/revoke", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
-		"a body without an end":          {at: writes, method: "POST", path: "/revoke", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
-		"what the command refuses":       {at: writes, method: "POST", path: "/resolve", body: `{"key":"k","typed":"k","fence":"7","how":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
+		"the page":                        {at: plain, path: "/", status: 200, text: `<title>Locks</title>`},
+		"its script":                      {at: plain, path: "/page.js", status: 200, text: "textContent"},
+		"a state":                         {at: plain, path: "/state", status: 200, text: `"fence":"1795295118105467"`},
+		"another path":                    {at: plain, path: "/etc/passwd", status: 404},
+		"no token":                        {at: plain, path: "/", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"a token in the address":          {at: plain, path: "/?token=" + token, header: map[string]string{"Cookie": ""}, status: 200, text: "<title>"},
+		"another token in the address":    {at: plain, path: "/?token=other", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"a token for data":                {at: plain, path: "/state?token=" + token, header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
+		"no token for a script":           {at: plain, path: "/page.js", header: map[string]string{"Cookie": ""}, status: 403},
+		"a cookie of another server":      {at: plain, path: "/state", header: map[string]string{"Cookie": "lockctl-ui-1=" + token}, status: 403},
+		"another origin":                  {at: plain, path: "/state", header: map[string]string{"Origin": "http://evil.example"}, status: 403, text: "Origin is"},
+		"an origin that is hidden":        {at: plain, path: "/state", header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
+		"another host":                    {at: plain, path: "/state", header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
+		"another host, for the token":     {at: plain, path: "/?token=" + token, header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
+		"another port":                    {at: plain, path: "/state", header: map[string]string{"Origin": "http://127.0.0.1:1"}, status: 403, text: "Origin is"},
+		"another site":                    {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 403, text: "Sec-Fetch-Site is"},
+		"another port's image":            {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "same-site"}, status: 403, text: "Sec-Fetch-Site is"},
+		"a link to the page":              {at: plain, path: "/?token=" + token, header: map[string]string{"Sec-Fetch-Site": "cross-site", "Cookie": ""}, status: 200},
+		"a revocation without --write":    {at: plain, method: "POST", path: "/revoke", body: body, status: 404},
+		"a resolution without --write":    {at: plain, method: "POST", path: "/resolve", body: body, status: 404},
+		"a deletion":                      {at: writes, method: "DELETE", path: "/state", status: 405},
+		"a revocation":                    {at: writes, method: "POST", path: "/revoke", body: body, status: 200, text: `"account/7\" is revoked, fence 1795295118105467"`},
+		"a revocation without an origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
+		"a revocation by another origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
+		"a revocation by a hidden origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
+		"a revocation by a form":          {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Content-Type": "text/plain"}, status: 415},
+		"a revocation without a token":    {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Cookie": ""}, status: 403},
+		"a revocation by GET":             {at: writes, path: "/revoke", status: 405},
+		"another key was typed":           {at: writes, method: "POST", path: "/revoke", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
+		"no JSON":                         {at: writes, method: "POST", path: "/revoke", body: "{", status: 400, text: "cannot be read"},
+		"a fence that is none":            {at: writes, method: "POST", path: "/revoke", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
+		"a body without an end":           {at: writes, method: "POST", path: "/revoke", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
+		"what the command refuses":        {at: writes, method: "POST", path: "/resolve", body: `{"key":"k","typed":"k","fence":"7","how":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := acted.Load()
@@ -115,6 +126,7 @@ func TestWhoGetsIn(t *testing.T) {
 				r.Header.Set("Origin", c.at)
 				r.Header.Set("Content-Type", "application/json")
 			}
+			r.Host = c.header["Host"] // "" is that of the address
 			for name, value := range c.header {
 				if r.Header.Del(name); value != "" {
 					r.Header.Set(name, value)
@@ -154,6 +166,7 @@ func TestReadings(t *testing.T) {
 		type shown struct {
 			Requests, ReadUnits                float64
 			Held, Waiting, OldestWait, InDoubt int
+			AgeMs                              int
 		}
 		get := func() (got shown, status int) {
 			w := httptest.NewRecorder()
@@ -166,14 +179,32 @@ func TestReadings(t *testing.T) {
 		assert.InDelta(t, 90, got.Requests, 0.1)
 		assert.InDelta(t, 45, got.ReadUnits, 0.1)
 		assert.Equal(t, []int{1, 2, 3600_000, 0}, []int{got.Held, got.Waiting, got.OldestWait, got.InDoubt})
+		<-time.After(time.Second)
 		for range 5 {
 			go get()
 		}
 		synctest.Wait()
+		got, _ = get()
+		assert.Equal(t, 1000, got.AgeMs)
 		assert.EqualValues(t, 1, n.Load())
 		<-time.After(2 * time.Second)
-		get()
+		got, _ = get()
+		assert.Zero(t, got.AgeMs)
 		assert.EqualValues(t, 2, n.Load())
+
+		// After an action what was read is old, also if the command refused it, and until a reading succeeds.
+		post := httptest.NewRequest("POST", "/revoke", strings.NewReader(`{"key":"k","typed":"k","fence":"7"}`))
+		post.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		s.action(func(context.Context, Action) (string, error) { return "", errors.New("another has the key") })(w, post)
+		assert.Equal(t, 409, w.Code)
+		read := s.Read
+		s.Read = func(context.Context) (Reading, error) { return Reading{}, errors.New("the store is gone") }
+		_, status = get()
+		assert.Equal(t, 503, status)
+		s.Read = read
+		get()
+		assert.EqualValues(t, 3, n.Load())
 
 		s.Read = func(ctx context.Context) (Reading, error) {
 			<-time.After(10 * time.Second)
@@ -224,5 +255,82 @@ func TestWithoutToken(t *testing.T) {
 	for _, other := range []string{at, "http://localhost:" + u.Port()} {
 		assert.Equal(t, "refused", tab.Eval(`fetch("`+other+`/state", {credentials: "include"}).then((r) => r.text(), () => "refused")`))
 		assert.Equal(t, "refused", tab.Eval(`new Promise((done) => { const s = document.createElement("script"); s.src = "`+other+`/page.js"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); })`))
+	}
+}
+
+// A lease is renewed within each pause; the row in focus moves, and the others keep their place and their elements.
+func TestRows(t *testing.T) {
+	var n atomic.Int32
+	key := func(name string, waits time.Duration) lockstore.Status {
+		s := held
+		s.Key, s.Queue = name, []lockstore.Place{{Waited: waits}}
+		return s
+	}
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: 100 * time.Millisecond, Read: func(context.Context) (Reading, error) {
+		switch n.Load() {
+		case 0:
+			return Reading{Keys: []lockstore.Status{key("a", 4*time.Hour), key("b", 3*time.Hour), key("c", 2*time.Hour), key("d", time.Hour)}}, nil
+		case 1: // a is gone, and b is the last
+			return Reading{Keys: []lockstore.Status{key("b", time.Minute), key("c", 2*time.Hour), key("d", time.Hour)}}, nil
+		}
+		return Reading{}, nil
+	}})+"/?token="+token)
+	tab.Until(`document.querySelectorAll("#keys > li").length === 4`)
+	tab.Eval(`(document.querySelector("[data-key=b] .head").click(), document.querySelector("[data-key=b] .head").focus(), 0)`)
+	tab.Until(`document.querySelector("[data-key=b] .holders").textContent.includes(", renewed ")`)
+	assert.Equal(t, "b: held, withdraw (4f1c), 1 wait", tab.Eval(`document.querySelector("[data-key=b] .head").getAttribute("aria-label")`))
+	tab.Eval(`(globalThis.moved = new Set(), new MutationObserver((all) => { for (const m of all) for (const e of m.addedNodes) moved.add(e.dataset.key); }).observe(document.getElementById("keys"), {childList: true}), 0)`)
+	n.Store(1)
+	tab.Until(`[...document.querySelectorAll("#keys > li")].map((e) => e.dataset.key).join() === "c,d,b"`)
+	assert.Equal(t, "b", tab.Eval(`[...moved].join()`), "no other row is moved")
+	assert.Equal(t, true, tab.Eval(`document.activeElement === document.querySelector("[data-key=b] .head")`))
+	n.Store(2)
+	tab.Until(`document.getElementById("none").textContent === "No such key is held, reserved, revoked or in doubt."`)
+	assert.Empty(t, tab.Faults())
+}
+
+// A question is closed while its command is under way. The answer is shown, and the next question stays. After an error the person may try again.
+// Only what the command accepts has a button.
+func TestLateAnswer(t *testing.T) {
+	reserved := held
+	reserved.Key, reserved.State = "reserved", lockstore.Reserved
+	reserved.Holders = []lockstore.LiveLease{{State: lockstore.Reserved, Fence: 8, MaxHolders: 1, Remaining: time.Minute}}
+	answers := make(chan error)
+	act := func(ctx context.Context, a Action) (string, error) {
+		select {
+		case err := <-answers:
+			return map[bool]string{true: "it is done"}[err == nil], err
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	var n atomic.Int32
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: reads(&n, held, reserved), Texts: &Texts{Revoke: "ends it"}, Revoke: act, Resolve: act})+"/?token="+token)
+	tab.Until(`document.querySelectorAll("#keys > li").length === 2`)
+	tab.Eval(`(document.querySelectorAll(".head").forEach((e) => e.click()), 0)`)
+	assert.Equal(t, "account/7", tab.Eval(`[...document.querySelectorAll(".holders button")].map((b) => b.closest("[data-key]").dataset.key).join()`))
+	ask := func() { tab.Eval(`document.querySelector(".holders button").click()`) }
+	sends := func() {
+		tab.Eval(`(document.querySelector("dialog [name=typed]").value = "account/7", document.querySelector("dialog form").dispatchEvent(new Event("input")), document.querySelector("dialog .danger").click(), 0)`)
+		tab.Until(`document.querySelector("dialog .danger").disabled`)
+	}
+	ask()
+	assert.Equal(t, "Revoke the lease of withdraw (4f1c)", tab.Eval(`document.getElementById(document.querySelector("dialog").getAttribute("aria-labelledby")).textContent`))
+	sends()
+	tab.Eval(`document.querySelector("dialog form").dispatchEvent(new Event("input"))`)
+	assert.Equal(t, true, tab.Eval(`document.querySelector("dialog .danger").disabled`), "one request at a time")
+	answers <- errors.New("another has it")
+	tab.Until(`document.querySelector("dialog .error").textContent.includes("another has it") && !document.querySelector("dialog .danger").disabled`)
+	for _, late := range []error{errors.New("it was late"), nil} {
+		sends()
+		tab.Press("Escape")
+		ask()
+		answers <- late
+		if late != nil {
+			tab.Until(`document.getElementById("said").textContent.includes("account/7: it was late")`)
+		} else {
+			tab.Until(`document.getElementById("said").textContent === "it is done"`)
+		}
+		assert.Equal(t, true, tab.Eval(`document.querySelector("dialog").open && !document.querySelector("dialog .error").textContent`))
 	}
 }
