@@ -27,7 +27,7 @@ func init() {
 }
 
 // clock is where a guard reads the time, and what wakes it: nothing else in this package reads a clock or sets a
-// timer. A simulator, or a page in a browser, puts its own functions in the place of the first four.
+// timer. A simulator puts its own functions in the place of the first four, and a page in a browser in that of now alone.
 //
 // It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
