@@ -78,10 +78,15 @@ func TestPage(t *testing.T) {
 	}
 	require.Equal(t, "40 of 40 runs overlap; invoices stored: 5 of 40", verdict())
 	require.NotEqual(t, 0.0, tab.Eval(`document.querySelectorAll("#timeline rect.overlap").length`))
+	tab.Eval(`document.getElementById("speed").add(new Option("100"))`)
 	for _, s := range situations[1:] {
 		tab.Eval(`document.body.dataset.state = "another"; location.hash = "` + s.Name + `"`)
 		assert.True(t, strings.HasPrefix(verdict(), "0 of "), s.Name)
 		assert.Equal(t, 0.0, tab.Eval(`document.querySelectorAll("#timeline rect.overlap").length`), s.Name)
+		story := ended(tab)
+		tab.Eval(`document.getElementById("speed").value = "100"; document.body.dataset.state = "another"; document.getElementById("again").click()`)
+		assert.Equal(t, story, ended(tab), "%s at another speed", s.Name)
+		tab.Eval(`document.getElementById("speed").value = "20"`)
 	}
 	tab.Eval(`document.getElementById("set-lock").value = "coalesce"; document.getElementById("set-lock").dispatchEvent(new Event("change"))`)
 	tab.Eval(`document.body.dataset.state = "another"; document.querySelector("[data-send='200']").click()`)

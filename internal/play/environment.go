@@ -111,8 +111,9 @@ func (e *environment) strike(what string) {
 		e.say(e.lane, "it stands still")
 	case (what == "thaw" || what == kill) && e.ice != nil:
 		e.ice.to, e.missed = now, e.missed+now.Sub(e.ice.from)
-		e.ice = nil
-		e.say(e.lane, "it goes on")
+		if e.ice = nil; what == "thaw" {
+			e.say(e.lane, "it goes on")
+		}
 	case what == "slow" || what == "fast":
 		e.slow = what == "slow"
 		e.say(e.lane, "it is %s", what)

@@ -189,6 +189,22 @@ func TestVisitor(t *testing.T) {
 	}
 }
 
+// Who kills an environment that stands still does not make it go on first.
+func TestKillWhileItStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(1, time.Second, settings{"on", 3, 1})
+		defer w.end()
+		for _, what := range []string{freeze, "thaw", freeze, kill} {
+			w.locked(func() { w.environments[0].strike(what) })
+		}
+		var story []string
+		for _, l := range w.picture().Story {
+			story = append(story, l.Text)
+		}
+		assert.Equal(t, []string{"it stands still", "it goes on", "it stands still", "it is killed"}, story)
+	})
+}
+
 func TestUnknownSituation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, known := open("no such")

@@ -27,8 +27,9 @@ var situations = []situation{
 	{"with", "With the lock", "The same 40 events. A run begins when the run before it has released the lock, in the order of arrival. No invoice is overwritten. " +
 		"Thin lines are environments that wait.",
 		8, 200 * time.Millisecond, "on", 40, 20 * time.Millisecond, ""},
-	{"freeze", "A freeze, and the fence", "Environment 1 stands still for 9 s, after its last look at its context and before its write. A quarter of a second before its lease of 5 s ends, its context is " +
-		"cancelled: its bar is amber from then on. Only then the next run begins. When environment 1 goes on, its write has an old fence, and the resource refuses it.",
+	{"freeze", "A freeze, and the fence", "The work of environment 1 hangs for 9 s in a call, after its last look at its context and before its write. Timers run on. So its context is cancelled a quarter of a " +
+		"second before its lease of 5 s ends: its bar is amber from then on. Only then the next run begins. When environment 1 goes on, its write has an old fence, and the resource " +
+		"refuses it. In an environment that Lambda freezes the timers stand still, too: there the context is cancelled when it goes on.",
 		3, 800 * time.Millisecond, "on", 3, 600 * time.Millisecond, freeze},
 	{"kill", "A kill", "Environment 1 is killed at work, and releases nothing. The others wait until its lease of 5 s is over. Then they go on, in the order of arrival.",
 		3, 800 * time.Millisecond, "on", 3, 600 * time.Millisecond, kill},
