@@ -44,5 +44,8 @@ func TestFilesOfSQLite(t *testing.T) {
 		assert.Contains(t, r.out+r.err, c.text)
 	}
 	assert.NoFileExists(t, filepath.Join(dir, "missing.db"))
+	file, err := os.Stat(filepath.Join(dir, "locks of a?b.db"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), file.Mode(), "the owners are secret")
 	require.NoError(t, good.renew(lease))
 }

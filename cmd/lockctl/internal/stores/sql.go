@@ -106,8 +106,14 @@ func newFile(u *url.URL, table sqlstore.Table, makes bool) (driver.Connector, er
 
 // Connect implements driver.Connector.
 func (f *file) Connect(ctx context.Context) (driver.Conn, error) {
-	if _, err := os.Stat(f.path); errors.Is(err, os.ErrNotExist) && !f.makes {
-		return nil, fmt.Errorf("%s: %w", f.path, errNoFile)
+	if _, err := os.Stat(f.path); errors.Is(err, os.ErrNotExist) {
+		if !f.makes {
+			return nil, fmt.Errorf("%s: %w", f.path, errNoFile)
+		}
+		// The owners in the file are secret. SQLite says what is wrong if the file cannot be made.
+		if made, err := os.OpenFile(f.path, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
+			_ = made.Close()
+		}
 	}
 	for began := time.Now(); ; {
 		conn, err := f.Connector.Connect(ctx)
