@@ -54,10 +54,17 @@ func opened(t *testing.T, store *lockstore.Store, err error) *lockstore.Store {
 	return store
 }
 
+func (d database) table() sqlstore.Table {
+	if d.dialect == sqlstore.MySQL {
+		return sqlstore.Table{Dialect: d.dialect, Name: "locks." + sqlstore.DefaultTable}
+	}
+	return sqlstore.Table{Dialect: d.dialect}
+}
+
 // store is the store of one client, with its pool.
 func (d database) store(t *testing.T, db *sql.DB) *lockstore.Store {
 	t.Helper()
-	o := sqlstore.Options{Table: sqlstore.Table{Dialect: d.dialect}}
+	o := sqlstore.Options{Table: d.table()}
 	if d.listens {
 		o.Listen = listen(d.url)
 	}
@@ -67,7 +74,7 @@ func (d database) store(t *testing.T, db *sql.DB) *lockstore.Store {
 
 // setUp makes the table, and returns clients that wait in its queue.
 func (d database) setUp(t *testing.T, n int) []locker {
-	schema, err := sqlstore.Table{Dialect: d.dialect}.Schema()
+	schema, err := d.table().Schema()
 	fatal(t, err)
 	_, err = d.pool(t).ExecContext(t.Context(), schema)
 	fatal(t, err)
@@ -92,23 +99,24 @@ func (d database) locking(t *testing.T, n int, lock, unlock string) []locker {
 }
 
 // listen is a sqlstore.Options.Listen. It is one connection, which sends LISTEN once.
-func listen(url string) func(context.Context, string, func(string)) error {
-	return func(ctx context.Context, channel string, woken func(string)) error {
+func listen(url string) func(context.Context, string, func(), func(string)) error {
+	return func(ctx context.Context, channel string, listening func(), woken func(string)) error {
 		l := pq.NewListener(url, 10*time.Millisecond, time.Second, nil)
 		defer l.Close()
 		if err := l.Listen(channel); err != nil {
 			return err
 		}
-		woken("")
+		listening()
 		for {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case n := <-l.Notify:
 				if n == nil { // it listens again
-					n = &pq.Notification{}
+					listening()
+				} else {
+					woken(n.Extra)
 				}
-				woken(n.Extra)
 			}
 		}
 	}

@@ -22,6 +22,8 @@ type Dialect struct {
 	clock, now       string // microseconds since 1970: of a write, and when the statement began
 	bounded          string // clock in a statement that waits for a lock for a limited time; "" is clock
 	refuses          string // what is wrong with the session, as a text; '' is nothing
+	once             string // as refuses, of what cannot change: asked once, with a text of its own; "" is nothing
+	writes           string // what a write demands of its session besides; "" is nothing
 	answer           string // around a write: its name, its time, the result of the wake-up; "" is a result with the time as the last insert id
 	insert           string // behind an INSERT: without it a row that is there is an error
 	locks            string // behind a SELECT that locks its row; "" is an UPDATE before it
@@ -33,7 +35,7 @@ type Dialect struct {
 
 // fault is what some errors of a server mean: the first one that matches counts. After an error that matches none the outcome is unknown.
 type fault struct {
-	matches string // the SQLSTATE or, without one, the text: a regular expression
+	matches string // the SQLSTATE, MySQL's number or, without one, the text: a regular expression
 	kind    error  // nil: the outcome is unknown
 	advice  string
 }
@@ -41,13 +43,14 @@ type fault struct {
 var (
 	refused, corrupt, conflict = lockstore.ErrUnavailable, lockstore.ErrCorrupt, casstore.ErrConflict
 
-	noTable  = "; it is no table of locks of this dialect: run the SQL that lockctl schema prints (sqlstore.Table.Schema returns it), or name another table"
-	noRights = "; the role needs SELECT, INSERT and UPDATE on the table, and USAGE on its schema"
-	onlyRead = "; this server or this role only reads: want the primary's address, and no default_transaction_read_only"
-	pooler   = "; a pooler gives the connections of this program to others in between: let the driver send a query without arguments in one message, as lib/pq does, and pgx with default_query_exec_mode=simple_protocol"
-	noFolder = "; the file or its folder is not there, or only reads: this user has to be able to write both"
-	noSpace  = "; the disk needs free space, or it is broken"
-	tooLong  = "; a transaction has kept the row or the file for too long"
+	noTable    = "; it is no table of locks of this dialect: run the SQL that lockctl schema prints (sqlstore.Table.Schema returns it), or name another table"
+	noRights   = "; the role needs SELECT, INSERT and UPDATE on the table, and USAGE on its schema"
+	onlyRead   = "; this server or this role only reads: want the primary's address, and no default_transaction_read_only"
+	pooler     = "; a pooler gives the connections of this program to others in between: let the driver send a query without arguments in one message, as lib/pq does, and pgx with default_query_exec_mode=simple_protocol"
+	refusesToo = "; PgBouncer says this code of most that it refuses, also of a database or a user that it does not know: see its log"
+	noFolder   = "; the file or its folder is not there, or only reads: this user has to be able to write both"
+	noSpace    = "; the disk needs free space, or it is broken"
+	tooLong    = "; a transaction has kept the row or the file for too long"
 )
 
 const columns = ` (
@@ -85,7 +88,6 @@ var PostgreSQL = &Dialect{
 		(COALESCE(pg_catalog.obj_description(o.t::pg_catalog.oid, 'pg_class'), '') {<>} {remark}, 'there is no table of locks of this dialect and version, so requests fail', 'run the SQL that lockctl schema prints'),
 		(c.relpersistence {=} 'u', 'the table is UNLOGGED: a crash of the server empties it, and then two owners may hold the same key', 'ALTER TABLE {table} SET LOGGED'),
 		(c.relrowsecurity, 'row security hides rows from some roles, so that their requests fail', 'ALTER TABLE {table} DISABLE ROW LEVEL SECURITY'),
-		(NOT pg_catalog.has_table_privilege(o.t::pg_catalog.oid, 'INSERT'), 'this role may not use the table, so requests fail', 'GRANT SELECT, INSERT, UPDATE ON {table} TO this role'),
 		(pg_catalog.current_setting('synchronous_commit') {=} 'off' OR pg_catalog.current_setting('synchronous_commit') {=} 'local' OR pg_catalog.current_setting('fsync') {=} 'off', 'synchronous_commit is off or local, or fsync is off: after a crash or a failover the server may not know its last leases and results, and then two owners may hold the same key', 'set both to on'),
 		(pg_catalog.current_setting('server_encoding') {<>} 'UTF8', 'the database is not in UTF8: requests for some keys fail', 'use a database in UTF8'),
 		(pg_catalog.current_setting('idle_in_transaction_session_timeout') {=} '0', 'idle_in_transaction_session_timeout is 0: a program that stops in a transaction with StillHeld or Complete, as a frozen Lambda environment does, keeps the row of its key locked', 'set it for the role, to some seconds more than its longest transaction waits')
@@ -93,8 +95,9 @@ var PostgreSQL = &Dialect{
 	extent: "SELECT CASE WHEN c.reltuples {<} 0::pg_catalog.float4 THEN (SELECT pg_catalog.count(*) FROM {table}) ELSE c.reltuples::pg_catalog.int8 END, " +
 		"pg_catalog.pg_total_relation_size(c.oid) FROM pg_catalog.pg_class AS c WHERE c.oid {=} {name}::pg_catalog.regclass::pg_catalog.oid",
 	faults: []fault{
-		{"^(42P05|26000|08P01)$", nil, pooler},
-		{"^(08|40003|57P)", nil, ""}, // the connection or the session has ended
+		{"^(42P05|26000)$", nil, pooler},
+		{"^08P01$", nil, refusesToo},
+		{"^(08|40003|57P|58|XX)", nil, ""}, // the connection or the session has ended; a proxy may say 58 and XX of a server that it has lost
 		{"^(40001|40P01|23505)$", conflict, ""},
 		{"^(42P01|42703|42804|42809|3F000|42601|22...)$", corrupt, noTable},
 		{"^42501$", refused, noRights},
@@ -123,8 +126,13 @@ var MySQL = &Dialect{
 	// Nothing rests on the connection's character set, its collation, time zone and sql_mode.
 	literal: func(s string) string { return "X'" + hex.EncodeToString([]byte(s)) + "'" },
 	clock:   "LAST_INSERT_ID(" + mysqlTime + ")", now: mysqlTime, locks: " FOR UPDATE",
-	refuses: "CASE WHEN @@autocommit = 0 THEN 'autocommit is off' WHEN @@read_only = 1 OR @@innodb_read_only = 1 THEN 'this server only reads' " +
+	refuses: "CASE WHEN @@autocommit = 0 THEN 'autocommit is off' WHEN CONCAT(@@read_only) NOT IN ('0', 'OFF') OR @@innodb_read_only = 1 THEN 'this server only reads' " + // of MariaDB 12 a text
+		"WHEN ABS(TIMESTAMPDIFF(SECOND, NOW(), SYSDATE())) > 60 THEN 'SET timestamp has changed the clock of the session' " +
 		"WHEN /*!80000 @@transaction_isolation *//*M! @@tx_isolation */ = 'READ-UNCOMMITTED' THEN 'the isolation level is READ UNCOMMITTED' ELSE '' END",
+	// A server without Galera may not know its variables.
+	once: "SELECT '{request}', '' /*M! UNION ALL SELECT '{request}', 'this server is a node of a Galera cluster: each node has a clock of its own' FROM information_schema.global_variables " +
+		"WHERE variable_name = 'WSREP_ON' AND variable_value = 'ON' */",
+	writes: " AND @@autocommit = 1", // else the write would be granted and not committed
 	create: "CREATE TABLE IF NOT EXISTS {table}" + strings.NewReplacer("key text", "`key` varbinary(1024)", "version text", "version varbinary(64)", "entry text", "entry mediumblob").Replace(columns) +
 		" ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT={remark};\n",
 	check: `SELECT 'there is no table of locks of this dialect and version, or it is not in InnoDB, so requests fail', 'run the SQL that lockctl schema prints' FROM DUAL
@@ -133,13 +141,13 @@ var MySQL = &Dialect{
 		UNION ALL SELECT 'innodb_lock_wait_timeout is more than 10 s: so long may a request wait for a row that a transaction has', 'set it to 2 in the URL or the DSN' FROM DUAL WHERE @@innodb_lock_wait_timeout > 10`,
 	extent: "SELECT COALESCE(table_rows, 0), COALESCE(data_length, 0) FROM information_schema.tables WHERE table_schema = {schema} AND table_name = {bare}",
 	faults: []fault{
-		{`\bError (1053|107[789]|1152|1158|1159|116[01]|1180|1184|1927|4031)\b`, nil, ""}, // the connection or the server ends
-		{`\bError (1213|1020|1062|3101)\b`, conflict, ""},
-		{`\bError (1146|1054|1136|1364|1049|1046|1064)\b`, corrupt, noTable},
-		{`\bError (1142|1143|1044|1045|1370)\b`, refused, noRights},
-		{`\bError (1290|1792|1836)\b`, refused, onlyRead},
-		{`\bError (1205|3572)\b`, refused, tooLong},
-		{`\bError [1-9]\d{3}\b`, refused, ""},
+		{`^(1053|107[789]|1152|1158|1159|116[01]|1180|1184|1927|4031|[29]\d{3})$`, nil, ""}, // the connection or the server ends, or a proxy has lost it
+		{`^(1213|1020|1062|3101)$`, conflict, ""},
+		{`^(1146|1054|1136|1364|1049|1046|1064)$`, corrupt, noTable},
+		{`^(1142|1143|1044|1045|1370)$`, refused, noRights},
+		{`^(1290|1792|1836)$`, refused, onlyRead},
+		{`^(1205|3572)$`, refused, tooLong},
+		{`^[1-9]\d{3}$`, refused, ""},
 	},
 }
 
@@ -152,12 +160,12 @@ var SQLite = &Dialect{
 	literal: func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" },
 	clock:   sqliteTime, now: sqliteTime,
 	refuses: "CASE WHEN (SELECT file FROM pragma_database_list WHERE name = 'main') = '' THEN 'the database is in memory: each connection has its own' ELSE '' END",
+	once:    "SELECT '{request}', 'file ' || file FROM pragma_database_list WHERE name = 'main'",
 	insert:  " ON CONFLICT DO NOTHING", answer: "%s RETURNING version, written, ''",
 	create: "CREATE TABLE IF NOT EXISTS {table}" + strings.NewReplacer("text", "TEXT", "bigint", "INTEGER").Replace(columns) + " STRICT;\n",
 	check: `SELECT 'there is no table of locks, so requests fail', 'run the SQL that lockctl schema prints' WHERE NOT EXISTS (SELECT 1 FROM main.sqlite_schema WHERE type = 'table' AND name = {bare})
 		UNION ALL SELECT 'synchronous is not FULL: after a power cut the last leases and results may be lost, and then two owners may hold the same key', 'let each connection begin with PRAGMA synchronous = FULL' WHERE (SELECT synchronous FROM pragma_synchronous) < 2
-		UNION ALL SELECT 'journal_mode is off or memory: a crash in the middle of a write damages the file', 'PRAGMA journal_mode = WAL' WHERE (SELECT journal_mode FROM pragma_journal_mode) IN ('off', 'memory')
-		UNION ALL SELECT 'file', file FROM pragma_database_list WHERE name = 'main'`,
+		UNION ALL SELECT 'journal_mode is off or memory: a crash in the middle of a write damages the file', 'PRAGMA journal_mode = WAL' WHERE (SELECT journal_mode FROM pragma_journal_mode) IN ('off', 'memory')`,
 	extent: "SELECT (SELECT count(*) FROM {table}), (SELECT page_count FROM pragma_page_count) * (SELECT page_size FROM pragma_page_size)",
 	faults: []fault{
 		{"is locked", refused, tooLong},

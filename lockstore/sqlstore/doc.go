@@ -12,14 +12,14 @@
 //
 // # Connections
 //
-// Each request is one statement without arguments, in a transaction of its own. It names its schema, so nothing depends on the settings of
+// Each request is one statement without arguments, in a transaction of its own. It names its schema, of MySQL the database, so nothing depends on the settings of
 // a session, and poolers in transaction mode, such as PgBouncer and RDS Proxy, need none. Each answer names its request. If there are more
 // requests than connections, those of holders go first. Allow at least two connections, so that a renewal does not wait for the program's
 // own transaction. pgx and go-sql-driver/mysql end a connection with the context of its request. lib/pq goes on reading: if packets get lost,
 // its connection keeps its place in the pool.
 //
 // What a request must not rest on is refused with its name: an encoding that is not UTF8, row security, a server or a session that only
-// reads, and of MySQL autocommit = 0 and READ UNCOMMITTED. A request waits for a row that a transaction has for two seconds at most; on
+// reads, of MySQL autocommit = 0, READ UNCOMMITTED, SET timestamp and Galera, and a file of SQLite on a network file system. A request waits for a row that a transaction has for two seconds at most; on
 // MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds.
 //
 // # Clock and consistency

@@ -33,6 +33,7 @@ type kv struct {
 	db    *sql.DB
 	lanes *lanes.Lanes
 	args  atomic.Pointer[[]any] // see oneMessage
+	asked atomic.Bool           // once, and nothing is refused
 
 	tx   *sql.Tx // of the program: all requests are in it, see Table.within
 	seen []byte  // what was read there
@@ -72,6 +73,9 @@ func (r row) toEntry() (e casstore.Entry) {
 
 // Read implements casstore.KV.
 func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
+	if err := k.ifRefusedOnce(ctx); err != nil {
+		return casstore.Entry{}, time.Time{}, err
+	}
 	var r row
 	var refused string
 	name, from := rand.Text(), " FROM (SELECT 1) AS o LEFT JOIN {table} AS k ON k.key {=} {key}"
@@ -79,8 +83,11 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 		from += k.locks
 	}
 	statement := k.fill("SELECT '"+name+"', "+k.refuses+", {now}, k.version, k.written, k.entry"+from, "{key}", k.literal(key))
-	_, err := k.one(ctx, name, statement, &refused, &r.now, &r.version, &r.written, &r.entry)
-	if err == nil && refused != "" {
+	n, err := k.one(ctx, name, statement, &refused, &r.now, &r.version, &r.written, &r.entry)
+	switch {
+	case err == nil && n != 1:
+		err = errAnother
+	case err == nil && refused != "":
 		err = fmt.Errorf("%w: %s", lockstore.ErrUnavailable, refused)
 	}
 	if err != nil {
@@ -90,6 +97,31 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 		k.seen = r.entry
 	}
 	return r.toEntry(), time.UnixMicro(r.now), nil
+}
+
+// ifRefusedOnce asks for what cannot change, before the first request.
+func (k *kv) ifRefusedOnce(ctx context.Context) error {
+	if k.once == "" || k.tx != nil || k.asked.Load() {
+		return nil
+	}
+	var found string
+	name := rand.Text()
+	n, err := k.one(ctx, name, k.fill(k.once, "{request}", name), &found)
+	if err == nil && n == 0 {
+		err = errAnother
+	}
+	if err != nil {
+		return err
+	}
+	if file, ok := strings.CutPrefix(found, "file "); ok {
+		mounts, _ := os.ReadFile(mountsFile) // of Linux; elsewhere nothing is known
+		found = network(file, string(mounts))
+	}
+	if found != "" {
+		return fmt.Errorf("%w: %s", lockstore.ErrUnavailable, found)
+	}
+	k.asked.Store(true)
+	return nil
 }
 
 // ownerOf is the owner of a lease in what was read in the transaction: a secret, which the caller may not know.
@@ -120,9 +152,12 @@ var fenceOf = regexp.MustCompile(`^\S+ \w+ \{"n":\d+,"fence":(\d{1,18})\b`)
 // write makes a version that no other write has, so it is also the name of the request. wake is a part of PostgreSQL's statement.
 func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake string) (casstore.Entry, error) {
 	clock, version, fence := k.clock, rand.Text(), "0"
-	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, fence = {fence}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old}"
+	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, fence = {fence}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old}" + k.writes
 	if ifVersion == "" {
 		statement = "INSERT INTO {table} VALUES ({key}, {version}, {clock}, {fence}, {entry})" + k.insert
+		if k.writes != "" {
+			statement = "INSERT INTO {table} SELECT {key}, {version}, {clock}, {fence}, {entry} FROM DUAL WHERE true" + k.writes
+		}
 	}
 	if k.tx == nil {
 		clock = cmp.Or(k.bounded, clock)
@@ -140,6 +175,9 @@ func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wak
 	var err error
 	if k.answer != "" {
 		n, err = k.one(ctx, version, statement, &written, new(any))
+		if err == nil && n != 1 && k.Dialect == PostgreSQL { // it always has a row
+			err = errAnother
+		}
 	} else {
 		err = k.send(ctx, func(q queries, _ []any) error {
 			result, err := q.ExecContext(ctx, statement)
@@ -248,11 +286,8 @@ func (k *kv) onConn(ctx context.Context, claimed *atomic.Bool, do func(queries, 
 		switch {
 		case errors.Is(err, sqldriver.ErrBadConn) && bad < 3:
 			bad++
-		case err != nil && k.Dialect == SQLite && strings.Contains(err.Error(), "is locked") && time.Since(began) < busyTime:
+		case k.again(ctx, began, err):
 			claimed.Store(false)
-			if pause.For(ctx, mathrand.N(10*time.Millisecond)) != nil {
-				return k.explain(true, err)
-			}
 		default:
 			if err = k.explain(true, err); bad > 0 && err != nil && !errors.Is(err, casstore.ErrConflict) {
 				err = errors.New(err.Error())
@@ -261,6 +296,15 @@ func (k *kv) onConn(ctx context.Context, claimed *atomic.Bool, do func(queries, 
 		}
 	}
 }
+
+// again says, after a pause, that SQLite's file was locked for a shorter time than a request tries. A transaction whose reads are older than
+// a commit of another one (517) cannot write any more.
+func (k *kv) again(ctx context.Context, began time.Time, err error) bool {
+	return err != nil && k.Dialect == SQLite && strings.Contains(err.Error(), "is locked") && !strings.Contains(err.Error(), "(517)") &&
+		time.Since(began) < busyTime && pause.For(ctx, mathrand.N(10*time.Millisecond)) == nil
+}
+
+var numberOf = regexp.MustCompile(`\bError (\d+)\b`)
 
 // explain says of an error whether the request was applied: it may have been, unless the error matches lockstore.ErrUnavailable,
 // lockstore.ErrCorrupt or casstore.ErrConflict. A server's error undoes the whole statement.
@@ -272,6 +316,9 @@ func (k *kv) explain(sent bool, err error) error {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		code = state.SQLState()
+	}
+	if m := numberOf.FindStringSubmatch(code); m != nil && k.Dialect == MySQL {
+		code = m[1]
 	}
 	var f fault
 	if i := slices.IndexFunc(k.faults, func(f fault) bool { return regexp.MustCompile(f.matches).MatchString(code) }); i >= 0 {
@@ -313,8 +360,17 @@ func (k *kv) oneMessage(conn *sql.Conn) (args []any) {
 // pageSize is how many rows one request lists.
 const pageSize = 100
 
+// ifRefused says what Read refuses. No lock has the key "".
+func (k *kv) ifRefused(ctx context.Context) error {
+	_, _, err := k.Read(ctx, "", true)
+	return err
+}
+
 // List implements casstore.Lister, by one request for each page.
 func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
+	if err := k.ifRefused(ctx); err != nil {
+		return err
+	}
 	for last, end := "", false; !end; {
 		var p casstore.Page
 		statement := k.fill(fmt.Sprint("SELECT {now}, k.key, k.version, k.written, k.entry FROM {table} AS k WHERE k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize),
@@ -348,6 +404,9 @@ func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) e
 // Extent implements casstore.Lister, mostly by what the server has counted before.
 func (k *kv) Extent(ctx context.Context) (lockstore.Extent, error) {
 	var e lockstore.Extent
+	if err := k.ifRefused(ctx); err != nil {
+		return e, err
+	}
 	if _, err := k.ask(ctx, k.fill(k.extent), func(scan scan) error { return scan(&e.Entries, &e.Bytes) }); err != nil {
 		return lockstore.Extent{}, err
 	}
@@ -360,10 +419,6 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	_, err := k.ask(ctx, k.fill(k.check), func(scan scan) error {
 		var f lockstore.Finding
 		err := scan(&f.Problem, &f.Fix)
-		if f.Problem == "file" { // of SQLite
-			mounts, _ := os.ReadFile("/proc/mounts") // of Linux; elsewhere nothing is known
-			f.Problem, f.Fix = network(f.Fix, string(mounts)), "keep the file on a disk of this machine: two owners may hold the same key where its locks fail"
-		}
 		if f.Problem != "" {
 			all = append(all, f)
 		}
@@ -375,17 +430,25 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	if k.db.Stats().MaxOpenConnections == 0 {
 		all = append(all, lockstore.Finding{Problem: "the pool of connections has no limit: this program may take all that the server has", Fix: "call SetMaxOpenConns, and SetMaxIdleConns with the same number"})
 	}
-	_, _, err = k.Read(ctx, "check", true)
-	if err == nil { // a write that changes nothing finds missing rights
-		_, err = k.Write(ctx, "check", nil, "no version")
+	// Writes that change nothing find missing rights.
+	if err = k.ifRefused(ctx); err == nil {
+		if _, err = k.Write(ctx, "check", nil, "no version"); errors.Is(err, casstore.ErrConflict) {
+			_, err = k.ask(ctx, k.fill("INSERT INTO {table} SELECT * FROM {table} WHERE false"), func(scan) error { return nil })
+		}
 	}
-	if ctx.Err() == nil && !errors.Is(err, casstore.ErrConflict) {
+	if ctx.Err() == nil && err != nil {
 		all = append(all, lockstore.Finding{Problem: fmt.Sprintf("requests fail: %v", err), Fix: "do what the error says"})
 	}
 	return all, ctx.Err()
 }
 
 var networks = regexp.MustCompile(`^(nfs|cifs|smb|9p|ceph|afs|gluster|lustre|fuse\.|virtiofs)`)
+
+// mountsFile is another one in tests.
+var mountsFile = "/proc/mounts"
+
+// mounted gives the signs back that a list of mounts has as numbers.
+var mounted = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // network says that other machines may have the file system of a file, too; else "". mounts is a list as in /proc/mounts.
 func network(file, mounts string) string {
@@ -395,12 +458,15 @@ func network(file, mounts string) string {
 	place, kind := "", ""
 	for line := range strings.Lines(mounts) {
 		f := strings.Fields(line) // a device, a directory, a type
-		if len(f) > 2 && len(f[1]) >= len(place) && strings.HasPrefix(file, strings.TrimSuffix(f[1], "/")+"/") {
-			place, kind = f[1], f[2]
+		if len(f) < 3 {
+			continue
+		}
+		if at := mounted.Replace(f[1]); len(at) >= len(place) && strings.HasPrefix(file, strings.TrimSuffix(at, "/")+"/") {
+			place, kind = at, f[2]
 		}
 	}
 	if !networks.MatchString(kind) {
 		return ""
 	}
-	return "the file is on a file system of type " + kind + ", which other machines may have, too"
+	return "the file is on a file system of type " + kind + ", which other machines may have, too; keep it on a disk of this machine: two owners may hold the same key where its locks fail"
 }

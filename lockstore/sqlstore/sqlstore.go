@@ -22,24 +22,26 @@ type Table struct {
 	Dialect *Dialect
 
 	// Name is a name of letters in lower case, digits and _, and perhaps a schema and a dot before it; "" is DefaultTable.
-	// Without a schema it is in the schema public of PostgreSQL and DSQL, whatever the search_path is, in the database of a
-	// connection to MySQL, and in the main file of SQLite.
+	// Without a schema it is in the schema public of PostgreSQL and DSQL, whatever the search_path is, and in the main file of SQLite.
+	// Of MySQL the schema is a database, and only Schema and Opener do without it: USE would move such a table.
 	Name string
 }
 
 // DefaultTable is the name of a table without one.
 const DefaultTable = "lambdalock"
 
-var tableName = regexp.MustCompile(`^([a-z_][a-z0-9_]{0,39}\.)?[a-z_][a-z0-9_]{0,39}$`)
+var tableName = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64}\.)?[a-z_][a-z0-9_]{0,39}$`)
 
-// open returns the KV of the table, without a database.
-func (t Table) open() (*kv, error) {
+// open returns the KV of the table, without a database. sends says that requests will be sent to it.
+func (t Table) open(sends bool) (*kv, error) {
 	d, name := t.Dialect, cmp.Or(t.Name, DefaultTable)
 	switch {
 	case d == nil:
 		return nil, lockstore.Invalidf("sqlstore: Table.Dialect is nil")
 	case !tableName.MatchString(name):
 		return nil, lockstore.Invalidf("sqlstore: Table is %.90q; want a name of letters in lower case, digits and _, at most 40 bytes, and perhaps a schema and a dot before it", name)
+	case sends && d == MySQL && !strings.Contains(name, "."):
+		return nil, lockstore.Invalidf("sqlstore: Table is %q; of MySQL want DATABASE.%s, because USE moves a table without a database", name, name)
 	}
 	schema, bare, found := strings.Cut(name, ".")
 	if !found {
@@ -58,7 +60,7 @@ func (t Table) open() (*kv, error) {
 
 // Schema is the SQL that makes the table. It may run again.
 func (t Table) Schema() (string, error) {
-	k, err := t.open()
+	k, err := t.open(false)
 	if err != nil {
 		return "", err
 	}
@@ -69,19 +71,19 @@ func (t Table) Schema() (string, error) {
 type Options struct {
 	Table Table
 
-	// Listen, if it is not nil, listens to a channel of PostgreSQL until ctx ends, and calls woken with the payload of each
-	// notification, and with "" as soon as it listens, now or again after the connection was lost. The store calls it when the first run of
+	// Listen, if it is not nil, listens to a channel of PostgreSQL until ctx ends. It calls listening as soon as it listens, now or
+	// again after the connection was lost, and woken with the payload of each notification. The store calls it when the first run of
 	// this process waits, and again a second after it has returned. It needs a connection of its own to the server itself: a pooler in
 	// transaction mode has no notifications. Without it a run that waits reads its key, with a pause that grows with its place
 	// and the time that it has waited.
-	Listen func(ctx context.Context, channel string, woken func(payload string)) error
+	Listen func(ctx context.Context, channel string, listening func(), woken func(payload string)) error
 }
 
 // New returns a store that keeps its locks in a table of the database. It sends nothing. The caller closes the store,
 // and then db. Of db it uses as many connections at once as SetMaxOpenConns allows when New is called, and ten if there is no
 // limit; one for SQLite. An error that it returns matches lockstore.ErrInvalid.
 func New(db *sql.DB, o Options) (*lockstore.Store, error) {
-	k, err := o.Table.open()
+	k, err := o.Table.open(true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -105,7 +107,7 @@ func (k *kv) store(kv casstore.KV) (*lockstore.Store, error) {
 }
 
 // Opener opens stores for the URLs of o.Table.Dialect, PostgreSQL by default: postgres and postgresql, dsql, mysql and mariadb, sqlite. open makes the database of
-// the URL: it is where the program chooses its driver. It gets the URL without the parameter table, which is Table.Name if it is there. A
+// the URL: it is where the program chooses its driver. It gets the URL without the parameter table, which is Table.Name if it is there; of MySQL the URL's database has the table, if the name has none. A
 // program that has a *sql.DB already returns it, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
 	d := cmp.Or(o.Table.Dialect, PostgreSQL)
@@ -122,7 +124,10 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeO
 		}
 		o, u, query := o, *cfg.URL, cfg.URL.Query()
 		o.Table.Name = cmp.Or(params["table"], o.Table.Name)
-		if _, err := o.Table.open(); err != nil {
+		if database := strings.Trim(u.Path, "/"); d == MySQL && database != "" && !strings.Contains(o.Table.Name, ".") {
+			o.Table.Name = database + "." + cmp.Or(o.Table.Name, DefaultTable)
+		}
+		if _, err := o.Table.open(true); err != nil {
 			return nil, err
 		}
 		query.Del("table")
@@ -169,7 +174,7 @@ func (t Table) Complete(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, 
 
 // within locks the row in a transaction of the caller's. Then it looks for the lease, or completes it.
 func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r driver.Request) error {
-	k, err := t.open()
+	k, err := t.open(true)
 	switch {
 	case err != nil:
 		return err
@@ -182,7 +187,12 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r 
 		return err
 	}
 	if k.locks == "" {
-		_, err = tx.ExecContext(ctx, k.fill("UPDATE {table} AS k SET version = version WHERE k.key {=} {key}", "{key}", k.literal(lease.Key)))
+		for began := time.Now(); ; {
+			_, err = tx.ExecContext(ctx, k.fill("UPDATE {table} AS k SET version = version WHERE k.key {=} {key}", "{key}", k.literal(lease.Key)))
+			if !k.again(ctx, began, err) {
+				break
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("sqlstore: key %q: not applied: %w", lease.Key, k.explain(true, err))
 		}

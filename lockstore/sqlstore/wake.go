@@ -22,7 +22,7 @@ const (
 type waker struct {
 	*kv
 	channel string
-	listen  func(ctx context.Context, channel string, woken func(payload string)) error // nil: nobody is woken
+	listen  func(ctx context.Context, channel string, listening func(), woken func(payload string)) error // nil: nobody is woken
 	begin   sync.Once
 	running sync.WaitGroup
 	ready   chan struct{} // closed when it listens, or cannot
@@ -36,7 +36,7 @@ type waker struct {
 	since   time.Time              // from when on none is missing; zero while it does not listen
 }
 
-func newWaker(k *kv, listen func(context.Context, string, func(string)) error) *waker {
+func newWaker(k *kv, listen func(context.Context, string, func(), func(string)) error) *waker {
 	w := &waker{kv: k, listen: listen, channel: "lambdalock_" + tag(k.fill("{table}"), ""), ready: make(chan struct{}), waiters: map[string]chan string{}, kept: map[string]string{}}
 	w.isReady = sync.OnceFunc(func() { close(w.ready) })
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -89,7 +89,7 @@ func (w *waker) Listen(ctx context.Context, key, owner string, since time.Time) 
 // run listens until the store is closed.
 func (w *waker) run() {
 	for w.ctx.Err() == nil {
-		_ = w.listen(w.ctx, w.channel, w.woken)
+		_ = w.listen(w.ctx, w.channel, w.listening, w.woken)
 		w.isReady()
 		w.mu.Lock()
 		w.since = time.Time{}
@@ -98,20 +98,28 @@ func (w *waker) run() {
 	}
 }
 
-// woken wakes those that a payload names, and all when it begins to listen: there may have been others.
-func (w *waker) woken(payload string) {
+// listening wakes all: there may have been notifications before.
+func (w *waker) listening() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if payload == "" || len(w.kept) >= mostKept {
+	w.since = time.Now()
+	clear(w.kept)
+	w.isReady()
+	for t := range w.waiters {
+		w.wake(t, "")
+	}
+}
+
+// woken wakes those that a payload names. One without a name is not ours.
+func (w *waker) woken(payload string) {
+	if payload == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.kept) >= mostKept {
 		w.since = time.Now()
 		clear(w.kept)
-	}
-	if payload == "" {
-		w.isReady()
-		for t := range w.waiters {
-			w.wake(t, "")
-		}
-		return
 	}
 	for text := range strings.SplitSeq(payload, ",") {
 		t, note, _ := strings.Cut(text, " ")

@@ -107,6 +107,9 @@ func connected(t *testing.T, db *sql.DB, n int) {
 }
 
 func (e engine) table(name string) sqlstore.Table {
+	if e.dialect == sqlstore.MySQL {
+		name = "locks." + name
+	}
 	return sqlstore.Table{Dialect: e.dialect, Name: name}
 }
 
@@ -147,21 +150,22 @@ func kvOf(s *lockstore.Store) casstore.KV {
 }
 
 // listen is an Options.Listen.
-func listen(url string) func(context.Context, string, func(string)) error {
-	return func(ctx context.Context, channel string, woken func(string)) error {
+func listen(url string) func(context.Context, string, func(), func(string)) error {
+	return func(ctx context.Context, channel string, listening func(), woken func(string)) error {
 		l := pq.NewListener(url, 10*time.Millisecond, time.Second, nil)
 		defer l.Close()
 		if err := l.Listen(channel); err != nil {
 			return err
 		}
-		woken("")
+		listening()
 		for {
 			select {
 			case n := <-l.Notify:
 				if n == nil { // it has connected again
-					n = &pq.Notification{}
+					listening()
+				} else {
+					woken(n.Extra)
 				}
-				woken(n.Extra)
 			case <-ctx.Done():
 				return nil
 			}

@@ -107,11 +107,14 @@ func TestAnotherAnswer(t *testing.T) {
 		return err
 	}
 	for name, request := range map[string]func(string) error{"Read": read, "Write": write} {
-		for what, other := range map[string]func(string) error{"Read": read, "Write": write, "a statement": func(string) error { return db.PingContext(t.Context()) }} {
+		for what, other := range map[string]func(string) error{"Read": read, "Write": write, "a statement": func(string) error { return db.PingContext(t.Context()) }, "a statement without rows": func(string) error { return db.PingContext(t.Context()) }} {
 			mixes.Store(false)
 			require.NoError(t, other(name+what+"1"))
-			if what == "a statement" {
+			switch what {
+			case "a statement":
 				last.Store("SELECT 1")
+			case "a statement without rows":
+				last.Store("SELECT 1 WHERE false")
 			}
 			mixes.Store(true)
 			err := request(name + what + "2")
@@ -293,8 +296,9 @@ func TestCheck(t *testing.T) {
 	}
 	const rights = "SELECT, INSERT, UPDATE"
 	require.Empty(t, findings("", rights))
-	require.Contains(t, findings("", ""), "may not use the table")
-	require.Contains(t, findings("", "SELECT"), "needs SELECT, INSERT and UPDATE")
+	for _, few := range []string{"", "SELECT", "SELECT, UPDATE", "SELECT, INSERT"} {
+		require.Contains(t, findings("", few), "needs SELECT, INSERT and UPDATE", few)
+	}
 	require.Contains(t, findings("synchronous_commit = local", rights), "synchronous_commit is off or local")
 	require.Contains(t, findings("default_transaction_read_only = on", rights), "only reads")
 	require.Contains(t, findings("idle_in_transaction_session_timeout = 0", rights), "idle_in_transaction_session_timeout is 0")
@@ -334,6 +338,9 @@ func TestRefusals(t *testing.T) {
 			require.ErrorContains(t, err, says)
 			_, err = s.Inspect(ctx, "k")
 			require.ErrorIs(t, err, want)
+			require.Error(t, s.List(ctx, "", func(lockstore.Page) error { return nil }))
+			_, err = s.Extent(ctx)
+			require.Error(t, err)
 		})
 	}
 	run(t, admin, "CREATE ROLE no_rights LOGIN; CREATE ROLE no_connections LOGIN CONNECTION LIMIT 0; CREATE TABLE theirs (key text); CREATE TABLE pgstores (key text, fence bigint, holders text[])")
@@ -346,7 +353,7 @@ func TestRefusals(t *testing.T) {
 	check("a table that is not ours", admin, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
 	check("a table of pgstore", admin, e.table("pgstores"), lockstore.ErrCorrupt, "lockctl schema")
 	check("no table", admin, e.table("nothing"), lockstore.ErrCorrupt, "lockctl schema")
-	check("another dialect's server", admin, sqlstore.Table{Dialect: sqlstore.MySQL}, lockstore.ErrUnavailable, "syntax error")
+	check("another dialect's server", admin, sqlstore.Table{Dialect: sqlstore.MySQL, Name: "public.lambdalock"}, lockstore.ErrUnavailable, "syntax error")
 	closed, err := sql.Open("postgres", e.dsn(e.addr))
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
@@ -419,9 +426,9 @@ func TestWakeUp(t *testing.T) {
 	table := e.table("lambdalock")
 	e.create(t, table)
 	var notify func(payload string)
-	s := store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table, Listen: func(ctx context.Context, channel string, woken func(string)) error {
+	s := store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table, Listen: func(ctx context.Context, channel string, listening func(), woken func(string)) error {
 		notify = woken
-		return listen(e.dsn(e.addr))(ctx, channel, woken)
+		return listen(e.dsn(e.addr))(ctx, channel, listening, woken)
 	}})
 	other := kvOf(store(t, e.pool(t, e.addr, 3), sqlstore.Options{Table: table})).(casstore.Waker)
 	ctx := minute(t)
@@ -462,6 +469,12 @@ func TestWakeUp(t *testing.T) {
 	}
 	_, all = wait("me", since)
 	require.False(t, all, "nobody keeps so many wake-ups for others")
+
+	woken, _, stop, err := kvOf(s).(casstore.Waker).Listen(ctx, "k", "me", time.Now())
+	require.NoError(t, err)
+	t.Cleanup(stop)
+	notify("") // by a stranger
+	require.Empty(t, woken)
 
 	note, _ = wait("me", time.Now())
 	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")

@@ -40,12 +40,14 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 	as := func(user string) string { return user + "@tcp(" + e.addr + ")/locks" }
 	run(t, admin, "DELETE FROM mysql.global_priv WHERE user = ''") // those without a name would come before these
 	run(t, admin, "FLUSH PRIVILEGES")
-	run(t, admin, "CREATE USER 'reads', 'writes'")
+	run(t, admin, "CREATE USER 'reads', 'writes', 'updates'")
+	run(t, admin, "GRANT SELECT, UPDATE ON locks.* TO 'updates'")
 	run(t, admin, "GRANT SELECT ON locks.lambdalock TO 'reads'")
 	run(t, admin, "GRANT SELECT, INSERT, UPDATE ON locks.* TO 'writes'")
 	run(t, admin, "CREATE TABLE theirs (`key` text)")
 	refuses(t, e, own+"?autocommit=0", table, lockstore.ErrUnavailable, "autocommit is off")
 	refuses(t, e, own+"?tx_isolation=%27READ-UNCOMMITTED%27", table, lockstore.ErrUnavailable, "READ UNCOMMITTED")
+	refuses(t, e, own+"?timestamp=1000000000", table, lockstore.ErrUnavailable, "SET timestamp")
 	refuses(t, e, as("reads"), table, lockstore.ErrUnavailable, "needs SELECT, INSERT and UPDATE")
 	refuses(t, e, own, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
 	refuses(t, e, own, e.table("none"), lockstore.ErrCorrupt, "lockctl schema")
@@ -73,9 +75,69 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 	run(t, admin, "SET GLOBAL innodb_lock_wait_timeout = 2, innodb_flush_log_at_trx_commit = 1")
 	require.Equal(t, "[]", check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})))
 	require.Contains(t, check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: e.table("theirs")})), "no table of locks")
+	updates, err := sql.Open("mysql", as("updates"))
+	require.NoError(t, err)
+	require.Contains(t, check(store(t, limited(t, updates, 2), sqlstore.Options{Table: table})), "needs SELECT, INSERT and UPDATE")
 	run(t, admin, "SET GLOBAL read_only = 1")
 	refuses(t, e, as("writes"), table, lockstore.ErrUnavailable, "only reads")
 	run(t, admin, "SET GLOBAL read_only = 0")
+}
+
+// What the program has done on a connection of the pool changes nothing.
+func TestChangedConnectionsOfMariaDB(t *testing.T) {
+	e := mariaDB(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table)
+	usual := store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+	// changed is a store with one connection, which does something before each write, and sends another text.
+	changed := func(before string, edit *strings.Replacer) *lockstore.Store {
+		return store(t, limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+			conn, err := admin.Driver().Open(e.dsn(e.addr))
+			if err != nil {
+				return nil, err
+			}
+			return &edited{conn, func(statement string) string {
+				if !strings.HasPrefix(statement, "SELECT") && before != "" {
+					_, err := conn.(driver.ExecerContext).ExecContext(t.Context(), before, nil)
+					require.NoError(t, err)
+				}
+				return edit.Replace(statement)
+			}}, nil
+		})), 1), sqlstore.Options{Table: table})
+	}
+	none := strings.NewReplacer()
+	require.NoError(t, usual.Release(minute(t), acquire(t, usual, request("released"))))
+	for _, key := range []string{"free", "released"} {
+		_, err := changed("SET autocommit = 0", none).Acquire(minute(t), request(key))
+		require.ErrorContains(t, err, "autocommit is off", "it would be rolled back")
+		acquire(t, usual, request(key)) // nobody has it
+	}
+
+	run(t, admin, "CREATE DATABASE other")
+	run(t, admin, "CREATE TABLE other.lambdalock LIKE locks.lambdalock")
+	moved := changed("USE other", none)
+	for _, key := range []string{"a", "b"} {
+		acquire(t, moved, request(key))
+		_, err := usual.Acquire(minute(t), request(key))
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+	}
+	require.Zero(t, count(t, admin, "SELECT count(*) FROM other.lambdalock"))
+	_, err := sqlstore.New(admin, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.MySQL}})
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+	require.ErrorContains(t, err, "DATABASE.lambdalock")
+	opener := sqlstore.Opener(func(string) (*sql.DB, error) { return admin, nil }, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.MySQL}})
+	s, err := lockstore.Open(t.Context(), "mysql://"+e.addr+"/locks", func(string) string { return "" }, opener)
+	require.NoError(t, err)
+	_, err = s.Acquire(minute(t), request("a"))
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	require.NoError(t, s.Close())
+	_, err = lockstore.Open(t.Context(), "mysql://"+e.addr, func(string) string { return "" }, opener)
+	require.ErrorIs(t, err, lockstore.ErrInvalid)
+
+	// A variable that is ON stands for that of Galera.
+	_, err = changed("", strings.NewReplacer("'WSREP_ON'", "'AUTOCOMMIT'")).Acquire(minute(t), request("c"))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "Galera")
 }
 
 func TestRefusalsOfSQLite(t *testing.T) {
@@ -170,13 +232,15 @@ func TestOutcomes(t *testing.T) {
 		sqlstore.PostgreSQL: {
 			sqlError("40001"): casstore.ErrConflict, sqlError("40P01"): casstore.ErrConflict, sqlError("55P03"): lockstore.ErrUnavailable,
 			sqlError("57014"): lockstore.ErrUnavailable, sqlError("53300"): lockstore.ErrUnavailable, sqlError("25006"): lockstore.ErrUnavailable,
-			sqlError("42501"): lockstore.ErrUnavailable, sqlError("XX000"): lockstore.ErrUnavailable, sqlError("42P01"): lockstore.ErrCorrupt,
+			sqlError("42501"): lockstore.ErrUnavailable, sqlError("XX000"): nil, sqlError("58030"): nil, sqlError("08P01"): nil, sqlError("42P01"): lockstore.ErrCorrupt,
 			sqlError("22021"): lockstore.ErrCorrupt, sqlError("08006"): nil, sqlError("57P01"): nil, sqlError("40003"): nil, sqlError("26000"): nil,
 			errors.New("EOF"): nil, driver.ErrBadConn: nil, context.Canceled: nil,
 		},
 		sqlstore.MySQL: {
 			errors.New("Error 1213 (40001): Deadlock found"): casstore.ErrConflict, errors.New("Error 1205 (HY000): Lock wait timeout"): lockstore.ErrUnavailable,
 			errors.New("Error 1146 (42S02): Table doesn't exist"): lockstore.ErrCorrupt, errors.New("Error 3024 (HY000): time"): lockstore.ErrUnavailable,
+			errors.New("Error 1146 (42S02): Table 'Error 1213' doesn't exist"): lockstore.ErrCorrupt, errors.New("Error 12050: of another server"): nil,
+			errors.New("Error 9001 (HY000): Max connect timeout reached while reaching hostgroup 1"): nil, errors.New("Error 2013 (HY000): Lost connection to server during query"): nil,
 			errors.New("Error 1053 (08S01): Server shutdown"): nil, errors.New("Error 1180 (HY000): Got error during COMMIT"): nil, errors.New("invalid connection"): nil,
 		},
 		sqlstore.SQLite: {
@@ -187,7 +251,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		for failure, want := range all {
 			db := limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) { return failing{failure}, nil })), 2)
-			_, err := kvOf(store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: d}})).Write(minute(t), "k", []byte("v"), "version")
+			_, err := kvOf(store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: d, Name: map[bool]string{true: "locks.lambdalock"}[d == sqlstore.MySQL]}})).Write(minute(t), "k", []byte("v"), "version")
 			for _, kind := range kinds {
 				require.Equal(t, want == kind, errors.Is(err, kind), "%v: %v", failure, err)
 			}

@@ -144,6 +144,47 @@ func TestTransaction(t *testing.T) {
 	})
 }
 
+// StillHeld waits while another program has SQLite's file, and not if its transaction is too old to write.
+func TestFileInUse(t *testing.T) {
+	e := sqlite(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table) // in the mode WAL
+	s := store(t, e.pool(t, "", 2), sqlstore.Options{Table: table})
+	lease := acquire(t, s, request("k"))
+	other, err := admin.Begin()
+	require.NoError(t, err)
+	defer func() { _ = other.Rollback() }() // also after a failure
+	const write = "UPDATE lambdalock SET fence = fence + 1"
+	_, err = other.Exec(write)
+	require.NoError(t, err)
+	program := e.pool(t, "", 2)
+	tx, err := program.Begin()
+	require.NoError(t, err)
+	held := make(chan error, 1)
+	go func() { held <- table.StillHeld(minute(t), tx, lease) }()
+	select {
+	case err := <-held:
+		require.Fail(t, "it does not wait", "%v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	require.NoError(t, other.Commit())
+	require.NoError(t, <-held)
+	require.NoError(t, tx.Commit())
+
+	tx, err = program.Begin()
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	require.Equal(t, 1, func() (n int) {
+		require.NoError(t, tx.QueryRow("SELECT count(*) FROM lambdalock").Scan(&n))
+		return n
+	}())
+	run(t, admin, write)
+	began := time.Now()
+	err = table.StillHeld(minute(t), tx, lease)
+	require.ErrorContains(t, err, "(517)")
+	require.Less(t, time.Since(began), 4*time.Second, "it waits in vain")
+}
+
 // TestOneEffect: the work of 100 items, of which each has several runs that are frozen for longer than their lease, or killed before their
 // commit. With StillHeld or Complete each item has one effect. Without them some have more.
 func TestOneEffect(t *testing.T) {
