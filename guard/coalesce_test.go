@@ -88,6 +88,27 @@ func TestCoveredRun(t *testing.T) {
 	})
 }
 
+// Work that returns the covered answer of another lock has begun, and its own run is not covered: an adapter would take it for a success.
+func TestWorkThatReturnsACoveredAnswer(t *testing.T) {
+	on("of another lock", t, newBench, Options{Wait: time.Minute, Coalesce: "index"}, func(t *testing.T, b *bench) {
+		inner := &LockCovered{Key: "inner", Work: "index"}
+		returns := func(context.Context, Lock) error { return inner }
+		check := func(err error) {
+			t.Helper()
+			_, covered := err.(*LockCovered)
+			require.False(t, covered, "%v", err)
+			require.ErrorIs(t, err, inner)
+			require.ErrorContains(t, err, "the work: ")
+		}
+		check(b.Do(WithEventID(t.Context(), "1"), "k", returns))
+		require.Equal(t, OutcomeError, b.report(t).Outcome)
+		plain, err := New(b.store.Store, Options{})
+		require.NoError(t, err)
+		check(plain.Do(t.Context(), "k", returns))
+		check(plain.DoAll(t.Context(), []string{"k"}, func(context.Context, []Lock) error { return inner }))
+	})
+}
+
 func TestCoalescingThatCannotBe(t *testing.T) {
 	store, ctx := memstore.New(nil), t.Context()
 	_, err := New(store, Options{Coalesce: "index"})

@@ -23,9 +23,9 @@ type Lock struct {
 
 // Do acquires the lock of key, runs work and releases the lock. It returns what work
 // returned, with these exceptions. A mistake in the program is a plain error, and work does not
-// run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockNoTime,
+// run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockCovered (see Options.Coalesce), *LockNoTime,
 // *LockBadRequest, *LockCorrupt or *LockStoreUnavailable. If the lock is lost while work runs, the
-// error is a *LockLost.
+// error is a *LockLost. A *LockCovered that work returns, of a Do inside it, is wrapped in another error.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
 // its lease, or one under which it began, can no longer be trusted. It is cancelled when work returns. If work panics

@@ -73,6 +73,9 @@ func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 // LockCovered: another run of the same work waits for the lock, and had not begun when this call was made, see Options.Coalesce. The
 // work did not run. If the source of the event sends it again until it is answered, that run does what this event asks for, and the error
 // is a success; otherwise that run may fail, and nobody does it. It matches lockstore.ErrRefused.
+//
+// Find it by the type assertion err.(*LockCovered), and not by errors.As: that would also find the one of another lock which the work
+// has asked for and has returned wrapped. Such work has begun, and nobody does the rest of it.
 type LockCovered struct {
 	Key    string
 	Work   string               // Options.Coalesce

@@ -193,6 +193,9 @@ func (c *call) do(keys []string, j job) (err error) {
 	}
 	worked = true
 	if e := j.work(&last.window, locks); e != nil {
+		if _, covered := e.(*LockCovered); covered { // of another lock, inside the work: nobody does the rest of the work
+			e = fmt.Errorf("the work: %w", e)
+		}
 		return fail(OutcomeError, e)
 	}
 	return fail(OutcomeOK, nil)
