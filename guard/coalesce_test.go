@@ -128,6 +128,7 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 		return doonce.Completion{}, nil
 	}), says+"DoOnce wants none")
 	require.ErrorContains(t, g.WithCooldown(time.Minute).Do(ctx, "k", neverRuns(t)), says+"a cooldown wants none")
+	require.ErrorContains(t, g.Complete(ctx, lockstore.Lease{Key: "k", Owner: "1", Fence: 1}, time.Minute), says+"a cooldown wants none")
 	for says, req := range map[string]LeaseRequest{
 		`Coalesce is "index" and EventID is ""; want both or none`: {Coalesce: "index", Wait: time.Minute},
 		`Coalesce is "" and EventID is "1"; want both or none`:     {EventID: "1", Wait: time.Minute},
@@ -142,7 +143,7 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 		_, err = New(store, Options{Coalesce: work, Wait: time.Minute})
 		require.EqualError(t, err, "guard: Coalesce is "+says)
 		_, err = g.Acquire(ctx, LeaseRequest{Key: "k", TTL: time.Minute, Wait: time.Minute, Coalesce: work, EventID: "1"})
-		invalid(err, "Work is "+says)
+		invalid(err, "guard: Coalesce is "+says)
 	}
 }
 

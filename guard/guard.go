@@ -100,7 +100,7 @@ type Options struct {
 	// the same one whenever this event comes again. With a new id for each try, the place of a try that died would cover the
 	// next one. Lambda's request id is the same for each try of an asynchronous event, and another one for each try of SQS, a
 	// stream, or an HTTP client. EventID is for Coalesce, and is called for a context without an id of [WithEventID], which
-	// sqsbatch and stream set, and httpapi and httpguard if the request has the header Idempotency-Key.
+	// sqsbatch and stream set, and httpapi and httpguard from the header Idempotency-Key, without which they answer 400.
 	EventID func(context.Context) string
 
 	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that
@@ -182,7 +182,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	case opt.Coalesce != "" && opt.Wait == 0:
 		return nil, fmt.Errorf("guard: Coalesce is %.70q but Wait is 0; want a Wait, only who waits is covered", opt.Coalesce)
 	case opt.Coalesce != "" && lockstore.ValidateWork(opt.Coalesce) != nil:
-		return nil, fmt.Errorf("guard: Coalesce is %.70q; want 1 to %d characters of printable ASCII without spaces", opt.Coalesce, lockstore.MaxWorkBytes)
+		return nil, fmt.Errorf(badWork, opt.Coalesce, lockstore.MaxWorkBytes)
 	case opt.Wait > lockstore.MaxTTL:
 		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
@@ -247,7 +247,7 @@ func (g *Guard) alone(what string) error {
 
 // apart returns an error if the run of one event may cover another event.
 func (g *Guard) apart(what string) error {
-	if g.opt.Coalesce != "" {
+	if g.Coalesces() {
 		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because one run does not do the work of another there", g.opt.Coalesce, what)
 	}
 	return nil
@@ -263,6 +263,9 @@ func (g *Guard) plain(what string) error {
 	}
 	return g.alone(what)
 }
+
+// badWork is the error of a name of the work, and of its longest length.
+const badWork = "guard: Coalesce is %.70q; want 1 to %d characters of printable ASCII without spaces"
 
 var (
 	errNoGuard   = errors.New("guard: the guard is nil or was not made by New")

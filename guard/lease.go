@@ -90,6 +90,8 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 		mistake = lockstore.Invalidf("guard: Coalesce is %.70q and EventID is %.70q; want both or none", req.Coalesce, req.EventID)
 	case coalesces && req.Wait == 0 && w.turn == 0:
 		mistake = lockstore.Invalidf("guard: Coalesce is %.70q but Wait is 0; want a Wait, or Park: only who waits is covered", req.Coalesce)
+	case coalesces && lockstore.ValidateWork(req.Coalesce) != nil:
+		mistake = lockstore.Invalidf(badWork, req.Coalesce, lockstore.MaxWorkBytes)
 	}
 	if err := cmp.Or(mistake, lockstore.ValidateTTL(req.TTL)); err != nil {
 		return lockstore.Lease{}, r.finish(r.failure(err))
@@ -160,9 +162,9 @@ func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) 
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
 // errors are those of Release, *LockBadRequest if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
-// that says so if MaxHolders is above 1.
+// that says so if MaxHolders is above 1 or the guard has Options.Coalesce.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := g.alone("a cooldown"); err != nil {
+	if err := cmp.Or(g.alone("a cooldown"), g.apart("a cooldown")); err != nil {
 		return err
 	}
 	return g.endLease(ctx, lease, func(r *run) error {
