@@ -10,7 +10,8 @@
 //	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
 //	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits. Without an
-//	                      adapter that knows better, an event's id is Lambda's request id: the same one for each try of an asynchronous event only
+//	                      adapter that knows better, an event's id is Lambda's request id. A batch, as of SQS, and an HTTP request have no such id: it is another
+//	                      one for each try
 //	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
@@ -37,6 +38,7 @@ package boot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +56,7 @@ import (
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -121,7 +124,27 @@ func Start[In, Out any](g *guard.Guard, handler guard.Wrapped[In, Out]) {
 	if err != nil {
 		exit(err)
 	}
-	lambda.StartWithOptions(handler.Handle, options...)
+	lambda.StartWithOptions(entry(g, handler), options...)
+}
+
+// triesKey is that of a context whose request id is another one for each try of the event.
+type triesKey struct{}
+
+// entry is the handler as Lambda calls it. If the guard coalesces, the context of a batch and of a request has no event's id.
+func entry[In, Out any](g *guard.Guard, handler guard.Wrapped[In, Out]) any {
+	if !g.Coalesces() {
+		return handler.Handle
+	}
+	return func(ctx context.Context, event json.RawMessage) (out Out, err error) {
+		var in In
+		if err := json.Unmarshal(event, &in); err != nil {
+			return out, err
+		}
+		if eventsource.CheckAsync("boot", event) != nil {
+			ctx = context.WithValue(ctx, triesKey{}, true)
+		}
+		return handler.Handle(ctx, in)
+	}
 }
 
 func exit(err error) {
@@ -130,7 +153,7 @@ func exit(err error) {
 }
 
 func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.SchemeOpener) (*guard.Guard, error) {
-	options := guard.Options{HolderInfo: holderInfo, EventID: requestID}
+	options := guard.Options{HolderInfo: holderInfo, EventID: eventID}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
 		name, option string
@@ -257,7 +280,14 @@ func readBool(name string, getenv func(string) string) (bool, error) {
 	return on, nil
 }
 
-// requestID is the id by which Lambda sends an asynchronous event again.
+// eventID is the id by which Lambda sends an asynchronous event again.
+func eventID(ctx context.Context) string {
+	if ctx.Value(triesKey{}) != nil {
+		return ""
+	}
+	return requestID(ctx)
+}
+
 func requestID(ctx context.Context) string {
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
 		return lc.AwsRequestID

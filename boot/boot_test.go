@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -403,6 +404,51 @@ func TestCoalescing(t *testing.T) {
 		_, err = newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
 		require.NoError(t, err)
 	})
+}
+
+// Lambda's request id is no event's id where a source sends the event again with another one: the place of a try that died would cover the next.
+func TestEventsWithoutAnID(t *testing.T) {
+	options := guard.Options{EventID: eventID}
+	plain, err := guard.New(memstore.New(nil), options)
+	require.NoError(t, err)
+	options.Coalesce, options.Wait = "index", time.Minute
+	coalesces, err := guard.New(memstore.New(nil), options)
+	require.NoError(t, err)
+	type event = map[string]any
+	handler := func(g *guard.Guard) guard.Wrapped[event, string] {
+		return guard.Wrap(g, func(context.Context, event) (string, error) { return "k", nil }, func(_ context.Context, _ guard.Lock, in event) (string, error) {
+			return fmt.Sprint(len(in)), nil
+		})
+	}
+	lc := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "r-1"})
+	const none = `guard: Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`
+	for text, want := range map[string]string{
+		`{"Records": [{"eventSource": "aws:sqs", "messageId": "m-1"}]}`:     none,
+		`{"Records": [{"eventSource": "aws:kinesis"}]}`:                     none,
+		`{"eventSource": "aws:kafka", "records": {}}`:                       none,
+		`{"version": "2.0", "requestContext": {"http": {"method": "GET"}}}`: none,
+		`{"Records": [{"eventSource": "aws:s3"}]}`:                          "",
+		`{"detail-type": "Scheduled Event", "source": "aws.events"}`:        "",
+		`{"customer": 7}`: "",
+		`[]`:              "json: cannot unmarshal array into Go value of type map[string]interface {}",
+	} {
+		handle := lambda.NewHandler(entry(coalesces, handler(coalesces)))
+		out, err := handle.Invoke(lc, []byte(text))
+		if want != "" {
+			require.ErrorContains(t, err, want, text)
+			continue
+		}
+		require.NoError(t, err, text)
+		require.NotEmpty(t, out)
+	}
+	_, err = lambda.NewHandler(entry(plain, handler(plain))).Invoke(lc, []byte(`{"Records": [{"eventSource": "aws:sqs"}]}`))
+	require.NoError(t, err)
+	out, err := lambda.NewHandler(entry(coalesces, guard.WrapUnlocked(func(ctx context.Context, _ event) (string, error) {
+		err := coalesces.Do(guard.WithEventID(ctx, "m-1"), "k", func(context.Context, guard.Lock) error { return nil })
+		return "ran", err
+	}))).Invoke(lc, []byte(`{"Records": [{"eventSource": "aws:sqs"}]}`))
+	require.NoError(t, err, "an adapter of batches knows the ids")
+	require.Equal(t, `"ran"`, string(out))
 }
 
 func TestExitIsOneSentence(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
+	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
 )
 
 // Request is an HTTP request. It is read from the event of any source in the package's documentation; every other

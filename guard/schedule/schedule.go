@@ -62,8 +62,8 @@ import (
 	"errors"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
+	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 

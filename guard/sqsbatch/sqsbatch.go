@@ -85,7 +85,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
+	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
 )
 
 const (

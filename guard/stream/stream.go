@@ -66,7 +66,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/guard/internal/eventsource"
+	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
 )
 
 // WrapDynamoDB returns a Lambda handler that runs work for each record of a DynamoDB

@@ -44,8 +44,8 @@ var layers = []struct {
 	{"guard/internal/*", nil},
 	{"guard/idempotency", []string{"guard", "internal/lib/doonce", "lockstore"}},
 	{"guard/sfnwake", []string{"lockstore", "internal/lib/awsenv"}},
-	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "internal/lib/tell", "lockstore"}},
-	{"boot", []string{"guard", "internal/lib/tell", "lockstore"}},
+	{"guard/*", []string{"guard", "guard/idempotency", "guard/internal/*", "internal/lib/eventsource", "internal/lib/tell", "lockstore"}},
+	{"boot", []string{"guard", "internal/lib/eventsource", "internal/lib/tell", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
 	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
