@@ -18,16 +18,17 @@
 // If the handler does not run, or loses its lock, the caller gets:
 //
 //	another owner holds the lock   409  Retry-After 1 to 5 seconds
-//	another request covers it      409  see guard.Options.Coalesce
+//	another request covers it      409  see guard.Options.Coalesce; the code is "covered"
 //	the work is done               409  Retry-After until the key is free
-//	the key is in doubt            409
+//	the key is in doubt            409  the code is "in-doubt"
 //	the key cannot be locked       400
+//	no Idempotency-Key             400  if the guard has guard.Options.Coalesce: the header is the event's id
 //	no time left                   503  Retry-After
 //	store unavailable or unknown   503  Retry-After
 //	lock lost while working        500  what was written may stand
 //	foreign or corrupt entry       500
 //
-// Each body is a problem of RFC 9457 (application/problem+json). A caller never learns the
+// Each body is a problem of RFC 9457 (application/problem+json), some with the member code, for programs. A caller never learns the
 // holder of a lock or the reason of a 5xx; both are in the guard's
 // report, which boot logs. (A guard of your own needs Options.Observe.) A caller learns
 // the reason of a 400, also the text of the key function's error. So this text must be
@@ -57,7 +58,16 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 			return out, err
 		}
 	}
-	guarded := guard.Wrap(g, key, work)
+	checked := key
+	if key != nil {
+		checked = func(ctx context.Context, in Request) (string, error) {
+			if _, err := httpanswer.EventID(g, in.Header); err != nil {
+				return "", err
+			}
+			return key(ctx, in)
+		}
+	}
+	guarded := guard.Wrap(g, checked, work)
 	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
 		out, err := guarded.Handle(guard.WithEventID(ctx, in.Header.Get(httpanswer.Header)), in)
 		if own, ok := err.(*workError); ok {
@@ -86,7 +96,7 @@ func Problem(err error) (Response, bool) {
 }
 
 func response(p httpanswer.Problem) Response {
-	answer := NewProblem(p.Status, p.Detail, nil)
+	answer := NewProblem(p.Status, p.Detail, p.Members())
 	if p.RetryAfter > 0 {
 		answer.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}

@@ -79,17 +79,19 @@ func TestProblemOfALockThatNobodyHolds(t *testing.T) {
 		left       time.Duration
 		retryAfter string
 		says       string
+		code       string
 	}{
-		{lockstore.Reserved, 10 * time.Second, "1", "have waited longer"},
-		{lockstore.InDoubt, 0, "", "Nobody knows"}, // it does not become free by itself
-		{lockstore.Completed, 0, "1", "stays closed"},
-		{lockstore.Cooldown, 89*time.Second + 1, "90", "stays closed"},
+		{lockstore.Reserved, 10 * time.Second, "1", "have waited longer", ""},
+		{lockstore.InDoubt, 0, "", "Nobody knows", `"code":"in-doubt"`}, // it does not become free by itself
+		{lockstore.Completed, 0, "1", "stays closed", ""},
+		{lockstore.Cooldown, 89*time.Second + 1, "90", "stays closed", ""},
 	} {
 		out, ok := Problem(&guard.LockBusy{Key: "k", State: c.state, StateEndsIn: c.left})
 		require.True(t, ok)
 		require.Equal(t, 409, out.StatusCode)
 		require.Equal(t, c.retryAfter, out.Header.Get("Retry-After"))
 		require.Contains(t, string(out.Body), c.says)
+		require.Contains(t, string(out.Body), c.code)
 		require.NotContains(t, string(out.Body), "is working")
 	}
 }
@@ -103,6 +105,7 @@ func TestCoalescing(t *testing.T) {
 			<-time.After(time.Second)
 			return Response{StatusCode: http.StatusCreated}, nil
 		})
+		var text string
 		send := func(id string) int {
 			r := Request{URL: url.URL{Path: "/accounts/7"}, Header: http.Header{}}
 			if id != "" {
@@ -110,6 +113,9 @@ func TestCoalescing(t *testing.T) {
 			}
 			out, err := handler.Handle(t.Context(), r)
 			require.NoError(t, err)
+			if out.StatusCode >= 400 {
+				text = string(out.Body)
+			}
 			return out.StatusCode
 		}
 		done := make(chan int)
@@ -118,7 +124,9 @@ func TestCoalescing(t *testing.T) {
 			synctest.Wait()
 		}
 		require.Equal(t, http.StatusConflict, send("3"))
-		require.Equal(t, http.StatusConflict, send(""), "its id is that of the invocation")
+		require.Contains(t, text, `"code":"covered"`)
+		require.Equal(t, http.StatusBadRequest, send(""), "the id of the invocation is another one for each try")
+		require.Contains(t, text, "Idempotency-Key is missing; want the header")
 		for range 3 {
 			require.Equal(t, http.StatusCreated, <-done)
 		}

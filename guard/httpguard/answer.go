@@ -31,7 +31,7 @@ func problem(p httpanswer.Problem) answer {
 	if p.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	return answer{status: p.Status, header: header, body: httpanswer.Body(p.Status, p.Detail, nil)}
+	return answer{status: p.Status, header: header, body: httpanswer.Body(p.Status, p.Detail, p.Members())}
 }
 
 // handled is the answer of a request, in place of a guard's error, too.

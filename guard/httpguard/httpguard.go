@@ -126,11 +126,17 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
-				k, err := ask(r, "no key", key)
+				var id string
+				k, err := ask(r, "no key", func(r *http.Request) (k string, err error) {
+					if id, err = httpanswer.EventID(g, r.Header); err != nil {
+						return "", err
+					}
+					return key(r)
+				})
 				if err != nil {
 					return a, &guard.LockBadRequest{Key: k, Err: err}
 				}
-				err = g.Do(guard.WithEventID(ctx, r.Header.Get(httpanswer.Header)), k, func(ctx context.Context, lock guard.Lock) (err error) {
+				err = g.Do(guard.WithEventID(ctx, id), k, func(ctx context.Context, lock guard.Lock) (err error) {
 					a, err = record(ctx, lock, maxAnswer, next, r, c)
 					return err
 				})

@@ -542,7 +542,12 @@ func TestCoalescing(t *testing.T) {
 		require.Equal(t, http.StatusConflict, a.StatusCode)
 		require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
 		require.Empty(t, a.Header.Get("Retry-After"))
-		require.Contains(t, body(t, a), "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202.")
+		text := body(t, a)
+		require.Contains(t, text, "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202.")
+		require.Contains(t, text, `"code":"covered"`)
+		a = send("")
+		require.Equal(t, http.StatusBadRequest, a.StatusCode)
+		require.Contains(t, body(t, a), "Idempotency-Key is missing; want the header")
 		for range 3 {
 			require.Equal(t, http.StatusOK, <-done)
 		}

@@ -4,6 +4,7 @@ package httpanswer
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -19,6 +20,7 @@ import (
 type Problem struct {
 	Status     int
 	Detail     string // a sentence for people
+	Code       string // for programs; "" is none
 	RetryAfter int    // in seconds; 0 is no header
 }
 
@@ -36,6 +38,22 @@ func Body(status int, detail string, extra map[string]any) []byte {
 	return body
 }
 
+// Members are those of the problem's body that RFC 9457 does not name.
+func (p Problem) Members() map[string]any {
+	if p.Code == "" {
+		return nil
+	}
+	return map[string]any{"code": p.Code}
+}
+
+// EventID is the id by which a client sends its request again. An error says that the guard coalesces, and that there is none.
+func EventID(g *guard.Guard, header http.Header) (id string, err error) {
+	if id = header.Get(Header); id == "" && g.Coalesces() {
+		return "", errors.New(Header + " is missing; want the header, the same one whenever this request is sent again: another request may be carried out in its place")
+	}
+	return id, nil
+}
+
 // Covered is what a caller learns whose work another run does, see guard.Options.Coalesce.
 const Covered = "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
 
@@ -43,18 +61,18 @@ const Covered = "Another request of the same work waits, and has not begun. It d
 func OfLock(err error) (p Problem, ok bool) {
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		detail := "Another request is working on the same resource. Try again."
+		detail, code := "Another request is working on the same resource. Try again.", ""
 		switch e.State {
 		case lockstore.InDoubt:
-			detail = "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first."
+			detail, code = "Nobody knows whether an earlier request on the same resource was carried out. Somebody has to find out first.", "in-doubt"
 		case lockstore.Completed, lockstore.Cooldown:
 			detail = "The work on the same resource is done, and the resource stays closed for a while."
 		case lockstore.Reserved:
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
-		return Problem{http.StatusConflict, detail, retryAfter(e)}, true
+		return Problem{http.StatusConflict, detail, code, retryAfter(e)}, true
 	case *guard.LockCovered:
-		return Problem{Status: http.StatusConflict, Detail: Covered}, true
+		return Problem{Status: http.StatusConflict, Detail: Covered, Code: "covered"}, true
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
@@ -62,9 +80,9 @@ func OfLock(err error) (p Problem, ok bool) {
 		}
 		return Problem{Status: http.StatusBadRequest, Detail: detail}, true
 	case *guard.LockNoTime:
-		return Problem{http.StatusServiceUnavailable, "There was no time left to begin. Try again.", 1}, true
+		return Problem{Status: http.StatusServiceUnavailable, Detail: "There was no time left to begin. Try again.", RetryAfter: 1}, true
 	case *guard.LockStoreUnavailable:
-		return Problem{http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", 1}, true
+		return Problem{Status: http.StatusServiceUnavailable, Detail: "The lock service is unavailable, and the request was not begun. Try again.", RetryAfter: 1}, true
 	case *guard.LockLost:
 		return Problem{Status: http.StatusInternalServerError, Detail: "The lock was lost while working. The request may have been carried out, fully or in part."}, true
 	case *guard.LockCorrupt:
@@ -78,11 +96,11 @@ func ofRepeat(err error) (p Problem, ok bool) {
 	const of = "request with this " + Header
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		return Problem{http.StatusConflict, "A " + of + " is still being worked on. Try again.", retryAfter(e)}, true
+		return Problem{Status: http.StatusConflict, Detail: "A " + of + " is still being worked on. Try again.", RetryAfter: retryAfter(e)}, true
 	case *idempotency.RepeatMismatch:
 		return Problem{Status: http.StatusUnprocessableEntity, Detail: "Another " + of + " was sent before."}, true
 	case *idempotency.RepeatInDoubt:
-		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out."}, true
+		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out.", Code: "in-doubt"}, true
 	case *idempotency.RepeatNoAnswer:
 		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was carried out, and its answer is not there to be sent again."}, true
 	}
