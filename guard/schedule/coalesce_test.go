@@ -28,8 +28,12 @@ func TestCoalescing(t *testing.T) {
 			runs++
 			return nil
 		})
-		send := func(id string) error {
-			_, err := handler.Handle(request(id), []byte(`{"id": "1"}`))
+		var last Result
+		send := func(id string) (err error) {
+			result, err := handler.Handle(request(id), []byte(`{"id": "1"}`))
+			if id == "r-3" {
+				last = result
+			}
 			return err
 		}
 		held, err := store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "another", TTL: time.Minute, HolderInfo: lockstore.HolderInfo{ID: "r-1"}})
@@ -37,13 +41,18 @@ func TestCoalescing(t *testing.T) {
 		first := make(chan error)
 		go func() { first <- send("r-2") }()
 		synctest.Wait()
-		require.IsType(t, &guard.LockCovered{}, send("r-3"))
+		require.NoError(t, send("r-3"), "the run of r-2 begins later, and Lambda sends r-2 again if it fails")
+		require.Equal(t, Result{Skipped: true, Holder: lockstore.HolderInfo{ID: "r-1"}}, last)
 		require.IsType(t, &guard.LockBusy{}, <-first, "the other run began before this event")
 		go func() { first <- send("r-2") }()
 		synctest.Wait()
 		require.NoError(t, store.Release(t.Context(), held))
 		require.NoError(t, <-first)
 		require.Equal(t, 1, runs)
+
+		inner := &guard.LockCovered{Key: "another"}
+		_, err = Wrap(g, key, func(context.Context, guard.Lock, event) error { return inner }).Handle(request("r-5"), []byte(`{"id": "1"}`))
+		require.ErrorIs(t, err, inner, "the work has begun")
 
 		plain, err := guard.New(store, guard.Options{})
 		require.NoError(t, err)

@@ -7,6 +7,7 @@
 //
 //	the work returned nil             Result with Skipped false
 //	another run holds the lock        Result with Skipped true, a success: the other run does the work
+//	another run covers the event      Result with Skipped true, see guard.Options.Coalesce
 //	the work is done, and the lock    Result with Skipped true, also for the event whose work it was
 //	is in its cooldown
 //	an earlier try of this event      *guard.LockBusy
@@ -45,8 +46,9 @@
 //
 // # One run for many events
 //
-// With [guard.Options.Coalesce] no event is skipped: the run that has the lock began before it. If another run waits that has not begun,
-// the answer is *guard.LockCovered, otherwise *guard.LockBusy. Lambda tries again after both.
+// With [guard.Options.Coalesce] no event is skipped because of the run that has the lock: it began before this event, so the answer is *guard.LockBusy, and
+// Lambda tries again. If another run waits that has not begun, the event is skipped: that run does its work, and Lambda
+// sends the other run's event again if it fails.
 //
 // # Duplicate triggers
 //
@@ -103,6 +105,9 @@ func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped
 		})
 		if done := skip.Done(); err == nil && done != nil {
 			return Result{Skipped: true, Holder: *done}, nil
+		}
+		if covered, ok := err.(*guard.LockCovered); ok { // not of the work: Do wraps that
+			return Result{Skipped: true, Holder: covered.Holder}, nil
 		}
 		busy, ok := err.(*guard.LockBusy)
 		if !ok || ran && !skip.IsBusy(err) || !otherDoes(busy, g.HolderInfo(ctx)) {
