@@ -171,7 +171,7 @@ func (d *driver) one(ctx context.Context, e *environment, n int, run string) (a 
 		a.requestIDs = append(a.requestIDs, r.RequestID)
 		log := e.reports.said()
 		answer := read(r, event, log)
-		if d.coalesce && r.ErrorType == "LockCovered" {
+		if d.coalesce && answer.failed == covers {
 			answer.failed = "" // see phase.covered
 		}
 		if answer.rest != nil {

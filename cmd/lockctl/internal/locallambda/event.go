@@ -86,6 +86,8 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 		return answer{} // an answer of another form
 	}
 	switch {
+	case out.StatusCode == 409 && isCovered(out.Body):
+		return answer{failed: covers, detail: out.Body}
 	case out.StatusCode == 409:
 		return answer{busy: true, detail: out.Body}
 	case out.StatusCode >= 400:
@@ -98,6 +100,15 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 		return batch(ids, event, log)
 	}
 	return answer{}
+}
+
+// covers is the type of the failure of an event that another run covers.
+const covers = "LockCovered"
+
+// isCovered says whether the problem of an HTTP answer is the one of a covered request.
+func isCovered(body string) bool {
+	var p struct{ Code string }
+	return json.Unmarshal([]byte(body), &p) == nil && p.Code == "covered"
 }
 
 // batchFailure is the type of a failure of a batch's item.
