@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/clocktest"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 // manager is AWS Secrets Manager as the real client sees it.
@@ -300,6 +302,10 @@ func TestOpen(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), oldSecret[:31])
 	}
+	coalesces, err := guard.New(memstore.New(nil), guard.Options{Coalesce: "index", Wait: time.Minute})
+	require.NoError(t, err)
+	_, err = Open(coalesces, nil, m.getenv)
+	require.EqualError(t, err, "lockhttp: the guard has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each request says itself whether it coalesces")
 	_, err = open("text:///"+oldSecret, "")
 	require.ErrorContains(t, err, "LOCK_CALLERS: want a JSON object")
 	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {

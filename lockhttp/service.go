@@ -27,6 +27,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -58,9 +59,12 @@ type Service struct {
 //
 // The secret has at least 32 bytes. The variable LOCK_CALLERS says who may use
 // which keys: a JSON object of callers with lists of key prefixes. The entry "*"
-// is for everybody but the caller "anonymous", beside their own. Open makes no
-// request.
+// is for everybody but the caller "anonymous", beside their own. A guard with
+// guard.Options.Coalesce is an error. Open makes no request.
 func Open(g *guard.Guard, secret *url.URL, getenv func(string) string) (*Service, error) {
+	if g.Coalesces() {
+		return nil, errors.New("lockhttp: the guard has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each request says itself whether it coalesces")
+	}
 	secrets, err := openSecrets(secret, getenv)
 	if err != nil {
 		return nil, fmt.Errorf("the token secret's URL: %w", err)

@@ -98,10 +98,15 @@ func (e *NotWoken) Unwrap() error { return e.Err }
 // wake ends the state that waits at an address.
 type wake func(context.Context, lockstore.WakeAddress) error
 
+var errCoalesces = errors.New("sfnlock: LOCK_COALESCE is true; want false: an execution needs its own lock, and no other one does its work")
+
 // handler handles the actions of states and the events of executions that have
 // ended.
 func handler(g *guard.Guard, w wake) func(context.Context, json.RawMessage) (Answer, error) {
 	return func(ctx context.Context, in json.RawMessage) (Answer, error) {
+		if g.Coalesces() {
+			return Answer{}, errCoalesces
+		}
 		r, err := parse(in)
 		if err != nil {
 			return Answer{}, &guard.LockBadRequest{Key: r.key[:min(len(r.key), lockstore.MaxKeyBytes)], Err: err}

@@ -367,6 +367,13 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+func TestCoalescing(t *testing.T) {
+	g, err := guard.New(memstore.New(nil), guard.Options{Coalesce: "sfnlock", Wait: time.Minute})
+	require.NoError(t, err)
+	_, err = caller{handle: handler(g, nil), name: "one"}.acquire(t)
+	require.ErrorContains(t, err, "sfnlock: LOCK_COALESCE is true; want false")
+}
+
 func TestBadEvents(t *testing.T) {
 	made := func(change string) string {
 		detail := map[string]any{
