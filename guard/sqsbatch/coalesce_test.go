@@ -53,6 +53,12 @@ func TestCoalescing(t *testing.T) {
 		require.Len(t, out.BatchItemFailures, 2)
 		require.Contains(t, b.lines(t, "m2")[0]["error"], "Coalesce (boot: LOCK_COALESCE), so one run does the work of many events, and Once")
 	})
+	on("a message whose work returns the covered answer of another lock fails", t, opt, func(t *testing.T, b *bench) {
+		handler := Wrap(b.Guard, key, func(context.Context, guard.Lock, events.SQSMessage) error { return &guard.LockCovered{Key: "another"} })
+		out, err := handler.Handle(ctx, event(t, messages("a", "a")))
+		require.NoError(t, err)
+		require.Len(t, out.BatchItemFailures, 2)
+	})
 	on("messages that another run covers are done", t, opt, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		waiting(b, "another")

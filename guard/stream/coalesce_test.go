@@ -33,6 +33,13 @@ func TestCoalescing(t *testing.T) {
 		require.Empty(t, b.Ran)
 		require.Contains(t, b.line(t)["error"], "Coalesce (boot: LOCK_COALESCE), so one run does the work of many events, and Once")
 	})
+	on("a record whose work returns the covered answer of another lock fails", t, opt, func(t *testing.T, b *bench) {
+		work := func(context.Context, guard.Lock, record) error { return &guard.LockCovered{Key: "another"} }
+		s := shard[record]{b.Guard, key, work, func(r record) string { return r.sequence }}
+		stop, err := s.run(ctx, func() ([]record, error) { return []record{{"1", "a"}, {"2", "a"}}, nil })
+		require.NoError(t, err)
+		require.Equal(t, "1", stop)
+	})
 	on("if the run fails, the batch stops at its first record", t, opt, func(t *testing.T, b *bench) {
 		require.Equal(t, "2", b.run(t, ctx, "a", "b fail", "b"))
 		require.Equal(t, []string{"1", "2"}, b.Ran)
