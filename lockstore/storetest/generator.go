@@ -52,7 +52,7 @@ func (s step) String() string {
 }
 
 // sequences is how many random sequences Run makes by default, if waiting takes no time.
-const sequences = 300
+const sequences = 500
 
 // byDefault is fewer under the race detector: it looks for races, and each sequence of requests has
 // the same ones.
