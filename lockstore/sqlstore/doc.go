@@ -1,6 +1,6 @@
 // Package sqlstore keeps locks in a table of a SQL database, through database/sql: PostgreSQL (14 or later; also Aurora and Neon), Aurora
 // DSQL, MySQL (8.0 or later) and MariaDB (10.6 or later), and SQLite. It needs plain statements alone, no function or procedure. A free key
-// takes two statements. The package is a module of its own, and has no driver.
+// takes two statements; on MySQL and SQLite the first request of a store takes one more. The package is a module of its own, and has no driver.
 //
 //	db, err := sql.Open("postgres", url)
 //	db.SetMaxOpenConns(10)

@@ -106,7 +106,7 @@ func TestRuleBook(t *testing.T) {
 		e.create(t, e.table("lambdalock")) // two that do at once may fail
 		all[name] = func(t *testing.T) storetest.Harness { return e.virtual(t, e.table("lambdalock")) }
 	}
-	leasesim.RuleBook(t, "random requests over sqlstore and to the rule book", 50, 1000, all)
+	leasesim.RuleBook(t, "random requests over sqlstore and to the rule book", 15, 1000, all)
 }
 
 // A URL of each dialect.

@@ -189,7 +189,7 @@ func TestProcesses(t *testing.T) {
 				require.Eventually(t, func() bool { return len(all.now()) >= many }, time.Minute, time.Millisecond, "%v", all.failures())
 				require.Empty(t, all.failures())
 			}
-			for range 4 {
+			for range few(2, 4) {
 				more()
 				i := rand.N(len(running))
 				running[i].end()
@@ -249,7 +249,7 @@ func fills(s *lockstore.Store, _ string) error {
 		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: unlimited})
 	}
 	for round := range uint64(2) {
-		if err := limit((round + 1) * 300 << 10); err != nil { // files of more bytes cannot be written
+		if err := limit((round + 1) * uint64(few(100, 300)) << 10); err != nil { // files of more bytes cannot be written
 			return err
 		}
 		for n := 0; ; n++ {
@@ -335,6 +335,7 @@ func TestReadOnlyFile(t *testing.T) {
 			{"the file is closed", 0o600, 0o777, "folder"},
 		} {
 			t.Run(mode+", "+c.what, func(t *testing.T) {
+				t.Parallel()
 				file := newFile(t, mode)
 				require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(file)), 0o711))
 				require.NoError(t, os.Chmod(filepath.Dir(file), c.folder))

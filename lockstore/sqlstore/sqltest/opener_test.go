@@ -16,6 +16,7 @@ import (
 
 // The table of a URL is that of the store, the driver does not see it, and no error shows what may be a password.
 func TestOpener(t *testing.T) {
+	t.Parallel()
 	const secret = "s3cret"
 	e := postgreSQL(t)
 	e.create(t, e.table("locks_2"))

@@ -61,7 +61,7 @@ func TestPooler(t *testing.T) {
 					})
 				}
 				one, two := process(a), process(a)
-				for n := range 300 {
+				for n := range few(50, 300) {
 					var all sync.WaitGroup
 					var errs [2]error
 					for i, s := range []*lockstore.Store{one, two} {
@@ -80,6 +80,7 @@ func TestPooler(t *testing.T) {
 
 // An answer to another request is none: the error names the pooler.
 func TestAnotherAnswer(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	table := e.table("lambdalock")
 	e.create(t, table)
@@ -125,11 +126,11 @@ func TestAnotherAnswer(t *testing.T) {
 }
 
 // TestManyKeys: 1,000 runs of one process, each with a key of its own, share ten connections. All are released. With the race detector
-// these are 300: it makes all goroutines slow, and a release has a second.
+// these are fewer: it makes all goroutines slow, and a release has a second.
 func TestManyKeys(t *testing.T) {
 	runs := 1000
 	if verifyrecord.WithRaceDetector {
-		runs = 300
+		runs = few(100, 300)
 	}
 	for name, start := range engines { // one after the other: a release has a second
 		t.Run(name, func(t *testing.T) {
@@ -172,6 +173,7 @@ func TestManyKeys(t *testing.T) {
 // TestDeadConnections: the packets of all connections of a pool get lost from now on, as when a primary loses its power. New connections
 // reach a server. pgx ends a connection with the context of its request.
 func TestDeadConnections(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	table := e.table("lambdalock")
 	e.create(t, table)
@@ -211,6 +213,7 @@ func TestDeadConnections(t *testing.T) {
 
 // TestPlanted: a role that may create objects in a schema of the search_path gets nothing called, and has nothing believed.
 func TestPlanted(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	admin := e.pool(t, e.addr, 2)
 	run(t, admin, "CREATE SCHEMA locks; CREATE SCHEMA evil; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA locks, evil TO app; CREATE TABLE evil.called (what text); GRANT INSERT ON evil.called TO app")
@@ -266,6 +269,7 @@ func TestPlanted(t *testing.T) {
 
 // TestCheck: each thing that is wrong is named.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	admin := e.pool(t, e.addr, 2)
 	run(t, admin, "ALTER DATABASE postgres SET idle_in_transaction_session_timeout = '10s'")
@@ -317,6 +321,7 @@ func TestCheck(t *testing.T) {
 
 // TestRefusals: what is wrong with a session, a role or a table is named, nothing waits without a limit, and nothing is believed.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	admin := e.pool(t, e.addr, 2)
 	table := e.table("lambdalock")
@@ -402,6 +407,7 @@ func TestRefusals(t *testing.T) {
 
 // A replica refuses every request, also through the connections that a program had to the primary at its address.
 func TestReplica(t *testing.T) {
+	t.Parallel()
 	server := testservers.StartPostgreSQL(t)
 	e := engine{"PostgreSQL", sqlstore.PostgreSQL, server.Addr, "postgres", testservers.PostgreSQLURL}
 	table := e.table("lambdalock")
@@ -422,6 +428,7 @@ func TestReplica(t *testing.T) {
 
 // TestWakeUp: who waits is woken by a process that it shares nothing with, also by one that does not listen.
 func TestWakeUp(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	table := e.table("lambdalock")
 	e.create(t, table)
@@ -483,6 +490,7 @@ func TestWakeUp(t *testing.T) {
 
 // The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
 func TestSerializationFailures(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	table := sqlstore.Table{Dialect: sqlstore.DSQL}
 	admin := e.create(t, table)

@@ -33,6 +33,7 @@ func refuses(t *testing.T, e engine, dsn string, table sqlstore.Table, want erro
 }
 
 func TestRefusalsOfMariaDB(t *testing.T) {
+	t.Parallel()
 	e := mariaDB(t)
 	table := e.table("lambdalock")
 	admin := e.create(t, table)
@@ -85,6 +86,7 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 
 // What the program has done on a connection of the pool changes nothing.
 func TestChangedConnectionsOfMariaDB(t *testing.T) {
+	t.Parallel()
 	e := mariaDB(t)
 	table := e.table("lambdalock")
 	admin := e.create(t, table)
@@ -141,6 +143,7 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 }
 
 func TestRefusalsOfSQLite(t *testing.T) {
+	t.Parallel()
 	e := sqlite(t)
 	table := e.table("lambdalock")
 	admin := e.create(t, table)
@@ -187,6 +190,7 @@ type legacy struct{ driver.Conn }
 
 // A call ends with its context, whatever the driver does.
 func TestDriverWithoutContexts(t *testing.T) {
+	t.Parallel()
 	e := postgreSQL(t)
 	table := e.table("lambdalock")
 	e.create(t, table)
@@ -227,6 +231,7 @@ func (e sqlError) SQLState() string { return string(e) }
 
 // A server's error undoes the statement, unless it says that the connection or the session has ended.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	kinds := []error{casstore.ErrConflict, lockstore.ErrUnavailable, lockstore.ErrCorrupt}
 	for d, all := range map[*sqlstore.Dialect]map[error]error{
 		sqlstore.PostgreSQL: {
