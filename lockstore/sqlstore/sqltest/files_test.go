@@ -189,7 +189,7 @@ func TestProcesses(t *testing.T) {
 				require.Eventually(t, func() bool { return len(all.now()) >= many }, time.Minute, time.Millisecond, "%v", all.failures())
 				require.Empty(t, all.failures())
 			}
-			for range few(2, 4) {
+			for range 4 {
 				more()
 				i := rand.N(len(running))
 				running[i].end()
@@ -249,7 +249,7 @@ func fills(s *lockstore.Store, _ string) error {
 		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: unlimited})
 	}
 	for round := range uint64(2) {
-		if err := limit((round + 1) * uint64(few(100, 300)) << 10); err != nil { // files of more bytes cannot be written
+		if err := limit((round + 1) * 300 << 10); err != nil { // files of more bytes cannot be written
 			return err
 		}
 		for n := 0; ; n++ {

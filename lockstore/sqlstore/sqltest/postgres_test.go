@@ -61,7 +61,7 @@ func TestPooler(t *testing.T) {
 					})
 				}
 				one, two := process(a), process(a)
-				for n := range few(50, 300) {
+				for n := range 300 {
 					var all sync.WaitGroup
 					var errs [2]error
 					for i, s := range []*lockstore.Store{one, two} {
@@ -130,7 +130,7 @@ func TestAnotherAnswer(t *testing.T) {
 func TestManyKeys(t *testing.T) {
 	runs := 1000
 	if verifyrecord.WithRaceDetector {
-		runs = few(100, 300)
+		runs = 300
 	}
 	for name, start := range engines { // one after the other: a release has a second
 		t.Run(name, func(t *testing.T) {

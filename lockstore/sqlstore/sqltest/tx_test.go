@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 )
@@ -37,14 +36,6 @@ func acquire(t *testing.T, s *lockstore.Store, r lockstore.Request) lockstore.Le
 	lease, err := s.Acquire(minute(t), r)
 	require.NoError(t, err)
 	return lease
-}
-
-// few is how much of a test that is long runs outside make verify.
-func few(here, full int) int {
-	if verifyrecord.Full() {
-		return full
-	}
-	return here
 }
 
 func count(t *testing.T, db *sql.DB, statement string) (n int) {
@@ -207,7 +198,7 @@ func TestOneEffect(t *testing.T) {
 		db := e.create(t, table)
 		run(t, db, "CREATE TABLE effects (item bigint, mode bigint)")
 		const stillHeld, complete, control = 0, 1, 2
-		items := few(40, 100)
+		items := 100
 		for mode := range 3 {
 			s := store(t, e.pool(t, e.addr, 8), sqlstore.Options{Table: table})
 			work := e.pool(t, cmp.Or(e.addr, patient), 8)
