@@ -49,6 +49,9 @@ func goBlocks(markdown string) (blocks []string) {
 func TestReadmeShowsCompiledCode(t *testing.T) {
 	readme := goBlocks(read(t, "README.md"))
 	require.Len(t, readme, 2)
+	for _, command := range []string{"make run", "make test"} {
+		assert.Contains(t, read(t, "README.md"), "\n    "+command+" ", "README.md names the two commands that set everything up")
+	}
 	assert.Equal(t, read(t, "examples/invoice/main.go"), readme[0], "README.md and examples/invoice/main.go; make them the same")
 	assert.Contains(t, read(t, "examples/invoice/main_test.go"), "\n"+readme[1], "README.md and examples/invoice/main_test.go; make them the same")
 
