@@ -220,10 +220,10 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 	return with.checked()
 }
 
-// checked notes the mistake of a cooldown with several holders.
+// checked notes the mistake of a cooldown of work that is not alone.
 func (g *Guard) checked() *Guard {
 	if g.cooldown > 0 && g.mistake == nil {
-		g.mistake = cmp.Or(g.apart("a cooldown"), g.alone("a cooldown"))
+		g.mistake = g.alone("a cooldown")
 	}
 	return g
 }
@@ -237,27 +237,19 @@ func (g *Guard) MaxHolders() int {
 	return g.maxHolders
 }
 
-// alone returns an error if several runs may hold the key.
+// alone returns an error if the run of one event may cover another event, or if several runs may hold the key.
 func (g *Guard) alone(what string) error {
-	if g.MaxHolders() > 1 {
+	switch {
+	case g.Coalesces():
+		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because one run does not do the work of another there", g.opt.Coalesce, what)
+	case g.MaxHolders() > 1:
 		return fmt.Errorf("guard: MaxHolders (boot: LOCK_MAX_HOLDERS) is %d; %s wants 1", g.maxHolders, what)
 	}
 	return nil
 }
 
-// apart returns an error if the run of one event may cover another event.
-func (g *Guard) apart(what string) error {
-	if g.Coalesces() {
-		return fmt.Errorf("guard: Coalesce (boot: LOCK_COALESCE) is %.70q; %s wants none, because one run does not do the work of another there", g.opt.Coalesce, what)
-	}
-	return nil
-}
-
-// plain returns an error if several runs may hold the key, if the run of one event may cover another event, or if the key gets a cooldown.
+// plain returns an error as alone does, and if the key gets a cooldown.
 func (g *Guard) plain(what string) error {
-	if err := g.apart(what); err != nil {
-		return err
-	}
 	if g.cooldown > 0 {
 		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)
 	}

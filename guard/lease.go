@@ -164,7 +164,7 @@ func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) 
 // errors are those of Release, *LockBadRequest if d is not within lockstore.MinTTL and lockstore.MaxResultTime, and one
 // that says so if MaxHolders is above 1 or the guard has Options.Coalesce.
 func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Duration) error {
-	if err := cmp.Or(g.alone("a cooldown"), g.apart("a cooldown")); err != nil {
+	if err := g.alone("a cooldown"); err != nil {
 		return err
 	}
 	return g.endLease(ctx, lease, func(r *run) error {
