@@ -279,7 +279,7 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	}
 	replacing := s.codec.Replacing(v.entry, v.State, next)
 	value, began := replacing.Encode(), time.Now()
-	e, err := s.send(c.ctx, c.key, value, v.version, c.notes(next, handedOver))
+	e, err := c.send(value, v.version, next, handedOver)
 	if err != nil {
 		s.forget(c.key)
 		c.sent = c.sent || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) // a conflict may be the echo of this very write
@@ -303,24 +303,28 @@ func (c *call) write(v view, next rules.State, handedOver ...driver.Owner) (view
 	return written, nil
 }
 
-// notes are for those that a write of the state next hands the key over to. Its stamp is a time after what the call was told.
+// send writes the value of the state next. If the KV is no Waker or the wake-up gets lost, a waiter looks for itself.
+func (c *call) send(value []byte, ifVersion string, next rules.State, handedOver []driver.Owner) (Entry, error) {
+	if w, ok := c.store.kv.(Waker); ok && len(handedOver) > 0 {
+		return w.WriteAndWake(c.ctx, c.key, value, ifVersion, c.notes(next, handedOver))
+	}
+	return c.store.kv.Write(c.ctx, c.key, value, ifVersion)
+}
+
+// notes are for those that a write of the state next hands the key over to. Its stamp is a time after what the call was told. Without such a
+// time a note is empty.
 func (c *call) notes(next rules.State, handedOver []driver.Owner) map[string]string {
 	notes := map[string]string{}
-	for _, owner := range handedOver {
-		i := slices.IndexFunc(next.Holders, func(h rules.Holder) bool { return h.Owner == owner })
-		if notes[string(owner)] = ""; !c.told.IsZero() {
-			notes[string(owner)] = note(c.key, next.Holders[i], c.told.Add(-c.store.codec.Blur()).UnixNano())
+	for _, h := range next.Holders {
+		switch {
+		case !slices.Contains(handedOver, h.Owner):
+		case c.told.IsZero():
+			notes[string(h.Owner)] = ""
+		default:
+			notes[string(h.Owner)] = note(c.key, h, c.told.Add(-c.store.codec.Blur()).UnixNano())
 		}
 	}
 	return notes
-}
-
-// send writes. If the KV is no Waker or the wake-up gets lost, a waiter looks for itself.
-func (s *store) send(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (Entry, error) {
-	if w, ok := s.kv.(Waker); ok && len(notes) > 0 {
-		return w.WriteAndWake(ctx, key, value, ifVersion, notes)
-	}
-	return s.kv.Write(ctx, key, value, ifVersion)
 }
 
 // failed is the error of a call that has got no answer from the KV: when a write was sent, its outcome is unknown.
