@@ -242,11 +242,11 @@ func (w *write) requirePlace(seen row, i int) {
 
 // join adds a place, if the queue has room for it also after others have joined.
 func (w *write) join(seen row, next rules.State, p place) {
-	most := maxPlaces - 1 + len(seen.queue) - len(seen.Queue) // the first place may be that of who has the key
-	if next.Queue[len(next.Queue)-1].Parked > 0 {             // at most half of the places
+	most, joins := maxPlaces-1+len(seen.queue)-len(seen.Queue), next.Queue[len(next.Queue)-1] // the first place may be that of who has the key
+	if joins.Parked > 0 {                                                                     // at most half of the places
 		most = min(most, len(seen.queue)+maxPlaces/2-len(rules.Parked(next.Queue)))
 	}
-	if next.Queue[len(next.Queue)-1].Work != "" { // who has joined since may cover it
+	if joins.Work != "" { // who has joined since may cover it
 		most = len(seen.queue)
 	}
 	if slices.ContainsFunc(seen.queue, func(s place) bool { return s.owner == p.owner }) { // the owner of a hand-over that has lapsed
