@@ -22,6 +22,19 @@ export function write(e, text) {
   if (e.textContent !== text) e.textContent = text;
 }
 
+// notice shows a text, or hides its element if there is none.
+export function notice(e, text) {
+  write(e, text);
+  e.hidden = !text;
+}
+
+export function button(name, does, className = '') {
+  const b = el('button', className, name);
+  b.type = 'button';
+  b.addEventListener('click', does);
+  return b;
+}
+
 // span is a length in two units at most: "0 s", "41 s", "3m 12s", "2h 5m", "3d 4h".
 export function span(ms) {
   const s = Math.max(0, Math.round(ms / 1000));
@@ -174,34 +187,35 @@ class Row {
   // fill makes what an open row shows. Its buttons stay while they are for the same lease.
   fill() {
     if (this.body.hidden || !this.k) return;
-    const { k, at } = this, shape = JSON.stringify([k.state, k.fence, k.started, k.holders.map((h) => [h.fence, h.state, h.seat, h.who]), k.queue.map((p) => p.parked)]);
+    const { k } = this, shape = JSON.stringify([k.state, k.fence, k.started, k.holders.map((h) => [h.fence, h.state, h.seat, h.who]), k.queue.map((p) => p.parked)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.build(k);
     }
-    this.counted = [];
-    const cells = this.body.querySelectorAll('[data-counts]');
-    const values = [
-      ...k.holders.flatMap((h) => [(now) => h.sinceAt ? span(now - h.sinceAt) + ', since ' + clock(h.sinceAt, now) : '–', (now) => span(h.left - (now - at)) + renewal(this.seen.get(h.fence)[1], now)]),
-      ...k.queue.map((p, i) => (now) => i + 1 + '. ' + (p.parked ? 'parked for ' : 'waits for ') + span(p.waited + now - at)),
-    ];
-    cells.forEach((cell, i) => this.counted.push([cell, values[i]]));
   }
 
   build(k) {
-    const counts = (e) => { e.dataset.counts = ''; return e; };
+    this.counted = []; // elements, each with its text at a time
+    const counts = (name, text) => {
+      const e = el(name);
+      this.counted.push([e, text]);
+      return e;
+    };
+    const age = ({ sinceAt }, now) => sinceAt ? span(now - sinceAt) + ', since ' + clock(sinceAt, now) : '–';
+    const left = (h, now) => span(h.left - (now - this.at)) + renewal(this.seen.get(h.fence)[1], now);
+    const waits = (p, now) => (p.parked ? 'parked for ' : 'waits for ') + span(p.waited + now - this.at);
     const buttons = (holder) => this.of.actions ? this.of.actions(k, holder) : [];
     const all = [el('p', '', meaning[k.state] + (k.started ? ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.' : '')), el('p', 'dim', '', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–'))];
     if (k.state === 'in doubt' || k.state === 'completed') all.splice(1, 0, el('p', '', k.who ? 'Work by ' + k.who + '.' : ''));
     all.push(...buttons(null));
     if (k.holders.length) {
-      const about = (h) => [
+      const about = (h, i) => [
         el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 ? `, seat ${h.seat} of ${h.maxHolders}` : '', el('br'),
-        el('span', 'dim', '', 'has it for ', counts(el('span')), ' · left at most ', counts(el('span')), ' · fence ', h.fence),
+        el('span', 'dim', '', 'has it for ', counts('span', (now) => age(this.k.holders[i], now)), ' · left at most ', counts('span', (now) => left(this.k.holders[i], now)), ' · fence ', h.fence),
       ];
-      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...k.holders.map((h) => el('li', '', '', el('span', '', '', ...about(h)), ...buttons(h)))));
+      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...k.holders.map((h, i) => el('li', '', '', el('span', '', '', ...about(h, i)), ...buttons(h)))));
     }
-    all.push(el('h2', '', k.queue.length ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...k.queue.map(() => counts(el('li')))));
+    all.push(el('h2', '', k.queue.length ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...k.queue.map((_, i) => counts('li', (now) => i + 1 + '. ' + waits(this.k.queue[i], now)))));
     if (this.of.timeline) {
       this.picture = draw('svg', { class: 'timeline', role: 'img' });
       const kinds = el('div', 'legend');
@@ -212,7 +226,7 @@ class Row {
   }
 }
 
-// window is how much a timeline of a row shows.
+// shownTime is how much a timeline of a row shows.
 const shownTime = 120_000;
 
 const names = {

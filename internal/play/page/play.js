@@ -1,5 +1,5 @@
 // The page of make play. The program, play.wasm, is the guard over memstore; here are its time and its buttons.
-import { el, legend, numbers, Rows, timeline } from './page.js';
+import { button, el, legend, notice, numbers, Rows, timeline } from './page.js';
 
 const $ = (id) => document.getElementById(id);
 const birth = 1000; // when the world begins, in milliseconds since 1970: fences, which begin with the time, stay short
@@ -79,24 +79,16 @@ async function begin() {
   setPlaying(!matchMedia('(prefers-reduced-motion: reduce)').matches);
 }
 
-function fail(text) {
-  $('error').hidden = !text;
-  $('error').textContent = text;
-}
+const fail = (text) => notice($('error'), text);
 
 // environment is the buttons of a lane.
 function environment(_, lane) {
-  const button = (text, acts) => {
-    const b = el('button', '', text);
-    b.type = 'button';
-    b.addEventListener('click', () => {
-      world.strike(lane, acts());
-      look();
-    });
-    return b;
-  };
-  return el('div', '', '', el('span', '', 'env ' + (lane + 1)), button('Freeze', () => picture.frozen[lane] ? 'thaw' : 'freeze'),
-    button('Kill', () => 'kill'), button('Slow', () => picture.slow[lane] ? 'fast' : 'slow'));
+  const strike = (text, what) => button(text, () => {
+    world.strike(lane, what());
+    look();
+  });
+  return el('div', '', '', el('span', '', 'env ' + (lane + 1)), strike('Freeze', () => picture.frozen[lane] ? 'thaw' : 'freeze'),
+    strike('Kill', () => 'kill'), strike('Slow', () => picture.slow[lane] ? 'fast' : 'slow'));
 }
 
 function setPlaying(now) {

@@ -1,4 +1,4 @@
-import { History, Rows, clock, el, numbers, span, write } from './page.js';
+import { History, Rows, button, clock, el, notice, numbers, span, write } from './page.js';
 
 const $ = (id) => document.getElementById(id);
 const history = new History();
@@ -68,7 +68,7 @@ const slow = 3000;
 function show() {
   const waits = asked && performance.now() - asked > slow && performance.now() - readAt > slow + (about ? about.everyMs : 0);
   const since = snapshot ? 'since ' + clock(snapshot.at) : 'since this page was opened';
-  text($('gone'), failed ? `No news ${since}: ${failed} The page asks again by itself.` : waits ? `The store has not answered ${since}. The page waits for it.` : '');
+  notice($('gone'), failed ? `No news ${since}: ${failed} The page asks again by itself.` : waits ? `The store has not answered ${since}. The page waits for it.` : '');
   $('main').classList.toggle('stale', Boolean(failed || waits));
   if (about) {
     const what = about.keys ? 'Keys ' + about.names.join(', ') : about.names.length ? 'Keys that begin with ' + about.names.join(' or ') : 'All keys';
@@ -83,14 +83,8 @@ function show() {
   if (!s.keys.length && !about.keys) none.push('No such key is held, reserved, revoked or in doubt.');
   if (s.more) none.push(`${s.more} more keys are not shown: give lockctl ui a prefix.`);
   if (s.damaged) none.push(`${s.damaged} entries are damaged or another program's, such as ${s.damagedNames.join(', ')}.`);
-  text($('none'), none.join(' '));
+  notice($('none'), none.join(' '));
   document.title = (s.inDoubt ? s.inDoubt + ' in doubt, ' : '') + (s.waiting ? s.waiting + ' wait, ' : '') + about.store;
-}
-
-// text shows a notice, or hides it if there is none.
-function text(e, text) {
-  write(e, text);
-  e.hidden = !text;
 }
 
 setInterval(() => {
@@ -105,13 +99,6 @@ function actions(k, holder) {
   if (holder && holder.state !== 'revoked' && ['held', 'revoked'].includes(k.state)) return [button('Revoke…', () => revoke(k, holder))];
   if (!holder && k.state === 'in doubt') return [button('Resolve…', () => resolve(k))];
   return [];
-}
-
-function button(name, does, kind = '') {
-  const b = el('button', kind, name);
-  b.type = 'button';
-  b.addEventListener('click', does);
-  return b;
 }
 
 function revoke(k, holder) {
@@ -166,11 +153,11 @@ function ask(k, title, verb, content, answer) {
     check();
     write(wrong, '');
     try {
-      text($('said'), (await get(path, { key: k.key, typed: typed.value, ...body })).text);
+      notice($('said'), (await get(path, { key: k.key, typed: typed.value, ...body })).text);
       if (asks()) $('dialog').close();
     } catch (e) {
       if (asks()) write(wrong, e.message);
-      else text($('said'), k.shown + ': ' + e.message);
+      else notice($('said'), k.shown + ': ' + e.message);
     }
     sent = false;
     check();
