@@ -135,16 +135,21 @@ func (e *environment) strike(what string) {
 func (e *environment) pass(d time.Duration) error {
 	for {
 		e.mu.Lock()
-		still, over, part := e.dead || e.ice != nil, e.over, min(look, d)
+		dead, still, part := e.dead, e.ice != nil, min(look, d)
 		if e.slow {
 			part *= slowness
 		}
 		e.mu.Unlock()
 		switch {
-		case over:
+		case dead:
+			<-e.over
 			return errGone
 		case still:
-			time.Sleep(look)
+			select {
+			case <-e.over:
+				return errGone
+			case <-time.After(look):
+			}
 		case d <= 0:
 			return nil
 		default:

@@ -27,7 +27,7 @@ func played(t *testing.T, w *world) picture {
 
 // end lets those return that stand still or are dead.
 func (w *world) end() {
-	w.locked(func() { w.over = true })
+	close(w.over)
 	<-time.After(time.Minute)
 }
 

@@ -35,9 +35,9 @@ type world struct {
 	start time.Time
 	store *lockstore.Store
 	think time.Duration // the work takes so long on average
+	over  chan struct{} // closed when a test has ended: those who stand still, or are dead, give up
 
 	mu           sync.Mutex // nobody holds it while time passes, or while it calls a guard
-	over         bool       // a test has ended: those who stand still, or are dead, give up
 	set          settings
 	coming       int      // events
 	events       []*event // that have come
@@ -98,7 +98,7 @@ type line struct {
 }
 
 func newWorld(environments int, think time.Duration, set settings) *world {
-	w := &world{start: time.Now(), store: memstore.New(nil), think: think, set: set, story: []line{}}
+	w := &world{start: time.Now(), store: memstore.New(nil), think: think, over: make(chan struct{}), set: set, story: []line{}}
 	for lane := range environments {
 		w.environments = append(w.environments, w.newEnvironment(lane))
 	}
