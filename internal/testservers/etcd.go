@@ -17,7 +17,7 @@ func Etcd(t testing.TB) *Server {
 	etcd := find(t, "etcd", installEtcd)
 	return start(t, spec{
 		name:  "etcd",
-		ports: func(port int) []int { return []int{port + 1} },
+		ports: 2,
 		command: func(port int, dir string) *exec.Cmd {
 			clients, peers := fmt.Sprintf("http://127.0.0.1:%d", port), fmt.Sprintf("http://127.0.0.1:%d", port+1)
 			return exec.Command(etcd, "--data-dir", "data", "--listen-client-urls", clients, "--advertise-client-urls", clients,

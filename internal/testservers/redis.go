@@ -100,13 +100,19 @@ func StartCluster(t testing.TB, program string, args ...string) []*Server {
 	t.Helper()
 	node := redisSpec(t, program, append([]string{"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 		"--cluster-node-timeout", "5000", "--cluster-announce-ip", "127.0.0.1"}, args...)...)
-	node.ports = func(port int) []int { return []int{port + 10000} } // the cluster's bus
+	node.ports = 2 // the second is the bus
+	alone := node.command
+	node.command = func(port int, dir string) *exec.Cmd {
+		cmd := alone(port, dir)
+		cmd.Args = append(cmd.Args, "--cluster-port", strconv.Itoa(port+1))
+		return cmd
+	}
 	nodes := []*Server{start(t, node), start(t, node), start(t, node)}
 	const slots = 16384
 	for i, node := range nodes {
 		mustOK(t, node.Addr, fmt.Sprintf("CLUSTER ADDSLOTSRANGE %d %d", i*slots/3, (i+1)*slots/3-1))
 		if i > 0 {
-			mustOK(t, nodes[0].Addr, "CLUSTER MEET "+strings.Replace(node.Addr, ":", " ", 1))
+			mustOK(t, nodes[0].Addr, fmt.Sprintf("CLUSTER MEET 127.0.0.1 %d %d", node.port, node.port+1))
 		}
 	}
 	for _, node := range nodes {

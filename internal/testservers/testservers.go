@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -47,6 +47,7 @@ type Server struct {
 	Dir  string // its working directory; a Restart keeps it
 
 	t      testing.TB
+	port   int
 	spec   spec
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when cmd has been waited for
@@ -59,8 +60,8 @@ type spec struct {
 	command func(port int, dir string) *exec.Cmd
 	// ready returns nil when the server answers.
 	ready func(addr string) error
-	// ports returns the further ports that the server opens.
-	ports func(port int) []int
+	// ports is how many ports in a row the server opens; 0 is one.
+	ports int
 	// prepare fills the directory before the first start, if it is not nil.
 	prepare func(dir string) error
 	// as is the user of the process; nil is the test's own.
@@ -92,6 +93,11 @@ func missing(t testing.TB, what, how string) {
 	t.Skip(text)
 }
 
+func newServer(t testing.TB, s spec, port int) *Server {
+	t.Helper()
+	return &Server{Addr: loopback(port), Dir: t.TempDir(), t: t, port: port, spec: s}
+}
+
 // start starts a server and waits until it answers. If the server ends early, start tries
 // another port, because another program may have taken the port meanwhile. A slow server is
 // not started again, because that would take as long.
@@ -99,13 +105,7 @@ func start(t testing.TB, s spec) *Server {
 	t.Helper()
 	var err error
 	for range 5 {
-		port := freePort(t, s.ports)
-		server := &Server{
-			Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-			Dir:  t.TempDir(),
-			t:    t,
-			spec: s,
-		}
+		server := newServer(t, s, freePorts(t, max(1, s.ports)))
 		if s.prepare != nil {
 			if err = s.prepare(server.Dir); err != nil {
 				break
@@ -126,21 +126,13 @@ func start(t testing.TB, s spec) *Server {
 
 // run starts the process and waits until it answers, ends or takes too long.
 func (s *Server) run() error {
-	_, port, err := net.SplitHostPort(s.Addr)
-	if err != nil {
-		return err
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return err
-	}
 	logFile, err := os.OpenFile(filepath.Join(s.Dir, "server.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
 
-	cmd := s.spec.command(number, s.Dir)
+	cmd := s.spec.command(s.port, s.Dir)
 	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.SysProcAttr = dieWithParent()
@@ -248,28 +240,51 @@ func (s *Server) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-5):], " | ")
 }
 
-// freePort returns a free port whose further ports, see spec.ports, are free too. The
-// system takes the ports of outgoing connections from a higher range, so a restarted
-// server finds its port free.
-func freePort(t testing.TB, more func(int) []int) int {
+// A test process takes its ports from a block of blockSize. It listens on the first one until it ends, so no other
+// test process takes this block, and no server of another test answers on a port that this process gave to a server.
+// The system takes the ports of outgoing connections from a higher range, so a restarted server finds its port free.
+const (
+	firstPort, lastPort = 10000, 19999
+	blockSize           = 100
+)
+
+var block struct {
+	sync.Mutex
+	reserved net.Listener
+	first    int
+	used     int // ports given away since the last turn through the block
+}
+
+// freePorts returns the first of count free ports in a row.
+func freePorts(t testing.TB, count int) int {
 	t.Helper()
-	for range 100 {
-		port := 10000 + rand.IntN(10000)
-		wanted := []int{port}
-		if more != nil {
-			wanted = append(wanted, more(port)...)
+	block.Lock()
+	defer block.Unlock()
+	for port := firstPort; block.reserved == nil; port += blockSize {
+		if port > lastPort {
+			t.Fatalf("each block of %d loopback ports between %d and %d is in use", blockSize, firstPort, lastPort)
 		}
-		if allFree(wanted) {
+		if l, err := net.Listen("tcp", loopback(port)); err == nil {
+			block.reserved, block.first = l, port
+		}
+	}
+	for range blockSize {
+		if block.used+count >= blockSize {
+			block.used = 0
+		}
+		port := block.first + 1 + block.used
+		block.used += count
+		if allFree(port, count) {
 			return port
 		}
 	}
-	t.Fatal("no free loopback port between 10000 and 19999")
+	t.Fatalf("no %d free loopback ports between %d and %d", count, block.first+1, block.first+blockSize-1)
 	return 0
 }
 
-func allFree(ports []int) bool {
-	for _, port := range ports {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+func allFree(port, count int) bool {
+	for ; count > 0; port, count = port+1, count-1 {
+		l, err := net.Listen("tcp", loopback(port))
 		if err != nil {
 			return false
 		}
@@ -279,6 +294,8 @@ func allFree(ports []int) bool {
 	}
 	return true
 }
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // find returns the path of an installed program, or ends the test.
 func find(t testing.TB, program, how string) string {

@@ -46,10 +46,10 @@ func ZooKeeperTLS(t testing.TB) (addr string, roots *x509.CertPool) {
 	start(t, spec{
 		name:    "ZooKeeper with TLS",
 		ready:   serves,
-		ports:   func(port int) []int { return []int{port + 1} },
+		ports:   2,
 		prepare: func(dir string) error { return os.WriteFile(filepath.Join(dir, "both.pem"), both, 0o600) },
 		command: func(port int, dir string) *exec.Cmd {
-			addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port+1))
+			addr = loopback(port + 1)
 			store := filepath.Join(dir, "both.pem")
 			return zooKeeper(t, java, port, dir, fmt.Sprintf("secureClientPort=%d\nsecureClientPortAddress=127.0.0.1\n"+
 				"serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nssl.clientAuth=none\n"+
@@ -100,11 +100,12 @@ func ZooKeeperEnsemble(t testing.TB) *Ensemble {
 func (e *Ensemble) start(java string) error {
 	e.Servers = nil
 	members := "initLimit=10\nsyncLimit=4\n"
-	first := freePort(e.t, func(port int) []int {
-		return []int{port + 1, port + 2, port + 3, port + 4, port + 5, port + 6, port + 7, port + 8}
-	})
-	for port := first; len(e.Servers) < 3; port += 3 { // for clients, for the leader's followers, for elections
-		server := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Dir: e.t.TempDir(), t: e.t}
+	for port := freePorts(e.t, 9); len(e.Servers) < 3; port += 3 { // for clients, for the leader's followers, for elections
+		server := newServer(e.t, spec{
+			name:    "a server of the ensemble",
+			ready:   func(addr string) error { return answers(addr, "ruok", "imok") },
+			command: func(port int, dir string) *exec.Cmd { return zooKeeper(e.t, java, port, dir, members) },
+		}, port)
 		e.Servers = append(e.Servers, server)
 		members += fmt.Sprintf("server.%d=127.0.0.1:%d:%d\n", len(e.Servers), port+1, port+2)
 		if err := os.WriteFile(filepath.Join(server.Dir, "myid"), []byte(strconv.Itoa(len(e.Servers))), 0o600); err != nil {
@@ -112,11 +113,6 @@ func (e *Ensemble) start(java string) error {
 		}
 	}
 	for _, server := range e.Servers {
-		server.spec = spec{
-			name:    "a server of the ensemble",
-			ready:   func(addr string) error { return answers(addr, "ruok", "imok") },
-			command: func(port int, dir string) *exec.Cmd { return zooKeeper(e.t, java, port, dir, members) },
-		}
 		if err := server.run(); err != nil {
 			return err
 		}
