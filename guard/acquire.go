@@ -163,7 +163,7 @@ func (r *run) callerGone() error {
 }
 
 // take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says
-// that it is the lease of a hand-over. It checks the clocks first, which may end the context. It returns false, and sets nothing, if the context has ended or
+// that it is the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the context has ended or
 // too little time is left. It sends nothing; only acquire calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
@@ -232,7 +232,8 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	return r.guard.store.Acquire(ctx, req)
 }
 
-// noteRefusal makes a refusal the last thing that is known of the owner: it sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease),
+// noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a look
+// at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease),
 // adds to r.waiting, and sends nothing. The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer
 // to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
@@ -263,7 +264,7 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 }
 
 // giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the
-// queue, and then giveBack's request if there is a lease, or may be one. For an owner that the caller has chosen it sends nothing, because the caller asks
+// queue, and then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner that the caller has chosen it sends nothing, because the caller asks
 // again. If something may be left in the store, the outcome is unknown (ended, which sets r.releaseErr). The place alone of an owner that the caller has
 // chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
@@ -304,7 +305,8 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 }
 
 // leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
-// a.lease, or a.acquires.unknown if the store does not say which lease it is: giveUp, its only caller, then gives that back. queued stays.
+// a.lease, or a.acquires.unknown if the store does not say which lease it is: giveUp, its only caller, then gives that back. queued
+// stays. It may hand the key over, and then sendRelease wakes parked owners.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -322,8 +324,8 @@ func (a *attempt) leaveQueue() error {
 // giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an
 // Abandon: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. acquire and giveUp call it, at most once for an owner. It changes nothing of the attempt. nil says that nothing is left, also if the
-// lease had ended by itself.
+// outcomes. acquire and giveUp call it, at most once for an owner. It changes nothing of the attempt. It may hand the key over, and then
+// sendRelease wakes parked owners. nil says that nothing is left, also if the lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)

@@ -15,7 +15,7 @@ const firstExtension = 50 * time.Millisecond
 
 // renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast the
 // work. It does so after each third of the time that the store lets the guard
-// trust, which may be much less than the TTL. It changes held (atomic), the window and wakes (each with its mutex) and calls. beginHold
+// trust, which may be much less than the TTL. It changes held (atomic), the window (with its mutex) and calls. beginHold
 // starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
 	defer close(r.renewing)
@@ -59,7 +59,7 @@ func (r *run) renew() {
 	}
 }
 
-// renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It changes nothing; renew calls it.
+// renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It sets no field; renew calls it, and again for each repeat.
 func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {

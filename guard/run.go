@@ -61,7 +61,7 @@ type run struct {
 	waiting  waiting
 	waitTime time.Duration
 	granted  time.Duration // when the run got the lock; 0 without it
-	holdEnd  time.Duration // granted + MaxHold
+	holdEnd  time.Duration // granted + MaxHold; never before the grant
 	holdTime time.Duration
 	renewing chan struct{} // closed when the renewing goroutine has returned; nil without one
 	started  bool          // the store has the mark of the start, or the last answer leaves that open
@@ -214,7 +214,7 @@ func (r *run) beginHold() (Outcome, error) {
 }
 
 // mayBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
-// err say how that ended. It changes the window only (check). beginHold and markStarted call it.
+// err say how that ended. It changes only the window and those of the runs around (check). beginHold and markStarted call it.
 func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.callerGone()
 	lost := r.window.look().lost
@@ -234,9 +234,9 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHold ends the time under the lease; do defers it. It checks and closes the window, waits for renew, lets the job end the lease in the store (endLease,
-// which sends a Release or a Complete, and sets releaseErr or completeErr), waits for the wake-ups that are left, and sets holdTime. worked says that
-// the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost after work,
+// endHold ends the time under the lease; do defers it. It checks and closes the window, waits for renew, lets the job end the lease in the store (endLease),
+// waits for the wake-ups that are left, and sets holdTime. endLease sends a Release or a Complete, and sets releaseErr or completeErr; it sends nothing if the key
+// stays in doubt. It may also note a loss in the window, or take one back, and this decides the outcome. worked says that the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost after work,
 // unless the work panicked, and unavailable before it.
 func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime

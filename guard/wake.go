@@ -37,7 +37,7 @@ func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 // wakes are the wake-ups of a run. The goroutine of the call alone waits for them.
 type wakes struct {
 	mu    sync.Mutex
-	begun []*wakeUps // with mu: that nobody has waited for; a renewal may begin some while the work runs
+	begun []*wakeUps // with mu: that nobody has waited for
 
 	// How those ended that the run has waited for.
 	woken, failed int

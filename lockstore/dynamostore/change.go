@@ -80,14 +80,15 @@ func (t *table) untilDate(d time.Duration, r reply) time.Duration {
 type request struct {
 	key string
 	driver.Request
-	ambiguous bool // an earlier write may have been applied
+	ambiguous bool // an earlier write of it was applied, or may have been
 
 	answer driver.Answer // if the last write was applied
 	marking
 }
 
 // readAndChange sends one read, unless the row is remembered, and then what change sends. Do calls it for each request that does not begin with a
-// blind write, and acquire and release call it when they send none.
+// blind write. acquire calls it if the request extends a hand-over, parks, has a place, or if the key is shared; release calls it if somebody is known to
+// wait, or if the key is shared.
 func (t *table) readAndChange(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, r, ok := t.remembered(key, q)
 	if !ok {
@@ -99,7 +100,8 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 	return t.change(ctx, key, q, seen, r, false)
 }
 
-// change answers a request for a row as a reply has brought it; acquire, release and readAndChange call it. If the rules change nothing, answerUnchanged
+// change answers a request for a row as a reply has brought it. acquire calls it after each arrival, applied or refused; release after its first write, if that was refused;
+// readAndChange after its read. ambiguous says that an earlier write of the request was applied, or may have been. If the rules change nothing, answerUnchanged
 // answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row has not changed, and again for
 // the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, giveUp if none is.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
@@ -189,7 +191,8 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and forgets it otherwise.
+// answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise
+// forgets what it had of the owner.
 // The place and the state of a refusal are those after the write. It sends one more write in two cases: a mark came after the end of its lease (unmark), or a
 // hand-over was slow (correctTurn).
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
@@ -198,7 +201,7 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 		return driver.Answer{}, outcome(err, true)
 	}
 	if next.Closed.For > 0 {
-		t.memory.remember(q.key, row{}, q.Owner)
+		t.memory.forget(q.key, q.Owner)
 	} else {
 		t.memory.remember(q.key, stored, q.Owner)
 	}

@@ -52,7 +52,7 @@
 //	1 write          Acquire of a free key, or one that takes a place in the queue; Renew, Release, MarkStarted,
 //	                 Complete and the extension of a hand-over, by the process that knows the lease
 //	1 read, 1 write  the same by another process, and each first request of a process, or of one whose local clock was set;
-//	                 Leave, an abandon (Release with fence 0), Resolve, Revoke; each request for a key that several may hold
+//	                 Leave, an abandon, Resolve, Revoke; each request for a key that several may hold
 //	2 writes         Acquire of a key whose lease or result is over, or was abandoned a moment ago, or of a place behind work
 //	                 that has started; a Release, if this process does not know that somebody waits; any of these after a lost reply
 //	1 read           Acquire of an owner that found the queue full

@@ -6,7 +6,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
-// maxRemembered bounds the memory of rows. For a key that is not remembered a request reads first.
+// maxRemembered bounds the memory of rows. For a key that is not remembered readAndChange reads first.
 const maxRemembered = 1024
 
 // memory has the row of each key of which an owner of this process has a lease: as this process wrote it last, or
@@ -17,15 +17,17 @@ type memory struct {
 	rows map[string]row
 }
 
-// remember keeps a row if the owner has a lease in it, and otherwise forgets the key.
+// remember keeps a row in which the owner has a lease, and otherwise forgets what it had of this owner. For a new key it forgets any other one if there
+// are too many. It is called wherever a reply shows what a request of the owner has got: answerWrite, answerUnchanged and Await.
 func (m *memory) remember(key string, r row, owner driver.Owner) {
+	if r.holder(owner) < 0 {
+		m.forget(key, owner)
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old := m.rows[key].alone(); r.holder(owner) < 0 && (old == nil || old.Owner != owner) {
-		return // it is another owner's, or several share the key
-	}
 	delete(m.rows, key)
-	if r.holder(owner) < 0 || r.damaged {
+	if r.damaged {
 		return
 	}
 	for old := range m.rows {
@@ -38,6 +40,15 @@ func (m *memory) remember(key string, r row, owner driver.Owner) {
 		m.rows = map[string]row{}
 	}
 	m.rows[key] = r
+}
+
+// forget forgets the row of a key if the owner has the key alone. release and answerWrite call it after a write that has ended the lease.
+func (m *memory) forget(key string, owner driver.Owner) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if h := m.rows[key].alone(); h != nil && h.Owner == owner {
+		delete(m.rows, key)
+	}
 }
 
 func (m *memory) of(key string) (row, bool) {

@@ -19,7 +19,7 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 		return driver.Answer{}, err
 	}
 	if r.applied {
-		t.memory.remember(key, row{}, q.Owner)
+		t.memory.forget(key, q.Owner)
 		return done, nil
 	}
 	if seen, err = t.names.decode(key, r.item); err != nil {
