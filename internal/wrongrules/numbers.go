@@ -40,7 +40,7 @@ func wraps(at time.Duration) func(time.Duration) time.Duration {
 // turns is a mistake in the turn of a parked place.
 func turns(name string, f func(time.Duration) time.Duration) Mistake {
 	return Mistake{name, nil, func(c *call) {
-		when(c.Kind != driver.Complete && len(c.answer.Wake) > 0, func() {
+		when(len(c.answer.HandedOver) > 0 && len(c.answer.Wake) > 0, func() {
 			last := &c.Holders[len(c.Holders)-1]
 			last.TTL = f(last.TTL)
 		})

@@ -255,7 +255,7 @@ func TestInduction(t *testing.T) {
 		Kind: verifyrecord.Induction, Name: "every step from every small state of a key",
 		Limits: []string{
 			"The induction is over all states with at most 2 holders, 2 places, 2 marks and 3 owners, with 6 ends of leases and with clocks that are 0 or 2 s early or late, and over random states beyond. For larger states and other times it is no proof.",
-			"The induction takes the rule book alone: that an engine answers as the book does rests on the comparison, and that a guard trusts what an answer says rests on the simulations.",
+			"The induction is about the rule book alone. The comparison checks the stores, the simulations check the guard.",
 		},
 	}
 	record(t, result, func() induction { return exhaustive(small, rules.Book.Decide, share) })

@@ -52,7 +52,7 @@ func TestProof(t *testing.T) {
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": lemmas}, Took: time.Since(began),
-		Limits: []string{"The proof is about a model of the rules, by clocks that are right, and for owners that ask with one number always. What a guess has to rest on, the status of a key and the waits are not part of it, and that an owner is refused, or told that it has lost, without a reason is the induction's question. That the model is the rule book rests on the comparison of random steps."},
+		Limits: []string{"The proof is about a model of the rules. Its clocks are right, and each owner keeps its n. It leaves out guesses, the status of a key and waits. The induction checks that each refusal has a reason. That the model is the rule book rests on the comparison of random steps."},
 	})
 }
 
@@ -84,13 +84,17 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// others are mistakes in what the model leaves out, such as the basis and the status, and those that only states larger than most of these show.
+// others are mistakes in what the model leaves out, such as the basis and the status.
 var others = []string{
 	"complete: 64 KiB", "complete: a plain refusal", "complete: the result survives the next grant", "M128 complete: the result stays in the entry",
 	"inspect invents a fence", "M110 a takeover by a guess", "M111 lost, by a guess", "covered: by an old read", "a start rests on nothing", "an owner has left, by an old read",
-	"a renewal that is lost rests on nothing",
+	"a renewal that is lost rests on nothing", "a place is enough for a revoked lease's owner",
+}
+
+// large are mistakes that show only in states larger than most of these: the rest of the induction, and the comparison with the stores, finds them.
+var large = []string{
 	"queue: no end", "parked: all places may be parked", "several: the ninth holder is not counted", "several: the number of holders has four bits",
-	"several: eight are handed the key at once", "queue: the tenth and the eleventh change places", "a place is enough for a revoked lease's owner",
+	"several: eight are handed the key at once", "queue: the tenth and the eleventh change places",
 }
 
 // The comparison finds each mistake in a rule that the model has.
@@ -100,7 +104,7 @@ func TestModelFindsMistakes(t *testing.T) {
 	}
 	program := model(t)
 	for n, mistake := range wrongrules.All {
-		if verifyrecord.Gate() && n%verifyrecord.GateShare != 0 {
+		if verifyrecord.Gate() && n%verifyrecord.GateShare != 0 || slices.Contains(large, mistake.Name) {
 			continue
 		}
 		seeds := uint64(400)
