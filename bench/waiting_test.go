@@ -202,7 +202,7 @@ func testWaitingRedis(t *testing.T) {
 	handOver, _ := crowd(t, times, us.work, ours...)
 	judgeRace(t, times, 1.4, us, []*entrant{them, slower(us, handOver/10)},
 		figure{"16 clients, a hand-over : bsm/redislock's", 1.1, "x", compare(0, 1)},
-		figure{"  control: a tenth slower", 0.96, "x", compare(0, 2)},
+		figure{"  control: redisstore : redisstore, slowed by a tenth", 0.96, "x", compare(0, 2)},
 	)
 	count.requests.Store(0)
 	_, waits := crowd(t, times, us.work, ours...)

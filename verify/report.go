@@ -102,7 +102,7 @@ func (r Record) of(kind string) []verifyrecord.Result {
 func brief(r Record) string {
 	s := sum(r.Results)
 	return fmt.Sprintf("The last `make verify` (%s) found %d violations in %s and %s, and caught %d of %d planted bugs.",
-		r.Date, s.Violations, count(sum(r.of(verifyrecord.Histories)).Counts[operations], "operations"), count(s.Counts[seeds], "simulations"), s.caught, len(s.Mutants))
+		r.Date, s.Violations, count(sum(r.of(verifyrecord.Histories)).Counts[operations], "operations"), count(sum(r.of(verifyrecord.Simulation)).Counts[seeds], "simulations"), s.caught, len(s.Mutants))
 }
 
 // writeReport makes docs/verification.md and the README's sentence.

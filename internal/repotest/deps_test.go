@@ -232,8 +232,7 @@ func TestDependencies(t *testing.T) {
 
 Made by ` + "`go test ./internal/repotest -update`" + `, which fails when a module is missing here, has
 no reason, or has another licence than ` + strings.Join(allowed, ", ") + `.
-A program links what the packages that it imports link, and nothing else of the
-list; what is there for tests is in no program of a user.
+A program links only what its packages need. What is there for tests is in no program of a user.
 
 `)
 	for p, dirs := range exceptions {
