@@ -192,7 +192,7 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 }
 
 // answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise
-// forgets what it had of the owner.
+// forgets the key if the owner had it alone.
 // The place and the state of a refusal are those after the write. It sends one more write in two cases: a mark came after the end of its lease (unmark), or a
 // hand-over was slow (correctTurn).
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
@@ -229,7 +229,7 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 }
 
 // correctTurn sends a write that moves the end of a hand-over later, if it is too early because the request was slow, and if this lease is there still and not
-// extended; answerWrite calls it. The request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
+// extended; answerWrite calls it last, for what is neither granted nor refused: a hand-over by a Release, Leave, Abandon, Resolve or Revoke. The request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
 // have seen the first end, trusts the lease, and is not told of another one.
 func (t *table) correctTurn(ctx context.Context, key string, seen row, next rules.State, r reply) {
 	h := (row{State: next}).alone()

@@ -17,8 +17,9 @@ type memory struct {
 	rows map[string]row
 }
 
-// remember keeps a row in which the owner has a lease, and otherwise forgets what it had of this owner. For a new key it forgets any other one if there
-// are too many. It is called wherever a reply shows what a request of the owner has got: answerWrite, answerUnchanged and Await.
+// remember keeps a row in which the owner has a lease; one that is damaged it drops. Without a lease in it, it forgets the key if this owner had it alone, and
+// changes nothing for a shared key. For a new key it drops any other one if there are too many. answerWrite calls it after a write, answerUnchanged and Await only for a
+// lease that is granted.
 func (m *memory) remember(key string, r row, owner driver.Owner) {
 	if r.holder(owner) < 0 {
 		m.forget(key, owner)

@@ -149,8 +149,8 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raiseFence makes the last fence of a key that becomes free by an Abandon larger than that of each arrival of this process, so that a late copy of one is
-// refused; becoming calls it. It changes next alone, and nothing if somebody has the key or it is closed. A process that sent one while its clock was set does
+// raiseFence makes the last fence of a key that is free after an Abandon, also if it was free before, larger than that of each arrival of this process, so that a
+// late copy of one is refused; becoming calls it for each Abandon. It changes next alone, and nothing if somebody has the key or it is closed. A process that sent one while its clock was set does
 // not raise the fences of others for long: each of them would take a second request.
 func (t *table) raiseFence(r reply, next *rules.State) {
 	if len(next.Holders) == 0 && next.Closed.For == 0 {
