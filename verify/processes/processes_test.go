@@ -42,7 +42,7 @@ func TestProcesses(t *testing.T) {
 			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
 			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
 			"A second holder is noticed only if it reaches the list before the first has finished.",
-			"Of a key whose holder is dead the runs show that it becomes free, and not how soon. The comparison and the simulations show that.",
+			"The runs show that a dead holder's key becomes free, and not how soon. The comparison and the simulations show that.",
 		},
 	}
 	var all sync.WaitGroup
