@@ -72,14 +72,14 @@ install-servers: ## Redis, DynamoDB Local, PostgreSQL and the others that the te
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
 
 sam-test: ## the functions under sam local in Docker, with every event; also the test of make test-aws on a fake AWS
-	@sh internal/samtest/run.sh
+	@sh functions/internal/samtest/run.sh
 
 deploy: ## build with the SAM CLI and deploy; asks the first time
 	@sh deploy/deploy.sh
 
 test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@[ -n "$(STACK)" ] || { echo "want the name of a stack, as in make test-aws STACK=lambdalock"; exit 1; }
-	@STACK="$(STACK)" go test -tags sam ./internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
+	@STACK="$(STACK)" go test -tags sam ./functions/internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }

@@ -13,7 +13,7 @@
 set -eu
 
 saved=samconfig.deploy.toml
-here=internal/samtest
+here=functions/internal/samtest
 version=$(sed -n 's/^version=\([^ ]*\).*/\1/p' $here/install.sh)
 bin=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock/sam-$version/bin
 export SAM_CLI_TELEMETRY=0

@@ -43,13 +43,13 @@ echo "$MISSING"
 		t.Skip("python3, which makes a terminal here, is not installed")
 	}
 	dir := t.TempDir()
-	install, err := os.ReadFile("../internal/samtest/install.sh")
+	install, err := os.ReadFile("../functions/internal/samtest/install.sh")
 	require.NoError(t, err)
 	version := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(install)
 	require.NotNil(t, version)
 	sam := filepath.Join("cache", "lambdalock", "sam-"+string(version[1]))
 	files := map[string]string{
-		"internal/samtest/install.sh": string(install), filepath.Join(sam, "complete"): "",
+		"functions/internal/samtest/install.sh": string(install), filepath.Join(sam, "complete"): "",
 		filepath.Join(sam, "bin", "sam"): fakeSAM, filepath.Join(sam, "bin", "python3"): fakePython,
 	}
 	for _, file := range []string{"deploy/deploy.sh", "internal/testservers/apt.sh", "samconfig.toml"} {

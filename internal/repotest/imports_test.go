@@ -48,7 +48,7 @@ var layers = []struct {
 	{"boot", []string{"guard", "internal/lib/eventsource", "internal/lib/tell", "lockstore"}},
 	// Environments for any function: it knows none of our packages.
 	{"lambdatest", nil},
-	{"functions/internal/functest", []string{"boot", "guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
+	{"functions/internal/functest", []string{"guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
 	// The lock service: functions/locks and lockctl serve are its mains.
 	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/lib/awsenv", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell"}},
 	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/storeurl", "internal/lib/strictjson", "functions/internal/..."}},

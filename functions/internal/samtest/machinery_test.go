@@ -18,8 +18,8 @@ func TestScriptWithoutAnEngine(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
 	for ci, status := range map[string]int{"": 0, "true": 1} {
-		cmd := exec.CommandContext(t.Context(), "sh", "internal/samtest/run.sh")
-		cmd.Dir = "../.."
+		cmd := exec.CommandContext(t.Context(), "sh", "functions/internal/samtest/run.sh")
+		cmd.Dir = "../../.."
 		cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "HOME=" + dir, "CI=" + ci}
 		text, err := cmd.CombinedOutput()
 		assert.Equal(t, "samtest: nothing was tested: no Docker engine can run here: none answers, and to start one needs root\n", string(text))

@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -146,7 +145,7 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 	at, tables := c.describe(t, ctx, name, tm), tableOf(t, tm)
 	client, accounts := c.mustBeAbsent(t, ctx, at), at.names[tables["ACCOUNTS_URL"]]
 	on := store{
-		accounts: c.tableURL(accounts), getenv: c.getenv, env: c.environment(t),
+		accounts: c.tableURL(accounts), getenv: c.getenv,
 		fresh: func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) },
 	}
 	switch {
@@ -198,20 +197,4 @@ func (c cloud) tableURL(table string) string {
 		u += "?endpoint=" + url.QueryEscape(c.endpoint)
 	}
 	return u
-}
-
-// environment hands region, credentials and the way out to another process.
-func (c cloud) environment(t *testing.T) []string {
-	keys, err := c.keys.Retrieve(context.Background())
-	require.NoError(t, err)
-	env := []string{
-		"AWS_REGION=" + c.region, "AWS_ACCESS_KEY_ID=" + keys.AccessKeyID,
-		"AWS_SECRET_ACCESS_KEY=" + keys.SecretAccessKey, "AWS_SESSION_TOKEN=" + keys.SessionToken,
-	}
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
-		if value := c.getenv(name); value != "" {
-			env = append(env, fmt.Sprint(name, "=", value))
-		}
-	}
-	return env
 }

@@ -7,10 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,19 +15,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/internal/template"
-	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // suite is all that is tried on one store.
 type suite struct {
-	ctx       context.Context
-	functions []template.Function
-	fixtures  []fixture
+	ctx      context.Context
+	fixtures []fixture
 
-	accounts accountsTool
+	accounts *accounts.Ledger
 	fresh    func(context.Context) error // as in store
 	locks    *lockstore.Store            // nil where the locks are out of reach
 
@@ -50,10 +46,11 @@ const (
 func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store) *suite {
 	functions, err := tm.Functions()
 	require.NoError(t, err)
-	s := &suite{
-		ctx: ctx, functions: functions, fixtures: readFixtures(t, "events", functions),
-		accounts: buildTool(t, on), fresh: on.fresh,
-	}
+	s := &suite{ctx: ctx, fixtures: readFixtures(t, "events", functions), fresh: on.fresh}
+	u, err := lockstore.ParseURL(on.accounts)
+	require.NoError(t, err)
+	s.accounts, err = accounts.Open(u, on.getenv)
+	require.NoError(t, err)
 	if on.locks != "" {
 		s.locks, err = lockstore.Open(ctx, on.locks, on.getenv, openers...)
 		require.NoError(t, err)
@@ -96,7 +93,7 @@ func (s *suite) prepare(t *testing.T, f fixture) (release func()) {
 	}
 	require.NoError(t, s.fresh(s.ctx))
 	for _, id := range []string{account, another} {
-		s.accounts.open(t, id, opening)
+		require.NoError(t, s.accounts.Create(s.ctx, id, opening))
 	}
 	if f.Held == "" {
 		return func() {}
@@ -211,28 +208,4 @@ func (s *suite) lock(t *testing.T, api *service) {
 		ask(0, "PUT", path, `{"ttl": 30}`)
 		require.True(t, last.status >= 300 && last.status < 500, "PUT %s is answered by %d %s", path, last.status, last.body)
 	}
-}
-
-// accountsTool makes accounts, which only code below functions/ can.
-type accountsTool struct {
-	binary string
-	env    []string
-}
-
-func buildTool(t *testing.T, on store) accountsTool {
-	tool := accountsTool{filepath.Join(t.TempDir(), "accountstool"), append(on.env, "ACCOUNTS_URL="+on.accounts)}
-	require.NoError(t, lambdatest.Build(t.Context(), "./functions/internal/functest/accountstool", tool.binary))
-	return tool
-}
-
-func (a accountsTool) open(t *testing.T, account string, cents int) {
-	a.run(t, "open", account, strconv.Itoa(cents))
-}
-
-func (a accountsTool) run(t *testing.T, args ...string) string {
-	cmd := exec.Command(a.binary, args...)
-	cmd.Env = a.env
-	text, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	return string(text)
 }

@@ -8,7 +8,7 @@
 #
 # Does nothing when it is there already.
 set -eu
-. "$(dirname "$0")/../testservers/apt.sh"
+. "$(dirname "$0")/../../../internal/testservers/apt.sh"
 
 version=1.170.0 # run.sh and deploy/deploy.sh read it
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock

@@ -55,7 +55,6 @@ type store struct {
 	locks, accounts string                      // URLs; locks is "" where no lock can be taken from here
 	fresh           func(context.Context) error // empties the tables; in AWS only the accounts
 	getenv          func(string) string         // has the credentials
-	env             []string                    // the same for another process, "NAME=value"
 
 	url func(host, table string) string // of a server on this machine
 }
@@ -66,7 +65,6 @@ func onThisMachine(t *testing.T, tm *template.Template, url func(host, table str
 	return store{
 		locks: url(loopback, tables["LOCK_URL"]), accounts: url(loopback, tables["ACCOUNTS_URL"]), url: url, fresh: fresh,
 		getenv: func(string) string { return "local" }, // the servers take any credentials
-		env:    []string{"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local"},
 	}
 }
 

@@ -40,7 +40,7 @@ func (f *fakeAWS) getenv(name string) string {
 
 // startFakeAWS has a stack of template.yaml. The test's directory is the repository's from then on.
 func startFakeAWS(t *testing.T) *fakeAWS {
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	f := &fakeAWS{t: t, template: readTemplate(t)}
 	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
 	t.Cleanup(f.Close)

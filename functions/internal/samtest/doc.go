@@ -3,7 +3,7 @@
 // AWS.
 //
 //	make sam-test               # run.sh
-//	make test-aws STACK=name    # STACK=name go test -tags sam ./internal/samtest -run '^TestAWS$' -v
+//	make test-aws STACK=name    # STACK=name go test -tags sam ./functions/internal/samtest -run '^TestAWS$' -v
 //
 // Each run sends every event of events/ to its function and compares the answer
 // with the expected answer, sends the events of the HTTP API through that API, and

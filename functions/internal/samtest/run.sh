@@ -10,7 +10,7 @@
 # status 0, or with status 1 where the environment variable CI is set.
 set -eu
 
-here=internal/samtest
+here=functions/internal/samtest
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lambdalock
 built=$PWD/build/sam
 dir=$(mktemp -d)

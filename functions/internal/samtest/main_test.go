@@ -26,7 +26,7 @@ func TestSAM(t *testing.T) {
 	if s.program == "" {
 		t.Skip("make sam-test runs it")
 	}
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	ctx := untilInterrupted(t)
 	for _, file := range []string{"template.yaml", "deploy/table.yaml", "deploy/part.yaml", "deploy/cache.yaml", "examples/own-function/template.yaml", "examples/reindex/template.yaml"} {
 		s.run(t, ctx, "validate", "--lint", "--template-file", file)
@@ -62,7 +62,7 @@ func TestAWS(t *testing.T) {
 	if stack == "" {
 		t.Skip("make test-aws STACK=name runs it, on a stack in AWS")
 	}
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	c := openCloud(t, os.Getenv)
 	all := c.suite(t, untilInterrupted(t), stack)
 	t.Logf("%s replaces the accounts %s and %s, takes the locks of the accounts %s, %s, %s, of the schedule nightly, and some in shared/, and changes nothing else",
