@@ -7,7 +7,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/functions/internal/withdrawalhttp"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -30,21 +29,21 @@ func main() {
 // again: the ledger knows the id.
 func serve(g *guard.Guard, key guard.KeyFunc[httpapi.Request], next guard.Handler[httpapi.Request, httpapi.Response]) guard.Wrapped[httpapi.Request, httpapi.Response] {
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
-	return httpapi.Once(once, httpapi.OnceOptions{Caller: withdrawalhttp.Caller, Optional: true, Lock: g, Key: key}, next)
+	return httpapi.Once(once, httpapi.OnceOptions{Caller: caller, Optional: true, Lock: g, Key: key}, next)
 }
 
 // key reads the whole request, so that a bad one takes no account's lock.
 func key(_ context.Context, r httpapi.Request) (string, error) {
-	w, err := withdrawalhttp.Parse(r)
+	w, err := parse(r)
 	return accounts.Key(w.Account), err
 }
 
 func handle(ledger *accounts.Ledger) guard.Handler[httpapi.Request, httpapi.Response] {
 	return func(ctx context.Context, lock guard.Lock, r httpapi.Request) (httpapi.Response, error) {
-		w, err := withdrawalhttp.Parse(r)
+		w, err := parse(r)
 		if err != nil {
 			return httpapi.Response{}, err
 		}
-		return withdrawalhttp.Answer(ledger.Withdraw(ctx, lock, w))
+		return answer(ledger.Withdraw(ctx, lock, w))
 	}
 }

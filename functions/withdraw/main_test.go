@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -43,7 +45,7 @@ func TestEvents(t *testing.T) {
 func TestMistakesOfClients(t *testing.T) {
 	w := functest.NewWorld(t)
 	send := func(account, body string) httpapi.Response {
-		r, err := serve(w.Guard, key, handle(w.Ledger)).Handle(t.Context(), httpapi.Request{PathParameters: map[string]string{"id": account}, Body: []byte(body)})
+		r, err := serve(w.Guard, key, handle(w.Ledger)).Handle(t.Context(), request(account, body))
 		require.NoError(t, err)
 		return r
 	}
@@ -58,6 +60,7 @@ func TestMistakesOfClients(t *testing.T) {
 		detail        string
 	}{
 		"nothing":                      {"", "", 400, "body: want a JSON object"},
+		"no path parameter":            {"", good, 400, "account: want 1 to 64"},
 		"missing field":                {"7", `{"id": "w-2"}`, 400, "amount: is missing"},
 		"unknown field":                {"7", `{"id": "w-2", "amount": 500, "currency": "EUR"}`, 400, "is unknown; want id and amount"},
 		"oversize":                     {"7", good + strings.Repeat(" ", accounts.MaxTextBytes), 400, "body: want at most 1024 bytes"},
@@ -72,4 +75,16 @@ func TestMistakesOfClients(t *testing.T) {
 	}
 	assert.Equal(t, [2]int64{functest.Opening - 500, functest.Opening}, w.Balances(t))
 	w.Free(t, accounts.Key("7"))
+}
+
+// What goes wrong behind the lock: another holder has been at the account, or nobody knows what was done.
+func TestAnswer(t *testing.T) {
+	refused, err := answer(accounts.Receipt{}, fmt.Errorf("account 7: %w", accounts.ErrStaleFence))
+	require.NoError(t, err)
+	assert.Equal(t, 409, refused.StatusCode)
+	assert.Equal(t, "1", refused.Header.Get("Retry-After"), "only a conflict is worth a retry")
+	require.NoError(t, described.check(refused))
+	unknown := errors.New("connection reset")
+	_, err = answer(accounts.Receipt{}, unknown)
+	require.Equal(t, unknown, err, "an unknown outcome is never dressed up as an answer")
 }

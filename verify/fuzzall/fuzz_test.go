@@ -40,7 +40,7 @@ func TestFuzz(t *testing.T) {
 	began := time.Now()
 	all, err := list(product)
 	require.NoError(t, err)
-	for _, want := range []string{"/boot", "/lockstore", "/redisstore", "/dynamostore", "/withdrawalhttp"} {
+	for _, want := range []string{"/boot", "/lockstore", "/redisstore", "/dynamostore", "/withdraw"} {
 		require.True(t, slices.ContainsFunc(all, func(g target) bool { return strings.HasSuffix(g.pkg, want) }), "%s has no Fuzz function", want)
 	}
 	each := fullTime

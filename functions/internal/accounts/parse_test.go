@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What else a text may be is tested through package withdrawalhttp.
+// What else a text may be is in the tests of package strictjson.
 func TestParse(t *testing.T) {
 	fields := []string{"account", "id", "amount"}
 	w, err := Parse(`{"amount": 500, "account": "7", "id": "s-1"}`, fields...)

@@ -1,4 +1,4 @@
-package withdrawalhttp
+package main
 
 import (
 	"encoding/json"
@@ -8,8 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
+
+func request(account, body string) httpapi.Request {
+	return httpapi.Request{PathParameters: map[string]string{"id": account}, Body: []byte(body)}
+}
 
 // FuzzParse: whatever comes in, what is let through is within its bounds, has a
 // key that can be locked, and means the same when it is written down again.
@@ -21,7 +26,7 @@ func FuzzParse(f *testing.F) {
 		f.Add("", body)
 	}
 	f.Fuzz(func(t *testing.T, account, body string) {
-		w, err := Parse(request(account, body))
+		w, err := parse(request(account, body))
 		if err != nil {
 			require.NotEmpty(t, err.Error())
 			require.Less(t, len(err.Error()), 400)
@@ -32,7 +37,7 @@ func FuzzParse(f *testing.F) {
 		require.True(t, w.Amount >= 1 && w.Amount <= 1_000_000_000_00)
 		text, err := json.Marshal(map[string]any{"id": w.ID, "amount": w.Amount})
 		require.NoError(t, err)
-		again, err := Parse(request(w.Account, string(text)))
+		again, err := parse(request(w.Account, string(text)))
 		require.NoError(t, err)
 		require.Equal(t, w, again)
 	})
