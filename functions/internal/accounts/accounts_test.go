@@ -57,7 +57,7 @@ func TestAccounts(t *testing.T) {
 func redisHarness(t *testing.T, options *redis.UniversalOptions) harness {
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	return harness{newRedis(client), map[string]func(*testing.T, string){
+	return harness{&redisShelf{client}, map[string]func(*testing.T, string){
 		"another type": func(t *testing.T, account string) {
 			require.NoError(t, client.Set(t.Context(), redisKey(account), "x", 0).Err())
 		},
@@ -104,7 +104,7 @@ func dynamoHarness(t *testing.T) harness {
 		}
 	}
 	text := &types.AttributeValueMemberS{Value: "{"}
-	return harness{newDynamo(client, table), map[string]func(*testing.T, string){
+	return harness{&dynamoShelf{client, table}, map[string]func(*testing.T, string){
 		"balance":         put("balance", text),
 		"balance, no int": put("balance", &types.AttributeValueMemberN{Value: "12.5"}),
 		"lock_fence":      put("lock_fence", text),

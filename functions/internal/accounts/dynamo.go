@@ -23,10 +23,6 @@ type dynamoShelf struct {
 	table  string
 }
 
-func newDynamo(client *dynamodb.Client, table string) *dynamoShelf {
-	return &dynamoShelf{client: client, table: table}
-}
-
 func (s *dynamoShelf) claim(ctx context.Context, account string, fence lockstore.Fence) (record, error) {
 	out, err := s.fenced(ctx, fence, &dynamodb.UpdateItemInput{
 		Key:                 s.key(account),

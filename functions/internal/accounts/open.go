@@ -22,13 +22,13 @@ func Open(u *url.URL, getenv func(string) string) (*Ledger, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newLedger(newDynamo(client, u.Host)), nil
+		return newLedger(&dynamoShelf{client, u.Host}), nil
 	case "redis", "rediss", "valkey", "valkeys":
 		client, err := redisstore.Client(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return newLedger(newRedis(client)), nil
+		return newLedger(&redisShelf{client}), nil
 	default:
 		return nil, fmt.Errorf("accounts: no accounts for the scheme %q; want dynamodb, redis, rediss, valkey or valkeys", scheme)
 	}

@@ -14,17 +14,12 @@ import (
 
 // redisShelf keeps an account in one hash, "account:ID": balance and fence in
 // decimal digits, recent as JSON. One key is one slot of a cluster.
-type redisShelf struct {
-	client redis.UniversalClient
-	fenced *redis.Script
-}
+type redisShelf struct{ client redis.UniversalClient }
 
 //go:embed fenced.lua
-var fencedScript string
+var fencedLua string
 
-func newRedis(client redis.UniversalClient) *redisShelf {
-	return &redisShelf{client: client, fenced: redis.NewScript(fencedScript)}
-}
+var fencedScript = redis.NewScript(fencedLua)
 
 func (s *redisShelf) claim(ctx context.Context, account string, fence lockstore.Fence) (record, error) {
 	answer, err := s.run(ctx, account, fence)
@@ -47,7 +42,7 @@ func (s *redisShelf) write(ctx context.Context, account string, fence lockstore.
 }
 
 func (s *redisShelf) run(ctx context.Context, account string, args ...any) ([]string, error) {
-	answer, err := s.fenced.Run(ctx, s.client, []string{redisKey(account)}, args...).StringSlice()
+	answer, err := fencedScript.Run(ctx, s.client, []string{redisKey(account)}, args...).StringSlice()
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +62,7 @@ func (s *redisShelf) run(ctx context.Context, account string, args ...any) ([]st
 func (s *redisShelf) create(ctx context.Context, account string, r record) error {
 	created, err := s.client.HSetNX(ctx, redisKey(account), "balance", r.Balance).Result()
 	if err != nil {
-		return redisError(err)
+		return err
 	}
 	if !created {
 		return ErrExists
@@ -78,7 +73,7 @@ func (s *redisShelf) create(ctx context.Context, account string, r record) error
 func (s *redisShelf) read(ctx context.Context, account string) (record, error) {
 	values, err := s.client.HMGet(ctx, redisKey(account), "balance", "recent").Result()
 	if err != nil {
-		return record{}, redisError(err)
+		return record{}, err
 	}
 	balance, ok := values[0].(string)
 	if !ok {
@@ -86,15 +81,6 @@ func (s *redisShelf) read(ctx context.Context, account string) (record, error) {
 	}
 	recent, _ := values[1].(string) // a new account has none
 	return decode(balance, recent)
-}
-
-// redisError keeps the cause and says what is known: a key of another type was
-// not touched.
-func redisError(err error) error {
-	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return err
 }
 
 func decode(balance, recent string) (record, error) {
