@@ -56,9 +56,9 @@ type execution string
 
 var executionARN = regexp.MustCompile(`^arn:[^:]+:states:[^:]+:[0-9]+:execution:([^:]+):([^:]+)$`)
 
-func (e execution) validate() error {
+func (e execution) validate(field string) error {
 	if !executionARN.MatchString(string(e)) {
-		return fmt.Errorf("is %s; want the ARN of a standard workflow's execution", strictjson.Shown(string(e)))
+		return fmt.Errorf("%s: is %s; want the ARN of a standard workflow's execution", field, strictjson.Shown(string(e)))
 	}
 	return nil
 }
@@ -80,14 +80,11 @@ func parse(in []byte) (request, error) {
 	if _, isEvent := object["detail-type"]; isEvent {
 		return parseEvent(in)
 	}
-	if len(in) > maxInputBytes {
-		return request{}, fmt.Errorf("input: has %d bytes; want at most %d", len(in), maxInputBytes)
-	}
 	return parseAction(string(in))
 }
 
-func parseAction(text string) (r request, err error) {
-	values, err := strictjson.Object(text, maxInputBytes, "action", "key", "execution", "redrive", "fence", "ttl", "taskToken", "woken")
+func parseAction(in string) (r request, err error) {
+	values, err := strictjson.Object(in, maxInputBytes, "action", "key", "execution", "redrive", "fence", "ttl", "taskToken", "woken")
 	if err != nil {
 		return r, err
 	}
@@ -105,40 +102,32 @@ func parseAction(text string) (r request, err error) {
 			return r, fmt.Errorf("%s: does not belong to the action %s", name, r.action)
 		}
 	}
-	if r.key, err = strictjson.String(values, "key"); err != nil {
-		return r, err
-	}
-	arn, err := strictjson.String(values, "execution")
-	if err != nil {
-		return r, err
-	}
-	r.execution = execution(arn)
-	if err := r.execution.validate(); err != nil {
-		return r, fmt.Errorf("execution: %w", err)
-	}
-	if r.redrive, err = strictjson.Whole(values, "redrive", "a whole number", 0, math.MaxInt64); err != nil {
-		return r, err
-	}
-	if slices.Contains(needs, "fence") {
-		n, err := strictjson.Whole(values, "fence", "a whole number", 1, math.MaxInt64)
-		if err != nil {
-			return r, err
+	// The first field that is wrong is the error.
+	text := func(name string) (v string) {
+		if err == nil {
+			v, err = strictjson.String(values, name)
 		}
-		r.fence = lockstore.Fence(n)
+		return v
 	}
-	if slices.Contains(needs, "ttl") {
-		n, err := strictjson.Whole(values, "ttl", "a whole number", minTTL, maxTTL)
-		if err != nil {
-			return r, err
+	whole := func(name string, low, high int64) (n int64) {
+		if err == nil && (name == "redrive" || slices.Contains(needs, name)) {
+			n, err = strictjson.Whole(values, name, "a whole number", low, high)
 		}
-		r.ttl = time.Duration(n) * time.Second
+		return n
 	}
-	if v, there := values["woken"]; there {
+	r.key, r.execution = text("key"), execution(text("execution"))
+	if err == nil {
+		err = r.execution.validate("execution")
+	}
+	r.redrive = whole("redrive", 0, math.MaxInt64)
+	r.fence = lockstore.Fence(whole("fence", 1, math.MaxInt64))
+	r.ttl = time.Duration(whole("ttl", minTTL, maxTTL)) * time.Second
+	if v, there := values["woken"]; there && err == nil {
 		if r.woken, there = v.(bool); !there {
-			return r, errors.New("woken: want true or false")
+			err = errors.New("woken: want true or false")
 		}
 	}
-	if _, waits := values["taskToken"]; waits {
+	if _, waits := values["taskToken"]; waits && err == nil {
 		r.token, err = taskToken(values)
 	}
 	return r, err
@@ -192,8 +181,8 @@ func parseEvent(in []byte) (r request, err error) {
 	case d.Redrive == nil || *d.Redrive < 0:
 		return r, errors.New("detail.redriveCount: want a whole number, 0 or more")
 	}
-	if err := d.Execution.validate(); err != nil {
-		return r, fmt.Errorf("detail.executionArn: %w", err)
+	if err := d.Execution.validate("detail.executionArn"); err != nil {
+		return r, err
 	}
 	if d.Input == nil {
 		return r, errors.New("detail.input: is missing, because it is too large for an event; the lock ends by its ttl")

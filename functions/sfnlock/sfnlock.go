@@ -17,49 +17,34 @@
 //
 // # Waiting
 //
-// Acquire with a taskToken is for a state of lambda:invoke.waitForTaskToken. It gives the execution
-// a place in the key's queue, and the function ends: nothing runs while the state waits. Whoever
-// hands the lock over to the execution sends the token back, and so ends the state. If the lock is free,
-// the function sends it itself. If the queue has no place, the error is LockBusy, which fails the state.
+// Acquire with a taskToken is for a state of lambda:invoke.waitForTaskToken. It is guard.Guard.Park: the execution gets a
+// place in the key's queue, and the function ends, so nothing runs while the state waits. Whoever hands the lock over to
+// the execution sends the token back, and so ends the state. If the lock is free, the function sends it itself. If the
+// queue has no place, the error is LockBusy, which fails the state.
 //
-// That a state was woken says nothing: a wake-up can be late or come twice. The next state acquires
-// without a token. Only its answer says that the execution has the lock, and has the fence. If it is
-// LockBusy, the execution was woken too late, or for nothing, and waits again. With woken, which is optional,
-// the function logs "woken too late" if the execution has lost its place.
-//
-// A wake-up can be lost: who hands the lock over dies before it sends the token, or may not send it. And if a
-// holder dies, nobody hands over. So a state that waits needs HeartbeatSeconds, and a Retry that
-// asks again, with the same owner and a new token. Nobody sends heartbeats.
-// An execution that asks within its turn of 30 s (lockstore.MaxParkedTurn) still has the lock. After that it
-// gets the last place.
+// A wake-up can be late, lost or doubled, so that a state was woken says nothing. The next state acquires without a token,
+// and only its answer says that the execution has the lock. If it is LockBusy, the execution waits again. With woken, which
+// is optional, the function logs "woken too late" if the execution has lost its place. A state that waits needs
+// HeartbeatSeconds, though nobody sends heartbeats, and a Retry that asks again, with the same owner and a new token.
 //
 // # Life of a lock
 //
-// Acquire takes the lock for ttl seconds. A state that may run into their end
-// renews before; what does neither loses the lock by the store's clock, so a
-// dead execution blocks others for ttl at most. Every write to what the lock
-// guards carries the fence, and refuses a smaller one: that alone keeps out an
-// execution that goes on after its lock was lost. Release says LockLost when the
-// lock was lost before it: what was written may then stand beside another's.
+// A state that may run into the end of ttl renews before. Every write to what the lock guards carries the fence, and
+// refuses a smaller one: that alone keeps out an execution that goes on after its lock was lost. Release says LockLost when
+// the lock was lost before it: what was written may then stand beside another's.
 //
-// The owner is made of the execution, its count of redrives and the key. So each
-// of the four may be repeated after an answer that was lost: acquire answers
-// with the same lease, with the time that is left. No other execution can have
-// that owner, nor can a redrive of the same one: a redriven execution that goes
-// on in the middle finds its lock lost at the next renew or release.
+// The owner is made of the execution, its count of redrives and the key. So each of the four may be repeated after an
+// answer that was lost: acquire answers with the same lease, with the time that is left. No other execution can have that
+// owner, nor can a redrive of the same one, which finds its lock lost at the next renew or release.
 //
-// An execution that fails in one of its states abandons in its last ones. One
-// that times out or is aborted runs no state any more. For it EventBridge sends
-// the execution's change of status, and handler abandons by the owner alone,
-// which needs no fence: nobody may have seen one. Abandon frees the lock, and
-// refuses a late acquire of the same owner, which may still be under way, for as
-// long as the store remembers it; after that such a lock is nobody's, and ends
-// by its ttl. The key is then looked for in the execution's input, as its field "key": an
-// execution that is gone has said nothing else. Express workflows send no such
+// An execution that fails in one of its states abandons in its last ones. One that times out or is aborted runs no state
+// any more. For it EventBridge sends the execution's change of status, and handler abandons by the owner alone: nobody may
+// have seen a fence. Abandon frees the lock, and refuses a late acquire of the same owner for as long as the store
+// remembers it. The key is then looked for in the execution's input, as its field "key". Express workflows send no such
 // events, so their executions are refused.
 //
-// An execution takes a key once: its parallel branches share the lock, and after
-// its release the same execution gets LockLost.
+// An execution takes a key once: its parallel branches share the lock, and after its release the same execution gets
+// LockLost.
 
 package main
 
@@ -98,14 +83,12 @@ func (e *NotWoken) Unwrap() error { return e.Err }
 // wake ends the state that waits at an address.
 type wake func(context.Context, lockstore.WakeAddress) error
 
-var errCoalesces = errors.New("sfnlock: LOCK_COALESCE is true; want false: an execution needs its own lock, and no other one does its work")
-
 // handler handles the actions of states and the events of executions that have
 // ended.
 func handler(g *guard.Guard, w wake) func(context.Context, json.RawMessage) (Answer, error) {
 	return func(ctx context.Context, in json.RawMessage) (Answer, error) {
 		if g.Coalesces() {
-			return Answer{}, errCoalesces
+			return Answer{}, errors.New("sfnlock: LOCK_COALESCE is true; want false: an execution needs its own lock, and no other one does its work")
 		}
 		r, err := parse(in)
 		if err != nil {
