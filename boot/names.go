@@ -44,30 +44,7 @@ func (n *names) unknown(environ []string) error {
 		if !strings.HasPrefix(name, prefix) || n.all[name] {
 			continue
 		}
-		nearest := slices.MinFunc(known, func(a, b string) int { return distance(name, a) - distance(name, b) })
-		return fmt.Errorf("the environment variable %.40q is unknown; did you mean %s? Known: %s", name, nearest, strings.Join(known, ", "))
+		return fmt.Errorf("the environment variable %.40q is unknown; want one of %s", name, strings.Join(known, ", "))
 	}
 	return nil
-}
-
-// distance is how many bytes must be inserted, removed or replaced to turn a into b
-// (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
