@@ -3,12 +3,12 @@ package stores
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sfn"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
@@ -86,30 +86,19 @@ func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, er
 // Waker returns what wakes a parked owner, as guard.Options.Wake does, with the user's credentials. The region is that
 // of the flags, of the store's URL or of the AWS configuration, which is read once.
 func (s *Settings) Waker() func(context.Context, lockstore.WakeAddress) error {
-	read := sync.OnceValues(func() (aws.Config, error) {
+	open := sync.OnceValues(func() (*sfn.Client, error) {
 		region := s.Region
 		if u, err := lockstore.ParseURL(s.url()); err == nil {
 			region = cmp.Or(region, u.Query().Get("region"))
 		}
-		return s.awsConfig(context.Background(), region)
+		cfg, err := s.awsConfig(context.Background(), region)
+		return sfn.NewFromConfig(cfg), err
 	})
 	return func(ctx context.Context, a lockstore.WakeAddress) error {
-		cfg, err := read()
+		client, err := open()
 		if err != nil {
 			return err
 		}
-		keys, err := cfg.Credentials.Retrieve(ctx)
-		if err != nil {
-			return fmt.Errorf("there are no AWS credentials to wake it with: %w", err)
-		}
-		known := map[string]string{
-			"AWS_REGION": cfg.Region, "AWS_ACCESS_KEY_ID": keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY": keys.SecretAccessKey, "AWS_SESSION_TOKEN": keys.SessionToken,
-			"AWS_ENDPOINT_URL_SFN": os.Getenv("AWS_ENDPOINT_URL_SFN"),
-		}
-		wake, err := sfnwake.FromEnv(func(name string) string { return known[name] })
-		if err != nil {
-			return err
-		}
-		return wake(ctx, a)
+		return sfnwake.New(client)(ctx, a)
 	}
 }
