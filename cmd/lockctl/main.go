@@ -24,19 +24,16 @@ import (
 )
 
 func main() {
-	ends := run.NotIgnored(run.PassedOn...)
 	signals := make(chan os.Signal, 1)
-	if len(ends) > 0 {
+	if ends := run.NotIgnored(run.PassedOn...); len(ends) > 0 {
 		signal.Notify(signals, ends...) // before all else: a signal that comes early counts, too
 	}
 	ctx, end := context.WithCancelCause(context.Background())
-	if len(ends) > 0 {
-		go func() {
-			sig := <-signals
-			signal.Stop(signals) // a second signal ends the process at once
-			end(&exit.BySignal{Signal: sig.(syscall.Signal)})
-		}()
-	}
+	go func() {
+		sig := <-signals
+		signal.Stop(signals) // a second signal ends the process at once
+		end(&exit.BySignal{Signal: sig.(syscall.Signal)})
+	}()
 	cmd, err := command().ExecuteContextC(ctx)
 	if cmd.Name() != "run" { // which passes signals on, and knows how it ended
 		err = interrupted(ctx, err)

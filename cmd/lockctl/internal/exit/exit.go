@@ -187,15 +187,11 @@ func (a *Aside) Write(b []byte) (int, error) {
 
 // Flush waits until all is written, and for flushTime at most.
 func (a *Aside) Flush() {
-	flushed, end := make(chan struct{}), time.After(flushTime)
-	select {
-	case a.next <- func() { close(flushed) }:
-	case <-end:
-		return
-	}
+	flushed := make(chan struct{})
+	go func() { a.next <- func() { close(flushed) } }() // the reader may be slow, and next full
 	select {
 	case <-flushed:
-	case <-end:
+	case <-time.After(flushTime):
 	}
 }
 

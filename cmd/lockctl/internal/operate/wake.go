@@ -20,28 +20,26 @@ func (o *operator) waking(store *lockstore.Store) *lockstore.Store {
 	return store.OnWake(func(ctx context.Context, key string, owners []lockstore.Owner) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 		defer cancel()
+		errs := make([]error, len(owners))
 		var all sync.WaitGroup
-		var mu sync.Mutex
-		var failed []error
-		for _, owner := range owners {
+		for i, owner := range owners {
 			all.Go(func() {
 				address, err := store.TakeAddress(ctx, key, owner)
-				if err == nil && address == "" {
-					err = errors.New("the store has no address")
-				}
-				if err == nil {
-					err = wake(ctx, address)
-				}
-				if err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					failed = append(failed, err)
+				switch {
+				case err != nil:
+					errs[i] = err
+				case address == "":
+					errs[i] = errors.New("the store has no address")
+				default:
+					errs[i] = wake(ctx, address)
 				}
 			})
 		}
 		all.Wait()
-		for _, err := range failed {
-			fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+		for _, err := range errs {
+			if err != nil {
+				fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
+			}
 		}
 	})
 }
