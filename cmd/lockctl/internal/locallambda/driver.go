@@ -104,13 +104,11 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 }
 
 func (all environments) close() error {
-	var errs []error
+	var started lambdatest.Envs
 	for _, e := range all {
-		if e.Environment != nil {
-			errs = append(errs, e.Close())
-		}
+		started = append(started, e.Environment)
 	}
-	return errors.Join(errs...)
+	return started.Close()
 }
 
 // send sends the events, one client for each environment, and makes the faults.

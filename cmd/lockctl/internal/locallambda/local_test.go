@@ -185,7 +185,7 @@ func TestPrograms(t *testing.T) {
 		"it answers success":       {mode: "answers success", freeze: 1, says: []string{`was answered with success, but the last run for the key "counter" has the outcome lost`}},
 		"an event without a lock":  {mode: "guards every other event", says: []string{"4 of 8 events were answered with success without a line of the guard in the log, the first is event 2"}},
 		"a read-write lock":        {mode: "writers among readers"},
-		"writers in another store": {mode: "writers elsewhere", says: []string{" critical sections ran beside more of the same key than their lock allows"}},
+		"writers in another store": {mode: "writers elsewhere", says: []string{" critical sections overlapped others of the same key, more than their lock allows"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := counter(t, c.mode)

@@ -143,11 +143,6 @@ func (p *phase) finish() {
 	}
 }
 
-// several says that some sections allow others of the same key at the same time.
-func (p phase) several() bool {
-	return slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders > 1 })
-}
-
 func (p phase) failed() int { return len(p.attempts) - p.succeeded }
 
 func (p phase) done(kind faultKind) int {
@@ -177,11 +172,8 @@ func (p phase) withoutLock() string {
 
 // remark says why a run shows nothing about a lock, if that is so.
 func (p phase) remark() string {
-	switch n := len(p.sections); {
-	case n > 1 && p.keys == n:
+	if n := len(p.sections); n > 1 && p.keys == n {
 		return "Each critical section had a key of its own, so no two runs could meet: look at the event and at the key.\n"
-	case p.most > 1 && !slices.ContainsFunc(p.sections, func(s section) bool { return s.maxHolders == 1 }):
-		return fmt.Sprintf("Each run allowed others beside it, so up to %d at once are no overlap. A run that must be alone has to ask for 1.\n", p.most)
 	}
 	return ""
 }
@@ -204,10 +196,8 @@ func (p phase) verdict() error {
 	if p.failed() > 0 {
 		says("%d of %d events failed for good, the first with %s", p.failed(), len(p.attempts), p.failure)
 	}
-	if p.overlapping > 0 && p.several() {
-		says("%d critical sections ran beside more of the same key than their lock allows (max_holders in their log lines)", p.overlapping)
-	} else if p.overlapping > 0 {
-		says("%d critical sections overlapped another of the same key", p.overlapping)
+	if p.overlapping > 0 {
+		says("%d critical sections overlapped others of the same key, more than their lock allows", p.overlapping)
 	}
 	if len(p.late) > 0 && !p.fenced {
 		first := p.late[0]

@@ -182,7 +182,7 @@ func TestVerdict(t *testing.T) {
 		says   string // "" is nothing
 	}{
 		{[][2]int{{20, 40}, {40, 60}}, func(*phase) {}, ""},
-		{[][2]int{{20, 40}, {39, 60}}, func(*phase) {}, "with the lock, 2 critical sections overlapped another of the same key"},
+		{[][2]int{{20, 40}, {39, 60}}, func(*phase) {}, "with the lock, 2 critical sections overlapped others of the same key, more than their lock allows"},
 		{[][2]int{{20, 40}, {25, 60}, {30, 50}}, func(p *phase) { p.allow(3) }, ""},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(39)}} }, ""},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(41), requestID: "r-9"}} },

@@ -80,12 +80,9 @@ func (p *picture) text(x, y int, class, s string) {
 	p.printf(`<text x="%d" y="%d" class="%s">%s</text>`+"\n", x, y, class, escape(s))
 }
 
-// rect draws all that is no text. The title is what a mouse shows.
+// rect draws all that is no text and no dot. The title is what a mouse shows.
 func (p *picture) rect(class string, x float64, y int, width float64, height int, title string) {
-	if title != "" {
-		title = "<title>" + escape(title) + "</title>"
-	}
-	p.printf(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d">%s</rect>`+"\n", class, x, y, width, height, title)
+	p.printf(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d">%s</rect>`+"\n", class, x, y, width, height, tooltip(title))
 }
 
 // legend explains what is in the picture.
@@ -107,10 +104,14 @@ func (p *picture) legend(dots bool) {
 
 // dot draws an event that is covered.
 func (p *picture) dot(x float64, y int, title string) {
-	if title != "" {
-		title = "<title>" + escape(title) + "</title>"
+	p.printf(`<circle class="covered" cx="%.1f" cy="%d" r="3">%s</circle>`+"\n", x, y, tooltip(title))
+}
+
+func tooltip(title string) string {
+	if title == "" {
+		return ""
 	}
-	p.printf(`<circle class="covered" cx="%.1f" cy="%d" r="3">%s</circle>`+"\n", x, y, title)
+	return "<title>" + escape(title) + "</title>"
 }
 
 func (p phase) panelHeight() int { return panelHead + p.environments*laneHeight + panelFoot }
