@@ -20,9 +20,9 @@ const (
 func table(phases []phase) string {
 	var b strings.Builder
 	line := func(name string, value func(phase) string) {
-		fmt.Fprintf(&b, "  %s", pad(name, nameWidth, false))
+		fmt.Fprintf(&b, "  %-*s", nameWidth, shown(name, nameWidth))
 		for _, p := range phases {
-			b.WriteString(pad(value(p), valueWidth, true))
+			fmt.Fprintf(&b, "%*s", valueWidth, shown(value(p), valueWidth))
 		}
 		b.WriteByte('\n')
 	}
@@ -93,13 +93,9 @@ func inAny(phases []phase, of func(phase) []string) (names []string) {
 	return names
 }
 
-// pad makes a text exactly that wide, and Visible.
-func pad(text string, width int, right bool) string {
-	text = cut(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)), width)
-	if right {
-		return fmt.Sprintf("%*s", width, text)
-	}
-	return fmt.Sprintf("%-*s", width, text)
+// shown is a text in one line, short and Visible.
+func shown(text string, most int) string {
+	return cut(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)), most)
 }
 
 // cut keeps a text short.

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +36,7 @@ const (
 	defaultStore   = "memory://"
 	defaultAddress = "127.0.0.1:8080"
 
-	maxBody      = 6 << 20          // bytes; a function gets no larger event
+	maxBody      = 6 << 20          // bytes; a function gets no larger event, and the service refuses much smaller ones
 	functionTime = 29 * time.Second // what the function has in the template
 	requestTime  = 10 * time.Second // to send a request
 	idleTime     = time.Minute      // between two requests of a connection
@@ -134,10 +133,7 @@ func onlyHere(next http.Handler) http.Handler {
 			host = name
 		}
 		if !storeurl.IsThisMachine(strings.Trim(host, "[]")) {
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusForbidden)
-			text := fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host)
-			_ = json.NewEncoder(w).Encode(map[string]string{"message": text}) // an error means that the client has gone
+			http.Error(w, fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host), http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -174,13 +170,9 @@ func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, 
 			http.NotFound(w, r)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 		if err != nil {
-			status := http.StatusBadRequest
-			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				status = http.StatusRequestEntityTooLarge
-			}
-			http.Error(w, "the body cannot be read: "+err.Error(), status)
+			http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), functionTime)
