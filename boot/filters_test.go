@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/constant"
+	"go/token"
+	"go/types"
 	"maps"
 	"net/url"
 	"os"
@@ -77,15 +80,11 @@ func (f metricFilter) matches(line map[string]any) (bool, error) {
 		}
 		return fmt.Sprint(is)
 	})
-	simpler := strings.NewReplacer("(true)", "true", "(false)", "false", "true && true", "true", "true && false", "false", "false && true", "false", "false && false", "false")
-	either := strings.NewReplacer("true || true", "true", "true || false", "true", "false || true", "true", "false || false", "false")
-	for before := ""; before != text; { // && binds more closely than ||
-		if before, text = text, simpler.Replace(text); before == text {
-			text = either.Replace(text)
-		}
+	came, err := types.Eval(token.NewFileSet(), nil, token.NoPos, text) // Go has the same words
+	if err = errors.Join(wrong, err); err != nil {
+		return false, err
 	}
-	is, err := strconv.ParseBool(text)
-	return is, errors.Join(wrong, err)
+	return constant.BoolVal(came.Value), nil
 }
 
 // TestFiltersOfAlarms: each filter of template.yaml matches the lines of its events, and no other line. So a filter with a
