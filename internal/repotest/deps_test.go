@@ -84,9 +84,7 @@ func dependencies(t *testing.T, dirs ...string) map[string]*dependency {
 	found := map[string]*dependency{}
 	for _, dir := range dirs {
 		of := map[string]string{} // the module of a package
-		all, err := goList(dir, "-deps", "-test", "-tags=sam", "./...")
-		require.NoError(t, err)
-		all = slices.DeleteFunc(all, func(p pkg) bool {
+		all := slices.DeleteFunc(goList(t, dir, "-deps", "-test", "-tags=sam", "./..."), func(p pkg) bool {
 			return p.Module == nil || p.Module.Main || strings.HasPrefix(p.Module.Path+"/", module+"/")
 		})
 		for _, p := range all {

@@ -1,7 +1,6 @@
 package repotest
 
 import (
-	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -12,10 +11,7 @@ import (
 // layers says which of our packages a package may import, its own folder's
 // sub-packages aside. The first row that fits a package counts. In a pattern *
 // is one folder's name or a part of it, and /... at the end is any folder below.
-var layers = []struct {
-	who string
-	may []string
-}{
+var layers = []layer{
 	{"lockstore", []string{"internal/lib/driver"}},
 	{"internal/lib/driver", nil},
 	{"lockstore/storetest", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/rules", "internal/verifyrecord"}},
@@ -70,6 +66,11 @@ var layers = []struct {
 	{"internal/size/...", []string{"boot", "guard", "lockstore", "lockstore/*store", "internal/size/probe"}},
 	// The others know none of ours. So a row may name them, and no import leads up through them.
 	{"internal/...", nil},
+}
+
+type layer struct {
+	who string
+	may []string
 }
 
 // sdks are the only modules from outside that a store may use.
@@ -192,26 +193,20 @@ func matchesAny(patterns []string, p string) bool {
 }
 
 // wrongWay finds imports between our own packages that point the wrong way.
-func wrongWay(g graph) (problems []string) {
+func wrongWay(t *testing.T, g graph) {
 	for _, p := range g.own() {
-		i := slices.IndexFunc(layers, func(l struct {
-			who string
-			may []string
-		}) bool {
-			return matches(l.who, p)
-		})
+		i := slices.IndexFunc(layers, func(l layer) bool { return matches(l.who, p) })
 		if i < 0 {
-			problems = append(problems, fmt.Sprintf("%s has no row in layers: say what it may import", p))
+			t.Errorf("%s has no row in layers: say what it may import", p)
 			continue
 		}
 		for _, imported := range g[module+"/"+p].Imports {
 			to, ours := strings.CutPrefix(imported, module+"/")
 			if ours && !matchesAny(layers[i].may, to) && !strings.HasPrefix(to, p+"/") && !sameStore(p, to) {
-				problems = append(problems, fmt.Sprintf("%s imports %s; it may import only %q. Move the code, or hand it in as a parameter", p, to, layers[i].may))
+				t.Errorf("%s imports %s; it may import only %q. Move the code, or hand it in as a parameter", p, to, layers[i].may)
 			}
 		}
 	}
-	return problems
 }
 
 // sameStore says that both packages belong to one store's folder.
@@ -225,11 +220,11 @@ func sameStore(a, b string) bool {
 
 // outside finds what the contract and the guard take from outside the standard
 // library, and what a store takes from outside its SDK.
-func outside(g graph) (problems []string) {
+func outside(t *testing.T, g graph) {
 	for _, p := range []string{"lockstore", "guard", "guard/idempotency"} {
 		for dep := range g.deps(module + "/" + p) {
 			if !g[dep].Standard && !strings.HasPrefix(dep, module+"/") {
-				problems = append(problems, fmt.Sprintf("%s is to use the standard library only, but links %s: %s", p, dep, g.chain(module+"/"+p, dep)))
+				t.Errorf("%s is to use the standard library only, but links %s: %s", p, dep, g.chain(module+"/"+p, dep))
 			}
 		}
 	}
@@ -244,53 +239,50 @@ func outside(g graph) (problems []string) {
 		for _, dep := range g[module+"/"+p].Imports {
 			own := strings.HasPrefix(dep, module+"/") || g[dep].Standard
 			if !own && !slices.ContainsFunc(sdks[root], func(sdk string) bool { return dep == sdk || strings.HasPrefix(dep, sdk+"/") }) {
-				problems = append(problems, fmt.Sprintf("%s imports %s, which is not part of its one SDK: %q. Do without, or add the SDK to sdks", p, dep, sdks[root]))
+				t.Errorf("%s imports %s, which is not part of its one SDK: %q. Do without, or add the SDK to sdks", p, dep, sdks[root])
 			}
 		}
 	}
-	return problems
 }
 
 // lambdaUsers finds packages that use aws-lambda-go and are not to know it.
-func lambdaUsers(g graph) (problems []string) {
+func lambdaUsers(t *testing.T, g graph) {
 	for _, p := range g.own() {
 		for _, dep := range g[module+"/"+p].Imports {
 			if strings.HasPrefix(dep, lambdaModule) && !matchesAny(mayUseLambda, p) {
-				problems = append(problems, fmt.Sprintf("%s imports %s; only %q know Lambda. Take what is needed as a parameter", p, dep, mayUseLambda))
+				t.Errorf("%s imports %s; only %q know Lambda. Take what is needed as a parameter", p, dep, mayUseLambda)
 			}
 		}
 	}
-	return problems
 }
 
 // tooMuch finds forbidden dependencies, and what has no row.
-func tooMuch(g graph, rows map[string]map[string]string) (problems []string) {
+func tooMuch(t *testing.T, g graph) {
 	for _, p := range g.own() {
-		row, known := rows[p]
+		row, known := forbidden[p]
 		if !known && (matches("functions/*", p) && g[module+"/"+p].Name == "main" || p == "boot" || matches("guard/*", p) || p != "lockstore/memstore" && matches("lockstore/*store", p)) {
-			problems = append(problems, fmt.Sprintf("%s has no row in forbidden: add one that says what it may not link", p))
+			t.Errorf("%s has no row in forbidden: add one that says what it may not link", p)
 		}
 		deps := g.deps(module + "/" + p)
 		for bad, why := range row {
 			for dep := range deps {
 				if matches(bad, dep) && !strings.HasPrefix(dep, module+"/internal/lib/") {
-					problems = append(problems, fmt.Sprintf("%s links %s (%s): %s. Take the import out of one of them", p, dep, why, g.chain(module+"/"+p, dep)))
+					t.Errorf("%s links %s (%s): %s. Take the import out of one of them", p, dep, why, g.chain(module+"/"+p, dep))
 				}
 			}
 		}
 	}
-	for p := range rows {
+	for p := range forbidden {
 		if _, ok := g[module+"/"+p]; !ok {
-			problems = append(problems, fmt.Sprintf("forbidden has a row for %s, which is not there: take it out", p))
+			t.Errorf("forbidden has a row for %s, which is not there: take it out", p)
 		}
 	}
-	return problems
 }
 
 func TestImports(t *testing.T) {
-	g := mustGraph(t)
-	t.Run("imports point one way", func(t *testing.T) { none(t, wrongWay(g)) })
-	t.Run("the contract and the guard use the standard library only, a store its one SDK", func(t *testing.T) { none(t, outside(g)) })
-	t.Run("only boot, adapters, functions and tools know Lambda", func(t *testing.T) { none(t, lambdaUsers(g)) })
-	t.Run("nobody links what is forbidden", func(t *testing.T) { none(t, tooMuch(g, forbidden)) })
+	g := loadGraph(t)
+	t.Run("imports point one way", func(t *testing.T) { wrongWay(t, g) })
+	t.Run("the contract and the guard use the standard library only, a store its one SDK", func(t *testing.T) { outside(t, g) })
+	t.Run("only boot, adapters, functions and tools know Lambda", func(t *testing.T) { lambdaUsers(t, g) })
+	t.Run("nobody links what is forbidden", func(t *testing.T) { tooMuch(t, g) })
 }

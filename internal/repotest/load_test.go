@@ -3,9 +3,6 @@ package repotest
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,11 +34,9 @@ type pkg struct {
 	}
 }
 
-// deployed is the build tag of a deployed function, which leaves out net/rpc.
-const deployed = "-tags=lambda.norpc"
-
 // goList runs go list in a folder of the repository, for the system of a function.
-func goList(dir string, args ...string) (all []pkg, err error) {
+func goList(t *testing.T, dir string, args ...string) (all []pkg) {
+	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Module"}, args...)...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
@@ -51,18 +45,13 @@ func goList(dir string, args ...string) (all []pkg, err error) {
 	}
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list in %s: %w", dir, err)
-	}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+	require.NoError(t, err, "go list in %s", dir)
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p pkg
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return all, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("go list in %s: %w", dir, err)
-		}
+		require.NoError(t, d.Decode(&p), "go list in %s", dir)
 		all = append(all, p)
 	}
+	return all
 }
 
 // alone is the module that is not in go.work: to analyse what CDK links takes minutes. make lint-template tests it.
@@ -71,20 +60,12 @@ const alone = "examples/locktable"
 // graph is the import graph of all modules of go.work, without tests, by import path.
 type graph map[string]pkg
 
-// loadGraph asks the go command once for all tests.
-var loadGraph = sync.OnceValues(func() (graph, error) {
+func loadGraph(t *testing.T) graph {
+	t.Helper()
 	g := graph{}
-	all, err := goList(".", "-deps", deployed, "work")
-	for _, p := range all {
+	for _, p := range goList(t, ".", "-deps", "-tags=lambda.norpc", "work") { // as a function is deployed: without net/rpc
 		g[p.ImportPath] = p
 	}
-	return g, err
-})
-
-func mustGraph(t *testing.T) graph {
-	t.Helper()
-	g, err := loadGraph()
-	require.NoError(t, err)
 	require.Contains(t, g, module+"/guard")
 	return g
 }
