@@ -95,44 +95,39 @@ type source struct {
 type node struct{ v any }
 
 // UnmarshalYAML makes yaml call it for each value.
-func (to *node) UnmarshalYAML(n *yaml.Node) error {
+func (to *node) UnmarshalYAML(n *yaml.Node) (err error) {
+	to.v, err = written(n)
+	return err
+}
+
+func written(n *yaml.Node) (v any, err error) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		all := map[string]any{}
-		for i := 0; i < len(n.Content); i += 2 {
-			var inner node
-			if err := inner.UnmarshalYAML(n.Content[i+1]); err != nil {
-				return err
-			}
-			all[n.Content[i].Value] = inner.v
+		for i := 0; i < len(n.Content) && err == nil; i += 2 {
+			all[n.Content[i].Value], err = written(n.Content[i+1])
 		}
-		to.v = all
+		v = all
 	case yaml.SequenceNode:
 		all := make([]any, len(n.Content))
-		for i, inner := range n.Content {
-			var item node
-			if err := item.UnmarshalYAML(inner); err != nil {
-				return err
-			}
-			all[i] = item.v
+		for i := 0; i < len(all) && err == nil; i++ {
+			all[i], err = written(n.Content[i])
 		}
-		to.v = all
+		v = all
 	default:
-		to.v = n.Value
+		v = n.Value
 		if strings.HasPrefix(n.Tag, "!!") {
-			if err := n.Decode(&to.v); err != nil {
-				return err
-			}
+			err = n.Decode(&v)
 		}
 	}
 	switch name, short := strings.CutPrefix(n.Tag, "!"); {
 	case !short || strings.HasPrefix(name, "!"):
 	case name == "Ref" || name == "Condition":
-		to.v = map[string]any{name: to.v}
+		v = map[string]any{name: v}
 	default:
-		to.v = map[string]any{"Fn::" + name: to.v}
+		v = map[string]any{"Fn::" + name: v}
 	}
-	return nil
+	return v, err
 }
 
 // Read reads the template in a file, see Parse.
