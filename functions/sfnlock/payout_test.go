@@ -21,11 +21,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
 const (
@@ -256,17 +256,11 @@ func openLocal(t *testing.T) *local {
 	l := &local{t: t, dynamodb: testservers.DynamoDB(t), states: map[string]*waiting{}}
 	stepFunctions := httptest.NewServer(http.HandlerFunc(l.sendTaskSuccess))
 	t.Cleanup(stepFunctions.Close)
-	getenv := func(string) string { return "local" }
 	lockURL := testservers.Table(t, l.dynamodb, "locks", "key")
-	var err error
-	l.locks, err = lockstore.Open(t.Context(), lockURL, getenv, dynamostore.Opener)
-	require.NoError(t, err)
-	accountsURL, err := lockstore.ParseURL(testservers.Table(t, l.dynamodb, "accounts", "account"))
-	require.NoError(t, err)
-	l.ledger, err = accounts.Open(accountsURL, getenv)
-	require.NoError(t, err)
+	l.locks, l.ledger = functest.OpenStore(t, lockURL), functest.OpenLedger(t, testservers.Table(t, l.dynamodb, "accounts", "account"))
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/sfnlock", binary))
+	var err error
 	l.function, err = lambdatest.Start(t.Context(), lambdatest.Config{
 		Binary: binary, Timeout: 10 * time.Second, MaxConcurrency: 8,
 		Env: []string{"LOCK_URL=" + lockURL, "LOCK_TTL=60s", "AWS_ENDPOINT_URL_SFN=" + stepFunctions.URL},

@@ -141,8 +141,8 @@ func (d *deployment) event(t *testing.T, f eventfiles.Fixture) {
 			}
 		}
 	}
-	hold(t, openStore(t, tables["LOCK_URL"]), f.Held)
-	openLedger(t, tables["ACCOUNTS_URL"])
+	hold(t, OpenStore(t, tables["LOCK_URL"]), f.Held)
+	OpenLedger(t, tables["ACCOUNTS_URL"])
 	for name, value := range variables {
 		env = append(env, name+"="+value)
 	}

@@ -35,7 +35,7 @@ type World struct {
 func NewWorld(t *testing.T) World {
 	t.Helper()
 	at := "redis://" + miniredis.RunT(t).Addr()
-	store, ledger := openStore(t, at), openLedger(t, at)
+	store, ledger := OpenStore(t, at), OpenLedger(t, at)
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
 	return World{g, ledger, store}
@@ -97,14 +97,16 @@ func Events(t *testing.T, function string, handler func(World) any, check map[st
 	}
 }
 
-func openStore(t *testing.T, rawURL string) *lockstore.Store {
+// OpenStore opens locks that the functions use.
+func OpenStore(t *testing.T, rawURL string) *lockstore.Store {
 	t.Helper()
 	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener, redisstore.Opener)
 	require.NoError(t, err)
 	return store
 }
 
-func openLedger(t *testing.T, rawURL string) *accounts.Ledger {
+// OpenLedger opens accounts, and makes 7 and 9.
+func OpenLedger(t *testing.T, rawURL string) *accounts.Ledger {
 	t.Helper()
 	u, err := lockstore.ParseURL(rawURL)
 	require.NoError(t, err)
