@@ -4,52 +4,39 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
-	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-// bench is locks and the accounts a, b and c with 1000 cents each.
+// bench is a world with the accounts a, b and c, which have 1000 cents each.
 type bench struct {
-	*guard.Guard
-	store  *lockstore.Store
-	ledger *accounts.Ledger
-	paid   []accounts.Withdrawal
+	functest.World
+	paid []accounts.Withdrawal
 }
 
 func newBench(t *testing.T) *bench {
-	cfg := lockstore.Config{URL: &url.URL{Scheme: "redis", Host: miniredis.RunT(t).Addr()}, Getenv: func(string) string { return "" }}
-	b := &bench{}
-	var err error
-	b.store, err = redisstore.Opener.Open(t.Context(), cfg)
-	require.NoError(t, err)
-	b.Guard, err = guard.New(b.store, guard.Options{})
-	require.NoError(t, err)
-	b.ledger, err = accounts.Open(cfg.URL, cfg.Getenv)
-	require.NoError(t, err)
-	b.ledger.Pay = func(_ context.Context, w accounts.Withdrawal) error {
+	b := &bench{World: functest.NewWorld(t)}
+	b.Ledger.Pay = func(_ context.Context, w accounts.Withdrawal) error {
 		b.paid = append(b.paid, w)
 		return nil
 	}
 	for _, account := range []string{"a", "b", "c"} {
-		require.NoError(t, b.ledger.Create(t.Context(), account, 1000))
+		require.NoError(t, b.Ledger.Create(t.Context(), account, 1000))
 	}
 	return b
 }
 
 func (b *bench) balance(t *testing.T, account string) int64 {
 	t.Helper()
-	n, err := b.ledger.Balance(t.Context(), account)
+	n, err := b.Ledger.Balance(t.Context(), account)
 	require.NoError(t, err)
 	return n
 }
@@ -66,19 +53,19 @@ const abc = `{"time": "2026-11-21T22:00:00Z", "detail": {"accounts": ["a", "b", 
 func TestBookedOnceADay(t *testing.T) {
 	b := newBench(t)
 	for _, at := range []string{"2026-11-21T22:00:00Z", "2026-11-21T22:03:00Z", "2026-11-22T01:30:00+02:00"} {
-		require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.Replace(abc, "2026-11-21T22:00:00Z", at, 1))))
+		require.NoError(t, chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, strings.Replace(abc, "2026-11-21T22:00:00Z", at, 1))))
 	}
 	require.Len(t, b.paid, 3, "one date, one fee for each account")
 	require.Equal(t, accounts.Withdrawal{Account: "a", ID: "fee-2026-11-21", Amount: 10}, b.paid[0])
-	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.NewReplacer("-21T", "-22T", `"fee": 10`, `"fee": 10.0`).Replace(abc))))
+	require.NoError(t, chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, strings.NewReplacer("-21T", "-22T", `"fee": 10`, `"fee": 10.0`).Replace(abc))))
 	assert.EqualValues(t, 980, b.balance(t, "c"))
 }
 
 func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
 	b := newBench(t)
-	lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: accounts.Key("a"), Owner: lockstore.NewOwner(), TTL: time.Minute})
+	lease, err := b.Store.Acquire(t.Context(), lockstore.Request{Key: accounts.Key("a"), Owner: lockstore.NewOwner(), TTL: time.Minute})
 	require.NoError(t, err)
-	err = chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, strings.Replace(abc, `"b"`, `"absent", "b"`, 1)))
+	err = chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, strings.Replace(abc, `"b"`, `"absent", "b"`, 1)))
 	var failed *NotCharged
 	require.ErrorAs(t, err, &failed)
 	require.ErrorIs(t, err, lockstore.ErrRefused)
@@ -87,8 +74,8 @@ func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
 	assert.EqualValues(t, 1000, b.balance(t, "a"))
 	assert.EqualValues(t, 990, b.balance(t, "c"))
 
-	require.NoError(t, b.store.Release(t.Context(), lease))
-	require.NoError(t, chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, abc)), "a repeat charges what is missing")
+	require.NoError(t, b.Store.Release(t.Context(), lease))
+	require.NoError(t, chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, abc)), "a repeat charges what is missing")
 	assert.EqualValues(t, 990, b.balance(t, "a"))
 	assert.EqualValues(t, 990, b.balance(t, "b"))
 }
@@ -97,15 +84,15 @@ func TestOverInTheMiddle(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	over := errors.New("over")
-	pay := b.ledger.Pay
-	b.ledger.Pay = func(ctx context.Context, w accounts.Withdrawal) error {
+	pay := b.Ledger.Pay
+	b.Ledger.Pay = func(ctx context.Context, w accounts.Withdrawal) error {
 		if w.Account == "b" {
 			cancel(over)
 			return context.Cause(ctx)
 		}
 		return pay(ctx, w)
 	}
-	err := chargeFees(ctx, b.Guard, b.ledger, feeEventOf(t, abc))
+	err := chargeFees(ctx, b.Guard, b.Ledger, feeEventOf(t, abc))
 	require.ErrorIs(t, err, over)
 	require.ErrorContains(t, err, "not charged on 2 of 3 accounts")
 	require.ErrorContains(t, err, `account "c": not begun`)
@@ -123,7 +110,7 @@ func TestBadInput(t *testing.T) {
 		`{"time": "2026-11-21T22:00:00Z", "detail": {"accounts": ["a"]}}`: `amount: is "0"`,
 	} {
 		t.Run("F52 "+want, func(t *testing.T) {
-			err := chargeFees(t.Context(), b.Guard, b.ledger, feeEventOf(t, text))
+			err := chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, text))
 			var bad *BadInput
 			require.ErrorAs(t, err, &bad, text)
 			assert.ErrorContains(t, err, want, text)

@@ -1,14 +1,12 @@
 // Package accounts is the sample resource of the functions: balances of
-// accounts, in whole cents, in DynamoDB or in Redis.
+// accounts, in whole cents, in DynamoDB.
 //
 // A withdrawal reads the balance, calls a payment provider, and writes the new
 // balance back. Two at once on one account would lose one of the two updates,
-// so each runs under the lock of [Key]. The lock alone is not enough: a process
-// can stall past its lease and wake up in the middle. Both the read and the
-// write therefore carry the lock's fencing token, and the account refuses a
-// token that is smaller than one it has seen (Kleppmann, "How to do distributed
-// locking", 2016). The read has to carry it too: from then on an earlier holder
-// can no longer change what was read.
+// so each runs under the lock of [Key]. A process can stall past its lease and
+// wake up in the middle, so the read and the write carry the lock's fencing
+// token, and the account refuses a token that is smaller than one it has seen.
+// From the read on an earlier holder can no longer change what was read.
 //
 // # Repeats
 //
@@ -65,41 +63,40 @@ type Ledger struct {
 	// the same id, because a crash after it makes the caller repeat the whole.
 	Pay func(context.Context, Withdrawal) error
 
-	store store
+	store Store
 }
 
 // remembered is how many withdrawals an account remembers.
 const remembered = 50
 
-// store is where the accounts are. All methods return the errors above.
-type store interface {
-	// claim reads the account and, in the same request, makes it refuse smaller
+// Store is where the accounts are. All methods return the errors above.
+type Store interface {
+	// Claim reads the account and, in the same request, makes it refuse smaller
 	// fences from now on.
-	claim(ctx context.Context, account string, fence lockstore.Fence) (record, error)
-	// write replaces the account's content unless it has seen a larger fence.
-	write(ctx context.Context, account string, fence lockstore.Fence, r record) error
-	// create makes a new account.
-	create(ctx context.Context, account string, r record) error
-	// read reads without a fence.
-	read(ctx context.Context, account string) (record, error)
+	Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error)
+	// Write replaces the account's content unless it has seen a larger fence.
+	Write(ctx context.Context, account string, fence lockstore.Fence, r Record) error
+	// Create makes a new account.
+	Create(ctx context.Context, account string, r Record) error
+	// Read reads without a fence.
+	Read(ctx context.Context, account string) (Record, error)
 }
 
-// record is an account's content.
-type record struct {
+// Record is an account's content.
+type Record struct {
 	Balance int64
-	Recent  []entry // oldest first
+	Recent  []Entry // oldest first
 }
 
-// entry is one remembered withdrawal.
-type entry struct {
+// Entry is one remembered withdrawal.
+type Entry struct {
 	ID      string `json:"id"`
 	Amount  int64  `json:"amount"`
 	Balance int64  `json:"balance"` // right after it
 }
 
-func newLedger(s store) *Ledger {
-	return &Ledger{Pay: pause, store: s}
-}
+// New returns the accounts of a store.
+func New(s Store) *Ledger { return &Ledger{Pay: pause, store: s} }
 
 // pause stands for the call to a payment provider.
 func pause(ctx context.Context, _ Withdrawal) error {
@@ -121,11 +118,11 @@ func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 	if lock.Key != Key(w.Account) || lock.Fence < 1 {
 		return Receipt{}, fmt.Errorf("account %q under lock %q with fence %d: %w", w.Account, lock.Key, lock.Fence, ErrWrongLock)
 	}
-	r, err := l.store.claim(ctx, w.Account, lock.Fence)
+	r, err := l.store.Claim(ctx, w.Account, lock.Fence)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
-	if i := slices.IndexFunc(r.Recent, func(e entry) bool { return e.ID == w.ID }); i >= 0 {
+	if i := slices.IndexFunc(r.Recent, func(e Entry) bool { return e.ID == w.ID }); i >= 0 {
 		if r.Recent[i].Amount != w.Amount {
 			return Receipt{}, fmt.Errorf("account %q, withdrawal %q: %w", w.Account, w.ID, ErrReused)
 		}
@@ -138,9 +135,9 @@ func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 		return Receipt{}, fmt.Errorf("account %q, payment %q: %w", w.Account, w.ID, err)
 	}
 	r.Balance -= w.Amount
-	r.Recent = append(r.Recent, entry{w.ID, w.Amount, r.Balance})
+	r.Recent = append(r.Recent, Entry{w.ID, w.Amount, r.Balance})
 	r.Recent = r.Recent[max(0, len(r.Recent)-remembered):]
-	if err := l.store.write(ctx, w.Account, lock.Fence, r); err != nil {
+	if err := l.store.Write(ctx, w.Account, lock.Fence, r); err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
 	return Receipt{w, r.Balance}, nil
@@ -149,10 +146,10 @@ func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 // Create makes a new account. Again with the same balance is nil, until somebody
 // withdraws from it.
 func (l *Ledger) Create(ctx context.Context, account string, balance int64) error {
-	err := l.store.create(ctx, account, record{Balance: balance})
+	err := l.store.Create(ctx, account, Record{Balance: balance})
 	if errors.Is(err, ErrExists) {
 		// The client may have repeated a request whose reply was lost.
-		r, readErr := l.store.read(ctx, account)
+		r, readErr := l.store.Read(ctx, account)
 		if readErr == nil && r.Balance == balance && len(r.Recent) == 0 {
 			return nil
 		}
@@ -165,7 +162,7 @@ func (l *Ledger) Create(ctx context.Context, account string, balance int64) erro
 
 // Balance reads an account's balance, as of some moment, without its lock.
 func (l *Ledger) Balance(ctx context.Context, account string) (int64, error) {
-	r, err := l.store.read(ctx, account)
+	r, err := l.store.Read(ctx, account)
 	if err != nil {
 		return 0, fmt.Errorf("account %q: %w", account, err)
 	}

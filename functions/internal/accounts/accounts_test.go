@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,97 +18,41 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// harness is a set of accounts under test. damage puts the entry in the place
-// of an account's balance or of the whole account.
-type harness struct {
-	store  store
-	damage map[string]func(t *testing.T, account string)
-}
-
 func TestAccounts(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) harness{
-		"redis": func(t *testing.T) harness {
-			return redisHarness(t, &redis.UniversalOptions{Addrs: []string{testservers.Redis(t)}})
-		},
-		"DynamoDB Local": dynamoHarness,
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := open(t)
-			for _, c := range cases {
-				t.Run(c.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-					defer cancel()
-					ledger := newLedger(h.store)
-					ledger.Pay = func(context.Context, Withdrawal) error { return nil }
-					account := "acc-" + strings.ToLower(lockstore.NewOwner().String()[:4]) + fmt.Sprint(time.Now().UnixNano())
-					require.NoError(t, ledger.Create(ctx, account, 1000))
-					c.run(t, ctx, ledger, account)
-				})
-			}
-			for what, damage := range h.damage {
-				t.Run("F54 "+what, func(t *testing.T) { testCorrupt(t, newLedger(h.store), what, damage) })
-			}
+	const table = "accounts"
+	u, err := lockstore.ParseURL(testservers.Table(t, testservers.DynamoDB(t), table, "account"))
+	require.NoError(t, err)
+	opened, err := Open(u, func(string) string { return "local" })
+	require.NoError(t, err)
+	store := opened.store.(*shelf)
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			ledger := New(store)
+			ledger.Pay = func(context.Context, Withdrawal) error { return nil }
+			account := fmt.Sprint("case-", i)
+			require.NoError(t, ledger.Create(ctx, account, 1000))
+			c.run(t, ctx, ledger, account)
 		})
 	}
-}
-
-func redisHarness(t *testing.T, options *redis.UniversalOptions) harness {
-	client := redis.NewUniversalClient(options)
-	t.Cleanup(func() { assert.NoError(t, client.Close()) })
-	return harness{&redisShelf{client}, map[string]func(*testing.T, string){
-		"another type": func(t *testing.T, account string) {
-			require.NoError(t, client.Set(t.Context(), redisKey(account), "x", 0).Err())
-		},
-		"balance": func(t *testing.T, account string) {
-			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12.5").Err())
-		},
-		"fence": func(t *testing.T, account string) {
-			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12", "fence", "x").Err())
-		},
-		"no balance": func(t *testing.T, account string) {
-			require.NoError(t, client.HSet(t.Context(), redisKey(account), "other", "12").Err())
-		},
-		"recent": func(t *testing.T, account string) {
-			require.NoError(t, client.HSet(t.Context(), redisKey(account), "balance", "12", "recent", "{").Err())
-		},
-	}}
-}
-
-func dynamoHarness(t *testing.T) harness {
-	client := dynamodb.New(dynamodb.Options{
-		BaseEndpoint: aws.String(testservers.DynamoDB(t)),
-		Region:       "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
-		}),
-	})
-	const table = "accounts"
-	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName:            aws.String(table),
-		BillingMode:          types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("account"), AttributeType: types.ScalarAttributeTypeS}},
-		KeySchema:            []types.KeySchemaElement{{AttributeName: aws.String("account"), KeyType: types.KeyTypeHash}},
-	})
-	require.NoError(t, err)
-	put := func(name string, value types.AttributeValue) func(*testing.T, string) {
-		return func(t *testing.T, account string) {
-			item := map[string]types.AttributeValue{
-				"account": &types.AttributeValueMemberS{Value: account},
-				"balance": number(12),
-			}
-			item[name] = value
-			_, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item})
-			require.NoError(t, err)
-		}
-	}
 	text := &types.AttributeValueMemberS{Value: "{"}
-	return harness{&dynamoShelf{client, table}, map[string]func(*testing.T, string){
-		"balance":         put("balance", text),
-		"balance, no int": put("balance", &types.AttributeValueMemberN{Value: "12.5"}),
-		"lock_fence":      put("lock_fence", text),
-		"recent":          put("recent", text),
-		"recent's type":   put("recent", number(1)),
-	}}
+	for what, item := range map[string]map[string]types.AttributeValue{ // an entry that is not ours is refused
+		"a balance that is no number": {"balance": text}, "a balance with cents": {"balance": &types.AttributeValueMemberN{Value: "12.5"}},
+		"a fence": {"balance": number(12), "lock_fence": text}, "recent": {"balance": number(12), "recent": text}, "recent's type": {"balance": number(12), "recent": number(1)},
+	} {
+		t.Run("F54 "+what, func(t *testing.T) {
+			account := fmt.Sprint("corrupt-", time.Now().UnixNano())
+			item["account"] = &types.AttributeValueMemberS{Value: account}
+			_, err := store.client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item})
+			require.NoError(t, err)
+			ledger := New(store)
+			ledger.Pay = func(context.Context, Withdrawal) error { t.Error("paid on a corrupt account"); return nil }
+			_, err = ledger.Withdraw(t.Context(), lock(account, fence), Withdrawal{account, "w", 1})
+			require.ErrorIs(t, err, ErrCorrupt)
+			require.ErrorContains(t, err, account)
+		})
+	}
 }
 
 // fence is a fence as the stores give them: microseconds since 1970.
@@ -186,7 +128,7 @@ var cases = []struct {
 		_, err = ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "w-0", 1})
 		require.NoError(t, err)
 		require.EqualValues(t, 948, balance(t, ctx, ledger, account), "w-0 was forgotten and is a new one")
-		r, err := ledger.store.read(ctx, account)
+		r, err := ledger.store.Read(ctx, account)
 		require.NoError(t, err)
 		require.Len(t, r.Recent, remembered)
 	}},
@@ -204,11 +146,11 @@ var cases = []struct {
 		var stale error
 		later := *ledger
 		later.Pay = func(ctx context.Context, _ Withdrawal) error { // it has read; now the earlier one wakes up
-			r := record{Balance: 900}
-			stale = ledger.store.write(ctx, account, fence, r)
+			r := Record{Balance: 900}
+			stale = ledger.store.Write(ctx, account, fence, r)
 			return nil
 		}
-		_, err := ledger.store.claim(ctx, account, fence)
+		_, err := ledger.store.Claim(ctx, account, fence)
 		require.NoError(t, err)
 		_, err = later.Withdraw(ctx, lock(account, fence+1), Withdrawal{account, "w", 10})
 		require.NoError(t, err)
@@ -251,16 +193,6 @@ var cases = []struct {
 	}},
 }
 
-// testCorrupt: an entry that is not ours is refused and left as it is.
-func testCorrupt(t *testing.T, ledger *Ledger, what string, damage func(*testing.T, string)) {
-	account := "corrupt-" + lockstore.Key(strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(what))
-	damage(t, account)
-	ledger.Pay = func(context.Context, Withdrawal) error { t.Error("paid on a corrupt account"); return nil }
-	_, err := ledger.Withdraw(t.Context(), lock(account, fence), Withdrawal{account, "w", 1})
-	require.ErrorIs(t, err, ErrCorrupt)
-	require.ErrorContains(t, err, account)
-}
-
 func TestPause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
@@ -269,24 +201,12 @@ func TestPause(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
-	open := func(rawURL string) error {
-		u, err := lockstore.ParseURL(rawURL)
+	for bad, want := range map[string]string{"etcd://host": `the scheme "etcd"; want dynamodb`, "dynamodb://accounts": "region"} {
+		u, err := lockstore.ParseURL(bad)
 		require.NoError(t, err)
-		env := map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
-		_, err = Open(u, func(name string) string { return env[name] })
-		return err
-	}
-	for _, good := range []string{
-		"dynamodb://accounts?region=eu-central-1", "redis://127.0.0.1:1", "rediss://host", "valkey://host?plaintext=true", "valkeys://host?cluster=true",
-	} {
-		assert.NoError(t, open(good), good)
-	}
-	for bad, want := range map[string]string{
-		"etcd://host":         `the scheme "etcd"; want dynamodb, redis, rediss, valkey or valkeys`,
-		"dynamodb://accounts": "region",
-		"rediss://host?cache": "unknown parameter",
-		"redis://host":        "without TLS",
-	} {
-		assert.ErrorContains(t, open(bad), want, bad)
+		_, err = Open(u, func(name string) string {
+			return map[string]string{"AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}[name]
+		})
+		assert.ErrorContains(t, err, want, bad)
 	}
 }

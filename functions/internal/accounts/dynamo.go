@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,27 +16,40 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 )
 
-// dynamoShelf keeps an account in one item: account S (partition key), balance
+// Open opens the accounts that u names: dynamodb://TABLE, whose partition key is the string attribute "account". It sends
+// nothing. The role needs dynamodb:UpdateItem, and GetItem for Balance.
+func Open(u *url.URL, getenv func(string) string) (*Ledger, error) {
+	if u.Scheme != "dynamodb" {
+		return nil, fmt.Errorf("accounts: no accounts for the scheme %q; want dynamodb", u.Scheme)
+	}
+	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: getenv})
+	if err != nil {
+		return nil, err
+	}
+	return New(&shelf{client, u.Host}), nil
+}
+
+// shelf keeps an account in one item: account S (partition key), balance
 // N, lock_fence N, recent S (JSON). An account made by hand needs the first two
 // only.
-type dynamoShelf struct {
+type shelf struct {
 	client *dynamodb.Client
 	table  string
 }
 
-func (s *dynamoShelf) claim(ctx context.Context, account string, fence lockstore.Fence) (record, error) {
+func (s *shelf) Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error) {
 	out, err := s.fenced(ctx, fence, &dynamodb.UpdateItemInput{
 		Key:                 s.key(account),
 		ConditionExpression: aws.String("attribute_exists(balance)"),
 		ReturnValues:        types.ReturnValueAllNew,
 	})
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
-	return decodeItem(out.Attributes)
+	return decode(out.Attributes)
 }
 
-func (s *dynamoShelf) write(ctx context.Context, account string, fence lockstore.Fence, r record) error {
+func (s *shelf) Write(ctx context.Context, account string, fence lockstore.Fence, r Record) error {
 	recent, err := json.Marshal(r.Recent)
 	if err != nil {
 		return err
@@ -52,7 +66,7 @@ func (s *dynamoShelf) write(ctx context.Context, account string, fence lockstore
 	return err
 }
 
-func (s *dynamoShelf) fenced(ctx context.Context, fence lockstore.Fence, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+func (s *shelf) fenced(ctx context.Context, fence lockstore.Fence, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
 	in.TableName = &s.table
 	if err := dynamostore.Fenced(in, fence); err != nil {
 		return nil, err
@@ -71,7 +85,7 @@ func (s *dynamoShelf) fenced(ctx context.Context, fence lockstore.Fence, in *dyn
 	return out, err
 }
 
-func (s *dynamoShelf) create(ctx context.Context, account string, r record) error {
+func (s *shelf) Create(ctx context.Context, account string, r Record) error {
 	_, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 		TableName:                 &s.table,
 		Key:                       s.key(account),
@@ -85,38 +99,45 @@ func (s *dynamoShelf) create(ctx context.Context, account string, r record) erro
 	return err
 }
 
-func (s *dynamoShelf) read(ctx context.Context, account string) (record, error) {
+func (s *shelf) Read(ctx context.Context, account string) (Record, error) {
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName:      &s.table,
 		Key:            s.key(account),
 		ConsistentRead: aws.Bool(true),
 	})
 	if err != nil {
-		return record{}, err
+		return Record{}, err
 	}
 	if len(out.Item) == 0 {
-		return record{}, ErrNotFound
+		return Record{}, ErrNotFound
 	}
-	return decodeItem(out.Item)
+	return decode(out.Item)
 }
 
-func (s *dynamoShelf) key(account string) map[string]types.AttributeValue {
+func (s *shelf) key(account string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: account}}
 }
 
-func decodeItem(item map[string]types.AttributeValue) (record, error) {
+func decode(item map[string]types.AttributeValue) (r Record, err error) {
 	balance, ok := item["balance"].(*types.AttributeValueMemberN)
 	if !ok {
-		return record{}, fmt.Errorf("balance is no number: %w", ErrCorrupt)
+		return r, fmt.Errorf("balance is no number: %w", ErrCorrupt)
 	}
-	if recent, there := item["recent"]; there {
-		text, ok := recent.(*types.AttributeValueMemberS)
-		if !ok {
-			return record{}, fmt.Errorf("recent is no string: %w", ErrCorrupt)
-		}
-		return decode(balance.Value, text.Value)
+	if r.Balance, err = strconv.ParseInt(balance.Value, 10, 64); err != nil {
+		return r, fmt.Errorf("balance %q: %w", balance.Value, ErrCorrupt)
 	}
-	return decode(balance.Value, "")
+	recent, there := item["recent"]
+	if !there { // nobody has withdrawn yet
+		return r, nil
+	}
+	text, ok := recent.(*types.AttributeValueMemberS)
+	if !ok {
+		return r, fmt.Errorf("recent is no string: %w", ErrCorrupt)
+	}
+	if err := json.Unmarshal([]byte(text.Value), &r.Recent); err != nil {
+		return r, fmt.Errorf("recent: %w: %w", ErrCorrupt, err)
+	}
+	return r, nil
 }
 
 func number(n int64) types.AttributeValue {

@@ -3,12 +3,13 @@
 package functest
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/aws/aws-lambda-go/lambda"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
 // Opening is what each account has before an event, in cents.
@@ -34,11 +35,42 @@ type World struct {
 // NewWorld is one that nobody has been in.
 func NewWorld(t *testing.T) World {
 	t.Helper()
-	at := "redis://" + miniredis.RunT(t).Addr()
-	store, ledger := OpenStore(t, at), OpenLedger(t, at)
+	store, ledger := memstore.New(nil), accounts.New(&memory{all: map[string]accounts.Record{}})
+	open(t, ledger)
 	g, err := guard.New(store, guard.Options{})
 	require.NoError(t, err)
 	return World{g, ledger, store}
+}
+
+// memory is an accounts.Store that looks at no fence.
+type memory struct {
+	mu  sync.Mutex
+	all map[string]accounts.Record
+}
+
+func (m *memory) Read(_ context.Context, account string) (accounts.Record, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r, there := m.all[account]
+	if !there {
+		return r, accounts.ErrNotFound
+	}
+	return r, nil
+}
+
+func (m *memory) Create(_ context.Context, account string, r accounts.Record) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all[account] = r
+	return nil
+}
+
+func (m *memory) Claim(ctx context.Context, account string, _ lockstore.Fence) (accounts.Record, error) {
+	return m.Read(ctx, account)
+}
+
+func (m *memory) Write(ctx context.Context, account string, _ lockstore.Fence, r accounts.Record) error {
+	return m.Create(ctx, account, r)
 }
 
 // Balances are those of the accounts 7 and 9.
@@ -100,7 +132,7 @@ func Events(t *testing.T, function string, handler func(World) any, check map[st
 // OpenStore opens locks that the functions use.
 func OpenStore(t *testing.T, rawURL string) *lockstore.Store {
 	t.Helper()
-	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener, redisstore.Opener)
+	store, err := lockstore.Open(t.Context(), rawURL, func(string) string { return "local" }, dynamostore.Opener)
 	require.NoError(t, err)
 	return store
 }
@@ -112,10 +144,16 @@ func OpenLedger(t *testing.T, rawURL string) *accounts.Ledger {
 	require.NoError(t, err)
 	ledger, err := accounts.Open(u, func(string) string { return "local" })
 	require.NoError(t, err)
+	open(t, ledger)
+	return ledger
+}
+
+// open makes the accounts 7 and 9.
+func open(t *testing.T, ledger *accounts.Ledger) {
+	t.Helper()
 	for _, account := range []string{"7", "9"} {
 		require.NoError(t, ledger.Create(t.Context(), account, Opening))
 	}
-	return ledger
 }
 
 // hold makes another hold the key, if there is one.

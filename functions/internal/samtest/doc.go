@@ -1,5 +1,5 @@
 // Package samtest tries the functions of template.yaml where functions run: under
-// the SAM CLI, in Docker, on a Redis, a DynamoDB Local and a ZooKeeper, and deployed in
+// the SAM CLI, in Docker, with locks on a Redis, a DynamoDB Local and a ZooKeeper, and deployed in
 // AWS.
 //
 //	make sam-test               # run.sh

@@ -59,15 +59,6 @@ type store struct {
 	url func(host, table string) string // of a server on this machine
 }
 
-// onThisMachine is a store that the functions reach by hostName, and we by loopback.
-func onThisMachine(t *testing.T, tm *template.Template, url func(host, table string) string, fresh func(context.Context) error) store {
-	tables := tableOf(t, tm)
-	return store{
-		locks: url(loopback, tables["LOCK_URL"]), accounts: url(loopback, tables["ACCOUNTS_URL"]), url: url, fresh: fresh,
-		getenv: func(string) string { return "local" }, // the servers take any credentials
-	}
-}
-
 // tableOf is the table that each variable of a function names, by its logical id.
 func tableOf(t *testing.T, tm *template.Template) map[string]string {
 	functions, err := tm.Functions()
@@ -97,7 +88,21 @@ func (s store) variables(t *testing.T, tm *template.Template) map[string]string 
 	return v
 }
 
-// startRedis starts a Redis that the containers reach, and who else is on this
+// locksAt is the store with its locks elsewhere: at the URL of a server on this machine.
+func (s store) locksAt(t *testing.T, tm *template.Template, at func(host string) string, fresh func(context.Context) error) store {
+	locks, url, freshTables := tableOf(t, tm)["LOCK_URL"], s.url, s.fresh
+	s.locks = at(loopback)
+	s.url = func(host, table string) string {
+		if table == locks {
+			return at(host)
+		}
+		return url(host, table)
+	}
+	s.fresh = func(ctx context.Context) error { return errors.Join(fresh(ctx), freshTables(ctx)) }
+	return s
+}
+
+// startRedis starts a Redis for the locks, that the containers reach, and who else is on this
 // machine, but nobody from outside.
 func startRedis(t *testing.T, tm *template.Template) store {
 	args := []string{"--protected-mode", "no", "--bind", loopback}
@@ -109,7 +114,7 @@ func startRedis(t *testing.T, tm *template.Template) store {
 	require.NoError(t, err)
 	client := redis.NewClient(&redis.Options{Addr: addr, DisableIdentity: true})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	return onThisMachine(t, tm, func(host, _ string) string { return "redis://" + net.JoinHostPort(host, port) },
+	return startDynamo(t, tm).locksAt(t, tm, func(host string) string { return "redis://" + net.JoinHostPort(host, port) },
 		func(ctx context.Context) error { return client.FlushAll(ctx).Err() })
 }
 
@@ -147,41 +152,39 @@ func startDynamo(t *testing.T, tm *template.Template) store {
 		testservers.Table(t, endpoint, table.ID, table.Key)
 	}
 	client := dynamodb.New(dynamodb.Options{BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")})
-	return onThisMachine(t, tm, func(host, table string) string {
-		return fmt.Sprintf("dynamodb://%s?region=%s&endpoint=%s", table, region, strings.Replace(endpoint, loopback, host, 1))
-	}, func(ctx context.Context) error {
-		for _, table := range tables {
-			if _, err := client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &table.ID}); err != nil {
-				return err
+	s := store{
+		// The functions reach it by hostName, and we by loopback.
+		url: func(host, table string) string {
+			return fmt.Sprintf("dynamodb://%s?region=%s&endpoint=%s", table, region, strings.Replace(endpoint, loopback, host, 1))
+		},
+		fresh: func(ctx context.Context) error {
+			for _, table := range tables {
+				if _, err := client.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &table.ID}); err != nil {
+					return err
+				}
+				testservers.Table(t, endpoint, table.ID, table.Key)
 			}
-			testservers.Table(t, endpoint, table.ID, table.Key)
-		}
-		return nil
-	})
+			return nil
+		},
+		getenv: func(name string) string { // it takes any credentials, and a ZooKeeper here has no accounts
+			return map[bool]string{true: "local"}[strings.HasPrefix(name, "AWS_")]
+		},
+	}
+	names := tableOf(t, tm)
+	s.locks, s.accounts = s.url(loopback, names["LOCK_URL"]), s.url(loopback, names["ACCOUNTS_URL"])
+	return s
 }
 
-// startZooKeeper starts a ZooKeeper for the locks, which listens on all addresses, and a
-// Redis for the accounts.
+// startZooKeeper starts a ZooKeeper for the locks, which listens on all addresses.
 func startZooKeeper(t *testing.T, tm *template.Template) store {
-	s := startRedis(t, tm)
 	addr := testservers.ZooKeeper(t, "clientPortAddress=0.0.0.0").Addr
 	_, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
 	conn, _, err := zk.Connect([]string{addr}, 10*time.Second, zk.WithLogInfo(false))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
-	locks := tableOf(t, tm)["LOCK_URL"]
-	accounts, freshAccounts := s.url, s.fresh
-	s.url = func(host, table string) string {
-		if table == locks {
-			return "zookeeper://" + net.JoinHostPort(host, port) + "/locks"
-		}
-		return accounts(host, table)
-	}
-	s.locks = s.url(loopback, locks)
-	s.getenv = func(string) string { return "" } // no account of ZooKeeper's
-	s.fresh = func(ctx context.Context) error { return errors.Join(removeBelow(conn, "/locks"), freshAccounts(ctx)) }
-	return s
+	return startDynamo(t, tm).locksAt(t, tm, func(host string) string { return "zookeeper://" + net.JoinHostPort(host, port) + "/locks" },
+		func(context.Context) error { return removeBelow(conn, "/locks") })
 }
 
 // removeBelow removes all nodes below a path.
