@@ -99,7 +99,7 @@ func (f *faults) hit(ctx context.Context, i int, kind faultKind, anybody bool) b
 func (e *environment) take(anybody bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.running == "" || e.faulty || !anybody && !e.reports.holds() {
+	if !e.running || e.faulty || !anybody && !e.reports.holds() {
 		return false
 	}
 	e.faulty, e.hit = true, true

@@ -94,7 +94,10 @@ func (l *lister) list(ctx context.Context) error {
 	}
 	listed, damaged := 0, 0
 	var names []string // of damaged entries, some
-	rows := table{out: l.out}
+	show := (&table{out: l.out}).print
+	if l.json {
+		show = func(s lockstore.Status) error { return printJSON(l.out, answerOf(s)) }
+	}
 	// There is no time for each call: one call is the whole listing. Its parts have times
 	// of the store's own client.
 	err := l.store.List(ctx, l.key, func(p lockstore.Page) error {
@@ -106,7 +109,7 @@ func (l *lister) list(ctx context.Context) error {
 			found = found[:l.limit-listed]
 		}
 		for _, s := range found {
-			if err := l.print(&rows, s); err != nil {
+			if err := show(s); err != nil {
 				return err
 			}
 		}
@@ -136,13 +139,6 @@ func (l *lister) list(ctx context.Context) error {
 		return &exit.Error{Status: exit.No}
 	}
 	return nil
-}
-
-func (l *lister) print(rows *table, s lockstore.Status) error {
-	if l.json {
-		return printJSON(l.out, answerOf(s))
-	}
-	return rows.print(s)
 }
 
 // wants says if a key is to be listed.

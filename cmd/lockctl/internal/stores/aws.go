@@ -40,8 +40,8 @@ func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
 // has its own defaults: there AWS_PROFILE, which is for AWS, does not count, and --profile does.
 func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.SchemeOpener, err error) {
 	region := cmp.Or(s.Region, os.Getenv("AWS_REGION"))
-	openers = []lockstore.SchemeOpener{dynamostore.Opener, elasticache.Opener}
-	u, err := lockstore.ParseURL(url) // the openers say what is wrong with it
+	var credentials aws.CredentialsProvider // nil: those of the environment
+	u, err := lockstore.ParseURL(url)       // the openers say what is wrong with it
 	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !storeurl.IsLocalDynamoDB(u)) {
 		if s.Region != "" && u.Scheme == "dynamodb" && u.Query().Has("region") {
 			return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
@@ -50,17 +50,17 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 		if err != nil {
 			return nil, nil, err
 		}
-		region, openers = cfg.Region, signedBy(signer{cfg.Credentials})
+		region, credentials = cfg.Region, signer{cfg.Credentials}
 	}
 	return func(name string) string {
 		if name == "AWS_REGION" {
 			return region
 		}
 		return os.Getenv(name)
-	}, openers, nil
+	}, signedBy(credentials), nil
 }
 
-func signedBy(credentials signer) []lockstore.SchemeOpener {
+func signedBy(credentials aws.CredentialsProvider) []lockstore.SchemeOpener {
 	return []lockstore.SchemeOpener{
 		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
 			s, err := dynamostore.OpenWith(c, credentials)
