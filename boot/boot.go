@@ -48,7 +48,6 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -192,18 +191,15 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
 	}
-	if getenv("LOCK_URL") == "" {
-		return nil, missing("LOCK_URL")
+	u, err := readURL("LOCK_URL", getenv)
+	if err != nil {
+		return nil, err
 	}
 	store, err := lockstore.Open(context.Background(), getenv("LOCK_URL"), getenv, openers...)
 	if err != nil {
 		return nil, fmt.Errorf("LOCK_URL: %w", err)
 	}
-	u, err := readURL("LOCK_URL", getenv)
-	if err != nil {
-		return nil, err
-	}
-	first := new(atomic.Pointer[which])
+	first := new(firstInvocation)
 	options.Observe = guard.LogReports(logger(out, u, namespace, first))
 	plain := logger(out, u, "", first)
 	if options.Granted, err = logStart(getenv("LOCK_LOG"), plain); err != nil {
@@ -239,24 +235,20 @@ func jsonHandler(w io.Writer) slog.Handler {
 
 // logger writes lines that say which function, in which version, uses which kind of store.
 // With a namespace each line is also a metric.
-func logger(w io.Writer, store *url.URL, namespace string, first *atomic.Pointer[which]) *slog.Logger {
+func logger(w io.Writer, store *url.URL, namespace string, first *firstInvocation) *slog.Logger {
 	return slog.New(lineHandler{jsonHandler(w), namespace, first}).With("service", lambdacontext.FunctionName, "version", lambdacontext.FunctionVersion, "store", store.Scheme)
 }
 
 func readURL(name string, getenv func(string) string) (*url.URL, error) {
 	text := getenv(name)
 	if text == "" {
-		return nil, missing(name)
+		return nil, fmt.Errorf("the environment variable %s is not set; want a URL, such as dynamodb://TABLE for a table", name)
 	}
 	u, err := lockstore.ParseURL(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return u, nil
-}
-
-func missing(name string) error {
-	return fmt.Errorf("the environment variable %s is not set; want a URL, such as dynamodb://TABLE for a table", name)
 }
 
 func startOptions(g *guard.Guard, getenv func(string) string) ([]lambda.Option, error) {

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,7 +167,7 @@ func TestGraphsHaveMetrics(t *testing.T) {
 func reportLine(t *testing.T, namespace string, r guard.Report) string {
 	t.Helper()
 	var out bytes.Buffer
-	guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace, new(atomic.Pointer[which])))(t.Context(), r)
+	guard.LogReports(logger(&out, &url.URL{Scheme: "dynamodb"}, namespace, new(firstInvocation)))(t.Context(), r)
 	return out.String()
 }
 

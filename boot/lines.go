@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
-	"time"
 
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
@@ -15,23 +14,17 @@ import (
 // lineHandler writes the lines of a process: each has what is known of its invocation, and with a namespace it is also a metric.
 type lineHandler struct {
 	slog.Handler
-	namespace string                 // of CloudWatch; "" makes no metrics
-	first     *atomic.Pointer[which] // the first invocation that wrote a line; it had a cold start
+	namespace string // of CloudWatch; "" makes no metrics
+	first     *firstInvocation
 }
 
-// which invocation it is: a retry has the same request id, and another deadline.
-type which struct {
-	requestID string
-	deadline  time.Time
-}
+// firstInvocation is the first invocation that wrote a line: it had a cold start. A retry, too, has a context of its own.
+type firstInvocation = atomic.Pointer[lambdacontext.LambdaContext]
 
 func (l lineHandler) Handle(ctx context.Context, r slog.Record) error {
 	if lc, ok := lambdacontext.FromContext(ctx); ok {
-		deadline, _ := ctx.Deadline()
-		this := which{lc.AwsRequestID, deadline}
-		l.first.CompareAndSwap(nil, &this)
-		first := l.first.Load()
-		r.AddAttrs(slog.Bool("cold_start", first.requestID == this.requestID && first.deadline.Equal(this.deadline)))
+		l.first.CompareAndSwap(nil, lc)
+		r.AddAttrs(slog.Bool("cold_start", l.first.Load() == lc))
 	}
 	if trace, _ := ctx.Value("x-amzn-trace-id").(string); trace != "" { // the name that aws-lambda-go gives it
 		r.AddAttrs(slog.String("trace", trace)) // of X-Ray
