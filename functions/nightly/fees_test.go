@@ -29,16 +29,9 @@ func newBench(t *testing.T) *bench {
 		return nil
 	}
 	for _, account := range []string{"a", "b", "c"} {
-		require.NoError(t, b.Ledger.Create(t.Context(), account, 1000))
+		b.Put(account, 1000)
 	}
 	return b
-}
-
-func (b *bench) balance(t *testing.T, account string) int64 {
-	t.Helper()
-	n, err := b.Ledger.Balance(t.Context(), account)
-	require.NoError(t, err)
-	return n
 }
 
 func feeEventOf(t *testing.T, text string) feeEvent {
@@ -58,7 +51,7 @@ func TestBookedOnceADay(t *testing.T) {
 	require.Len(t, b.paid, 3, "one date, one fee for each account")
 	require.Equal(t, accounts.Withdrawal{Account: "a", ID: "fee-2026-11-21", Amount: 10}, b.paid[0])
 	require.NoError(t, chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, strings.NewReplacer("-21T", "-22T", `"fee": 10`, `"fee": 10.0`).Replace(abc))))
-	assert.EqualValues(t, 980, b.balance(t, "c"))
+	assert.EqualValues(t, 980, b.Balance(t, "c"))
 }
 
 func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
@@ -71,13 +64,13 @@ func TestAnAccountThatFailsKeepsNoOther(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrRefused)
 	require.ErrorIs(t, err, accounts.ErrNotFound)
 	require.ErrorContains(t, err, "the fee of 2026-11-21 is not charged on 2 of 4 accounts")
-	assert.EqualValues(t, 1000, b.balance(t, "a"))
-	assert.EqualValues(t, 990, b.balance(t, "c"))
+	assert.EqualValues(t, 1000, b.Balance(t, "a"))
+	assert.EqualValues(t, 990, b.Balance(t, "c"))
 
 	require.NoError(t, b.Store.Release(t.Context(), lease))
 	require.NoError(t, chargeFees(t.Context(), b.Guard, b.Ledger, feeEventOf(t, abc)), "a repeat charges what is missing")
-	assert.EqualValues(t, 990, b.balance(t, "a"))
-	assert.EqualValues(t, 990, b.balance(t, "b"))
+	assert.EqualValues(t, 990, b.Balance(t, "a"))
+	assert.EqualValues(t, 990, b.Balance(t, "b"))
 }
 
 func TestOverInTheMiddle(t *testing.T) {
@@ -96,8 +89,8 @@ func TestOverInTheMiddle(t *testing.T) {
 	require.ErrorIs(t, err, over)
 	require.ErrorContains(t, err, "not charged on 2 of 3 accounts")
 	require.ErrorContains(t, err, `account "c": not begun`)
-	assert.EqualValues(t, 990, b.balance(t, "a"))
-	assert.EqualValues(t, 1000, b.balance(t, "c"))
+	assert.EqualValues(t, 990, b.Balance(t, "a"))
+	assert.EqualValues(t, 1000, b.Balance(t, "c"))
 }
 
 func TestBadInput(t *testing.T) {

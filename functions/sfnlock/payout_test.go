@@ -84,7 +84,7 @@ func TestPayout(t *testing.T) {
 			change(e)
 		}
 		all[name] = e
-		require.NoError(t, l.ledger.Create(t.Context(), name, opening))
+		l.accounts.Put(t, name, opening)
 	}
 	add("good", "SUCCEEDED", nil)
 	add("insufficient", "Insufficient", func(e *payout) { e.input["amount"] = opening + 1 })
@@ -192,9 +192,7 @@ func TestPayout(t *testing.T) {
 			if e.debited {
 				left -= amount
 			}
-			balance, err := l.ledger.Balance(t.Context(), name)
-			require.NoError(t, err)
-			assert.Equal(t, left, balance, "once or not at all")
+			assert.Equal(t, fmt.Sprint(left), l.accounts.Balance(t, name), "once or not at all")
 
 			if got.Status != "SUCCEEDED" {
 				_, failed := l.invoke(event(t, arn(name), got.Status, 0, e.input))
@@ -227,7 +225,7 @@ type local struct {
 	dynamodb string // endpoint
 	function *lambdatest.Environment
 	locks    *lockstore.Store
-	ledger   *accounts.Ledger
+	accounts functest.Accounts
 
 	mu     sync.Mutex
 	states map[string]*waiting // that wait, by token
@@ -257,7 +255,8 @@ func openLocal(t *testing.T) *local {
 	stepFunctions := httptest.NewServer(http.HandlerFunc(l.sendTaskSuccess))
 	t.Cleanup(stepFunctions.Close)
 	lockURL := testservers.Table(t, l.dynamodb, "locks", "key")
-	l.locks, l.ledger = functest.OpenStore(t, lockURL), functest.OpenLedger(t, testservers.Table(t, l.dynamodb, "accounts", "account"))
+	l.locks = functest.OpenStore(t, lockURL)
+	l.accounts = functest.OpenAccounts(t, testservers.Table(t, l.dynamodb, "accounts", "account"), func(string) string { return "local" })
 	binary := filepath.Join(t.TempDir(), "bootstrap")
 	require.NoError(t, lambdatest.Build(t.Context(), "github.com/lambdalock/lambdalock/functions/sfnlock", binary))
 	var err error
@@ -309,7 +308,7 @@ func (l *local) blocked(account string) func() {
 func (l *local) withdraw(ctx context.Context, account, id string) error {
 	g, err := guard.New(l.locks, guard.Options{})
 	return errors.Join(err, g.Do(ctx, accounts.Key(account), func(ctx context.Context, lock guard.Lock) error {
-		_, err := l.ledger.Withdraw(ctx, lock, accounts.Withdrawal{Account: account, ID: id, Amount: 1})
+		_, err := l.accounts.Withdraw(ctx, lock, accounts.Withdrawal{Account: account, ID: id, Amount: 1})
 		return err
 	}))
 }

@@ -47,7 +47,7 @@ var layers = []layer{
 	{"functions/internal/functest", []string{"guard", "lockstore", "lockstore/*store", "functions/internal/...", "lambdatest", "internal/..."}},
 	// The lock service: functions/locks and lockctl serve are its mains.
 	{"lockhttp", []string{"guard", "guard/httpapi", "lockstore", "internal/lib/awsenv", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell"}},
-	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/storeurl", "internal/lib/strictjson", "functions/internal/..."}},
+	{"functions/internal/...", []string{"boot", "guard/...", "lockstore", "lockstore/*store", "internal/lib/strictjson", "functions/internal/..."}},
 	{"functions/*", []string{"boot", "guard/...", "lockhttp", "lockstore", "lockstore/*store/...", "internal/lib/stableowner", "internal/lib/strictjson", "internal/lib/tell", "functions/internal/..."}},
 	// Samples that are in no template.
 	{"examples/counter/...", []string{"examples/counter", "boot", "guard", "lockstore", "lockstore/*store"}},

@@ -39,7 +39,6 @@ var (
 	ErrReused       = errors.New("the withdrawal's id was used before, with another amount")
 	ErrStaleFence   = errors.New("a later holder of the lock has been at the account")
 	ErrWrongLock    = errors.New("the lock is not the account's")
-	ErrExists       = errors.New("the account exists")
 	ErrCorrupt      = errors.New("the account's entry cannot be read")
 )
 
@@ -69,17 +68,13 @@ type Ledger struct {
 // remembered is how many withdrawals an account remembers.
 const remembered = 50
 
-// Store is where the accounts are. All methods return the errors above.
+// Store is where the accounts are. Both methods return the errors above.
 type Store interface {
 	// Claim reads the account and, in the same request, makes it refuse smaller
 	// fences from now on.
 	Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error)
 	// Write replaces the account's content unless it has seen a larger fence.
 	Write(ctx context.Context, account string, fence lockstore.Fence, r Record) error
-	// Create makes a new account.
-	Create(ctx context.Context, account string, r Record) error
-	// Read reads without a fence.
-	Read(ctx context.Context, account string) (Record, error)
 }
 
 // Record is an account's content.
@@ -141,30 +136,4 @@ func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
 	return Receipt{w, r.Balance}, nil
-}
-
-// Create makes a new account. Again with the same balance is nil, until somebody
-// withdraws from it.
-func (l *Ledger) Create(ctx context.Context, account string, balance int64) error {
-	err := l.store.Create(ctx, account, Record{Balance: balance})
-	if errors.Is(err, ErrExists) {
-		// The client may have repeated a request whose reply was lost.
-		r, readErr := l.store.Read(ctx, account)
-		if readErr == nil && r.Balance == balance && len(r.Recent) == 0 {
-			return nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("account %q: %w", account, err)
-	}
-	return nil
-}
-
-// Balance reads an account's balance, as of some moment, without its lock.
-func (l *Ledger) Balance(ctx context.Context, account string) (int64, error) {
-	r, err := l.store.Read(ctx, account)
-	if err != nil {
-		return 0, fmt.Errorf("account %q: %w", account, err)
-	}
-	return r.Balance, nil
 }

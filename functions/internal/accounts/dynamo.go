@@ -17,7 +17,7 @@ import (
 )
 
 // Open opens the accounts that u names: dynamodb://TABLE, whose partition key is the string attribute "account". It sends
-// nothing. The role needs dynamodb:UpdateItem, and GetItem for Balance.
+// nothing. The role needs dynamodb:UpdateItem.
 func Open(u *url.URL, getenv func(string) string) (*Ledger, error) {
 	if u.Scheme != "dynamodb" {
 		return nil, fmt.Errorf("accounts: no accounts for the scheme %q; want dynamodb", u.Scheme)
@@ -38,11 +38,7 @@ type shelf struct {
 }
 
 func (s *shelf) Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error) {
-	out, err := s.fenced(ctx, fence, &dynamodb.UpdateItemInput{
-		Key:                 s.key(account),
-		ConditionExpression: aws.String("attribute_exists(balance)"),
-		ReturnValues:        types.ReturnValueAllNew,
-	})
+	out, err := s.fenced(ctx, account, fence, &dynamodb.UpdateItemInput{ReturnValues: types.ReturnValueAllNew})
 	if err != nil {
 		return Record{}, err
 	}
@@ -54,10 +50,8 @@ func (s *shelf) Write(ctx context.Context, account string, fence lockstore.Fence
 	if err != nil {
 		return err
 	}
-	_, err = s.fenced(ctx, fence, &dynamodb.UpdateItemInput{
-		Key:                 s.key(account),
-		ConditionExpression: aws.String("attribute_exists(balance)"),
-		UpdateExpression:    aws.String("SET balance = :balance, recent = :recent"),
+	_, err = s.fenced(ctx, account, fence, &dynamodb.UpdateItemInput{
+		UpdateExpression: aws.String("SET balance = :balance, recent = :recent"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
 			":balance": number(r.Balance),
 			":recent":  &types.AttributeValueMemberS{Value: string(recent)},
@@ -66,8 +60,8 @@ func (s *shelf) Write(ctx context.Context, account string, fence lockstore.Fence
 	return err
 }
 
-func (s *shelf) fenced(ctx context.Context, fence lockstore.Fence, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
-	in.TableName = &s.table
+func (s *shelf) fenced(ctx context.Context, account string, fence lockstore.Fence, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
+	in.TableName, in.Key, in.ConditionExpression = &s.table, key(account), aws.String("attribute_exists(balance)")
 	if err := dynamostore.Fenced(in, fence); err != nil {
 		return nil, err
 	}
@@ -85,36 +79,7 @@ func (s *shelf) fenced(ctx context.Context, fence lockstore.Fence, in *dynamodb.
 	return out, err
 }
 
-func (s *shelf) Create(ctx context.Context, account string, r Record) error {
-	_, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
-		TableName:                 &s.table,
-		Key:                       s.key(account),
-		ConditionExpression:       aws.String("attribute_not_exists(account)"),
-		UpdateExpression:          aws.String("SET balance = :balance"),
-		ExpressionAttributeValues: map[string]types.AttributeValue{":balance": number(r.Balance)},
-	})
-	if _, refused := errors.AsType[*types.ConditionalCheckFailedException](err); refused {
-		return ErrExists
-	}
-	return err
-}
-
-func (s *shelf) Read(ctx context.Context, account string) (Record, error) {
-	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName:      &s.table,
-		Key:            s.key(account),
-		ConsistentRead: aws.Bool(true),
-	})
-	if err != nil {
-		return Record{}, err
-	}
-	if len(out.Item) == 0 {
-		return Record{}, ErrNotFound
-	}
-	return decode(out.Item)
-}
-
-func (s *shelf) key(account string) map[string]types.AttributeValue {
+func key(account string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: account}}
 }
 

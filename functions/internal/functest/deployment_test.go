@@ -142,7 +142,9 @@ func (d *deployment) event(t *testing.T, f eventfiles.Fixture) {
 		}
 	}
 	hold(t, OpenStore(t, tables["LOCK_URL"]), f.Held)
-	OpenLedger(t, tables["ACCOUNTS_URL"])
+	for _, account := range []string{"7", "9"} {
+		OpenAccounts(t, tables["ACCOUNTS_URL"], func(string) string { return "local" }).Put(t, account, Opening)
+	}
 	for name, value := range variables {
 		env = append(env, name+"="+value)
 	}

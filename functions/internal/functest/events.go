@@ -5,12 +5,16 @@ package functest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-lambda-go/lambda"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,16 +34,21 @@ type World struct {
 	Guard  *guard.Guard
 	Ledger *accounts.Ledger
 	Store  *lockstore.Store
+
+	accounts *memory
 }
 
 // NewWorld is one that nobody has been in.
 func NewWorld(t *testing.T) World {
 	t.Helper()
-	store, ledger := memstore.New(nil), accounts.New(&memory{all: map[string]accounts.Record{}})
-	open(t, ledger)
-	g, err := guard.New(store, guard.Options{})
+	w := World{Store: memstore.New(nil), accounts: &memory{all: map[string]accounts.Record{}}}
+	w.Ledger = accounts.New(w.accounts)
+	var err error
+	w.Guard, err = guard.New(w.Store, guard.Options{})
 	require.NoError(t, err)
-	return World{g, ledger, store}
+	w.Put("7", Opening)
+	w.Put("9", Opening)
+	return w
 }
 
 // memory is an accounts.Store that looks at no fence.
@@ -48,7 +57,7 @@ type memory struct {
 	all map[string]accounts.Record
 }
 
-func (m *memory) Read(_ context.Context, account string) (accounts.Record, error) {
+func (m *memory) Claim(_ context.Context, account string, _ lockstore.Fence) (accounts.Record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, there := m.all[account]
@@ -58,31 +67,30 @@ func (m *memory) Read(_ context.Context, account string) (accounts.Record, error
 	return r, nil
 }
 
-func (m *memory) Create(_ context.Context, account string, r accounts.Record) error {
+func (m *memory) Write(_ context.Context, account string, _ lockstore.Fence, r accounts.Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[account] = r
 	return nil
 }
 
-func (m *memory) Claim(ctx context.Context, account string, _ lockstore.Fence) (accounts.Record, error) {
-	return m.Read(ctx, account)
+// Put makes an account.
+func (w World) Put(account string, cents int64) {
+	_ = w.accounts.Write(context.Background(), account, 0, accounts.Record{Balance: cents}) // it never fails
 }
 
-func (m *memory) Write(ctx context.Context, account string, _ lockstore.Fence, r accounts.Record) error {
-	return m.Create(ctx, account, r)
+// Balance is that of an account.
+func (w World) Balance(t *testing.T, account string) int64 {
+	t.Helper()
+	r, err := w.accounts.Claim(t.Context(), account, 0)
+	require.NoError(t, err)
+	return r.Balance
 }
 
 // Balances are those of the accounts 7 and 9.
 func (w World) Balances(t *testing.T) [2]int64 {
 	t.Helper()
-	var all [2]int64
-	for i, account := range []string{"7", "9"} {
-		var err error
-		all[i], err = w.Ledger.Balance(t.Context(), account)
-		require.NoError(t, err)
-	}
-	return all
+	return [2]int64{w.Balance(t, "7"), w.Balance(t, "9")}
 }
 
 // Free checks that nobody holds the keys.
@@ -137,23 +145,45 @@ func OpenStore(t *testing.T, rawURL string) *lockstore.Store {
 	return store
 }
 
-// OpenLedger opens accounts, and makes 7 and 9.
-func OpenLedger(t *testing.T, rawURL string) *accounts.Ledger {
+// Accounts is the table of the accounts, as an operator sees it.
+type Accounts struct {
+	*accounts.Ledger
+	client *dynamodb.Client
+	table  string
+}
+
+// OpenAccounts opens the accounts at a URL.
+func OpenAccounts(t *testing.T, rawURL string, getenv func(string) string) Accounts {
 	t.Helper()
 	u, err := lockstore.ParseURL(rawURL)
 	require.NoError(t, err)
-	ledger, err := accounts.Open(u, func(string) string { return "local" })
+	ledger, err := accounts.Open(u, getenv)
 	require.NoError(t, err)
-	open(t, ledger)
-	return ledger
+	client, err := dynamostore.Client(lockstore.Config{URL: u, Getenv: getenv})
+	require.NoError(t, err)
+	return Accounts{ledger, client, u.Host}
 }
 
-// open makes the accounts 7 and 9.
-func open(t *testing.T, ledger *accounts.Ledger) {
+// Put makes an account, or makes it new.
+func (a Accounts) Put(t *testing.T, account string, cents int64) {
 	t.Helper()
-	for _, account := range []string{"7", "9"} {
-		require.NoError(t, ledger.Create(t.Context(), account, Opening))
+	item := map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: account}, "balance": &types.AttributeValueMemberN{Value: fmt.Sprint(cents)}}
+	_, err := a.client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &a.table, Item: item})
+	require.NoError(t, err)
+}
+
+// Balance is that of an account, or "" if there is none.
+func (a Accounts) Balance(t *testing.T, account string) string {
+	t.Helper()
+	found, err := a.client.GetItem(t.Context(), &dynamodb.GetItemInput{
+		TableName: &a.table, Key: map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: account}}, ConsistentRead: aws.Bool(true),
+	})
+	require.NoError(t, err)
+	n, _ := found.Item["balance"].(*types.AttributeValueMemberN)
+	if n == nil {
+		return ""
 	}
+	return n.Value
 }
 
 // hold makes another hold the key, if there is one.

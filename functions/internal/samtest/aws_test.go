@@ -15,8 +15,6 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/awsenv"
@@ -35,8 +33,8 @@ It may have to:
   cloudformation:DescribeStacks, DescribeStackResources    on the stack, and DescribeStacks on its LockStack
   lambda:InvokeFunction                                    on its functions
   execute-api:Invoke                                       on its API
-  dynamodb:GetItem, UpdateItem                             on its two tables
-  dynamodb:DeleteItem                                      on its accounts`
+  dynamodb:GetItem, UpdateItem                             on its table of locks
+  dynamodb:GetItem, PutItem                                on its accounts`
 
 // cloud is AWS in one region, or what AWS_ENDPOINT_URL names.
 type cloud struct {
@@ -143,11 +141,7 @@ func (c cloud) describe(t *testing.T, ctx context.Context, name string, tm *temp
 func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 	tm := readTemplate(t)
 	at, tables := c.describe(t, ctx, name, tm), tableOf(t, tm)
-	client, accounts := c.mustBeAbsent(t, ctx, at), at.names[tables["ACCOUNTS_URL"]]
-	on := store{
-		accounts: c.tableURL(accounts), getenv: c.getenv,
-		fresh: func(ctx context.Context) error { return removeAccounts(ctx, client, accounts) },
-	}
+	on := store{accounts: c.tableURL(at.names[tables["ACCOUNTS_URL"]]), getenv: c.getenv, fresh: func(context.Context) error { return nil }}
 	switch {
 	case at.locks == "":
 		on.locks = c.tableURL(at.names[tables["LOCK_URL"]])
@@ -155,39 +149,11 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 		on.locks = at.locks
 	}
 	s := newSuite(t, ctx, tm, on)
+	require.Empty(t, s.accounts.Balance(t, nobody), "the account %s exists, and the events would withdraw from it; use a stack that nobody else is using", nobody)
 	deployed := &service{lambda: c.url("lambda"), names: at.names, api: at.api, sign: c.sign}
 	s.once = deployed.once
 	s.serve = func(*testing.T, phase) *service { return deployed }
 	return s
-}
-
-// mustBeAbsent fails where account 8 exists: the events expect an account 8 that does
-// not exist, and would withdraw from it.
-func (c cloud) mustBeAbsent(t *testing.T, ctx context.Context, at stack) *dynamodb.Client {
-	options := dynamodb.Options{Region: c.region, Credentials: c.keys, HTTPClient: httpClient}
-	if c.endpoint != "" {
-		options.BaseEndpoint = &c.endpoint
-	}
-	client, table := dynamodb.New(options), at.names["AccountsTable"]
-	found, err := client.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table, Key: accountRow(nobody)})
-	require.NoError(t, err, needs)
-	require.Empty(t, found.Item, "the account %s is in the table %s, and the events are for a table without it; use a stack that nobody else is using", nobody, table)
-	return client
-}
-
-// removeAccounts removes what the fixtures use. A lock's row is not for removal.
-func removeAccounts(ctx context.Context, client *dynamodb.Client, table string) error {
-	for _, id := range []string{account, another} {
-		if _, err := client.DeleteItem(ctx, &dynamodb.DeleteItemInput{TableName: &table, Key: accountRow(id)}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// accountRow is the key of an account's row.
-func accountRow(id string) map[string]types.AttributeValue {
-	return map[string]types.AttributeValue{"account": &types.AttributeValueMemberS{Value: id}}
 }
 
 // tableURL names a table for lambdalock.

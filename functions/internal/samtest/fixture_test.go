@@ -42,8 +42,7 @@ func readFixtures(t require.TestingT, dir string, functions []template.Function)
 const (
 	account = "7"
 	another = "9"
-	nobody  = "8"     // does not exist
-	opening = 100_000 // cents
+	nobody  = "8" // does not exist
 )
 
 // fails says whether the answer is to be an error.

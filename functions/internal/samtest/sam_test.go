@@ -53,7 +53,7 @@ var starts = map[string]func(*testing.T, *template.Template) store{"Redis": star
 // store is where locks and accounts are: on this machine, or in AWS.
 type store struct {
 	locks, accounts string                      // URLs; locks is "" where no lock can be taken from here
-	fresh           func(context.Context) error // empties the tables; in AWS only the accounts
+	fresh           func(context.Context) error // empties the tables; in AWS it does nothing
 	getenv          func(string) string         // has the credentials
 
 	url func(host, table string) string // of a server on this machine

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/lambdalock/lambdalock/functions/internal/accounts"
+	"github.com/lambdalock/lambdalock/functions/internal/functest"
 	"github.com/lambdalock/lambdalock/internal/eventfiles"
 	"github.com/lambdalock/lambdalock/internal/template"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -26,7 +26,7 @@ type suite struct {
 	ctx      context.Context
 	fixtures []fixture
 
-	accounts *accounts.Ledger
+	accounts functest.Accounts
 	fresh    func(context.Context) error // as in store
 	locks    *lockstore.Store            // nil where the locks are out of reach
 
@@ -46,11 +46,7 @@ const (
 func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store) *suite {
 	functions, err := tm.Functions()
 	require.NoError(t, err)
-	s := &suite{ctx: ctx, fixtures: readFixtures(t, "events", functions), fresh: on.fresh}
-	u, err := lockstore.ParseURL(on.accounts)
-	require.NoError(t, err)
-	s.accounts, err = accounts.Open(u, on.getenv)
-	require.NoError(t, err)
+	s := &suite{ctx: ctx, fixtures: readFixtures(t, "events", functions), fresh: on.fresh, accounts: functest.OpenAccounts(t, on.accounts, on.getenv)}
 	if on.locks != "" {
 		s.locks, err = lockstore.Open(ctx, on.locks, on.getenv, openers...)
 		require.NoError(t, err)
@@ -93,7 +89,7 @@ func (s *suite) prepare(t *testing.T, f fixture) (release func()) {
 	}
 	require.NoError(t, s.fresh(s.ctx))
 	for _, id := range []string{account, another} {
-		require.NoError(t, s.accounts.Create(s.ctx, id, opening))
+		s.accounts.Put(t, id, functest.Opening)
 	}
 	if f.Held == "" {
 		return func() {}
