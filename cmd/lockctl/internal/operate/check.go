@@ -29,11 +29,7 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 		Args: exit.Args(0, 1),
 	}
 	return o.command(cmd, func(ctx context.Context) error {
-		var findings []lockstore.Finding
-		err := stores.Call(ctx, func(ctx context.Context) (err error) {
-			findings, err = o.store.Check(ctx)
-			return err
-		})
+		findings, err := stores.Call(ctx, o.store.Check)
 		if err == nil && cmd.Flags().NArg() > 0 {
 			var missed []lockstore.Finding
 			missed, err = notWoken(ctx, &looker{operator: &o})

@@ -158,11 +158,9 @@ func (l *lister) refuseMuch(ctx context.Context) error {
 	if l.yes {
 		return nil
 	}
-	return stores.Call(ctx, func(ctx context.Context) error {
-		e, err := l.store.Extent(ctx)
-		if err == nil && e.Bytes > refuseAbove {
-			return exit.WrongUsage("a listing reads all of the store, about %d entries, %.1f GB; want --yes", e.Entries, float64(e.Bytes)/1e9)
-		}
-		return err
-	})
+	e, err := stores.Call(ctx, l.store.Extent)
+	if err == nil && e.Bytes > refuseAbove {
+		return exit.WrongUsage("a listing reads all of the store, about %d entries, %.1f GB; want --yes", e.Entries, float64(e.Bytes)/1e9)
+	}
+	return err
 }

@@ -41,12 +41,8 @@ func (o *operator) command(cmd *cobra.Command, run func(context.Context) error) 
 	return cmd
 }
 
-func (o *operator) inspect(ctx context.Context) (status lockstore.Status, err error) {
-	err = stores.Call(ctx, func(ctx context.Context) (err error) {
-		status, err = o.store.Inspect(ctx, o.key)
-		return err
-	})
-	return status, err
+func (o *operator) inspect(ctx context.Context) (lockstore.Status, error) {
+	return stores.Call(ctx, func(ctx context.Context) (lockstore.Status, error) { return o.store.Inspect(ctx, o.key) })
 }
 
 // states are the words for the state of a key.

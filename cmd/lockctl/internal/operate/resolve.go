@@ -103,11 +103,11 @@ func (r *resolver) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = stores.Call(ctx, func(ctx context.Context) error {
+	_, err = stores.Call(ctx, func(ctx context.Context) (any, error) {
 		if r.how == howNoEffect {
-			return r.store.ResolveNoEffect(ctx, r.key, r.fence)
+			return nil, r.store.ResolveNoEffect(ctx, r.key, r.fence)
 		}
-		return idempotency.ResolveEffect(ctx, r.store, r.key, r.fence, r.result,
+		return nil, idempotency.ResolveEffect(ctx, r.store, r.key, r.fence, r.result,
 			idempotency.Options{ResultTime: r.time, MaxResultBytes: idempotency.MaxResultBytes, Version: r.version})
 	})
 	if lasts, ok := errors.AsType[*lockstore.Refused](err); ok {

@@ -80,10 +80,8 @@ func (r *revoker) run(ctx context.Context) error {
 	if lease.State != lockstore.Revoked {
 		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), who), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
-	var after lockstore.Status
-	err = stores.Call(ctx, func(ctx context.Context) (err error) {
-		after, err = r.store.Revoke(ctx, lockstore.RevokeRequest{Key: r.key, Fence: r.fence, By: by, OpenAtOnce: r.openAtOnce})
-		return err
+	after, err := stores.Call(ctx, func(ctx context.Context) (lockstore.Status, error) {
+		return r.store.Revoke(ctx, lockstore.RevokeRequest{Key: r.key, Fence: r.fence, By: by, OpenAtOnce: r.openAtOnce})
 	})
 	if started, ok := errors.AsType[*lockstore.Refused](err); ok {
 		return &exit.Error{Status: exit.No, Err: started}

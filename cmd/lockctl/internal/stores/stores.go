@@ -92,10 +92,11 @@ func (s *Settings) Address() string {
 }
 
 // Call calls the store, which has callTime. Its error has the exit status.
-func Call(ctx context.Context, call func(context.Context) error) error {
+func Call[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	return Failed(call(ctx))
+	answer, err := call(ctx)
+	return answer, Failed(err)
 }
 
 // Open opens the store of a URL with the openers of lockctl and with more of them.
@@ -178,8 +179,6 @@ func Reach(ctx context.Context, url string, getenv func(string) string, more ...
 	if err != nil {
 		return nil, err
 	}
-	return store, Call(ctx, func(ctx context.Context) error {
-		_, err := store.Inspect(ctx, "lockctl")
-		return err
-	})
+	_, err = Call(ctx, func(ctx context.Context) (lockstore.Status, error) { return store.Inspect(ctx, "lockctl") })
+	return store, err
 }

@@ -69,10 +69,7 @@ func TestStoresThatCannotBeUsed(t *testing.T) {
 		}
 		store, err := s.Open(t.Context())
 		if err == nil {
-			err = Call(t.Context(), func(ctx context.Context) error {
-				_, err := store.Inspect(ctx, "k")
-				return err
-			})
+			_, err = Call(t.Context(), func(ctx context.Context) (lockstore.Status, error) { return store.Inspect(ctx, "k") })
 		}
 		require.Error(t, err, storeURL)
 		assert.Equal(t, want.status, exit.Status(err), "%s: %v", storeURL, err)
