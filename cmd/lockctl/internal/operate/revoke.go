@@ -1,7 +1,6 @@
 package operate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +75,8 @@ func (r *revoker) run(ctx context.Context) error {
 	case lease.State == lockstore.Revoked && !r.openAtOnce:
 		return r.already(ctx, lease, seen.Started)
 	}
-	who, by := named(lease.HolderInfo), lease.HolderInfo // of a revoked lease: who revoked it
+	by := lease.HolderInfo // of a revoked lease: who revoked it
+	who := lockstore.HolderInfo{Name: by.Name, ID: by.ID, Caller: by.Caller}.String()
 	if lease.State != lockstore.Revoked {
 		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), who), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
@@ -180,13 +180,4 @@ func (r *revoker) await(ctx context.Context) error {
 		}
 		l.pause = min(lookEvery, max(50*time.Millisecond, lease.Remaining))
 	}
-}
-
-// named is a holder without its time.
-func named(h lockstore.HolderInfo) string {
-	name := cmp.Or(h.Caller, h.Name, "unnamed")
-	if h.ID != "" {
-		name += " (" + h.ID + ")"
-	}
-	return name
 }
