@@ -152,7 +152,7 @@ func (c cloud) suite(t *testing.T, ctx context.Context, name string) *suite {
 	require.Empty(t, s.accounts.Balance(t, nobody), "the account %s exists, and the events would withdraw from it; use a stack that nobody else is using", nobody)
 	deployed := &service{lambda: c.url("lambda"), names: at.names, api: at.api, sign: c.sign}
 	s.once = deployed.once
-	s.serve = func(*testing.T, phase) *service { return deployed }
+	s.serve = func(*testing.T, string) *service { return deployed }
 	return s
 }
 

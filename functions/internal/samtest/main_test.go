@@ -44,7 +44,7 @@ func TestSAM(t *testing.T) {
 			all.serve = at.serve
 			all.once = at.once
 			if name != "Redis" { // where each event has a container of its own
-				all.once = at.serve(t, oneByOne).once
+				all.once = at.serve(t, "start-lambda").once
 			}
 			if name == "ZooKeeper" {
 				all.onZooKeeper(t)

@@ -327,14 +327,9 @@ func containerInterface() []string {
 	return []string{"--container-host", address, "--container-host-interface", address}
 }
 
-// serve starts the functions, and the HTTP API where the phase needs that, until the
-// test ends.
-func (l local) serve(t *testing.T, of phase) *service {
+// serve starts the functions, or the HTTP API before them, until the test ends.
+func (l local) serve(t *testing.T, command string) *service {
 	port := freePort(t)
-	command := "start-lambda"
-	if of == overHTTP {
-		command = "start-api"
-	}
 	args := l.arguments(command, "--warm-containers", "LAZY", "--port", port, "--no-watch")
 	t.Logf("sam %s", strings.Join(args, " "))
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

@@ -31,17 +31,10 @@ type suite struct {
 	locks    *lockstore.Store            // nil where the locks are out of reach
 
 	// once runs an event and returns the function's answer, also an error.
-	once  func(context.Context, fixture) ([]byte, error)
-	serve func(*testing.T, phase) *service
+	once func(context.Context, fixture) ([]byte, error)
+	// serve starts what the SAM CLI has a command for: start-lambda or start-api. In AWS both are there.
+	serve func(t *testing.T, command string) *service
 }
-
-// phase is what a service is for.
-type phase int
-
-const (
-	oneByOne phase = iota // invocations one after the other
-	overHTTP              // requests to the HTTP API, one after the other
-)
 
 func newSuite(t *testing.T, ctx context.Context, tm *template.Template, on store) *suite {
 	functions, err := tm.Functions()
@@ -59,7 +52,7 @@ func (s *suite) run(t *testing.T) {
 	t.Run("events", s.events)
 	require.NoError(t, s.ctx.Err())
 	t.Run("HTTP", func(t *testing.T) {
-		api := s.serve(t, overHTTP)
+		api := s.serve(t, "start-api")
 		for _, f := range s.fixtures {
 			if r, ok := f.unused().request(t); ok {
 				t.Run(f.Name, func(t *testing.T) { s.request(t, api, f, r) })
