@@ -239,13 +239,14 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
 	place, refusal := busy.QueuePosition, busy.refusal()
-	done := busy.State.Done() || busy.State == lockstore.InDoubt || refusal.Covered // the queue has ended, or the owner is surely not in it
-	if a.place != 0 && !done && refusal.Fence > a.seen && (place == 0 || place >= a.place) {
+	ended := busy.State.Done() || refusal.Covered      // the queue has ended, or the owner is surely not in it
+	hidden := ended || busy.State == lockstore.InDoubt // the refusal shows no place
+	if a.place != 0 && !hidden && refusal.Fence > a.seen && (place == 0 || place >= a.place) {
 		w.lapsed++
 	}
-	w.noPlace = (w.noPlace || a.joins && !done) && place == 0
+	w.noPlace = (w.noPlace || a.joins && !hidden) && place == 0
 	w.position, w.oldest = cmp.Or(w.position, place), max(w.oldest, refusal.OldestWait)
-	a.queued, a.handed, a.place, a.seen = !done && (a.queued || place > 0), false, place, refusal.Fence
+	a.queued, a.handed, a.place, a.seen = !ended && (a.queued || place > 0), false, place, refusal.Fence
 	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
 }
 

@@ -143,6 +143,25 @@ func TestEndOfAWaitInAQueue(t *testing.T) {
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.Zero(t, b.status(t, "k").Waiting)
 	})
+	for state, inTenSeconds := range map[lockstore.State]func(*testing.T, *bench){
+		lockstore.InDoubt: func(t *testing.T, b *bench) {
+			require.NoError(t, b.store.MarkStarted(t.Context(), b.occupy(t, "k", 10*time.Second)))
+		},
+		lockstore.Cooldown: func(t *testing.T, b *bench) {
+			lease := b.occupy(t, "k", time.Hour)
+			time.AfterFunc(10*time.Second, func() { _ = b.store.Complete(context.Background(), lease, nil, time.Hour) })
+		},
+	} {
+		on("the key is "+state.String(), t, newBench, Options{Wait: 30 * time.Second}, func(t *testing.T, b *bench) {
+			inTenSeconds(t, b)
+			err := b.Do(context.Background(), "k", neverRuns(t))
+			require.Equal(t, state, err.(*LockBusy).State)
+			require.Zero(t, b.status(t, "k").Waiting)
+			require.Equal(t, state == lockstore.InDoubt, len(b.store.leaves) == 1, "a completion ends the queue")
+			r := b.report(t)
+			require.Equal(t, []any{10 * time.Second, 1, 0, false}, []any{r.WaitTime, r.QueuePosition, r.MissedTurns, r.NoPlace})
+		})
+	}
 	for name, fault := range map[string]error{"F38 the store is down": errDown, "F25 all replies are lost": errLostReply} {
 		for _, wait := range []time.Duration{time.Second, 10 * time.Second} {
 			on(fmt.Sprintf("after a wait of %v the place cannot be left, %s: the key may be handed over to it", wait, name), t, newBench, Options{Wait: wait}, func(t *testing.T, b *bench) {
