@@ -73,8 +73,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			}
 			// The lease is there, but too late to work under it.
 			a.queued, err = false, errLate
-			if left := r.left(); left < r.guard.opt.DeadlineMargin+leastWork {
-				return a.giveUp(r.tooLate(left))
+			if outcome, tooLate := r.hasTime(); tooLate != nil {
+				return a.giveUp(outcome, tooLate)
 			}
 			if r.wanted.owner != "" {
 				a.askAfresh()
@@ -140,15 +140,15 @@ func (r *run) mayStart() (Outcome, error) {
 	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
 		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: errShutdown}
 	}
-	if left := r.call.deadline - r.call.start; left < r.guard.opt.DeadlineMargin+leastWork {
-		return r.tooLate(left)
-	}
-	return OutcomeOK, nil
+	return r.hasTime()
 }
 
-// tooLate is the answer when too little time is left until the caller's deadline.
-func (r *run) tooLate(left time.Duration) (Outcome, error) {
-	return OutcomeDeadline, &LockNoTime{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
+// hasTime returns a *LockNoTime if too little time is left for the work until the caller's deadline.
+func (r *run) hasTime() (Outcome, error) {
+	if left := r.left(); left < r.guard.opt.DeadlineMargin+leastWork {
+		return OutcomeDeadline, &LockNoTime{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
+	}
+	return OutcomeOK, nil
 }
 
 // callerGone says why nobody waits for this run any more; nil while somebody does.
@@ -196,18 +196,14 @@ func (a *attempt) askAfresh() {
 }
 
 // requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
-// over; only acquire calls it. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown,
-// and queued if that request would have joined.
+// over; only acquire calls it. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) error {
 		a.joins = !a.handed && (r.now() < r.call.waitEnd || r.wanted.turn > 0)
 		lease, err := a.ask(ctx)
-		switch outcomeOf(err) {
-		case OutcomeOK:
+		if err == nil {
 			a.lease = lease
-		case OutcomeUnknown:
-			a.queued = a.queued || a.joins
 		}
 		return err
 	})
@@ -290,10 +286,10 @@ func (a *attempt) mayBlock() error {
 }
 
 // ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with
-// this cause, unless outcome is invalid or corrupt. remains says why, and becomes r.releaseErr.
+// this cause, unless outcome is corrupt. remains says why, and becomes r.releaseErr.
 func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, error) {
 	a.run.releaseErr = remains
-	if remains == nil || outcome == OutcomeInvalid || outcome == OutcomeCorrupt {
+	if remains == nil || outcome == OutcomeCorrupt {
 		return outcome, err
 	}
 	// Whatever ended the run, the store may grant the attempt now or later. So the
@@ -303,16 +299,12 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 }
 
 // leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
-// a.lease, or a.acquires.unknown if the store does not say which lease it is: giveUp, its only caller, then gives that back. queued
-// stays. It may hand the key over, and then sendRelease wakes parked owners.
+// a.lease: giveUp, its only caller, then gives that back. queued stays. It may hand the key over, and then sendRelease wakes parked owners.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
 		if granted, ok := errors.AsType[*lockstore.StillHolds](err); ok {
 			a.lease = lockstore.Lease{Key: a.run.key, Owner: a.owner, Fence: granted.Fence}
-			if granted.Fence == 0 {
-				a.acquires.unknown = granted // a store that does not say which lease it is
-			}
 			return nil
 		}
 		return err

@@ -70,32 +70,26 @@ const clockNoise = 10 * time.Millisecond
 // never is a moment that does not come.
 const never time.Duration = math.MaxInt64
 
-// later is the moment d after t.
-func later(t, d time.Duration) time.Duration {
-	if d > never-t {
-		return never
-	}
-	return t + d
-}
+// later is the moment d after t, at most never.
+func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
 // read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
 func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
-	if change := now.wall - now.mono - c.ahead; change > clockNoise || change < -clockNoise {
+	if c.change(now).Abs() > clockNoise {
 		now = c.now() // a busy machine may have stopped the process between the two clocks; a freeze shows again
 	}
-	ahead := now.wall - now.mono
-	switch change := ahead - c.ahead; {
-	case change > clockNoise:
-		c.extra += change
-		c.ahead = ahead
-	case change < -clockNoise:
-		c.ahead = ahead
+	if change := c.change(now); change.Abs() > clockNoise {
+		c.extra += max(0, change)
+		c.ahead += change
 	}
 	return now.mono + c.extra, now.wall
 }
+
+// change is by how much the wall clock has moved on further than the monotonic clock since ahead was set.
+func (c *clock) change(now instant) time.Duration { return now.wall - now.mono - c.ahead }
 
 // moment is the time on this clock.
 func (c *clock) moment() time.Duration {
@@ -167,5 +161,5 @@ type pauses struct {
 
 func (p *pauses) next() time.Duration {
 	p.bound = min(max(2*p.bound, firstPause), p.most)
-	return p.random(p.bound) + 1
+	return p.random(p.bound)
 }

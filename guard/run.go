@@ -228,8 +228,8 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	case left >= leastWork:
 		return OutcomeOK, nil
 	}
-	if left := r.left(); left < r.guard.opt.DeadlineMargin+leastWork {
-		return r.tooLate(left)
+	if outcome, tooLate := r.hasTime(); tooLate != nil {
+		return outcome, tooLate
 	}
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
