@@ -29,6 +29,9 @@ func TestTooLate(t *testing.T) {
 			require.Equal(t, OutcomeDeadline, b.report(t).Outcome)
 		})
 	}
+	on("F65 just enough is left", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		require.NoError(t, b.Do(within(t, defaultDeadlineMargin+leastWork), "k", nothing))
+	})
 	for _, year := range []int{2600, 100_000_000} {
 		on(fmt.Sprintf("F48 a deadline in the year %d is as good as none", year), t, newBench, Options{Wait: time.Hour}, func(t *testing.T, b *bench) {
 			b.occupy(t, "k", time.Minute)
@@ -62,6 +65,7 @@ func TestBusy(t *testing.T) {
 		require.Equal(t, time.Minute, busy.StateEndsIn)
 		require.Zero(t, time.Since(start))
 		require.Equal(t, 1, b.report(t).Calls)
+		require.False(t, b.report(t).NoPlace, "it wanted none")
 		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to abandon")
 	})
 	on("a store that names no holder", t, newBench, Options{}, func(t *testing.T, b *bench) {
@@ -75,23 +79,50 @@ func TestBusy(t *testing.T) {
 			require.IsType(t, &LockBusy{}, b.Do(within(t, 20*time.Second), "k", neverRuns(t)))
 			require.Equal(t, 10*time.Second, time.Since(start))
 			require.Zero(t, b.status(t, "k").Waiting)
+			require.Equal(t, b.store.full, b.report(t).NoPlace)
+			require.Equal(t, b.store.full, len(b.store.leaves) == 0)
+		})
+	}
+	// A run without a place asks a store less often that answers slowly.
+	for takes, requests := range map[time.Duration]int{0: 20, 400 * time.Millisecond: 13, time.Second: 10} {
+		on("without a place, each request takes "+takes.String(), t, newBenchFull, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
+			b.occupy(t, "k", time.Hour)
+			b.store.acquire = b.slow(takes)
+			require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+			require.Len(t, b.store.requests, requests)
 		})
 	}
 }
 
 func TestUnavailableStore(t *testing.T) {
 	on("F21 F44 is asked again with pauses; then the run ends, and nothing is abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = fails(errDown)
-		start := time.Now()
+		start, last := time.Now(), time.Duration(0)
+		b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
+			last = time.Since(start)
+			return driver.Answer{}, errDown
+		}
 		err := b.Do(context.Background(), "k", neverRuns(t))
 		require.IsType(t, &LockStoreUnavailable{}, err)
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		require.NotErrorIs(t, err, lockstore.ErrRefused)
 		require.Contains(t, err.Error(), "connection refused", "the cause is kept")
 		require.LessOrEqual(t, time.Since(start), storeRetryBudget)
+		require.Less(t, last, storeRetryBudget)
+		require.Equal(t, len(b.store.requests), b.report(t).FailedCalls)
 		require.Less(t, len(b.store.requests), 40, "no retry storm")
 		require.Greater(t, len(b.store.requests), 4)
 		require.Empty(t, b.store.releases)
+	})
+	on("F28 is silent: each call leaves time for another one, and the attempt is abandoned", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = silent
+		start := time.Now()
+		err := b.Do(context.Background(), "k", neverRuns(t))
+		require.IsType(t, &LockStoreUnavailable{}, err)
+		require.ErrorContains(t, err, "the attempt was abandoned")
+		require.LessOrEqual(t, time.Since(start), storeRetryBudget+minCallTimeout)
+		require.Greater(t, len(b.store.requests), 4)
+		require.Equal(t, len(b.store.requests), b.report(t).FailedCalls)
+		require.Len(t, b.store.releases, 1)
 	})
 	on("F44 F53 F54 with a corrupt entry or a wrong table is not asked again", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = fails(lockstore.ErrCorrupt)
@@ -137,6 +168,27 @@ func TestSlowGrant(t *testing.T) {
 		require.IsType(t, &LockNoTime{}, err)
 		require.ErrorIs(t, err, errShutdown)
 		b.free(t, "k")
+	})
+	on("a lease that cannot be trusted is given back, and another owner asks", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.first(1, b.trusts(0))
+		require.NoError(t, b.Do(context.Background(), "k", nothing))
+		require.NotEqual(t, b.store.requests[0].Owner, b.store.requests[1].Owner)
+		require.Len(t, b.store.releases, 2)
+	})
+	on("an owner that the caller has chosen keeps its lease, and asks again", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.first(1, b.trusts(0))
+		_, err := b.Acquire(context.Background(), LeaseRequest{Key: "k", TTL: time.Minute, Owner: "mine"})
+		require.NoError(t, err)
+		require.Empty(t, b.store.releases)
+	})
+	on("F26 another has the key since: nothing is left", t, newBench, Options{TTL: time.Second}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			b.occupied(t, "k", time.Second)
+			return a, err
+		})
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.NoError(t, b.report(t).ReleaseErr)
 	})
 }
 

@@ -29,7 +29,7 @@ func TestCooldown(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing), "a Do waits if the key is free in time")
 		require.Equal(t, 10*time.Second, time.Since(start))
 		lease := b.occupy(t, "k", time.Hour)
-		require.NoError(t, b.store.Complete(ctx, lease, []byte("result"), time.Hour))
+		require.NoError(t, b.store.Complete(ctx, lease, []byte("result"), time.Minute))
 		start = time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")

@@ -285,7 +285,7 @@ func TestAKeyThatIsHeldForLong(t *testing.T) {
 	for _, c := range []struct {
 		after, maxHold time.Duration
 		long           bool
-	}{{14 * time.Minute, 0, false}, {16 * time.Minute, 0, true}, {3 * time.Minute, 2 * time.Minute, true}, {3 * time.Hour, 4 * time.Hour, false}} {
+	}{{14 * time.Minute, 0, false}, {16 * time.Minute, 0, true}, {2 * time.Minute, 2 * time.Minute, false}, {3 * time.Minute, 2 * time.Minute, true}, {3 * time.Hour, 4 * time.Hour, false}} {
 		on(c.after.String(), t, newBench, Options{MaxHold: c.maxHold}, func(t *testing.T, b *bench) {
 			_, err := b.store.Store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "another", TTL: lockstore.MaxTTL, HolderInfo: lockstore.HolderInfo{Since: time.Now()}})
 			require.NoError(t, err)

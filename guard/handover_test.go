@@ -63,14 +63,18 @@ func TestHandOver(t *testing.T) {
 		require.Len(t, b.store.requests, 1)
 		require.Equal(t, []lockstore.Lease{{Key: "k", Owner: b.oneOwner(t), Fence: fence}}, b.store.releases)
 		require.Empty(t, b.store.leaves)
-		require.Equal(t, handedAfter, b.report(t).WaitTime)
+		require.Equal(t, []time.Duration{handedAfter, firstExtension - 1}, []time.Duration{b.report(t).WaitTime, b.report(t).HoldTime})
 		require.Equal(t, fence, b.report(t).Fence)
 		b.free(t, "k")
 	})
 	on("longer work makes it a full lease, with the fence of the hand-over, and renews it", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		began := time.Now()
-		var asked []time.Duration
+		var asked, renewed []time.Duration
 		var extension driver.Request
+		b.store.renew = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			renewed = append(renewed, time.Since(began)-handedAfter-firstExtension)
+			return b.store.pass(ctx, r)
+		}
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 			asked, extension = append(asked, time.Since(began)), r.Request
 			return b.store.pass(ctx, r)
@@ -86,7 +90,7 @@ func TestHandOver(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, []time.Duration{0, handedAfter + firstExtension}, asked)
-		require.Len(t, b.store.renewals, 3)
+		require.Equal(t, []time.Duration{20 * time.Second, 40 * time.Second, time.Minute}, renewed)
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
@@ -96,6 +100,11 @@ func TestHandOver(t *testing.T) {
 			require.Equal(t, handedAfter+firstExtension, lostAt(t, b))
 		})
 	}
+	on("a turn with little more than a second left is extended before that", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
+		b.told(func(a *driver.Answer) { a.TTL = margin + time.Second + 20*time.Millisecond })
+		b.store.acquire = b.from(2, says(driver.Lost))
+		require.Equal(t, handedAfter+20*time.Millisecond, lostAt(t, b))
+	})
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Hint
 		note := func(answers ...driver.Hint) hook {
@@ -182,6 +191,12 @@ func TestHandOverThatIsNotUsed(t *testing.T) {
 		r := b.report(t)
 		require.Equal(t, handedAfter+lockstore.TurnTime+20*time.Second, r.WaitTime)
 		require.Equal(t, []int{1, 1, 0}, []int{r.QueuePosition, r.MissedTurns, r.FailedCalls})
+		b.oneOwner(t)
+	})
+	on("F09 a turn that is lost before the work is missed", t, newBenchHandsOver, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.some(says(driver.Lost), func(n int, _ request) bool { return n == 2 })
+		require.NoError(t, b.WithCooldown(time.Minute).Do(ctx, "k", nothing))
+		require.Equal(t, 1, b.report(t).MissedTurns)
 		b.oneOwner(t)
 	})
 }

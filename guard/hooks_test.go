@@ -129,12 +129,10 @@ func silent(ctx context.Context, _ int, _ request) (driver.Answer, error) {
 	return driver.Answer{}, ctx.Err()
 }
 
-// loses is a store that gets each request, and whose reply is lost.
-func (b *bench) loses(reply error) hook {
-	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-		_, _ = b.store.pass(ctx, r)
-		return driver.Answer{}, reply
-	}
+// loses is a store that gets a request, and whose reply is lost.
+func (b *bench) loses(ctx context.Context, _ int, r request) (driver.Answer, error) {
+	_, _ = b.store.pass(ctx, r)
+	return driver.Answer{}, errLostReply
 }
 
 // slow lets time pass after the request.
@@ -156,10 +154,10 @@ func (b *bench) trusts(d time.Duration) hook {
 }
 
 // overtaken loses the first request, and another owner takes the key k.
-func (b *bench) overtaken(t *testing.T, ttl time.Duration, err error) hook {
+func (b *bench) overtaken(t *testing.T) hook {
 	return b.first(1, func(context.Context, int, request) (driver.Answer, error) {
-		b.occupy(t, "k", ttl)
-		return driver.Answer{}, err
+		b.occupy(t, "k", time.Minute)
+		return driver.Answer{}, errLostReply
 	})
 }
 
@@ -170,6 +168,12 @@ func (b *bench) first(most int, h hook) hook {
 
 func (b *bench) from(first int, h hook) hook {
 	return b.some(h, func(n int, _ request) bool { return n >= first })
+}
+
+// until uses a hook for so long from now on.
+func (b *bench) until(d time.Duration, h hook) hook {
+	end := time.Now().Add(d)
+	return b.some(h, func(int, request) bool { return time.Now().Before(end) })
 }
 
 func (b *bench) only(key string, h hook) hook {

@@ -9,10 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
-
-var errCut = errors.New("the reply was lost")
 
 func TestLongLivedLease(t *testing.T) {
 	ctx := context.Background()
@@ -115,12 +114,12 @@ func TestRepeatableAcquire(t *testing.T) {
 	bubble("F26 another's lock after a lost reply is not busy: the lost request may still take it", t, func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b := newBench(t, Options{})
-			b.store.acquire = b.overtaken(t, time.Minute, errCut)
+			b.store.acquire = b.overtaken(t)
 			req := req
 			req.Wait = wait
 			_, err := b.Acquire(ctx, req)
 			require.IsType(t, &LockStoreUnavailable{}, err)
-			require.ErrorIs(t, err, errCut)
+			require.ErrorIs(t, err, errLostReply)
 			require.NotErrorIs(t, err, lockstore.ErrUnavailable)
 			require.Equal(t, OutcomeUnknown, b.report(t).Outcome)
 			_, err = b.Acquire(ctx, req)
@@ -141,4 +140,20 @@ func TestRenew(t *testing.T) {
 		require.Equal(t, outcomeRenewed, b.reports[1].Outcome)
 		require.Equal(t, lease.Fence, b.reports[1].Fence)
 	})
+	for name, c := range map[string]struct {
+		first hook
+		after bool // the error tells of the lost answer
+	}{"F09 lost": {says(driver.Lost), false}, "F09 F25 lost, after a lost answer": {fails(errLostReply), true}} {
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+				if n == 1 {
+					return c.first(ctx, n, r)
+				}
+				return driver.Answer{Outcome: driver.Lost}, nil
+			}
+			_, err := b.Renew(context.Background(), lockstore.Lease{Key: "k", Owner: "o", Fence: 1}, time.Minute)
+			require.IsType(t, &LockLost{}, err)
+			require.Equal(t, c.after, strings.Contains(err.Error(), "an earlier request was lost"))
+		})
+	}
 }

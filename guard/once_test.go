@@ -85,6 +85,7 @@ func TestDoOnce(t *testing.T) {
 			require.NoError(t, b.DoOnce(ctx, "k", doonce.Options{MarkStarted: started}, completes))
 			require.Equal(t, time.Second+shutdownTime, time.Since(began))
 			require.ErrorIs(t, b.report(t).CompleteErr, context.Canceled)
+			require.Zero(t, b.report(t).FailedCalls, "it was cut, and has not failed")
 			require.Zero(t, len(b.store.releases))
 		})
 	}
@@ -103,25 +104,33 @@ func TestDoOnce(t *testing.T) {
 func TestMarkStarted(t *testing.T) {
 	ctx := context.Background()
 	started := doonce.Options{MarkStarted: true}
-	for name, mark := range map[string]func(*bench) hook{
-		"F23 arrives, and no reply does": func(b *bench) hook { return b.loses(errLostReply) },
-		"F22 does not arrive":            func(*bench) hook { return fails(errDown) },
+	for name, c := range map[string]struct {
+		mark    func(*bench) hook
+		unknown bool
+	}{
+		"F23 arrives, and no reply does": {func(b *bench) hook { return b.loses }, true},
+		"F22 does not arrive":            {func(*bench) hook { return fails(errDown) }, false},
 	} {
 		on("a mark that "+name+": the work does not run, and the key is free", t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.mark = mark(b)
+			b.store.mark = c.mark(b)
 			began := time.Now()
 			require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
 			require.Equal(t, storeRetryBudget, time.Since(began))
 			require.False(t, b.status(t, "k").State.Taken())
 			require.NoError(t, b.report(t).ReleaseErr)
 			require.NoError(t, b.report(t).CompleteErr)
+
+			b.store.release = b.until(completeTime/2, fails(errDown))
+			began = time.Now()
+			require.IsType(t, &LockStoreUnavailable{}, b.DoOnce(ctx, "k", started, neverCompletes(t)))
+			require.Equal(t, c.unknown, time.Since(began) > storeRetryBudget+releaseTime, "the key would be in doubt")
+			require.Equal(t, c.unknown, b.reports[1].ReleaseErr == nil)
 		})
 	}
 	own := errors.New("own")
 	noEffect := func(context.Context, Lock) (doonce.Completion, error) { return doonce.Completion{NoEffect: true}, own }
 	on("F22 started work had no effect, and its release does not arrive for half a minute: the key is free after that", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		back := time.Now().Add(completeTime / 2)
-		b.store.release = b.some(fails(errDown), func(int, request) bool { return time.Now().Before(back) })
+		b.store.release = b.until(completeTime/2, fails(errDown))
 		require.Equal(t, own, b.DoOnce(ctx, "k", started, noEffect))
 		require.NoError(t, b.report(t).ReleaseErr)
 		require.False(t, b.status(t, "k").State.Taken())

@@ -65,6 +65,17 @@ func TestQueue(t *testing.T) {
 		require.Empty(t, b.store.leaves, "the grant ends the place")
 		b.free(t, "k")
 	})
+	on("a run that has come nearer to the front has missed no turn", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
+		b.freeAfter(time.Second, b.occupy(t, "k", time.Hour))
+		b.dies(t, "k", 1)
+		b.store.await = func(context.Context, int, request) (driver.Answer, error) {
+			pass(1500 * time.Millisecond) // then the first one has been handed the key
+			return driver.Answer{Outcome: driver.Ask}, nil
+		}
+		require.NoError(t, b.Do(ctx, "k", nothing))
+		require.Greater(t, len(b.store.requests), 2)
+		require.Equal(t, []int{2, 0}, []int{b.report(t).QueuePosition, b.report(t).MissedTurns})
+	})
 	on("a run that does not wait takes no place, and is refused while others wait", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease := b.occupy(t, "k", time.Hour)
 		err := b.Do(ctx, "k", neverRuns(t))
@@ -236,20 +247,18 @@ func TestTrustAfterAWaitInAQueue(t *testing.T) {
 // What a store's queue may do, and what it may not do but might.
 func TestQueueThatMisbehaves(t *testing.T) {
 	ctx := context.Background()
-	// atOnce answers at once. After many answers it takes its time, or a guard that does
-	// not pause would keep the time of the test from passing.
-	atOnce := func(err error) hook {
-		return func(_ context.Context, n int, _ request) (driver.Answer, error) {
+	on("each turn comes at once and is none: the run pauses", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
+		lease := b.occupy(t, "k", time.Hour)
+		// After many answers it takes its time, or a guard that does not pause would keep the time of the test from passing.
+		b.store.await = func(_ context.Context, n int, _ request) (driver.Answer, error) {
 			if n > 1000 {
 				pass(time.Minute)
 			}
-			return driver.Answer{Outcome: driver.Ask}, err
+			return driver.Answer{Outcome: driver.Ask}, nil
 		}
-	}
-	on("each turn comes at once and is none: the run pauses", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
-		lease := b.occupy(t, "k", time.Hour)
-		b.store.await = atOnce(nil)
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, 20*time.Second, b.report(t).WaitTime)
+		require.Zero(t, b.report(t).MissedTurns, "nobody was granted the key")
 		require.Less(t, len(b.store.requests), 400, "no request without a pause")
 		require.Greater(t, len(b.store.requests), 100, "pauses are random up to 200 ms")
 		require.Zero(t, b.status(t, "k").Waiting)
@@ -258,6 +267,19 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", nothing))
 		require.LessOrEqual(t, b.reports[1].WaitTime, 5*time.Second+maxWaitPause)
 	})
+	for name, c := range map[string]struct {
+		err    error
+		pauses bool
+	}{"one turn comes at once": {nil, false}, "one wait fails at once": {errDown, true}} {
+		on(name, t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
+			lease := b.occupy(t, "k", time.Hour)
+			b.store.await = func(ctx context.Context, _ int, _ request) (driver.Answer, error) {
+				return driver.Answer{Outcome: driver.Ask}, errors.Join(b.store.Store.Release(ctx, lease), c.err)
+			}
+			require.NoError(t, b.Do(ctx, "k", nothing))
+			require.Equal(t, c.pauses, b.report(t).WaitTime > 0)
+		})
+	}
 	on("a store that has no news, again and again and at once: the run asks and pauses", t, newBench, Options{Wait: 20 * time.Second}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", time.Hour)
 		b.store.await = says(driver.NotYet)

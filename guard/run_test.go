@@ -119,6 +119,10 @@ func TestWhoNeverRenews(t *testing.T) {
 }
 
 func TestRenewal(t *testing.T) {
+	on("asks for what is left of MaxHold and a second", t, newBench, Options{MaxHold: 70 * time.Second}, func(t *testing.T, b *bench) {
+		require.NoError(t, b.Do(context.Background(), "k", func(context.Context, Lock) error { pass(25 * time.Second); return nil }))
+		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
+	})
 	on("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
@@ -166,7 +170,8 @@ func TestDeadlineOnTwoClocks(t *testing.T) {
 func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
 	readings := []instant{{mono: time.Second, wall: time.Minute}, {mono: time.Second, wall: time.Minute}, // the first reading
 		{mono: 5 * time.Second, wall: time.Minute + time.Second}, {mono: 5 * time.Second, wall: time.Minute + 4*time.Second}, // stopped for 3 s behind the wall clock, which is read first
-		{mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 8*time.Second}} // frozen for 4 s
+		{mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, // frozen for 4 s
+		{mono: 6 * time.Second, wall: time.Minute + 9*time.Second + clockNoise}} // not frozen
 	c := clock{now: func() instant {
 		next := readings[0]
 		readings = readings[1:]
@@ -177,6 +182,8 @@ func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
 	require.Equal(t, 4*time.Second, stopped-start)
 	frozen, _ := c.read()
 	require.Equal(t, 8*time.Second, frozen-start)
+	noise, _ := c.read()
+	require.Equal(t, 9*time.Second, noise-start)
 }
 
 func TestClocks(t *testing.T) {

@@ -67,7 +67,7 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 						note(ctx, r)
 						hook("Observe")
 					}
-					b.store.renew = b.first(1, fails(errCut))
+					b.store.renew = b.first(1, fails(errLostReply))
 					began := time.Now()
 					require.NoError(t, b.Do(within(t, time.Minute), "k", func(ctx context.Context, lock Lock) error {
 						require.NoError(t, ctx.Err())
@@ -125,7 +125,7 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 					}
 					return ctx
 				}})
-				b.store.renew = fails(errCut)
+				b.store.renew = fails(errLostReply)
 				require.IsType(t, c.err, do(b, within(t, 30*time.Second)))
 				pass(5 * time.Second) // Granted returns
 				b.free(t, "k")

@@ -31,7 +31,7 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 				if n > 1 {
 					return driver.Answer{}, later
 				}
-				return b.loses(errLostReply)(ctx, n, r)
+				return b.loses(ctx, n, r)
 			}
 		}
 		on(name+" after a release", t, newBench, Options{}, func(t *testing.T, b *bench) {
@@ -89,9 +89,20 @@ func TestWhatCannotBeAbandonedIsUnknown(t *testing.T) {
 		require.Error(t, b.report(t).ReleaseErr)
 	}
 	on("F26 another holds the lock", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.acquire = b.overtaken(t, time.Minute, errLostReply)
+		b.store.acquire = b.overtaken(t)
 		b.store.release = fails(errDown)
 		unknown(t, b, b.Do(context.Background(), "k", neverRuns(t)), errLostReply)
+	})
+	on("F54 the entry is foreign: corrupt, and the report says what may be left", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = func(_ context.Context, n int, _ request) (driver.Answer, error) {
+			if n == 1 {
+				return driver.Answer{}, errLostReply
+			}
+			return driver.Answer{}, lockstore.ErrCorrupt
+		}
+		b.store.release = fails(lockstore.ErrCorrupt)
+		require.IsType(t, &LockCorrupt{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.ErrorIs(t, b.report(t).ReleaseErr, lockstore.ErrCorrupt)
 	})
 	on("F11 the lease came too late for the deadline", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
