@@ -5,18 +5,9 @@
 // adapt it to event sources, and package idempotency gives a repeat the first result. Package guard knows nothing of AWS:
 // a Lambda's deadline is the deadline of its context.
 //
-// # Words
-//
-//	lease         the lock, for a limited time: its TTL
-//	fence         the number of a lease; it only grows for its key
-//	owner         the secret id of one acquisition
-//	run           one call for one key, until the release
-//	trust window  the time for which the guard relies on its lease
-//	hand-over     a release makes the first in the queue the holder, for a turn
-//	abandon       to give up an acquire whose outcome is unknown: no late request of it
-//	              takes the lock
-//
 // # States of a run
+//
+// A run is one call for one key, until the release.
 //
 //	         key invalid, deadline too near
 //	 start ─────────────────────────────────────────▶ invalid, deadline
@@ -25,7 +16,7 @@
 //	asking ─────────────────────────────────────────▶ busy
 //	 │  ▲ │     store unavailable, answers lost
 //	 │  │ └─────────────────────────────────────────▶ unavailable, unknown
-//	 │  └─ waiting for its turn in the queue; if the queue is full: pause, poll the key
+//	 │  └─ waiting for its turn in the queue; if the queue is full: for 1 to 2 s
 //	 ▼
 //	holding ──── work returns ────▶ releasing ──────▶ ok, error
 //	 │    │ ▲
@@ -38,8 +29,6 @@
 // Asking also ends as deadline when the caller leaves, at Shutdown, or if too little time is left for
 // the work; as covered if another run of the same work waits, see Options.Coalesce; as corrupt if the entry is no lock; as unknown if the
 // store may still have something of the run.
-//
-// # Waiting
 //
 // With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a
 // lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some runs ask before their work: those of package
@@ -57,9 +46,9 @@
 //	     │    │  work may run                        │ margin 250 ms  │
 //	     └────┴──────────────────────────────────────┴────────────────┘
 //
-//	end of the window = time of the request + trusted time - margin
-//
-// The store returns the trusted time in Lease.TTL. If the reply is slow, the work gets less time.
+// The store returns the trusted time in Lease.TTL. The guard asks for Options.TTL, or for the time left and a second if that is
+// less, but at least for 1 s. The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only
+// if the trust window may end before. So most functions never renew.
 //
 // The guard reads the monotonic clock and the wall clock, and takes the one on which more time has passed: a frozen
 // Lambda environment may stop the monotonic clock. It reads them before the work begins, whenever the work asks its
@@ -69,9 +58,7 @@
 //   - The store's clock gains more than the margin during a lease.
 //   - The store loses the lease in a failover, or somebody deletes it or revokes it with OpenAtOnce.
 //
-// # The work's context
-//
-// The context ends at the earliest of these moments. [context.Cause] says which:
+// The work's context ends at the earliest of these moments. [context.Cause] says which, Err does not:
 //
 //	DeadlineMargin before the caller's deadline           ErrDeadline
 //	MaxHold after the grant                               ErrDeadline
@@ -80,27 +67,18 @@
 //	the caller's context is cancelled                     the caller's cause
 //	the work returns                                      context.Canceled
 //
-// Err of the context, and of one that the work has made of it, does not say that.
-//
-// # How long a lease is
-//
-//	TTL of the request = min(Options.TTL, time left + 1 s), at least 1 s
-//
-// The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only if
-// the trust window may end before. So most functions never renew.
-//
 // # When the store does not answer
 //
 // After a lost answer the guard repeats the same request with the same owner, and the store answers with the same
-// lease. When the time for repeats is over, it abandons the acquire. If the abandon fails, too, the outcome is unknown.
+// lease. When the time for repeats is over, it abandons the acquire: then no late request of it takes the lock. If the abandon
+// fails, too, the outcome is unknown.
 //
-//	one call to the store                          at most 2 s
-//	acquire, with all repeats                      5 s or Wait, whichever is longer, but at most
-//	                                               half of the time left
-//	Renew, with all repeats                        5 s, but at most half of the time left
-//	release, abandon or leave, with all repeats    1 s; 5 s if the answers match lockstore.ErrContended
-//	storing a result, or a release after the work
-//	was marked as started, with all repeats        1 minute, or MaxHold if that is less
+//	one call to the store                                at most 2 s
+//	acquire, with all repeats                            5 s or Wait, whichever is longer, but at most half of the time left
+//	Renew, with all repeats                              5 s, but at most half of the time left
+//	release, abandon or leave, with all repeats          1 s; 5 s if the answers match lockstore.ErrContended
+//	storing a result, or a release after the work was
+//	marked as started, with all repeats                  1 minute, or MaxHold if that is less
 //
 // The last two end 100 ms before the deadline, or 300 ms after Shutdown, but have at least 100 ms.
 //
