@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -33,9 +30,9 @@ type OnceOptions struct {
 	Optional bool
 
 	// Fingerprint is what makes a request a repeat, beside its method and its path, see
-	// idempotency.Call. nil is the query, the body, and the form with its files that a middleware around this one has
-	// parsed. With nil a request does not run, and its answer is a 500, if the body is shorter than its Content-Length, or
-	// empty and of unknown length: then a middleware has read it, and body has only what is left.
+	// idempotency.Call. nil is the query and the body. With nil a request does not run, and its answer is a 500, if the body
+	// is shorter than its Content-Length, or empty and of unknown length: then a middleware has read it, as one that parses a
+	// form does, and body has only what is left.
 	Fingerprint func(r *http.Request, body []byte) any
 
 	// Lock and Key are for a handler that also needs a lock: of an account, for example.
@@ -159,48 +156,16 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 	in.hasBody, in.body = true, body
 	what := opt.Fingerprint
 	if what == nil {
-		form, err := parsed(in.r)
 		// A body that a middleware has decoded has another length.
-		if err == nil && len(form) == 0 && in.r.Header.Get("Content-Encoding") == "" &&
-			(int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
-			err = fmt.Errorf("%d bytes are left, and Content-Length is %d (-1 is unknown)", len(body), in.r.ContentLength)
-		}
-		if err != nil {
+		if in.r.Header.Get("Content-Encoding") == "" && (int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
 			tell.Log(in.r.Context(), nil, slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
-				slog.String("route", in.r.Pattern), slog.String("error", err.Error()))
+				slog.String("route", in.r.Pattern), slog.Int("left", len(body)), slog.Int64("contentLength", in.r.ContentLength))
 			return nil, &httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The body cannot be compared with that of an earlier request, and the request was not begun."}
 		}
 		// As bytes, because JSON would make one text of several that are not UTF-8.
-		what = func(r *http.Request, body []byte) any { return append([][]byte{[]byte(r.URL.RawQuery), body}, form...) }
+		what = func(r *http.Request, body []byte) any { return [][]byte{[]byte(r.URL.RawQuery), body} }
 	}
 	return []any{in.r.Method, in.r.URL.EscapedPath(), what(in.with(in.r.Context()), body)}, nil
-}
-
-// parsed is the form that a middleware around this one has parsed, nil if there is none. A file is there as its hash.
-func parsed(r *http.Request) (form [][]byte, err error) {
-	if len(r.PostForm) > 0 {
-		form = append(form, []byte(r.PostForm.Encode()))
-	}
-	if r.MultipartForm == nil {
-		return form, nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.MultipartForm.File)) {
-		for _, header := range r.MultipartForm.File[name] {
-			file, err := header.Open()
-			if err != nil {
-				return nil, err
-			}
-			h := sha256.New()
-			fmt.Fprintf(h, "%q %q\n", name, header.Header)
-			_, err = io.Copy(h, file)
-			file.Close()
-			if err != nil {
-				return nil, err
-			}
-			form = append(form, h.Sum(nil))
-		}
-	}
-	return form, nil
 }
 
 // staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
