@@ -470,39 +470,6 @@ func TestTheClientOfAServerLeaves(t *testing.T) {
 	require.Equal(t, 1, s.runs)
 }
 
-// The header is the id by which a client sends its request again.
-func TestCoalescing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, guard.Options{Coalesce: "index", Wait: time.Minute})
-		middleware, err := Wrap(s.guard, byPath, Options{})
-		require.NoError(t, err)
-		s.Handler = middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(time.Second) }))
-		send := func(id string) *http.Response {
-			r := post("")
-			r.Header.Set("Idempotency-Key", id)
-			return s.serve(r)
-		}
-		done := make(chan int)
-		for _, id := range []string{"1", "2", "2"} { // the client has sent 2 again
-			go func() { done <- send(id).StatusCode }()
-			synctest.Wait()
-		}
-		a := send("3")
-		require.Equal(t, http.StatusConflict, a.StatusCode)
-		require.Equal(t, "application/problem+json", a.Header.Get("Content-Type"))
-		require.Empty(t, a.Header.Get("Retry-After"))
-		text := body(t, a)
-		require.Contains(t, text, "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202.")
-		require.Contains(t, text, `"code":"covered"`)
-		a = send("")
-		require.Equal(t, http.StatusBadRequest, a.StatusCode)
-		require.Contains(t, body(t, a), "Idempotency-Key is missing; want the header")
-		for range 3 {
-			require.Equal(t, http.StatusOK, <-done)
-		}
-	})
-}
-
 func TestMistakes(t *testing.T) {
 	s := newSite(t, guard.Options{})
 	o, err := idempotency.New(s.guard, idempotency.Options{})

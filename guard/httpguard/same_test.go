@@ -47,7 +47,6 @@ type got struct {
 type bench struct {
 	store    *lockstore.Store // without the faults
 	guard    *guard.Guard
-	calls    int
 	fault    func(storetest.Call) storetest.Fault
 	send     func(sent) got
 	runs     int
@@ -60,16 +59,16 @@ type bench struct {
 	once     bool
 	inner    bool // Once with a lock inside
 	optional bool
+	coalesce bool
 	match    func() any
 	log      bytes.Buffer
 }
 
-func (b *bench) plan(c storetest.Call) storetest.Fault {
-	b.calls++
+func (b *bench) plan(c storetest.Call) (f storetest.Fault) {
 	if b.fault != nil {
-		return b.fault(c)
+		f = b.fault(c)
 	}
-	return storetest.Fault{}
+	return f
 }
 
 func (b *bench) open(t *testing.T) *idempotency.Once {
@@ -77,11 +76,14 @@ func (b *bench) open(t *testing.T) *idempotency.Once {
 	if b.key == nil {
 		b.key = func() (string, error) { return "account/7", nil }
 	}
-	var err error
-	b.guard, err = guard.New(storetest.NewFaulty(b.store, b.plan).Store, guard.Options{})
+	g, err := guard.New(storetest.NewFaulty(b.store, b.plan).Store, guard.Options{})
 	require.NoError(t, err)
-	once, err := idempotency.New(b.guard, idempotency.Options{InDoubt: b.inDoubt})
+	once, err := idempotency.New(g, idempotency.Options{InDoubt: b.inDoubt})
 	require.NoError(t, err)
+	if b.guard = g; b.coalesce {
+		b.guard, err = guard.New(b.store, guard.Options{Coalesce: "index", Wait: time.Minute})
+		require.NoError(t, err)
+	}
 	return once
 }
 
@@ -252,6 +254,20 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 		"a match of their own":                   {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), k1("8")), []int{201, 201}, 1},
 		"F55 a match of their own, another path": {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
 		"a match without JSON":                   {func() *bench { return &bench{once: true, match: func() any { return make(chan int) }} }, one(k1("7")), []int{400}, 0},
+		// The header is the id by which a client sends its request again. It has sent 2 twice.
+		"coalescing": {func() *bench { return &bench{coalesce: true} }, func(_ *testing.T, b *bench) (all []got) {
+			waits := make(chan got)
+			b.handle = func(context.Context) {
+				b.handle = nil
+				for range 2 {
+					go func() { waits <- b.send(sent{keys: []string{"2"}}) }()
+					synctest.Wait()
+				}
+				all = append(all, b.send(sent{keys: []string{"3"}}), b.send(sent{}))
+			}
+			first := b.send(sent{keys: []string{"1"}})
+			return append(all, first, <-waits, <-waits)
+		}, []int{409, 400, 201, 201, 201}, 3},
 		"in progress": {onced, func(_ *testing.T, b *bench) (all []got) {
 			b.handle = func(context.Context) { all = append(all, b.send(k1("other"))) }
 			first := b.send(k1(""))
