@@ -111,10 +111,8 @@ func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped
 			return Result{Skipped: true, Holder: covered.Holder}, nil
 		}
 		busy, ok := err.(*guard.LockBusy)
-		if !ok || ran && !skip.IsBusy(err) || !otherDoes(busy, g.HolderInfo(ctx)) {
-			return Result{}, err
-		}
-		if g.Coalesces() { // a run that began before this event does not do its work, and after a success nobody asks again
+		// If the guard coalesces, a run that began before this event does not do its work, and after a success nobody asks again.
+		if !ok || g.Coalesces() || ran && !skip.IsBusy(err) || !otherDoes(busy, g.HolderInfo(ctx)) {
 			return Result{}, err
 		}
 		return Result{Skipped: true, Holder: busy.Holder}, nil
@@ -123,12 +121,10 @@ func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped
 
 // otherDoes says whether another run does the work, or whether the work is done.
 func otherDoes(busy *guard.LockBusy, own lockstore.HolderInfo) bool {
-	switch busy.State {
-	case lockstore.Held:
+	if busy.State == lockstore.Held {
 		return !sameRun(own, busy.Holder)
-	default:
-		return busy.State.Done()
 	}
+	return busy.State.Done()
 }
 
 // sameRun says whether the stored holder may be an earlier try of this run's event: also if Options.HolderInfo has failed.
