@@ -58,18 +58,14 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 			return out, err
 		}
 	}
-	checked := key
-	if key != nil {
-		checked = func(ctx context.Context, in Request) (string, error) {
-			if _, err := httpanswer.EventID(g, in.Header); err != nil {
-				return "", err
-			}
-			return key(ctx, in)
+	guarded := guard.Wrap(g, key, work)
+	return guard.WrapUnlocked(func(ctx context.Context, in Request) (out Response, err error) {
+		id, noID := httpanswer.EventID(g, in.Header)
+		if noID != nil {
+			err = &guard.LockBadRequest{Err: noID}
+		} else {
+			out, err = guarded.Handle(guard.WithEventID(ctx, id), in)
 		}
-	}
-	guarded := guard.Wrap(g, checked, work)
-	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
-		out, err := guarded.Handle(guard.WithEventID(ctx, in.Header.Get(httpanswer.Header)), in)
 		if own, ok := err.(*workError); ok {
 			return out.For(in), own.error
 		}

@@ -58,6 +58,7 @@
 package httpguard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,13 +91,10 @@ const defaultMaxBytes = 1 << 20
 
 // atMost is a bound of bytes.
 func atMost(name string, bytes int) (int, error) {
-	switch {
-	case bytes < 0:
+	if bytes < 0 {
 		return 0, fmt.Errorf("httpguard: %s is %d; want 0 (%d) or more", name, bytes, defaultMaxBytes)
-	case bytes == 0:
-		return defaultMaxBytes, nil
 	}
-	return bytes, nil
+	return cmp.Or(bytes, defaultMaxBytes), nil
 }
 
 // Wrap returns a middleware that starts a handler only when it has the lock of key(request). Otherwise it

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,12 +83,8 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 
 // check sets the defaults.
 func (o *Options) check() error {
-	if o.ResultTime == 0 {
-		o.ResultTime = defaultResultTime
-	}
-	if o.MaxResultBytes == 0 {
-		o.MaxResultBytes = defaultMaxResult
-	}
+	o.ResultTime = cmp.Or(o.ResultTime, defaultResultTime)
+	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, defaultMaxResult)
 	switch {
 	case o.ResultTime < lockstore.MinTTL || o.ResultTime > lockstore.MaxResultTime:
 		return fmt.Errorf("idempotency: ResultTime is %v; want 0 (24 hours) or %v to %v", o.ResultTime, lockstore.MinTTL, lockstore.MaxResultTime)

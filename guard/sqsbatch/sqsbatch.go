@@ -39,12 +39,6 @@
 // programs use the key. Messages of a standard queue may have a group, too (fair queues),
 // but such a group has no order.
 //
-// # Messages that come again
-//
-// A lock stops overlap, not repetition: SQS may deliver a message twice, also after it is
-// done. Once runs the work once for each message. A handler of whole batches cannot have
-// this from idempotency.Wrap, because a batch never comes again as the same batch.
-//
 // # One message's run for all
 //
 // With [guard.Options.Coalesce] the work runs once for all messages of a key in a batch, with the first of them. A message that finds the
@@ -120,16 +114,13 @@ func WrapDelay(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.
 	return wrap(settings{g, key, work, delay, atOnce})
 }
 
-// delayFunc makes a message visible again after d.
-type delayFunc = func(ctx context.Context, m events.SQSMessage, d time.Duration) error
-
 // settings are those of a handler.
 type settings struct {
 	guard       *guard.Guard
 	key         guard.KeyFunc[events.SQSMessage]
 	work        guard.Work[events.SQSMessage]
-	makeVisible delayFunc // may be nil
-	slots       int       // how many keys of a batch run at the same time
+	makeVisible func(ctx context.Context, m events.SQSMessage, d time.Duration) error // may be nil
+	slots       int                                                                   // how many keys of a batch run at the same time
 }
 
 func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {

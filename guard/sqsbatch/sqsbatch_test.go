@@ -29,7 +29,7 @@ import (
 // bench is a batchtest.Bench whose records are messages.
 type bench struct {
 	*batchtest.Bench
-	delay delayFunc
+	delay func(context.Context, events.SQSMessage, time.Duration) error
 	slots int
 }
 

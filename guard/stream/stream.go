@@ -31,15 +31,11 @@
 //
 // # A record that always fails
 //
-// Such a record blocks its shard. Lambda delivers it again and again; by default until
-// the stream drops it, which is after a day for DynamoDB and after a day or more for
-// Kinesis. In this time no later record of the shard runs (with a ParallelizationFactor
-// above 1: no later record of its part of the shard). So set MaximumRetryAttempts or
-// MaximumRecordAgeInSeconds, and an OnFailure destination, on the event source mapping.
-// Lambda then gives up this record and those behind it in the batch, and tells the
-// destination where they were. With BisectBatchOnFunctionError it splits the batch first,
-// so that few good records are given up. If the work knows that a
-// record can never succeed, it should store the record somewhere and return nil.
+// Such a record blocks its shard until the stream drops it, by default after a day or more (with a ParallelizationFactor
+// above 1: its part of the shard). So set MaximumRetryAttempts or MaximumRecordAgeInSeconds, and an OnFailure
+// destination, on the event source mapping. Lambda then gives up this record and those behind it in the batch, and tells the
+// destination where they were. With BisectBatchOnFunctionError it splits the batch first, so that few good records are given
+// up. If the work knows that a record can never succeed, it should store the record somewhere and return nil.
 //
 // Lambda counts a held lock as an attempt, too. If the limit is too low, Lambda gives up
 // good records. Give the guard an Options.Wait (boot: LOCK_WAIT) that is longer than

@@ -27,7 +27,7 @@ func Key(values []string) (string, error) {
 // parseKey reads a string as RFC 8941 has it, or a word without quotes.
 func parseKey(value string) (string, error) {
 	if len(value) > 2*maxKey+2 { // each character may be escaped
-		return "", errLongKey()
+		return "", errLongKey
 	}
 	var b strings.Builder
 	inner, quoted := strings.CutPrefix(value, `"`)
@@ -36,15 +36,15 @@ func parseKey(value string) (string, error) {
 		c := inner[i]
 		switch {
 		case c < ' ' || c > '~', !quoted && (c == ' ' || c == ',' || c == ';' || c == '"'):
-			return "", errKey()
+			return "", errKey
 		case quoted && c == '"':
 			if closed = i == len(inner)-1; !closed {
-				return "", errKey()
+				return "", errKey
 			}
 			continue
 		case quoted && c == '\\':
 			if i++; i == len(inner) || inner[i] != '"' && inner[i] != '\\' {
-				return "", errKey()
+				return "", errKey
 			}
 			c = inner[i]
 		}
@@ -52,17 +52,15 @@ func parseKey(value string) (string, error) {
 	}
 	switch {
 	case !closed || b.Len() == 0:
-		return "", errKey()
+		return "", errKey
 	case b.Len() > maxKey:
-		return "", errLongKey()
+		return "", errLongKey
 	}
 	return b.String(), nil
 }
 
-func errKey() error {
-	return errors.New("the header " + Header + ` is not one key: want one text in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324", or a word without spaces, commas and semicolons`)
-}
+var (
+	errKey = errors.New("the header " + Header + ` is not one key: want one text in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324", or a word without spaces, commas and semicolons`)
 
-func errLongKey() error {
-	return fmt.Errorf("the header "+Header+" is too long; want a key of at most %d bytes", maxKey)
-}
+	errLongKey = fmt.Errorf("the header "+Header+" is too long; want a key of at most %d bytes", maxKey)
+)
