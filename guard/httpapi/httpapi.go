@@ -39,7 +39,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"strconv"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
@@ -88,15 +87,11 @@ func Problem(err error) (Response, bool) {
 	if !ok {
 		return Response{}, false
 	}
-	return response(p), true
+	return response(p.Answer()), true
 }
 
-func response(p httpanswer.Problem) Response {
-	answer := NewProblem(p.Status, p.Detail, p.Members())
-	if p.RetryAfter > 0 {
-		answer.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
-	}
-	return answer
+func response(a httpanswer.Answer) Response {
+	return Response{StatusCode: a.Status, Header: a.Header, Body: a.Body}
 }
 
 // NewProblem returns an answer whose body is a problem of RFC 9457: the type

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
@@ -63,18 +64,20 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 	if opt.Caller == nil {
 		opt.Caller = authenticated
 	}
-	once := &httpanswer.Once[Request, Response]{
-		Package: "httpapi", Once: o, Next: next,
+	once := &httpanswer.Once[Request]{
+		Package: "httpapi", Once: o,
 		Caller: opt.Caller, Optional: opt.Optional, Lock: opt.Lock, LockKey: opt.Key,
-		Key:   func(in Request) (string, error) { return httpanswer.Key(in.Header.Values(httpanswer.Header)) },
-		Scope: func(in Request) (api, route string) { return cmp.Or(in.API, "none"), cmp.Or(in.Route, "none") },
+		RequestHeader: func(in Request) http.Header { return in.Header },
+		Scope:         func(in Request) (api, route string) { return cmp.Or(in.API, "none"), cmp.Or(in.Route, "none") },
 		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
 			return []any{in.Method, in.URL.Path, in.URL.RawPath, opt.Fingerprint(in)}, nil
 		},
-		Answer:     response,
-		Status:     func(answer Response) int { return answer.StatusCode },
-		Repeatable: repeatable,
-		Replayed:   replayed,
+	}
+	if next != nil {
+		once.Next = func(ctx context.Context, lock guard.Lock, in Request) (httpanswer.Answer, error) {
+			out, err := next(ctx, lock, in)
+			return httpanswer.Answer{Status: out.StatusCode, Header: out.Header, Body: out.Body}, err
+		}
 	}
 	mistake := once.Check()
 	return guard.WrapUnlocked(func(ctx context.Context, in Request) (Response, error) {
@@ -82,7 +85,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 			return Response{}, mistake
 		}
 		answer, err := once.Handle(ctx, in)
-		return answer.For(in), err
+		return response(answer).For(in), err
 	})
 }
 
@@ -91,20 +94,6 @@ func authenticated(_ context.Context, in Request) (string, error) {
 		return "", errors.New("the caller is not known, so the request cannot have the header " + httpanswer.Header)
 	}
 	return in.Caller, nil
-}
-
-// repeatable is an answer in the form in which it is stored.
-func repeatable(answer Response) Response {
-	answer.source, answer.Header = unknown, httpanswer.Repeatable(answer.Header)
-	return answer
-}
-
-// replayed is the answer of an earlier request.
-func replayed(in Request, answer Response) Response {
-	if p := httpanswer.Replay(in.Header, answer.Header); p != nil {
-		return response(*p)
-	}
-	return answer
 }
 
 // queryAndBody is OnceOptions.Fingerprint where it is nil. As bytes, because JSON would make one text of several that are

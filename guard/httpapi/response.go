@@ -27,7 +27,7 @@ func (r Response) For(in Request) Response {
 
 const setCookie = "Set-Cookie"
 
-// MarshalJSON writes the answer. Without For it is the form in which Once stores it: a repeated header is in
+// MarshalJSON writes the answer. Without For, as for Prepare of package idempotency, a repeated header is in
 // multiValueHeaders, and each other one in headers.
 func (r Response) MarshalJSON() ([]byte, error) {
 	w := httpanswer.Wire{StatusCode: r.StatusCode, Headers: map[string]string{}, IsBase64Encoded: new(false)}
@@ -84,11 +84,10 @@ func inCase(name string, n int) string {
 
 // UnmarshalJSON reads an answer in any form.
 func (r *Response) UnmarshalJSON(text []byte) error {
-	var out Response
-	var err error
-	if out.StatusCode, out.Header, out.Body, err = httpanswer.Decode(text); err != nil {
+	var a httpanswer.Answer
+	if err := a.UnmarshalJSON(text); err != nil {
 		return fmt.Errorf("httpapi: an answer: %w", err)
 	}
-	*r = out
+	*r = response(a)
 	return nil
 }

@@ -11,33 +11,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// answer is a whole answer.
-type answer struct {
-	status  int
-	header  http.Header
-	body    []byte
-	trailer http.Header // is sent, and not stored
-}
-
-func problem(p httpanswer.Problem) answer {
-	header := http.Header{"Content-Type": {httpanswer.ContentType}}
-	if p.RetryAfter > 0 {
-		header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
-	}
-	return answer{status: p.Status, header: header, body: httpanswer.Body(p.Status, p.Detail, p.Members())}
-}
-
 // handled is the answer of a request, in place of a guard's error, too.
-func handled(a answer, err error) answer {
+func handled(a httpanswer.Answer, err error) httpanswer.Answer {
 	if p, ok := httpanswer.OfLock(err); ok {
-		return problem(p)
+		return p.Answer()
 	}
 	if err != nil {
 		panic(err) // a mistake in the program, and the guards and the options were checked before
@@ -47,60 +30,24 @@ func handled(a answer, err error) answer {
 
 // send writes the answer. Headers that a middleware outside has set stay, if the answer has no such header. Cookies
 // and Vary stay in any case: handlers add to them, as http.SetCookie does.
-func (a answer) send(w http.ResponseWriter) {
-	for name, values := range a.header {
+func send(w http.ResponseWriter, a httpanswer.Answer) {
+	for name, values := range a.Header {
 		name = http.CanonicalHeaderKey(name)
 		if name == "Set-Cookie" || name == "Vary" {
 			values = slices.Concat(w.Header()[name], values)
 		}
 		w.Header()[name] = values
 	}
-	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // an error says that the client has left
-	maps.Copy(w.Header(), a.trailer)
-}
-
-// MarshalJSON makes the form of an answer in the store, and in the command of an operator who resolves a key: that of a
-// response of API Gateway, as package httpapi stores it.
-func (a answer) MarshalJSON() ([]byte, error) {
-	w := httpanswer.Wire{StatusCode: a.status, MultiValueHeaders: maps.Clone(a.header), BinaryHeaders: map[string][][]byte{}}
-	for name, values := range a.header {
-		if utf8.ValidString(strings.Join(values, ",")) {
-			continue
-		}
-		delete(w.MultiValueHeaders, name)
-		for _, value := range values {
-			w.BinaryHeaders[name] = append(w.BinaryHeaders[name], []byte(value))
-		}
-	}
-	return w.Encode(a.body)
-}
-
-// UnmarshalJSON reads the stored form.
-func (a *answer) UnmarshalJSON(text []byte) (err error) {
-	a.status, a.header, a.body, err = httpanswer.Decode(text)
-	return err
-}
-
-// repeatable is what is stored, and sent again.
-func (a answer) repeatable() answer {
-	a.header = httpanswer.Repeatable(a.header)
-	return a
-}
-
-// replayed is a stored answer for the request that is a repeat.
-func (a answer) replayed(r *http.Request) answer {
-	if p := httpanswer.Replay(r.Header, a.header); p != nil {
-		return problem(*p)
-	}
-	return a
+	w.WriteHeader(a.Status)
+	_, _ = w.Write(a.Body) // an error says that the client has left
+	maps.Copy(w.Header(), a.Trailer)
 }
 
 // record calls the handler and returns its answer. An error says that the client has left before.
-func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handler, r *http.Request, c *client) (answer, error) {
+func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handler, r *http.Request, c *client) (httpanswer.Answer, error) {
 	ctx, cancel, err := c.begin(ctx, lock.Key)
 	if err != nil {
-		return answer{}, err
+		return httpanswer.Answer{}, err
 	}
 	defer cancel()
 	if lock.Fence != 0 {
@@ -110,7 +57,7 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 	w.record(next, r.WithContext(ctx))
 	if w.err != nil {
 		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", w.err.Error()))
-		return problem(httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."}), nil
+		return httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."}.Answer(), nil
 	}
 	return w.answer, nil
 }
@@ -119,9 +66,9 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 type recorder struct {
 	header http.Header
 	most   int
-	head   bool   // the request is a HEAD
-	answer answer // its status is 0 until the handler has given one
-	err    error  // why the answer cannot be sent
+	head   bool              // the request is a HEAD
+	answer httpanswer.Answer // its status is 0 until the handler has given one
+	err    error             // why the answer cannot be sent
 }
 
 // Header is that of http.ResponseWriter. What middlewares outside have set is not in it.
@@ -130,38 +77,38 @@ func (w *recorder) Header() http.Header { return w.header }
 // WriteHeader is that of http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
 	switch {
-	case w.answer.status != 0:
+	case w.answer.Status != 0:
 	case status < 100 || status > 999:
 		panic(fmt.Sprintf("httpguard: invalid WriteHeader code %d", status)) // as net/http does
 	case status == http.StatusSwitchingProtocols:
 		w.fail(fmt.Errorf("httpguard: status %d cannot be sent, because the connection cannot be hijacked; leave this handler out of the middleware", status))
 	case status < 200: // the answer comes later
 	default:
-		w.answer.status, w.answer.header = status, w.header.Clone()
+		w.answer.Status, w.answer.Header = status, w.header.Clone()
 	}
 }
 
 // Write is that of http.ResponseWriter.
 func (w *recorder) Write(b []byte) (int, error) {
-	if w.answer.status == 0 {
+	if w.answer.Status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
 	if len(b) > 0 && !w.mayHaveBody() {
 		return 0, http.ErrBodyNotAllowed
 	}
-	if len(b) > w.most-len(w.answer.body) {
+	if len(b) > w.most-len(w.answer.Body) {
 		w.fail(fmt.Errorf("httpguard: the answer has more than %d bytes; raise MaxAnswerBytes, or answer with a link and send the data in a handler without the middleware", w.most))
 	}
 	if w.err != nil {
 		return 0, w.err
 	}
-	w.answer.body = append(w.answer.body, b...)
+	w.answer.Body = append(w.answer.Body, b...)
 	return len(b), nil
 }
 
 func (w *recorder) fail(err error) {
 	if w.err == nil {
-		w.err, w.answer.body = err, nil
+		w.err, w.answer.Body = err, nil
 	}
 }
 
@@ -178,7 +125,7 @@ func noStream(what string) error {
 }
 
 func (w *recorder) mayHaveBody() bool {
-	return w.answer.status != http.StatusNoContent && w.answer.status != http.StatusNotModified
+	return w.answer.Status != http.StatusNoContent && w.answer.Status != http.StatusNotModified
 }
 
 // record calls the handler, and completes the answer or says why it cannot be sent.
@@ -194,30 +141,30 @@ func (w *recorder) record(next http.Handler, r *http.Request) {
 		}
 	}()
 	next.ServeHTTP(w, r)
-	if w.answer.status == 0 {
+	if w.answer.Status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
-	length, err := strconv.Atoi(w.answer.header.Get("Content-Length"))
-	if err == nil && length != len(w.answer.body) && w.mayHaveBody() && !w.head {
-		w.fail(fmt.Errorf("httpguard: the handler has announced %d bytes by Content-Length and written %d; leave the header out", length, len(w.answer.body)))
+	length, err := strconv.Atoi(w.answer.Header.Get("Content-Length"))
+	if err == nil && length != len(w.answer.Body) && w.mayHaveBody() && !w.head {
+		w.fail(fmt.Errorf("httpguard: the handler has announced %d bytes by Content-Length and written %d; leave the header out", length, len(w.answer.Body)))
 	}
 	w.endTrailer()
 }
 
 // endTrailer keeps what the handler has set for the end of the body.
 func (w *recorder) endTrailer() {
-	w.answer.trailer = http.Header{}
-	for _, names := range w.answer.header["Trailer"] {
+	w.answer.Trailer = http.Header{}
+	for _, names := range w.answer.Header["Trailer"] {
 		for name := range strings.SplitSeq(names, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
 			if values, ok := w.header[name]; ok {
-				w.answer.trailer[name] = values
+				w.answer.Trailer[name] = values
 			}
 		}
 	}
 	for name, values := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
-			w.answer.trailer[name] = values
+			w.answer.Trailer[name] = values
 		}
 	}
 }

@@ -123,7 +123,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a answer, err error) {
+			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a httpanswer.Answer, err error) {
 				var id string
 				k, err := ask(r, "no key", func(r *http.Request) (k string, err error) {
 					if id, err = httpanswer.EventID(g, r.Header); err != nil {
@@ -149,7 +149,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 func WriteProblem(w http.ResponseWriter, err error) bool {
 	p, ok := httpanswer.OfLock(err)
 	if ok {
-		problem(p).send(w)
+		send(w, p.Answer())
 	}
 	return ok
 }

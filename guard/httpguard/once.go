@@ -79,19 +79,15 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	if err := checkTimeout(opt.Timeout); err != nil {
 		return nil, err
 	}
-	once := &httpanswer.Once[*request, answer]{
+	once := &httpanswer.Once[*request]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
-		Next: func(ctx context.Context, lock guard.Lock, in *request) (answer, error) {
+		Next: func(ctx context.Context, lock guard.Lock, in *request) (httpanswer.Answer, error) {
 			a, err := record(ctx, lock, maxAnswer, in.next, in.with(ctx), in.client)
 			return a, idempotency.NoEffect(err)
 		},
-		Key:         func(in *request) (string, error) { return httpanswer.Key(in.r.Header.Values(httpanswer.Header)) },
-		Scope:       func(in *request) (api, route string) { return "none", cmp.Or(in.r.Pattern, "none") },
-		Fingerprint: opt.fingerprint,
-		Answer:      problem,
-		Status:      func(a answer) int { return a.status },
-		Repeatable:  answer.repeatable,
-		Replayed:    func(in *request, a answer) answer { return a.replayed(in.r) },
+		RequestHeader: func(in *request) http.Header { return in.r.Header },
+		Scope:         func(in *request) (api, route string) { return "none", cmp.Or(in.r.Pattern, "none") },
+		Fingerprint:   opt.fingerprint,
 	}
 	if opt.Caller != nil {
 		once.Caller = func(_ context.Context, in *request) (string, error) { return ask(in.r, "no caller", opt.Caller) }
@@ -110,7 +106,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 				ctx, cancel = staying(ctx)
 			}
 			defer cancel()
-			serve(ctx, w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (answer, error) {
+			serve(ctx, w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (httpanswer.Answer, error) {
 				return once.Handle(ctx, &request{r: r, next: next, client: c})
 			})
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
+	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -346,16 +347,16 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 // A stored answer is that of httpapi: an operator gives both in the same form.
 func TestStoredForm(t *testing.T) {
 	for _, body := range [][]byte{nil, []byte("<a> & \u2028"), {0, 255, '\n'}} {
-		a := answer{status: 201, header: http.Header{"Warning": {"1", "2"}, "Content-Type": nil, "X-Raw": {"<"}, "Latin-1": {"caf\xe9", "a"}, "Halves": {"\xc3", "\xa9"}}, body: body}
+		a := httpanswer.Answer{Status: 201, Header: http.Header{"Warning": {"1", "2"}, "Content-Type": nil, "X-Raw": {"<"}, "Latin-1": {"caf\xe9", "a"}, "Halves": {"\xc3", "\xa9"}}, Body: body}
 		text, err := a.MarshalJSON()
 		require.NoError(t, err)
-		var back answer
+		var back httpanswer.Answer
 		require.NoError(t, back.UnmarshalJSON(text))
-		require.Equal(t, a.header, back.header)
-		require.True(t, bytes.Equal(a.body, back.body))
+		require.Equal(t, a.Header, back.Header)
+		require.True(t, bytes.Equal(a.Body, back.Body))
 
-		delete(a.header, "Latin-1") // no header of httpapi: a source of Lambda sends UTF-8
-		delete(a.header, "Halves")
+		delete(a.Header, "Latin-1") // no header of httpapi: a source of Lambda sends UTF-8
+		delete(a.Header, "Halves")
 		text, err = a.MarshalJSON()
 		require.NoError(t, err)
 		var out httpapi.Response
@@ -363,6 +364,6 @@ func TestStoredForm(t *testing.T) {
 		require.Equal(t, []string{"1", "2"}, out.Header["Warning"])
 	}
 	for _, bad := range []string{`null`, `{}`, `{"statusCode": 99}`, `{"statusCode": 1000}`, `{"statusCode": 200, "body": "%", "isBase64Encoded": true}`, `{"statusCode": 200, "extra": 1}`, `[]`} {
-		require.Error(t, new(answer).UnmarshalJSON([]byte(bad)), bad)
+		require.Error(t, new(httpanswer.Answer).UnmarshalJSON([]byte(bad)), bad)
 	}
 }

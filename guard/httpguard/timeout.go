@@ -23,7 +23,7 @@ func checkTimeout(d time.Duration) error {
 
 // serve sends the answer of handle, or a problem if there is none after the timeout (0 is no bound). Then handle goes on.
 // The context of handle does not end when the client leaves, because it holds the lock until the handler has returned.
-func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout time.Duration, handle func(context.Context, *client) (answer, error)) {
+func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout time.Duration, handle func(context.Context, *client) (httpanswer.Answer, error)) {
 	waits, end := ctx, func() {}
 	if timeout > 0 {
 		waits, end = context.WithTimeoutCause(ctx, timeout, guard.ErrDeadline)
@@ -33,52 +33,52 @@ func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout t
 	holds, cancel := context.WithCancelCause(holds)
 	c := &client{Context: waits, cancel: cancel}
 	stop := context.AfterFunc(waits, func() { c.leave() })
-	run := func() answer {
+	run := func() httpanswer.Answer {
 		defer release()
 		defer cancel(nil)
 		defer stop()
 		return handled(handle(holds, c))
 	}
 	if timeout == 0 {
-		run().send(w)
+		send(w, run())
 		return
 	}
-	answers := make(chan func() answer, 1)
+	answers := make(chan func() httpanswer.Answer, 1)
 	go func() {
-		last := func() answer { panic(http.ErrAbortHandler) } // after runtime.Goexit
+		last := func() httpanswer.Answer { panic(http.ErrAbortHandler) } // after runtime.Goexit
 		defer func() {
 			if v := recover(); v != nil {
 				if v != http.ErrAbortHandler { // as a server does, which would log another goroutine
 					tell.Log(ctx, nil, slog.LevelError, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 				}
-				last = func() answer { panic(v) }
+				last = func() httpanswer.Answer { panic(v) }
 			}
 			answers <- last
 		}()
 		a := run()
-		last = func() answer { return a }
+		last = func() httpanswer.Answer { return a }
 	}()
 	select {
 	case last := <-answers:
-		last().send(w)
+		send(w, last())
 		return
 	case <-waits.Done():
 	}
 	// Nobody waits if the client has left, or a lock around this one is lost. A middleware around this one would release
 	// its lock.
 	if _, inside := LockOf(ctx); inside || context.Cause(waits) != guard.ErrDeadline {
-		(<-answers)().send(w)
+		send(w, (<-answers)())
 		return
 	}
 	p, _ := httpanswer.OfLock(&guard.LockNoTime{})
 	if c.leave() == begun {
 		p = httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
 	}
-	a := problem(p)
+	a := p.Answer()
 	if protoMajor == 1 { // HTTP/2 would end the whole connection
-		a.header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
+		a.Header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
 	}
-	a.send(w)
+	send(w, a)
 }
 
 // client is the context of one who waits for an answer.

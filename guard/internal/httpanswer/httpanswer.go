@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -38,12 +39,17 @@ func Body(status int, detail string, extra map[string]any) []byte {
 	return body
 }
 
-// Members are those of the problem's body that RFC 9457 does not name.
-func (p Problem) Members() map[string]any {
-	if p.Code == "" {
-		return nil
+// Answer is the problem as an answer.
+func (p Problem) Answer() Answer {
+	var extra map[string]any
+	if p.Code != "" {
+		extra = map[string]any{"code": p.Code}
 	}
-	return map[string]any{"code": p.Code}
+	a := Answer{Status: p.Status, Header: http.Header{"Content-Type": {ContentType}}, Body: Body(p.Status, p.Detail, extra)}
+	if p.RetryAfter > 0 {
+		a.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	return a
 }
 
 // EventID is the id by which a client sends its request again. An error says that the guard coalesces, and that there is none.

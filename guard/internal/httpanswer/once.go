@@ -11,12 +11,12 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 )
 
-// Once runs the handler of an adapter once for each Idempotency-Key. In is the adapter's request, and
-// Out its answer. All fields but Optional, Lock and LockKey must be given.
-type Once[In, Out any] struct {
+// Once runs the handler of an adapter once for each Idempotency-Key. In is the adapter's request. All fields but Optional, Lock
+// and LockKey must be given.
+type Once[In any] struct {
 	Package string // of the adapter, for errors
 	Once    *idempotency.Once
-	Next    guard.Handler[In, Out]
+	Next    guard.Handler[In, Answer]
 
 	// As in OnceOptions of the adapter.
 	Caller   func(context.Context, In) (string, error)
@@ -24,18 +24,13 @@ type Once[In, Out any] struct {
 	Lock     *guard.Guard
 	LockKey  guard.KeyFunc[In]
 
-	Key         func(In) (string, error)     // see the function Key
-	Scope       func(In) (api, route string) // "none" where there is none
-	Fingerprint func(In) (any, *Problem)     // with method and path
-
-	Answer     func(Problem) Out
-	Status     func(Out) int
-	Repeatable func(Out) Out     // a copy whose headers are Repeatable
-	Replayed   func(In, Out) Out // the answer of an earlier request, see Replay
+	RequestHeader func(In) http.Header
+	Scope         func(In) (api, route string) // "none" where there is none
+	Fingerprint   func(In) (any, *Problem)     // with method and path
 }
 
 // Check finds mistakes in the program.
-func (o *Once[In, Out]) Check() error {
+func (o *Once[In]) Check() error {
 	if err := o.Once.Validate(); err != nil {
 		return err
 	}
@@ -55,15 +50,15 @@ func (o *Once[In, Out]) Check() error {
 }
 
 // Handle answers a request. An error is the handler's own.
-func (o *Once[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
-	key, err := o.Key(in)
+func (o *Once[In]) Handle(ctx context.Context, in In) (Answer, error) {
+	key, err := Key(o.RequestHeader(in).Values(Header))
 	if err == nil && key == "" && !o.Optional {
 		err = errors.New("the header " + Header + " is missing")
 	}
 	if err != nil {
-		return o.badRequest(err), nil
+		return badRequest(err), nil
 	}
-	r := &request[In, Out]{Once: o, in: in}
+	r := &request[In]{Once: o, in: in}
 	if key == "" {
 		_, err := r.work(ctx, guard.Lock{})
 		err, _ = doonce.Unmarked(err)
@@ -74,45 +69,48 @@ func (o *Once[In, Out]) Handle(ctx context.Context, in In) (Out, error) {
 		err = errors.New("the caller has no name")
 	}
 	if err != nil {
-		return o.badRequest(err), nil
+		return badRequest(err), nil
 	}
 	api, route := o.Scope(in)
 	call := idempotency.NewCall("http", api, route, caller, key)
 	fingerprint, problem := o.Fingerprint(in)
 	if problem != nil {
-		return o.Answer(*problem), nil
+		return problem.Answer(), nil
 	}
 	call.Fingerprint = fingerprint
-	result, replay, err := idempotency.Do(ctx, o.Once, call, func(ctx context.Context, lock guard.Lock) (Out, error) {
+	result, replay, err := idempotency.Do(ctx, o.Once, call, func(ctx context.Context, lock guard.Lock) (Answer, error) {
 		answer, err := r.work(ctx, lock)
 		if err == nil {
-			err = notStored(o.Status(answer), o.Once.InDoubt())
+			err = notStored(answer.Status, o.Once.InDoubt())
 		}
-		return o.Repeatable(answer), err
+		return answer.repeatable(), err
 	})
 	if replay != nil {
-		// What Prepare or an operator has stored may have cookies.
-		return o.Replayed(in, o.Repeatable(result)), nil
+		result = result.repeatable() // what Prepare or an operator has stored may have cookies
+		if p := Replay(o.RequestHeader(in), result.Header); p != nil {
+			return p.Answer(), nil
+		}
+		return result, nil
 	}
 	return r.answered(err)
 }
 
-func (o *Once[In, Out]) badRequest(err error) Out {
-	return o.Answer(Problem{Status: http.StatusBadRequest, Detail: err.Error()})
+func badRequest(err error) Answer {
+	return Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Answer()
 }
 
 // request is one request whose work runs.
-type request[In, Out any] struct {
-	*Once[In, Out]
+type request[In any] struct {
+	*Once[In]
 	in In
 
-	answer Out   // of the handler
-	own    error // of the handler
-	inner  error // of the lock inside
+	answer Answer // of the handler
+	own    error  // of the handler
+	inner  error  // of the lock inside
 }
 
 // work runs the handler, under the lock of LockKey if there is one.
-func (r *request[In, Out]) work(ctx context.Context, lock guard.Lock) (answer Out, err error) {
+func (r *request[In]) work(ctx context.Context, lock guard.Lock) (answer Answer, err error) {
 	if r.Lock == nil {
 		r.answer, r.own = r.Next(ctx, lock, r.in)
 		return r.answer, r.own
@@ -139,10 +137,10 @@ func (r *request[In, Out]) work(ctx context.Context, lock guard.Lock) (answer Ou
 }
 
 // answered is what the caller of the first request gets.
-func (r *request[In, Out]) answered(err error) (answer Out, own error) {
+func (r *request[In]) answered(err error) (answer Answer, own error) {
 	if r.inner != nil && err == r.inner {
 		if p, ok := OfLock(err); ok {
-			return r.Answer(p), nil
+			return p.Answer(), nil
 		}
 		return answer, err
 	}
@@ -153,7 +151,7 @@ func (r *request[In, Out]) answered(err error) (answer Out, own error) {
 		return r.answer, nil
 	}
 	if p, ok := ofRepeat(err); ok {
-		return r.Answer(p), nil
+		return p.Answer(), nil
 	}
 	return r.answer, err
 }

@@ -5,9 +5,40 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 )
+
+// Answer is what a client gets, and what is stored for a repeat of its request.
+type Answer struct {
+	Status  int
+	Header  http.Header
+	Body    []byte
+	Trailer http.Header // is sent, and not stored
+}
+
+// repeatable is what is stored, and sent again.
+func (a Answer) repeatable() Answer {
+	return Answer{Status: a.Status, Header: Repeatable(a.Header), Body: a.Body}
+}
+
+// MarshalJSON makes the form of an answer in the store, and in the command of an operator who resolves a key: that of a
+// response of API Gateway.
+func (a Answer) MarshalJSON() ([]byte, error) {
+	w := Wire{StatusCode: a.Status, MultiValueHeaders: maps.Clone(a.Header), BinaryHeaders: map[string][][]byte{}}
+	for name, values := range a.Header {
+		if utf8.ValidString(strings.Join(values, ",")) {
+			continue
+		}
+		delete(w.MultiValueHeaders, name)
+		for _, value := range values {
+			w.BinaryHeaders[name] = append(w.BinaryHeaders[name], []byte(value))
+		}
+	}
+	return w.Encode(a.Body)
+}
 
 // Wire is an answer in JSON: as API Gateway, a load balancer and VPC Lattice read it, and as it is stored for a repeat.
 type Wire struct {
@@ -33,24 +64,24 @@ func (w Wire) Encode(body []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Decode reads an answer in any form. Its cookies are in Set-Cookie. What cannot be sent is an error.
-func Decode(text []byte) (status int, header http.Header, body []byte, err error) {
+// UnmarshalJSON reads an answer in any form. Its cookies are in Set-Cookie. What cannot be sent is an error.
+func (a *Answer) UnmarshalJSON(text []byte) error {
 	var w Wire
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&w); err != nil {
-		return 0, nil, nil, err
+		return err
 	}
 	if w.StatusCode < 200 || w.StatusCode > 999 {
-		return 0, nil, nil, fmt.Errorf("statusCode: is %d; want 200 to 999", w.StatusCode)
+		return fmt.Errorf("statusCode: is %d; want 200 to 999", w.StatusCode)
 	}
-	body = []byte(w.Body)
+	body, header := []byte(w.Body), http.Header{}
 	if w.IsBase64Encoded != nil && *w.IsBase64Encoded {
+		var err error
 		if body, err = base64.StdEncoding.DecodeString(w.Body); err != nil {
-			return 0, nil, nil, fmt.Errorf("body: %w", err)
+			return fmt.Errorf("body: %w", err)
 		}
 	}
-	header = http.Header{}
 	for name, value := range w.Headers {
 		header.Add(name, value)
 	}
@@ -66,5 +97,6 @@ func Decode(text []byte) (status int, header http.Header, body []byte, err error
 	for _, cookie := range w.Cookies {
 		header.Add("Set-Cookie", cookie)
 	}
-	return w.StatusCode, header, body, nil
+	*a = Answer{Status: w.StatusCode, Header: header, Body: body}
+	return nil
 }
