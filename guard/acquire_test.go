@@ -66,6 +66,8 @@ func TestBusy(t *testing.T) {
 		require.Zero(t, time.Since(start))
 		require.Equal(t, 1, b.report(t).Calls)
 		require.False(t, b.report(t).NoPlace, "it wanted none")
+		require.Zero(t, b.report(t).HeldFor, "nobody knows since when")
+		require.True(t, b.report(t).AcquiredAt.IsZero())
 		require.Empty(t, b.store.releases, "a clear refusal leaves nothing to abandon")
 	})
 	on("a store that names no holder", t, newBench, Options{}, func(t *testing.T, b *bench) {

@@ -81,6 +81,7 @@ func TestDoAll(t *testing.T) {
 			require.Equal(t, time.Second, r.HoldTime)
 			require.Equal(t, 2, r.Calls)
 			require.Positive(t, r.Fence)
+			require.WithinDuration(t, time.Now().Add(-time.Second), r.AcquiredAt, time.Millisecond)
 			require.NoError(t, r.Err)
 			require.NoError(t, r.ReleaseErr)
 			b.free(t, r.Key)

@@ -166,14 +166,7 @@ func TestWrap(t *testing.T) {
 	echo := func(_ context.Context, lock Lock, in string) (string, error) { return in + " under " + lock.Key, nil }
 	ctx := context.Background()
 
-	t.Run("runs the handler under the key's lock", func(t *testing.T) {
-		b := newBench(t, Options{})
-		out, err := Wrap(b.Guard, key, echo).Handle(ctx, "k")
-		require.NoError(t, err)
-		require.Equal(t, "k under k", out)
-	})
-	t.Run("F56 an error or a panic of the key function: nothing runs", func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F56 an error or a panic of the key function: nothing runs", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		bad := errors.New("no id in the event")
 		_, err := Wrap(b.Guard, func(context.Context, string) (string, error) { return "", bad }, echo).Handle(ctx, "k")
 		require.IsType(t, &LockBadRequest{}, err)
@@ -182,8 +175,7 @@ func TestWrap(t *testing.T) {
 		require.PanicsWithValue(t, "boom", func() { h.Handle(ctx, "k") })
 		require.Empty(t, b.store.requests)
 	})
-	t.Run("F51 nil functions and a nil guard are errors", func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F51 nil functions and a nil guard are errors", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		for _, h := range []Wrapped[string, string]{
 			Wrap[string, string](b.Guard, nil, echo), Wrap[string, string](b.Guard, key, nil),
 			Wrap(b.Guard, key, WithoutFence[string, string](nil)), Wrap(nil, key, echo),
@@ -193,15 +185,13 @@ func TestWrap(t *testing.T) {
 			require.ErrorContains(t, err, "nil")
 		}
 	})
-	t.Run("F51 a handler wrapped twice is refused, not locked out by itself", func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("F51 a handler wrapped twice is refused, not locked out by itself", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		twice := Wrap(b.Guard, key, WithoutFence(Wrap(b.Guard, key, echo).Handle))
 		_, err := twice.Handle(ctx, "k")
 		require.IsType(t, &LockBadRequest{}, err)
 		b.free(t, "k")
 	})
-	t.Run("a result that would be read after the release is refused", func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("a result that would be read after the release is refused", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		_, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (io.ReadCloser, error) {
 			t.Error("ran")
 			return nil, nil
@@ -210,8 +200,7 @@ func TestWrap(t *testing.T) {
 		_, err = Wrap(b.Guard, key, func(context.Context, Lock, string) (any, error) { return strings.NewReader("x"), nil }).Handle(ctx, "k")
 		require.ErrorIs(t, err, errStream)
 	})
-	t.Run("the handler's result and error pass", func(t *testing.T) {
-		b := newBench(t, Options{})
+	on("the handler's result and error pass", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		bad := errors.New("bad")
 		out, err := Wrap(b.Guard, key, func(context.Context, Lock, string) (string, error) { return "half", bad }).Handle(ctx, "k")
 		require.Equal(t, "half", out)
