@@ -127,7 +127,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 }
 
 // mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near. It sends and changes nothing.
+// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; mayBegin is the look before the work.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
@@ -258,8 +258,8 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 }
 
 // giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the
-// queue, and then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner that the caller has chosen it sends nothing, because the caller asks
-// again. If something may be left in the store, the outcome is unknown (ended, which sets r.releaseErr). The place alone of an owner that the caller has
+// queue, and then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner
+// that the caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is unknown (ended, which sets r.releaseErr). The place alone of an owner that the caller has
 // chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""

@@ -129,7 +129,7 @@ func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 }
 
 // ttl is the lease to ask for at the time now: a little longer than the run can last, and
-// at most Options.TTL. A LeaseRequest has its own.
+// at most Options.TTL. A LeaseRequest has its own. It changes nothing; askAfresh calls it for a new request, and renewOnce.
 func (r *run) ttl(now time.Duration) time.Duration {
 	if r.wanted.ttl != 0 {
 		return r.wanted.ttl
@@ -202,7 +202,7 @@ func (c *call) do(keys []string, j job) (err error) {
 }
 
 // beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust outlasts the time for the work; it calls
-// Options.Granted, and says whether the call may go on. Only do calls it.
+// Options.Granted, waits for it for tellTime at most, and asks mayBegin whether the call may go on. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.
 	if ends := r.window.look(); ends.trust <= ends.stop {
