@@ -8,17 +8,19 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // api is the Runtime API and Extensions API of one process. The paths, headers
 // and codes are AWS's: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 type api struct {
-	config Config
-	queue  chan *invocation // unbuffered: a send returns when a poll has it
-	polled chan struct{}    // closed at the first poll
-	poll   func()           // closes polled
-	over   chan struct{}    // closed when the process has ended
-	end    func()           // closes over
+	config   Config
+	queue    chan *invocation // unbuffered: a send returns when a poll has it
+	polled   chan struct{}    // closed at the first poll
+	polledAt time.Time        // set before polled is closed
+	over     chan struct{}    // closed when the process has ended
+	end      func()           // closes over
+	started  time.Time        // when the process was started
 
 	mu        sync.Mutex
 	running   map[string]*invocation // by request id
@@ -26,12 +28,11 @@ type api struct {
 }
 
 func newAPI(config Config) *api {
-	polled, over := make(chan struct{}), make(chan struct{})
+	over := make(chan struct{})
 	return &api{
 		config:  config,
 		queue:   make(chan *invocation),
-		polled:  polled,
-		poll:    sync.OnceFunc(func() { close(polled) }),
+		polled:  make(chan struct{}),
 		over:    over,
 		end:     sync.OnceFunc(func() { close(over) }),
 		running: make(map[string]*invocation),
@@ -73,7 +74,13 @@ func (a *api) forget(inv *invocation) {
 }
 
 func (a *api) next(w http.ResponseWriter, r *http.Request) {
-	a.poll()
+	a.mu.Lock()
+	if a.polledAt.IsZero() {
+		a.polledAt = time.Now()
+		close(a.polled)
+	}
+	a.mu.Unlock()
+
 	var inv *invocation
 	select {
 	case inv = <-a.queue:
@@ -98,7 +105,8 @@ func (a *api) next(w http.ResponseWriter, r *http.Request) {
 
 func (a *api) response(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxResponseSize))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
 		a.answer(w, r, Result{
 			ErrorType:    ErrorTooLarge,
 			ErrorMessage: fmt.Sprintf("Response payload size exceeded maximum allowed payload size (%d bytes).", maxResponseSize),

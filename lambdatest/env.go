@@ -316,6 +316,17 @@ func (e *Environment) PID() int {
 	return p.pid()
 }
 
+// InitDuration is the time from the start of the present process to its first
+// poll, on this machine's monotonic clock.
+func (e *Environment) InitDuration() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.process == nil {
+		return 0
+	}
+	return e.process.api.polledAt.Sub(e.process.api.started)
+}
+
 // Logs returns the last lines that the environment's processes wrote, oldest
 // first, at most 10,000.
 func (e *Environment) Logs() []string { return e.logs.all() }

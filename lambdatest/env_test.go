@@ -146,6 +146,7 @@ func TestInvoke(t *testing.T) {
 	assert.Equal(t, r.RequestID, a.RequestID)
 	assert.Equal(t, env.PID(), a.PID)
 	assert.Positive(t, r.Duration)
+	assert.Positive(t, env.InitDuration())
 
 	again, err := env.Invoke(testContext(t), do("echo", 0))
 	require.NoError(t, err)

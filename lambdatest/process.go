@@ -54,6 +54,7 @@ func startProcess(config Config, logs *logBuffer) (*process, error) {
 	p.lines = lines
 	p.cmd.Stdout, p.cmd.Stderr = forProcess, forProcess
 	p.cmd.SysProcAttr = sysProcAttr()
+	p.api.started = time.Now()
 	err = p.cmd.Start()
 	_ = forProcess.Close() // the process has its own
 	if err != nil {
