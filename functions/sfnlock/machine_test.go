@@ -53,15 +53,15 @@ func substituted(text string) string {
 	return strings.NewReplacer("${Partition}", "aws", "${SfnlockFunction}", "sfnlock", "${AccountsTable}", "accounts").Replace(text)
 }
 
-// The page names the states to copy: those that call the function, and the one behind them.
+// The page names the states to copy: those that call the function, and the ends behind them.
 func TestPageNamesTheStates(t *testing.T) {
-	want := []string{"Failed"}
+	want := []string{"Done", "Failed"}
 	for name, s := range readMachine(t).States {
 		if s.Parameters["FunctionName"] == "sfnlock" {
 			want = append(want, name)
 		}
 	}
-	step := regexp.MustCompile("1\\. Copy (.*), and the field `wait` of `Read`").FindSubmatch(readFile(t, "../../docs/http.md"))
+	step := regexp.MustCompile("1\\. Copy (.*), and `Read`'s parameter `wait`").FindSubmatch(readFile(t, "../../docs/http.md"))
 	require.NotNil(t, step)
 	var named []string
 	for _, name := range regexp.MustCompile("`(\\w+)`").FindAllSubmatch(step[1], -1) {
