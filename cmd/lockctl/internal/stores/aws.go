@@ -14,8 +14,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/sfnwake"
 	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
-	"github.com/lambdalock/lambdalock/lockstore/redisstore/elasticache"
 )
 
 // signer is the source of AWS credentials. Its errors can be told from those of the store,
@@ -34,14 +32,13 @@ func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return found, nil
 }
 
-// aws returns the environment and the openers of stores on AWS. The region and the
+// aws returns the environment and the credentials of stores on AWS, see openers. The region and the
 // credentials are those of the AWS CLI: of --profile and --region, of the environment, of
 // the shared files, single sign-on included. An emulator on this machine needs neither, and
 // has its own defaults: there AWS_PROFILE, which is for AWS, does not count, and --profile does.
-func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, openers []lockstore.SchemeOpener, err error) {
+func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) string, credentials aws.CredentialsProvider, err error) {
 	region := cmp.Or(s.Region, os.Getenv("AWS_REGION"))
-	var credentials aws.CredentialsProvider // nil: those of the environment
-	u, err := lockstore.ParseURL(url)       // the openers say what is wrong with it
+	u, err := lockstore.ParseURL(url) // the openers say what is wrong with it
 	if onAWS := err == nil && (u.Scheme == "dynamodb" || u.Scheme == "elasticache"); onAWS && (s.Profile != "" || !storeurl.IsLocalDynamoDB(u)) {
 		if s.Region != "" && u.Scheme == "dynamodb" && u.Query().Has("region") {
 			return nil, nil, exit.WrongUsage("--region, and a region in the store's URL; want one of them")
@@ -57,22 +54,7 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 			return region
 		}
 		return os.Getenv(name)
-	}, signedBy(credentials), nil
-}
-
-func signedBy(credentials aws.CredentialsProvider) []lockstore.SchemeOpener {
-	return []lockstore.SchemeOpener{
-		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
-			s, err := dynamostore.OpenWith(c, credentials)
-			if err != nil {
-				return nil, err
-			}
-			return s.Store, nil
-		}},
-		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
-			return elasticache.OpenWith(c, credentials)
-		}},
-	}
+	}, credentials, nil
 }
 
 func (s *Settings) awsConfig(ctx context.Context, region string) (aws.Config, error) {

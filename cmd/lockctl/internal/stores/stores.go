@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/smithy-go"
 	"github.com/go-zookeeper/zk"
 	"github.com/redis/go-redis/v9"
@@ -45,11 +46,26 @@ Every user of the machine can see the arguments of a process: put a URL with a p
 
 const callTime = 10 * time.Second
 
-var openers = append([]lockstore.SchemeOpener{dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener}, sqlOpeners(true)...)
+// openers are those of lockctl. credentials are for AWS; nil are those of the environment. For makesFile see Settings.
+func openers(credentials aws.CredentialsProvider, makesFile bool) []lockstore.SchemeOpener {
+	return append([]lockstore.SchemeOpener{
+		redisstore.Opener, zkstore.Opener,
+		{Schemes: dynamostore.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
+			s, err := dynamostore.OpenWith(c, credentials)
+			if err != nil {
+				return nil, err
+			}
+			return s.Store, nil
+		}},
+		{Schemes: elasticache.Opener.Schemes, Open: func(_ context.Context, c lockstore.Config) (*lockstore.Store, error) {
+			return elasticache.OpenWith(c, credentials)
+		}},
+	}, sqlOpeners(makesFile)...)
+}
 
 // Has says that lockctl has the store of a URL's scheme.
 func Has(scheme string) bool {
-	return slices.ContainsFunc(openers, func(o lockstore.SchemeOpener) bool { return slices.Contains(o.Schemes, scheme) })
+	return slices.ContainsFunc(openers(nil, true), func(o lockstore.SchemeOpener) bool { return slices.Contains(o.Schemes, scheme) })
 }
 
 // Settings are the flags of each command that works on a store.
@@ -72,11 +88,11 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	if url == "" {
 		return nil, exit.Errorf(exit.Config, "there is no store: want --store or %s, such as redis://127.0.0.1:6379 or dynamodb://locks?region=eu-central-1", Variable)
 	}
-	getenv, aws, err := s.aws(ctx, url)
+	getenv, credentials, err := s.aws(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, url, getenv, slices.Concat([]lockstore.SchemeOpener{redisstore.Opener, zkstore.Opener}, sqlOpeners(s.MakesFile), aws)...)
+	return open(ctx, url, getenv, openers(credentials, s.MakesFile)...)
 }
 
 // url is that of --store or of the environment.
@@ -101,7 +117,7 @@ func Call[T any](ctx context.Context, call func(context.Context) (T, error)) (T,
 
 // Open opens the store of a URL with the openers of lockctl and with more of them.
 func Open(ctx context.Context, url string, getenv func(string) string, more ...lockstore.SchemeOpener) (*lockstore.Store, error) {
-	return open(ctx, url, getenv, slices.Concat(openers, more)...)
+	return open(ctx, url, getenv, append(openers(nil, true), more...)...)
 }
 
 func open(ctx context.Context, url string, getenv func(string) string, openers ...lockstore.SchemeOpener) (*lockstore.Store, error) {
