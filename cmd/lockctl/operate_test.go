@@ -432,37 +432,25 @@ func TestErrorsOfTheStore(t *testing.T) {
 	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
 	maria := sites(t)["MariaDB"](t)
 	mysql := strings.Replace(maria.url, "root@", "root:hunter2@", 1)
-	for _, c := range []struct {
-		store  string
-		status int
-		text   string
-		args   string
-	}{
-		{p.url, exit.Damaged, "not a lock", "show foreign"},
-		{p.url, exit.Damaged, "not a lock", "revoke --fence 1 foreign"},
-		{p.url, exit.Damaged, "not a lock", "run foreign -- true"},
-		{p.url + "?cluster=true", exit.Config, "remove cluster=true", "run k -- true"},
-		{"redis://reader:hunter2@" + addr, exit.Permission, "The user executing the script can't run this command", "run k -- true"}, // however long it is to wait
-		{"valkey://reader:hunter2@" + valkey, exit.Permission, "has no permissions to run the '", "run k -- true"},
-		{looker, exit.Permission, "", "show k"},
-		{looker, exit.Permission, "", "check"},
-		{sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "show k"},
-		{sql, exit.Permission, "", "list"},
-		{sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "run k -- true"},
-		{sql + "&table=other", exit.Config, "parameter table twice", "show k"},
-		{strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k"},
-		{strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k"},
-		{strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k"},
-		{mysql, exit.Permission, "Access denied", "show k"},
-		{strings.Replace(maria.url, "/locks?", "/nowhere?", 1), exit.Config, "Unknown database", "run k -- true"},
-		{strings.Replace(maria.url, "table=ops", "table=other", 1), exit.Config, "lockctl schema", "list"},
-		{strings.Replace(maria.url, "tls=false", "tls=hunter3", 1), exit.Config, "the function that opens the database", "show k"},
-	} {
-		r := lockctl(c.store, strings.Fields(c.args)...).start(t).result(t)
-		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
-		assert.Contains(t, r.err, c.text)
-		assert.NotContains(t, r.err, "hunter")
-	}
+	tells(t, p.url, exit.Damaged, "not a lock", "show foreign")
+	tells(t, p.url, exit.Damaged, "not a lock", "revoke --fence 1 foreign")
+	tells(t, p.url, exit.Damaged, "not a lock", "run foreign -- true")
+	tells(t, p.url+"?cluster=true", exit.Config, "remove cluster=true", "run k -- true")
+	tells(t, "redis://reader:hunter2@"+addr, exit.Permission, "The user executing the script can't run this command", "run k -- true") // however long it is to wait
+	tells(t, "valkey://reader:hunter2@"+valkey, exit.Permission, "has no permissions to run the '", "run k -- true")
+	tells(t, looker, exit.Permission, "", "show k")
+	tells(t, looker, exit.Permission, "", "check")
+	tells(t, sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "show k")
+	tells(t, sql, exit.Permission, "", "list")
+	tells(t, sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "run k -- true")
+	tells(t, sql+"&table=other", exit.Config, "parameter table twice", "show k")
+	tells(t, strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k")
+	tells(t, strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k")
+	tells(t, strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k")
+	tells(t, mysql, exit.Permission, "Access denied", "show k")
+	tells(t, strings.Replace(maria.url, "/locks?", "/nowhere?", 1), exit.Config, "Unknown database", "run k -- true")
+	tells(t, strings.Replace(maria.url, "table=ops", "table=other", 1), exit.Config, "lockctl schema", "list")
+	tells(t, strings.Replace(maria.url, "tls=false", "tls=hunter3", 1), exit.Config, "the function that opens the database", "show k")
 	p.says(t, 0, `1 entries are damaged or another program's, and not listed, such as \["lambdalock:foreign"\]`, "list")
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -124,6 +125,19 @@ type result struct {
 func (p *process) result(t *testing.T) result {
 	t.Helper()
 	return result{p.status(t), p.out.String(), p.err.String()}
+}
+
+// tells runs a command line with a store, and looks for a text in its answer or its error.
+func tells(t *testing.T, store string, status int, text, line string) {
+	t.Helper()
+	r := lockctl(store, strings.Fields(line)...).start(t).result(t)
+	assert.Equal(t, status, r.status, "%s %q: %s", store, line, r.err)
+	if status == 0 {
+		assert.Contains(t, r.out, text)
+	} else {
+		assert.Contains(t, r.err, text)
+	}
+	assert.NotContains(t, r.err, "hunter")
 }
 
 // lines waits until a file has n lines, and returns them.

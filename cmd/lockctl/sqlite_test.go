@@ -20,29 +20,18 @@ func TestFilesOfSQLite(t *testing.T) {
 	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("this is no database. ", 100)), 0o600))
 	good := at(t, "sqlite://"+filepath.Join(dir, "locks%20of%20a%3Fb.db"))
 	lease := good.take("k", "holder")
-	for _, c := range []struct {
-		store  string
-		status int
-		text   string
-		args   string
-	}{
-		{missing, exit.Config, "there is no such file; lockctl run and serve make it", "show k"},
-		{missing, exit.Config, "there is no such file", "list"},
-		{missing, exit.Config, "there is no such file", "check"},
-		{missing, exit.Config, "there is no such file", "revoke --fence 1 k"},
-		{"sqlite://" + dir + "/none/locks.db", exit.Config, "unable to open database file", "run k -- true"},
-		{"sqlite://" + text, exit.Damaged, "it is no database", "show k"},
-		{"sqlite://locks.db", exit.Config, "sqlite:///FILE", "run k -- true"},
-		{good.url + "?mode=ro", exit.Permission, "only reads", "run k2 -- true"},
-		{good.url + "?table=other", exit.Config, "lockctl schema", "show k"},
-		{good.url, 0, "holder (4f1c)", "show k"},
-		{good.url + "?table=other", 0, "", "run k -- true"}, // another table
-		{good.url, exit.Busy, "held by holder", "run -n k -- true"},
-	} {
-		r := lockctl(c.store, strings.Fields(c.args)...).start(t).result(t)
-		assert.Equal(t, c.status, r.status, "%s %q: %s", c.store, c.args, r.err)
-		assert.Contains(t, r.out+r.err, c.text)
-	}
+	tells(t, missing, exit.Config, "there is no such file; lockctl run and serve make it", "show k")
+	tells(t, missing, exit.Config, "there is no such file", "list")
+	tells(t, missing, exit.Config, "there is no such file", "check")
+	tells(t, missing, exit.Config, "there is no such file", "revoke --fence 1 k")
+	tells(t, "sqlite://"+dir+"/none/locks.db", exit.Config, "unable to open database file", "run k -- true")
+	tells(t, "sqlite://"+text, exit.Damaged, "it is no database", "show k")
+	tells(t, "sqlite://locks.db", exit.Config, "sqlite:///FILE", "run k -- true")
+	tells(t, good.url+"?mode=ro", exit.Permission, "only reads", "run k2 -- true")
+	tells(t, good.url+"?table=other", exit.Config, "lockctl schema", "show k")
+	tells(t, good.url, 0, "holder (4f1c)", "show k")
+	tells(t, good.url+"?table=other", 0, "", "run k -- true") // another table
+	tells(t, good.url, exit.Busy, "held by holder", "run -n k -- true")
 	assert.NoFileExists(t, filepath.Join(dir, "missing.db"))
 	file, err := os.Stat(filepath.Join(dir, "locks of a?b.db"))
 	require.NoError(t, err)
