@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/doonce"
@@ -83,16 +82,9 @@ func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.Ma
 // run out: the result is not stored, and a release would let a second run begin at once. It sets completeErr, and what the window says of a
 // loss. endHold calls it, as the job's endLease.
 func (r *run) complete(c doonce.Completion) {
-	lease, note := r.lease(), c.Err
+	lease := r.lease()
 	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
-		err := r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
-		if outcomeOf(err) == OutcomeInvalid && c.ResultIfTooLarge != nil {
-			note = fmt.Errorf("the store refused the result, and only a substitute is stored: %w", err)
-			c.Result, c.ResultIfTooLarge = c.ResultIfTooLarge, nil
-			r.calls.count(nil)
-			err = r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
-		}
-		return err
+		return r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 	})
 	if err != nil {
 		r.completeErr = err
@@ -102,5 +94,5 @@ func (r *run) complete(c doonce.Completion) {
 	// Nobody was granted the key since this run, so the lease was not lost under the
 	// work, even if it had ended.
 	r.window.forgive()
-	r.completeErr = note
+	r.completeErr = c.Err
 }

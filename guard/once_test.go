@@ -13,7 +13,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-var hour = doonce.Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("result"), ResultIfTooLarge: lockstore.HiddenBytes("substitute")}
+var hour = doonce.Completion{ResultTime: time.Hour, Result: lockstore.HiddenBytes("result")}
 
 func completes(context.Context, Lock) (doonce.Completion, error) { return hour, nil }
 

@@ -73,7 +73,6 @@ const (
 
 	repeatFor  = 12 * time.Second
 	resultMost = 200 // bytes of a result
-	storeMost  = 150 // bytes that the store takes
 )
 
 // repeatResult is what the work returns.
@@ -261,12 +260,9 @@ const inTransaction lockstore.Owner = "in-a-transaction"
 func (w *repeatWorld) complete(ctx context.Context, key string, r driver.Request, g *repeatGrant) (a driver.Answer, err error) {
 	withEffect, before := r.Owner == inTransaction, g.completed == g
 	r.Owner = g.owner
-	switch {
-	case len(r.Result) > storeMost:
-		err = lockstore.Invalidf("the result is too large for this store")
-	case withEffect && before:
+	if withEffect && before {
 		a.Outcome = driver.Lost
-	default:
+	} else {
 		a, err = w.Driver.Do(ctx, key, r)
 	}
 	done := a.Outcome == driver.Done
@@ -417,8 +413,8 @@ func (p *repeatProcess) work(ctx context.Context, lock guard.Lock) (a repeatResu
 	if err == nil && p.chance(0.1) {
 		err = idempotency.NoEffect(errWork)
 	}
-	if p.chance(0.15) { // too large for the store, or for both
-		a.Pad = strings.Repeat("x", []int{storeMost - 30, resultMost}[int(2*p.Float())])
+	if p.chance(0.15) {
+		a.Pad = strings.Repeat("x", resultMost) // too large
 	}
 	if err == nil {
 		err = p.effect(ctx, g, a)
@@ -479,7 +475,7 @@ func (p *repeatProcess) effect(ctx context.Context, g *repeatGrant, a repeatResu
 func (p *repeatProcess) judgeRun(c *repeatCall, out repeatResult, replay *idempotency.Replay, err error) {
 	g, completeErr := c.grant, p.report.CompleteErr
 	own, _ := doonce.Unmarked(c.workErr)
-	if completeErr != nil && strings.HasPrefix(completeErr.Error(), "the result is not stored: ") || errors.Is(completeErr, lockstore.ErrInvalid) {
+	if completeErr != nil && strings.HasPrefix(completeErr.Error(), "the result is not stored: ") {
 		p.Count("substitutes")
 		completeErr = nil
 	}

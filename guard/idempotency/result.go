@@ -107,7 +107,7 @@ func completion[Out any](o *Once, f form, out Out) doonce.Completion {
 		c.Result, c.Err = f.noResult(reason), err
 		return c
 	}
-	c.Result, c.ResultIfTooLarge = f.result(text), f.noResult(tooLarge)
+	c.Result = f.result(text)
 	return c
 }
 

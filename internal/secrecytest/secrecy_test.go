@@ -528,7 +528,7 @@ func TestNoTypeShowsASecret(t *testing.T) {
 		&guard.LockBusy{Key: "k"}, &guard.LockCovered{Key: "k"}, &guard.LockLost{Key: "k", WorkErr: inner, Cause: inner}, &guard.LockNoTime{Key: "k", Err: inner},
 		&guard.LockBadRequest{Key: "k", Err: inner}, &guard.LockCorrupt{Key: "k", Err: inner}, &guard.LockStoreUnavailable{Key: "k", Err: inner},
 
-		doonce.Options{}, doonce.Completion{Result: result, ResultIfTooLarge: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
+		doonce.Options{}, doonce.Completion{Result: result, Err: inner}, guard.Wrapped[string, string]{}, once, idempotency.Options{}, idempotency.AtMostOnce, idempotency.Call{Key: "k"},
 		idempotency.Replay{}, idempotency.Result{Data: result}, &idempotency.RepeatMismatch{}, &idempotency.RepeatInDoubt{}, &idempotency.RepeatNoAnswer{},
 
 		redisstore.Options{Prefix: "p"}, redisStore, cacheStore, dynamostore.Options{}, dynamoStore, service,

@@ -32,8 +32,6 @@ type Completion struct {
 	Result     driver.HiddenBytes
 	ResultTime time.Duration // nobody gets the key in this time; 0 stores nothing
 
-	ResultIfTooLarge driver.HiddenBytes // is stored if the store refuses Result as invalid; nil stores nothing then
-
 	Err      error // becomes Report.CompleteErr: Result is only a note that says why there is no result
 	NoEffect bool  // releases the key also after MarkStarted
 }
