@@ -27,7 +27,7 @@ func init() {
 }
 
 // clock is where a guard reads the time, and what wakes it: nothing else in this package reads a clock or sets a
-// timer. A simulator puts its own functions in the place of the first four, and a page in a browser in that of now alone.
+// timer, but for context.WithTimeout. A simulator, and a page in a browser, puts its own function in the place of now.
 //
 // It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
@@ -37,10 +37,7 @@ func init() {
 // set back would hide a later freeze. And after a wall clock that was ahead is set right, time
 // that had counted already would count no more.
 type clock struct {
-	now     func() instant
-	until   func(time.Time) time.Duration // a moment that a caller has chosen; what is less on one of the two clocks
-	after   func(time.Duration, func()) (stop func() bool)
-	timeout func(context.Context, time.Duration) (context.Context, context.CancelFunc)
+	now func() instant
 
 	mu    sync.Mutex
 	ahead time.Duration // wall clock - monotonic clock, when this difference last changed
@@ -49,19 +46,19 @@ type clock struct {
 
 func systemClock() *clock {
 	born := time.Now()
-	return &clock{
-		now: func() instant {
-			now := time.Now()
-			return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
-		},
-		until: func(t time.Time) time.Duration {
-			now := time.Now()
-			return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
-		},
-		after:   func(d time.Duration, f func()) func() bool { return time.AfterFunc(d, f).Stop },
-		timeout: context.WithTimeout,
-	}
+	return &clock{now: func() instant {
+		now := time.Now()
+		return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
+	}}
 }
+
+// until is the time until a moment that a caller has chosen: what is less on one of the two clocks.
+func (c *clock) until(t time.Time) time.Duration {
+	now := time.Now()
+	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
+}
+
+func (c *clock) after(d time.Duration, f func()) (stop func() bool) { return time.AfterFunc(d, f).Stop }
 
 // clockNoise is a difference that means nothing: the two clocks are read one after the
 // other.
@@ -137,7 +134,7 @@ func (c *clock) awaitHook(call *tell.Call, d time.Duration) bool {
 // withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
 // the monotonic clock, so the context reads the clock once a second.
 func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := c.timeout(ctx, end-c.moment())
+	ctx, cancel := context.WithTimeout(ctx, end-c.moment())
 	joined := make(chan struct{})
 	go func() {
 		defer close(joined)

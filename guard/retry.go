@@ -48,7 +48,7 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 // to a repeat does not tell. The error is then that of the lost answer.
 func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
-		ctx, cancel := t.clock.timeout(t.ctx, t.limit())
+		ctx, cancel := context.WithTimeout(t.ctx, t.limit())
 		began := t.clock.moment()
 		err := call(ctx)
 		t.took = t.clock.moment() - began

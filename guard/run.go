@@ -52,7 +52,6 @@ type run struct {
 	window window // the work's context
 	held   atomic.Pointer[held]
 	calls  storeCalls                      // of the store
-	plain  context.Context                 // without the values of Options.Granted
 	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
 	wakes  wakes
 
@@ -96,7 +95,6 @@ func (c *call) newRun(key string, inside *run) *run {
 	r := &run{guard: c.guard, call: c, key: key, inside: inside, holder: c.holder, holdEnd: never}
 	r.around, _ = parent.Value(runKey{}).(*run)
 	ctx, cancel := context.WithCancelCause(parent)
-	r.plain = ctx
 	r.window = window{
 		ctx: ctx, cancel: cancel, clock: c.guard.clock, call: c, values: r.value, bounds: bounds{stop: never, trust: never},
 	}

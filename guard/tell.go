@@ -15,7 +15,7 @@ func (r *run) tellGranted() {
 	}
 	report := r.report("", nil)
 	telling := tell.Start("guard.Options.Granted", func() {
-		if ctx := granted(r.plain, report); ctx != nil {
+		if ctx := granted(r.window.ctx, report); ctx != nil {
 			r.values.Store(&ctx)
 		}
 	})
@@ -48,7 +48,7 @@ func (r *run) value(key any) any {
 	if ctx := r.values.Load(); ctx != nil {
 		return (*ctx).Value(key)
 	}
-	return r.plain.Value(key)
+	return r.window.ctx.Value(key)
 }
 
 // observed is the caller's context with the values of Options.Granted.

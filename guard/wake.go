@@ -74,7 +74,7 @@ func (w *wakes) record(n int, err error) {
 // do. The end of the run's own context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
-	ups.ctx, ups.cancel = r.guard.clock.timeout(context.WithoutCancel(&r.window), releaseTime)
+	ups.ctx, ups.cancel = context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
 	r.wakes.mu.Lock()
 	r.wakes.begun = append(r.wakes.begun, ups)
 	r.wakes.mu.Unlock()
@@ -120,7 +120,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	pauses, parts := r.guard.newPauses(), time.Duration(2) // the first try leaves time for a repeat
 	end, _ := ctx.Deadline()
 	for {
-		once, cancel := r.guard.clock.timeout(ctx, r.guard.clock.until(end)/parts)
+		once, cancel := context.WithTimeout(ctx, r.guard.clock.until(end)/parts)
 		err := try(once)
 		cancel()
 		parts = 1
