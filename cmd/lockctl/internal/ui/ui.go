@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -76,13 +75,12 @@ type Action struct {
 
 type server struct {
 	Page
-	token  string
-	cookie string // its name
-	turn   chan struct{}
-	last   *state
-	began  time.Time   // the reading of last
-	read   time.Time   // it ended
-	old    atomic.Bool // last is, because somebody has changed a key
+	token string
+	turn  chan struct{}
+	last  *state
+	began time.Time   // the reading of last
+	read  time.Time   // it ended
+	old   atomic.Bool // last is, because somebody has changed a key
 }
 
 // Serve prints the address of the page, and serves it until the context ends.
@@ -92,16 +90,15 @@ func (p Page) Serve(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	s := newServer(p, rand.Text(), listener.Addr().(*net.TCPAddr).Port)
-	if _, err := fmt.Fprintf(out, "http://%s/?token=%s\n", listener.Addr(), s.token); err != nil {
+	s := newServer(p, rand.Text())
+	if _, err := fmt.Fprintf(out, "http://%s/%s/\n", listener.Addr(), s.token); err != nil {
 		return err
 	}
 	return serve.Until(ctx, listener, s.handler())
 }
 
-func newServer(p Page, token string, port int) *server {
-	// Cookies do not know ports: so two of these servers need two names.
-	return &server{Page: p, token: token, cookie: fmt.Sprintf("lockctl-ui-%d", port), turn: make(chan struct{}, 1)}
+func newServer(p Page, token string) *server {
+	return &server{Page: p, token: token, turn: make(chan struct{}, 1)}
 }
 
 func (s *server) handler() http.Handler {
@@ -120,13 +117,14 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("POST /revoke", s.action(s.Revoke))
 		mux.HandleFunc("POST /resolve", s.action(s.Resolve))
 	}
-	return s.only(mux)
+	return s.only(http.StripPrefix("/"+s.token, mux))
 }
 
 // policy lets the page use what this server has, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// only answers who has the token, and pages of this server.
+// only answers pages of this server that know its token. The path has the token, and no cookie has it: a browser sends the cookies of this
+// server to all programs that serve this machine, whatever their port.
 func (s *server) only(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, value := range map[string]string{
@@ -135,29 +133,17 @@ func (s *server) only(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
-		own, site := "http://"+r.Host, r.Header.Get("Sec-Fetch-Site")
-		origin := r.Header.Get("Origin")
-		opens := r.Method == http.MethodGet && r.URL.Path == "/" // also by a link
+		own, origin := "http://"+r.Host, r.Header.Get("Origin")
+		given, _, whole := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch {
-		case origin != "" && origin != own, r.Method != http.MethodGet && origin == "":
+		case origin != own && (origin != "" || r.Method != http.MethodGet):
 			refuse(w, http.StatusForbidden, fmt.Sprintf("the header Origin is %.60q; want %q", origin, own))
-			return
-		case !opens && site != "" && site != "same-origin" && site != "none":
-			refuse(w, http.StatusForbidden, fmt.Sprintf("the header Sec-Fetch-Site is %.60q; want same-origin", site))
-			return
-		}
-		if given := r.URL.Query().Get("token"); opens && s.is(given) {
-			http.SetCookie(w, &http.Cookie{Name: s.cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
-		} else if c, err := r.Cookie(s.cookie); err != nil || !s.is(c.Value) {
+		case !whole || subtle.ConstantTimeCompare([]byte(given), []byte(s.token)) != 1:
 			refuse(w, http.StatusForbidden, "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one")
-			return
+		default:
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
-}
-
-func (s *server) is(token string) bool {
-	return subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
 type about struct {
@@ -212,10 +198,6 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 func (s *server) action(run func(context.Context, Action) (string, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var a Action
-		if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-			refuse(w, http.StatusUnsupportedMediaType, "want application/json")
-			return
-		}
 		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
 			refuse(w, http.StatusBadRequest, "the request cannot be read: "+err.Error())
 			return

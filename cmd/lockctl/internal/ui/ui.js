@@ -10,13 +10,11 @@ let failed = ''; // why the last request failed
 let again = false; // what is shown is old
 let news = null; // ends a pause early
 
-globalThis.history.replaceState(null, '', '/'); // the token is in a cookie now
-
 const rows = new Rows($('keys'), { timeline: (k) => history.lanes(k.key), actions });
 
 // get sends a request, and throws what the server says is wrong.
 async function get(path, body) {
-  const post = body && { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) };
+  const post = body && { method: 'POST', body: JSON.stringify(body) };
   let answer;
   try {
     answer = await fetch(path, { ...post, cache: 'no-store' });

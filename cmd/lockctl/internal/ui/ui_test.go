@@ -41,14 +41,14 @@ func reads(n *atomic.Int32, all ...lockstore.Status) func(context.Context) (Read
 
 const token = "the-token"
 
-// start serves a page as Serve does, and returns the address that it would print.
+// start serves a page as Serve does, and returns the address that it would print, without the token.
 func start(t *testing.T, p Page) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.Until(ctx, listener, newServer(p, token, listener.Addr().(*net.TCPAddr).Port).handler())
+		served <- serve.Until(ctx, listener, newServer(p, token).handler())
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -74,29 +74,30 @@ func TestWhoGetsIn(t *testing.T) {
 	writes := start(t, p)
 	const body = `{"key":"account/7","typed":"account/7","fence":"1795295118105467"}`
 	for name, c := range map[string]struct {
-		at, method, path, body string
-		header                 map[string]string
-		status                 int
-		text                   string
+		at, method, path, whole, body string // path is behind the token, and whole is not
+		header                        map[string]string
+		status                        int
+		text                          string
 	}{
 		"the page":                        {at: plain, path: "/", status: 200, text: `<title>Locks</title>`},
 		"its script":                      {at: plain, path: "/page.js", status: 200, text: "textContent"},
 		"a state":                         {at: plain, path: "/state", status: 200, text: `"fence":"1795295118105467"`},
 		"another path":                    {at: plain, path: "/etc/passwd", status: 404},
-		"no token":                        {at: plain, path: "/", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"a token in the address":          {at: plain, path: "/?token=" + token, header: map[string]string{"Cookie": ""}, status: 200, text: "<title>"},
-		"another token in the address":    {at: plain, path: "/?token=other", header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"a token for data":                {at: plain, path: "/state?token=" + token, header: map[string]string{"Cookie": ""}, status: 403, text: "needs the token"},
-		"no token for a script":           {at: plain, path: "/page.js", header: map[string]string{"Cookie": ""}, status: 403},
-		"a cookie of another server":      {at: plain, path: "/state", header: map[string]string{"Cookie": "lockctl-ui-1=" + token}, status: 403},
+		"no token":                        {at: plain, whole: "/", status: 403, text: "needs the token"},
+		"no token for data":               {at: plain, whole: "/state", status: 403, text: "needs the token"},
+		"no token for a script":           {at: plain, whole: "/page.js", status: 403},
+		"another token":                   {at: plain, whole: "/other/state", status: 403, text: "needs the token"},
+		"a token and more":                {at: plain, whole: "/" + token + "0/state", status: 403, text: "needs the token"},
+		"a part of the token":             {at: plain, whole: "/" + token[:len(token)-1] + "/state", status: 403, text: "needs the token"},
+		"the token alone":                 {at: plain, whole: "/" + token, status: 403, text: "needs the token"},
+		"a way around":                    {at: plain, whole: "/x/../" + token + "/../state", status: 403, text: "needs the token"},
+		"a token as a query":              {at: plain, whole: "/state?token=" + token, status: 403, text: "needs the token"},
+		"a token as a cookie":             {at: plain, whole: "/state", header: map[string]string{"Cookie": "lockctl-ui=" + token}, status: 403, text: "needs the token"},
 		"another origin":                  {at: plain, path: "/state", header: map[string]string{"Origin": "http://evil.example"}, status: 403, text: "Origin is"},
 		"an origin that is hidden":        {at: plain, path: "/state", header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
 		"another host":                    {at: plain, path: "/state", header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
-		"another host, for the token":     {at: plain, path: "/?token=" + token, header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
 		"another port":                    {at: plain, path: "/state", header: map[string]string{"Origin": "http://127.0.0.1:1"}, status: 403, text: "Origin is"},
-		"another site":                    {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 403, text: "Sec-Fetch-Site is"},
-		"another port's image":            {at: plain, path: "/state", header: map[string]string{"Sec-Fetch-Site": "same-site"}, status: 403, text: "Sec-Fetch-Site is"},
-		"a link to the page":              {at: plain, path: "/?token=" + token, header: map[string]string{"Sec-Fetch-Site": "cross-site", "Cookie": ""}, status: 200},
+		"a link to the page":              {at: plain, path: "/", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 200},
 		"a revocation without --write":    {at: plain, method: "POST", path: "/revoke", body: body, status: 404},
 		"a resolution without --write":    {at: plain, method: "POST", path: "/resolve", body: body, status: 404},
 		"a deletion":                      {at: writes, method: "DELETE", path: "/state", status: 405},
@@ -104,8 +105,9 @@ func TestWhoGetsIn(t *testing.T) {
 		"a revocation without an origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
 		"a revocation by another origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
 		"a revocation by a hidden origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
-		"a revocation by a form":          {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Content-Type": "text/plain"}, status: 415},
-		"a revocation without a token":    {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Cookie": ""}, status: 403},
+		"a revocation by another host":    {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
+		"a revocation without a token":    {at: writes, method: "POST", whole: "/revoke", body: body, status: 403, text: "needs the token"},
+		"a revocation with another token": {at: writes, method: "POST", whole: "/other/revoke", body: body, status: 403, text: "needs the token"},
 		"a revocation by GET":             {at: writes, path: "/revoke", status: 405},
 		"another key was typed":           {at: writes, method: "POST", path: "/revoke", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
 		"no JSON":                         {at: writes, method: "POST", path: "/revoke", body: "{", status: 400, text: "cannot be read"},
@@ -119,12 +121,14 @@ func TestWhoGetsIn(t *testing.T) {
 			if c.method != "" {
 				method = c.method
 			}
-			r, err := http.NewRequestWithContext(t.Context(), method, c.at+c.path, strings.NewReader(c.body))
+			path := c.whole
+			if path == "" {
+				path = "/" + token + c.path
+			}
+			r, err := http.NewRequestWithContext(t.Context(), method, c.at+path, strings.NewReader(c.body))
 			require.NoError(t, err)
-			r.Header.Set("Cookie", "lockctl-ui-"+r.URL.Port()+"="+token)
 			if method != "GET" {
 				r.Header.Set("Origin", c.at)
-				r.Header.Set("Content-Type", "application/json")
 			}
 			r.Host = c.header["Host"] // "" is that of the address
 			for name, value := range c.header {
@@ -149,11 +153,7 @@ func TestWhoGetsIn(t *testing.T) {
 			if acts := c.text != "" && (c.status == 200 && method == "POST" || c.body != "" && strings.Contains(c.body, "maybe")); !acts {
 				assert.Equal(t, before, acted.Load(), "nothing was done")
 			}
-			if strings.Contains(c.path, "?token=") && c.status == 200 {
-				assert.Regexp(t, `^lockctl-ui-\d+=the-token; Path=/; HttpOnly; SameSite=Strict$`, answer.Header.Get("Set-Cookie"))
-			} else {
-				assert.Empty(t, answer.Header.Get("Set-Cookie"))
-			}
+			assert.Empty(t, answer.Header.Get("Set-Cookie"))
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestWhoGetsIn(t *testing.T) {
 func TestReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int32
-		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token, 1)
+		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token)
 		type shown struct {
 			Requests, ReadUnits                float64
 			Held, Waiting, OldestWait, InDoubt int
@@ -194,7 +194,6 @@ func TestReadings(t *testing.T) {
 
 		// After an action what was read is old, also if the command refused it, and until a reading succeeds.
 		post := httptest.NewRequest("POST", "/revoke", strings.NewReader(`{"key":"k","typed":"k","fence":"7"}`))
-		post.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()
 		s.action(func(context.Context, Action) (string, error) { return "", errors.New("another has the key") })(w, post)
 		assert.Equal(t, 409, w.Code)
@@ -225,9 +224,8 @@ func TestReadings(t *testing.T) {
 // A page that nobody looks at reads nothing, and goes on when somebody looks.
 func TestBackground(t *testing.T) {
 	var n atomic.Int32
-	tab := testservers.Chromium(t, start(t, Page{Every: time.Second, Read: reads(&n, held)})+"/?token="+token)
+	tab := testservers.Chromium(t, start(t, Page{Every: time.Second, Read: reads(&n, held)})+"/"+token+"/")
 	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
-	assert.Equal(t, "/", tab.Eval("location.pathname + location.search"), "the token is in no history")
 	tab.Eval(`(document.addEventListener = function (name, ...more) { globalThis.waitsFor = name; EventTarget.prototype.addEventListener.call(document, name, ...more) }, 0)`)
 	tab.Eval(`(Object.defineProperty(document, "hidden", {value: true, configurable: true}), 0)`)
 	tab.Until(`globalThis.waitsFor === "visibilitychange"`) // what reads waits for this, and for nothing else
@@ -237,24 +235,39 @@ func TestBackground(t *testing.T) {
 	assert.Empty(t, tab.Faults())
 }
 
-// A page without its token says what is wrong, and shows nothing.
-func TestWithoutToken(t *testing.T) {
+// A page without its token says what is wrong, and shows nothing. Programs that serve other ports of this machine learn no token from a
+// browser that has the page, and their pages get nothing, also if they know the token.
+func TestOtherPrograms(t *testing.T) {
 	var n atomic.Int32
 	at := start(t, Page{Every: time.Second, Read: reads(&n, held)})
 	tab := testservers.Chromium(t, at+"/")
 	assert.Contains(t, tab.Eval("document.body.innerText"), "this address needs the token with which lockctl ui has printed it")
 	assert.Zero(t, n.Load())
-	// A page of another origin gets nothing, also of a browser that has the cookie.
-	tab.Go(at + "/?token=" + token)
+	tab.Go(at + "/" + token + "/")
 	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
-	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "evil") }))
+	assert.Equal(t, "", tab.Eval("document.cookie"))
+	var visits atomic.Int32
+	evil := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		visits.Add(1)
+		assert.Empty(t, r.Header["Cookie"])
+		assert.Empty(t, r.Header["Referer"])
+		_, _ = io.WriteString(w, "evil")
+	}))
 	defer evil.Close()
+	for _, address := range []string{evil.URL, strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)} {
+		before := visits.Load()
+		tab.Eval(`(location.href = "` + address + `", 0)`) // as if the person follows a link
+		tab.Until(`document.body.innerText === "evil" && location.href.startsWith("` + address + `")`)
+		assert.Greater(t, visits.Load(), before)
+		tab.Go(at + "/" + token + "/")
+		tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
+	}
 	tab.Go(evil.URL)
 	u, err := url.Parse(at)
 	require.NoError(t, err)
 	for _, other := range []string{at, "http://localhost:" + u.Port()} {
-		assert.Equal(t, "refused", tab.Eval(`fetch("`+other+`/state", {credentials: "include"}).then((r) => r.text(), () => "refused")`))
-		assert.Equal(t, "refused", tab.Eval(`new Promise((done) => { const s = document.createElement("script"); s.src = "`+other+`/page.js"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); })`))
+		assert.Equal(t, "refused", tab.Eval(`fetch("`+other+"/"+token+`/state", {credentials: "include"}).then((r) => r.text(), () => "refused")`))
+		assert.Equal(t, "refused", tab.Eval(`new Promise((done) => { const s = document.createElement("script"); s.src = "`+other+"/"+token+`/page.js"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); })`))
 	}
 }
 
@@ -274,7 +287,7 @@ func TestRows(t *testing.T) {
 			return Reading{Keys: []lockstore.Status{key("b", time.Minute), key("c", 2*time.Hour), key("d", time.Hour)}}, nil
 		}
 		return Reading{}, nil
-	}})+"/?token="+token)
+	}})+"/"+token+"/")
 	tab.Until(`document.querySelectorAll("#keys > li").length === 4`)
 	tab.Eval(`(document.querySelector("[data-key=b] .head").click(), document.querySelector("[data-key=b] .head").focus(), 0)`)
 	tab.Until(`document.querySelector("[data-key=b] .holders").textContent.includes(", renewed ")`)
@@ -305,7 +318,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 	var n atomic.Int32
-	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: reads(&n, held, reserved), Texts: &Texts{Revoke: "ends it"}, Revoke: act, Resolve: act})+"/?token="+token)
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: reads(&n, held, reserved), Texts: &Texts{Revoke: "ends it"}, Revoke: act, Resolve: act})+"/"+token+"/")
 	tab.Until(`document.querySelectorAll("#keys > li").length === 2`)
 	tab.Eval(`(document.querySelectorAll(".head").forEach((e) => e.click()), 0)`)
 	assert.Equal(t, "account/7", tab.Eval(`[...document.querySelectorAll(".holders button")].map((b) => b.closest("[data-key]").dataset.key).join()`))
