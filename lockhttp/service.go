@@ -83,6 +83,7 @@ type state struct {
 	Holder     lockstore.HolderInfo `json:"holder,omitzero"`      // if only one may hold the lock
 	Remaining  float64              `json:"remaining,omitempty"`  // seconds
 	Waiting    int                  `json:"waiting,omitempty"`    // places in the key's queue
+	OldestWait float64              `json:"oldestWait,omitempty"` // seconds since the first of them joined
 	MaxHolders int                  `json:"maxHolders,omitempty"` // the smallest number of the holders
 	Holders    []seated             `json:"holders,omitempty"`    // everybody who has a live lease
 }
@@ -211,7 +212,7 @@ func (s *Service) get(ctx context.Context, _ httpapi.Request, key string) (any, 
 	if err != nil {
 		return nil, err
 	}
-	answer := state{State: status.State, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting, MaxHolders: status.MaxHolders()}
+	answer := state{State: status.State, Fence: status.Fence, Remaining: seconds(status.Remaining), Waiting: status.Waiting, OldestWait: seconds(status.OldestWait), MaxHolders: status.MaxHolders()}
 	if answer.MaxHolders <= 1 {
 		answer.Holder = status.Holder
 	}

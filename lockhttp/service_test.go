@@ -43,7 +43,7 @@ func TestStates(t *testing.T) {
 		detail string   // of the answer to PUT
 		after  string   // its Retry-After
 	}{
-		{driver.Status{State: driver.Reserved, Waiting: 1, Holders: lease(driver.Reserved)}, []string{"waiting", "maxHolders", "holders"},
+		{driver.Status{State: driver.Reserved, Waiting: 1, OldestWait: time.Second, Holders: lease(driver.Reserved)}, []string{"waiting", "oldestWait", "maxHolders", "holders"},
 			"Nobody holds the lock, but other callers have waited longer for it.", "1"},
 		{driver.Status{State: driver.Held, Holder: me, Remaining: time.Minute, Holders: lease(driver.Held)}, leased, "Another holds the lock.", "1"},
 		{driver.Status{State: driver.Revoked, Holder: me, Remaining: time.Minute, Holders: lease(driver.Revoked)}, leased,
@@ -70,6 +70,21 @@ func TestStates(t *testing.T) {
 			require.NotContains(t, string(put.Body), "result")
 		})
 	}
+}
+
+// Who looks learns for how long the first in the queue has waited.
+func TestOldestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		acquire(t, w.Service, key, thirty)
+		for _, owner := range []lockstore.Owner{"first", "second"} {
+			_, err := w.plain.Acquire(t.Context(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			<-time.After(6150 * time.Millisecond)
+		}
+		said := ask(t, w.Service, "GET", key, "").said
+		require.Equal(t, []any{2.0, 12.3}, []any{said["waiting"], said["oldestWait"]})
+	})
 }
 
 // A source without routes has the key in the path alone.
