@@ -57,7 +57,7 @@ const word = (state) => state === 'in doubt' ? 'doubt' : state;
 export function numbers(list, s) {
   const all = [
     ['held', s ? s.held : '–'], ['waiting', s ? s.waiting : '–'],
-    ['oldest wait', !s ? '–' : s.waiting ? span(s.oldestWait) : 'none'], ['in doubt', s ? s.inDoubt : '–'],
+    ['oldest wait', !s ? '–' : s.waiting ? span(s.oldestWaitMs) : 'none'], ['in doubt', s ? s.inDoubt : '–'],
   ];
   all.forEach(([name, value], i) => {
     const box = list.children[i] || list.appendChild(el('div', '', '', el('dt', '', name), el('dd')));
@@ -116,6 +116,9 @@ export class Rows {
   }
 }
 
+// JSON has no empty lists of keys.
+const holders = (k) => k.holders || [], queue = (k) => k.queue || [];
+
 const renewal = (at, now) => at ? `, renewed ${span(now - at)} ago` : ', no renewal seen yet';
 
 let bodies = 0;
@@ -154,15 +157,15 @@ class Row {
     write(key, k.shown);
     write(who, k.who || '–');
     write(this.parts.fence, k.fence || '–');
-    this.head.setAttribute('aria-label', `${k.shown}: ${k.state}${k.who ? ', ' + k.who : ''}${k.queue.length ? `, ${k.queue.length} wait` : ''}`);
+    this.head.setAttribute('aria-label', `${k.shown}: ${k.state}${k.who ? ', ' + k.who : ''}${k.waiting ? `, ${k.waiting} wait` : ''}`);
     this.item.dataset.key = k.key;
     this.item.dataset.state = k.state;
     this.barBox.className = 'bar ' + word(k.state);
     const lease = k.fence + k.state;
-    this.most = Math.max(k.left, lease === this.lease ? this.most : 0);
+    this.most = Math.max(k.leftMs || 0, lease === this.lease ? this.most : 0);
     this.lease = lease;
-    this.seen = new Map(k.holders.map((h) => { // when each lease ends, and when a later end was seen
-      const end = at + h.left, seen = this.seen.get(h.fence) || [end, 0];
+    this.seen = new Map(holders(k).map((h) => { // when each lease ends, and when a later end was seen
+      const end = at + h.leftMs, seen = this.seen.get(h.fence) || [end, 0];
       return [h.fence, end > seen[0] + 1500 ? [end, at] : seen];
     }));
     this.fill();
@@ -170,14 +173,13 @@ class Row {
 
   // tick shows ages and what is left, which change without news.
   tick(now) {
-    const { k, at, parts } = this, passed = now - at, left = Math.max(0, k.left - passed);
+    const { k, at, parts } = this, passed = now - at, left = Math.max(0, (k.leftMs || 0) - passed);
     this.now = now;
     write(parts.age, k.sinceAt ? span(now - k.sinceAt) : '–');
-    this.barBox.hidden = !k.left;
-    write(this.leftText, k.left ? span(left) : '–');
+    this.barBox.hidden = !k.leftMs;
+    write(this.leftText, k.leftMs ? span(left) : '–');
     this.bar.style.width = 100 * left / (this.most || 1) + '%';
-    const parked = k.queue.length && k.queue.every((p) => p.parked);
-    write(parts.queued, k.queue.length ? k.queue.length + (parked ? ' parked, ' : ', ') + span(k.queue[0].waited + passed) : '–');
+    write(parts.queued, k.waiting ? k.waiting + (k.parked === k.waiting ? ' parked, ' : ', ') + span((k.oldestWaitMs || 0) + passed) : '–');
     if (this.body.hidden) return;
     for (const [e, text] of this.counted) write(e, text(now));
     const lanes = this.of.timeline && this.of.timeline(k);
@@ -187,7 +189,7 @@ class Row {
   // fill makes what an open row shows. Its buttons stay while they are for the same lease.
   fill() {
     if (this.body.hidden || !this.k) return;
-    const { k } = this, shape = JSON.stringify([k.state, k.fence, k.started, k.holders.map((h) => [h.fence, h.state, h.seat, h.who]), k.queue.map((p) => p.parked)]);
+    const { k } = this, shape = JSON.stringify([k.state, k.fence, k.started, holders(k).map((h) => [h.fence, h.state, h.seat, h.who]), queue(k).map((p) => p.parked)]);
     if (shape !== this.shape) {
       this.shape = shape;
       this.build(k);
@@ -201,21 +203,24 @@ class Row {
       this.counted.push([e, text]);
       return e;
     };
-    const age = ({ sinceAt }, now) => sinceAt ? span(now - sinceAt) + ', since ' + clock(sinceAt, now) : '–';
-    const left = (h, now) => span(h.left - (now - this.at)) + renewal(this.seen.get(h.fence)[1], now);
-    const waits = (p, now) => (p.parked ? 'parked for ' : 'waits for ') + span(p.waited + now - this.at);
+    const age = ({ holder }, now) => {
+      const since = Date.parse(holder && holder.since);
+      return since ? span(now - since) + ', since ' + clock(since, now) : '–';
+    };
+    const left = (h, now) => span(h.leftMs - (now - this.at)) + renewal(this.seen.get(h.fence)[1], now);
+    const waits = (p, now) => (p.parked ? 'parked for ' : 'waits for ') + span(p.waitedMs + now - this.at);
     const buttons = (holder) => this.of.actions ? this.of.actions(k, holder) : [];
     const all = [el('p', '', meaning[k.state] + (k.started ? ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.' : '')), el('p', 'dim', '', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–'))];
     if (k.state === 'in doubt' || k.state === 'completed') all.splice(1, 0, el('p', '', k.who ? 'Work by ' + k.who + '.' : ''));
     all.push(...buttons(null));
-    if (k.holders.length) {
+    if (holders(k).length) {
       const about = (h, i) => [
         el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 ? `, seat ${h.seat} of ${h.maxHolders}` : '', el('br'),
         el('span', 'dim', '', 'has it for ', counts('span', (now) => age(this.k.holders[i], now)), ' · left at most ', counts('span', (now) => left(this.k.holders[i], now)), ' · fence ', h.fence),
       ];
-      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...k.holders.map((h, i) => el('li', '', '', el('span', '', '', ...about(h, i)), ...buttons(h)))));
+      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...holders(k).map((h, i) => el('li', '', '', el('span', '', '', ...about(h, i)), ...buttons(h)))));
     }
-    all.push(el('h2', '', k.queue.length ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...k.queue.map((_, i) => counts('li', (now) => i + 1 + '. ' + waits(this.k.queue[i], now)))));
+    all.push(el('h2', '', k.waiting ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...queue(k).map((_, i) => counts('li', (now) => i + 1 + '. ' + waits(this.k.queue[i], now)))));
     if (this.of.timeline) {
       this.picture = draw('svg', { class: 'timeline', role: 'img' });
       const kinds = el('div', 'legend');
@@ -282,9 +287,9 @@ export class History {
     if (gap && this.last) this.gaps.push({ from: this.last, to: now, kind: 'unseen', text: 'not looked at for ' + span(now - this.last) });
     this.gaps = this.gaps.filter((g) => g.to > now - shownTime);
     for (const k of snapshot.keys) {
-      const seen = k.holders.map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);
+      const seen = holders(k).map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);
       if (!seen.length && k.state !== 'free' && k.state !== 'reserved') seen.push(['seat 0', ['completed', 'cooldown'].includes(k.state) ? 'done' : word(k.state), k.state]);
-      if (k.queue.length) seen.push(['waiting', 'wait', k.queue.length + ' wait', Math.min(1, k.queue.length / 16)]);
+      if (k.waiting) seen.push(['waiting', 'wait', k.waiting + ' wait', Math.min(1, k.waiting / 16)]);
       if (!this.keys.has(k.key)) this.keys.set(k.key, []);
       const spans = this.keys.get(k.key);
       for (const [lane, kind, text, level] of seen) {

@@ -21,7 +21,7 @@ func held(key string, since time.Duration, waits ...time.Duration) lockstore.Sta
 	s := lockstore.Status{Key: key, State: lockstore.Held, Holder: by("a", since), Fence: 1795295118105467, Remaining: time.Minute}
 	s.Holders = []lockstore.LiveLease{{State: lockstore.Held, HolderInfo: s.Holder, Fence: s.Fence, MaxHolders: 1, Remaining: time.Minute}}
 	for _, w := range waits {
-		s.Queue = append(s.Queue, lockstore.Place{Waited: w})
+		s.Waiting, s.OldestWait, s.Queue = s.Waiting+1, max(s.OldestWait, w), append(s.Queue, lockstore.Place{Waited: w})
 	}
 	return s
 }
@@ -30,7 +30,7 @@ func held(key string, since time.Duration, waits ...time.Duration) lockstore.Sta
 func TestOrderAndNumbers(t *testing.T) {
 	all := []lockstore.Status{
 		held("new", time.Second), held("old", time.Hour), held("busy", time.Second, time.Minute, time.Second), held("stuck", time.Minute, time.Hour),
-		{Key: "doubt", State: lockstore.InDoubt, Holder: by("b", time.Minute), Fence: 7}, {Key: "free"}, {Key: "kept", State: lockstore.Reserved, Queue: []lockstore.Place{{Parked: true}}},
+		{Key: "doubt", State: lockstore.InDoubt, Holder: by("b", time.Minute), Fence: 7}, {Key: "free"}, {Key: "kept", State: lockstore.Reserved, Waiting: 1, Parked: 1, Queue: []lockstore.Place{{Parked: true}}},
 	}
 	s := page.Of(all, now, 6, strings.ToUpper)
 	var keys []string
@@ -38,11 +38,12 @@ func TestOrderAndNumbers(t *testing.T) {
 		keys = append(keys, k.Key)
 	}
 	assert.Equal(t, []string{"stuck", "busy", "doubt", "old", "new", "free"}, keys)
-	assert.Equal(t, []any{4, 4, time.Hour.Milliseconds(), 1, 1}, []any{s.Held, s.Waiting, s.OldestWait, s.InDoubt, s.More}, "of all keys, shown or not")
+	assert.Equal(t, []any{4, 4, time.Hour.Milliseconds(), 1, 1}, []any{s.Held, s.Waiting, s.OldestWaitMs, s.InDoubt, s.More}, "of all keys, shown or not")
+	a := by("a", time.Minute)
 	assert.Equal(t, page.Key{
-		Key: "stuck", Shown: "STUCK", State: lockstore.Held, Who: "A (1)", SinceAt: now.Add(-time.Minute).UnixMilli(), Left: 60_000, Fence: "1795295118105467",
-		Holders: []page.Holder{{State: lockstore.Held, Who: "A (1)", SinceAt: now.Add(-time.Minute).UnixMilli(), Left: 60_000, Fence: "1795295118105467", MaxHolders: 1}},
-		Queue:   []page.Place{{Waited: time.Hour.Milliseconds()}},
+		Key: "stuck", Shown: "STUCK", State: lockstore.Held, Holder: &a, Who: "A (1)", SinceAt: a.Since.UnixMilli(), LeftMs: 60_000, Fence: "1795295118105467", MaxHolders: 1,
+		Holders: []page.Holder{{State: lockstore.Held, Holder: &a, Who: "A (1)", LeftMs: 60_000, Fence: "1795295118105467", MaxHolders: 1}},
+		Waiting: 1, OldestWaitMs: time.Hour.Milliseconds(), Queue: []page.Place{{WaitedMs: time.Hour.Milliseconds()}},
 	}, s.Keys[0])
 	assert.Equal(t, []page.Place{{Parked: true}}, page.Of(all[6:], now, 1, strings.ToUpper).Keys[0].Queue)
 }

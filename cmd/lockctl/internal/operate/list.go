@@ -96,7 +96,7 @@ func (l *lister) list(ctx context.Context) error {
 	var names []string // of damaged entries, some
 	show := (&table{out: l.out}).print
 	if l.json {
-		show = func(s lockstore.Status) error { return printJSON(l.out, answerOf(s)) }
+		show = func(s lockstore.Status) error { return printJSON(l.out, page.KeyOf(s)) }
 	}
 	// There is no time for each call: one call is the whole listing. Its parts have times
 	// of the store's own client.

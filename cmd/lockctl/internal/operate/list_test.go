@@ -128,7 +128,7 @@ export                    held       1h30m0s  41s      3 (1 parked)  2m5s     2 
 2000-01-01T00:00:00Z  held       41s      3 (1 parked)  1795295118105467  withdraw (8f0e\u2066)
 `, print(table{watch: true}, held))
 		out.Reset()
-		require.NoError(t, printJSON(&out, answerOf(several)))
+		require.NoError(t, printJSON(&out, page.KeyOf(several)))
 		assert.JSONEq(t, `{"key": "export", "state": "held", "fence": "1795295118105467", "leftMs": 41000, "waiting": 3, "parked": 1, "oldestWaitMs": 125000, "queue": [{"waitedMs": 125000}, {"waitedMs": 60000, "parked": true}, {"waitedMs": 0}], "maxHolders": 3, "holders": [
 			{"state": "held", "holder": {"name": "withdraw", "id": "8f0e\u2066", "since": "1999-12-31T22:30:00Z"}, "fence": "1795295118105466", "seat": 0, "maxHolders": 3, "leftMs": 12000},
 			{"state": "reserved", "fence": "1795295118105467", "seat": 2, "maxHolders": 4, "leftMs": 2000}]}`, out.String())

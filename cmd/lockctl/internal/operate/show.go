@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/internal/lib/page"
 )
 
 const aboutState = `STATE is one of these:
@@ -44,7 +45,7 @@ RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it
 		case err != nil:
 			return err
 		case json:
-			return printJSON(o.out, answerOf(status))
+			return printJSON(o.out, page.KeyOf(status))
 		}
 		return card(o.out, status)
 	})
@@ -78,14 +79,14 @@ fences, and how many wait. TIME is when it saw the change.
 // watch prints a line for each change, until the key is in the state until or ctx ends.
 func (o *operator) watch(ctx context.Context, until string) error {
 	l, rows := looker{operator: o}, table{out: o.out, watch: true}
-	var last answer
+	var last page.Key
 	for first := true; ; first = false {
 		status, err := l.look(ctx)
 		if err != nil {
 			return err
 		}
-		now := answerOf(status)
-		now.LeftMs, now.Holder, now.OldestWaitMs, now.Queue = 0, nil, 0, nil
+		now := page.KeyOf(status)
+		now.LeftMs, now.Holder, now.Started, now.OldestWaitMs, now.Queue = 0, nil, false, 0, nil
 		for i := range now.Holders {
 			now.Holders[i].LeftMs, now.Holders[i].Holder = 0, nil
 		}

@@ -2,6 +2,7 @@ package operate
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -140,4 +141,11 @@ func card(out io.Writer, s lockstore.Status) error {
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
+}
+
+// printJSON prints one line.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
 }

@@ -164,9 +164,9 @@ func TestReadings(t *testing.T) {
 		var n atomic.Int32
 		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token)
 		type shown struct {
-			Requests, ReadUnits                float64
-			Held, Waiting, OldestWait, InDoubt int
-			AgeMs                              int
+			Requests, ReadUnits                  float64
+			Held, Waiting, OldestWaitMs, InDoubt int
+			AgeMs                                int
 		}
 		get := func() (got shown, status int) {
 			w := httptest.NewRecorder()
@@ -178,7 +178,7 @@ func TestReadings(t *testing.T) {
 		assert.Equal(t, 200, status)
 		assert.InDelta(t, 90, got.Requests, 0.1)
 		assert.InDelta(t, 45, got.ReadUnits, 0.1)
-		assert.Equal(t, []int{1, 2, 3600_000, 0}, []int{got.Held, got.Waiting, got.OldestWait, got.InDoubt})
+		assert.Equal(t, []int{1, 2, 3600_000, 0}, []int{got.Held, got.Waiting, got.OldestWaitMs, got.InDoubt})
 		<-time.After(time.Second)
 		for range 5 {
 			go get()
@@ -276,7 +276,7 @@ func TestRows(t *testing.T) {
 	var n atomic.Int32
 	key := func(name string, waits time.Duration) lockstore.Status {
 		s := held
-		s.Key, s.Queue = name, []lockstore.Place{{Waited: waits}}
+		s.Key, s.Waiting, s.OldestWait, s.Queue = name, 1, waits, []lockstore.Place{{Waited: waits}}
 		return s
 	}
 	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: 100 * time.Millisecond, Read: func(context.Context) (Reading, error) {
