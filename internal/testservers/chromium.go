@@ -2,14 +2,12 @@ package testservers
 
 import (
 	"bufio"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,28 +15,16 @@ import (
 
 const installChromium = "run internal/testservers/install-packages.sh chromium"
 
-// browser is a Chromium without a window, which is told what to do by the DevTools protocol over a pipe. See
-// https://chromedevtools.github.io/devtools-protocol.
-type browser struct {
-	t       testing.TB
-	to      *os.File
-	ended   chan struct{}
-	mu      sync.Mutex
-	next    int
-	answers map[int]chan answer
-	news    map[string]func(method string, params json.RawMessage) // by session
-}
-
-type answer struct {
-	Result json.RawMessage
-	Error  *struct{ Message string }
-}
-
-// Tab is a page in a Chromium of its own.
+// Tab is a page in a Chromium of its own, without a window. It is told what to do by the DevTools protocol over a pipe, see
+// https://chromedevtools.github.io/devtools-protocol. Package chromedp would save a part of this file, and cost three modules, one of which has no
+// version, and 28,000 generated lines in all tests that start a server. A Tab is for one goroutine.
 type Tab struct {
-	*browser
-	session string
-	faults  []string // what the browser says is wrong in the page
+	t        testing.TB
+	to, from *os.File
+	answers  *bufio.Reader // of from
+	session  string        // of the page
+	sent     int           // commands
+	faults   []string      // what the browser says is wrong in the page
 }
 
 // Chromium starts a Chromium for the test and opens an address in it.
@@ -76,133 +62,86 @@ func Chromium(t testing.TB, address string) *Tab {
 		t.Fatal(err)
 	}
 	_, _ = toRead.Close(), toWrite.Close()
-	b := &browser{t: t, to: to, ended: make(chan struct{}), answers: map[int]chan answer{}, news: map[string]func(string, json.RawMessage){}}
-	go b.read(from)
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // an error means that it has ended
 		_ = cmd.Wait()
 		_, _ = from.Close(), to.Close()
-		<-b.ended
 	})
-	return b.open(address)
-}
-
-func (b *browser) open(address string) *Tab {
-	b.t.Helper()
+	tab := &Tab{t: t, to: to, from: from, answers: bufio.NewReader(from)}
 	var target struct{ TargetID string }
-	b.call("", "Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	tab.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
-	b.call("", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	tab := &Tab{browser: b, session: attached.SessionID}
-	b.mu.Lock()
-	b.news[tab.session] = tab.note
-	b.mu.Unlock()
+	tab.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	tab.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
-		tab.Call(domain+".enable", nil, nil)
+		tab.call(domain+".enable", nil, nil)
 	}
 	tab.Go(address)
 	return tab
 }
 
-// read reads answers, and what the browser says by itself, until it ends.
-func (b *browser) read(from *os.File) {
-	defer close(b.ended)
-	for r := bufio.NewReader(from); ; {
-		text, err := r.ReadBytes(0)
-		if err != nil {
-			return
-		}
+// call sends a command to the page, and waits for its result.
+func (tab *Tab) call(method string, params map[string]any, result any) {
+	tab.t.Helper()
+	if err := tab.try(method, params, result); err != nil {
+		tab.t.Fatalf("chromium, %s: %v", method, err)
+	}
+}
+
+func (tab *Tab) try(method string, params map[string]any, result any) error {
+	tab.sent++
+	text, err := json.Marshal(struct {
+		ID        int            `json:"id"`
+		Method    string         `json:"method"`
+		Params    map[string]any `json:"params,omitempty"`
+		SessionID string         `json:"sessionId,omitempty"`
+	}{tab.sent, method, params, tab.session})
+	if err == nil {
+		_, err = tab.to.Write(append(text, 0))
+	}
+	if err == nil {
+		err = tab.from.SetReadDeadline(time.Now().Add(startTime))
+	}
+	for err == nil {
 		var m struct {
-			ID                int
-			Method, SessionID string
-			Params            json.RawMessage
-			answer
+			ID             int
+			Method         string
+			Params, Result json.RawMessage
+			Error          *struct{ Message string }
 		}
-		if err := json.Unmarshal(text[:len(text)-1], &m); err != nil {
-			return
+		if text, err = tab.answers.ReadBytes(0); err != nil {
+			break
 		}
-		b.mu.Lock()
-		wants, news := b.answers[m.ID], b.news[m.SessionID]
-		delete(b.answers, m.ID)
-		if wants == nil && news != nil {
-			news(m.Method, m.Params)
+		if err = json.Unmarshal(text[:len(text)-1], &m); err != nil {
+			break
 		}
-		b.mu.Unlock()
-		if wants != nil {
-			wants <- m.answer
+		switch {
+		case m.ID != tab.sent: // the browser says something by itself
+			if m.Method == "Runtime.exceptionThrown" || m.Method == "Log.entryAdded" && strings.Contains(string(m.Params), `"level":"error"`) {
+				tab.faults = append(tab.faults, string(m.Params))
+			}
+		case m.Error != nil:
+			return errors.New(m.Error.Message)
+		case result == nil:
+			return nil
+		default:
+			return json.Unmarshal(m.Result, result)
 		}
 	}
-}
-
-// call sends a command to the browser, or to a session, and waits for its result.
-func (b *browser) call(session, method string, params map[string]any, result any) {
-	b.t.Helper()
-	if err := b.try(session, method, params, result); err != nil {
-		b.t.Fatalf("chromium, %s: %v", method, err)
-	}
-}
-
-func (b *browser) try(session, method string, params map[string]any, result any) error {
-	got := make(chan answer, 1)
-	b.mu.Lock()
-	b.next++
-	id := b.next
-	b.answers[id] = got
-	b.mu.Unlock()
-	command := map[string]any{"id": id, "method": method}
-	if session != "" {
-		command["sessionId"] = session
-	}
-	if params != nil {
-		command["params"] = params
-	}
-	text, err := json.Marshal(command)
-	if err != nil {
-		return err
-	}
-	if _, err := b.to.Write(append(text, 0)); err != nil {
-		return err
-	}
-	select {
-	case a := <-got:
-		if a.Error != nil {
-			return errors.New(a.Error.Message)
-		}
-		if result != nil {
-			return json.Unmarshal(a.Result, result)
-		}
-		return nil
-	case <-b.ended:
-		return errEnded
-	case <-time.After(startTime):
-		return errors.New("no answer")
-	}
-}
-
-// note keeps what the browser says is wrong.
-func (tab *Tab) note(method string, params json.RawMessage) {
-	if method == "Runtime.exceptionThrown" || method == "Log.entryAdded" && strings.Contains(string(params), `"level":"error"`) {
-		tab.faults = append(tab.faults, string(params))
-	}
+	return err
 }
 
 // Faults are the errors of the page so far: of scripts, of its Content-Security-Policy, and of requests.
 func (tab *Tab) Faults() []string {
-	tab.mu.Lock()
-	defer tab.mu.Unlock()
-	return append([]string(nil), tab.faults...)
-}
-
-// Call sends a command of the DevTools protocol to the page.
-func (tab *Tab) Call(method string, params map[string]any, result any) {
 	tab.t.Helper()
-	tab.call(tab.session, method, params, result)
+	tab.Eval("0") // what the browser has said before this answer is read
+	return tab.faults
 }
 
 // Go opens an address, and waits until it is loaded or refused.
 func (tab *Tab) Go(address string) {
 	tab.t.Helper()
-	tab.Call("Page.navigate", map[string]any{"url": address}, nil)
+	tab.call("Page.navigate", map[string]any{"url": address}, nil)
 	tab.Until(`document.readyState === "complete" && location.href !== "about:blank"`)
 }
 
@@ -221,7 +160,7 @@ func (tab *Tab) eval(expression string) (any, error) {
 		Result           struct{ Value any }
 		ExceptionDetails json.RawMessage
 	}
-	err := tab.try(tab.session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got)
+	err := tab.try("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got)
 	if err == nil && got.ExceptionDetails != nil {
 		err = fmt.Errorf("%.500s", got.ExceptionDetails)
 	}
@@ -247,33 +186,29 @@ func (tab *Tab) Until(expression string) {
 // Type writes a text where the focus is.
 func (tab *Tab) Type(text string) {
 	tab.t.Helper()
-	tab.Call("Input.insertText", map[string]any{"text": text}, nil)
+	tab.call("Input.insertText", map[string]any{"text": text}, nil)
 }
 
 // Press presses a key, such as Enter or ArrowDown.
 func (tab *Tab) Press(key string) {
 	tab.t.Helper()
-	code := map[string]int{"Enter": 13, "Tab": 9, "Escape": 27, " ": 32, "ArrowUp": 38, "ArrowDown": 40}[key]
+	code := map[string]int{"Enter": 13, "Tab": 9, "Escape": 27, "Backspace": 8, " ": 32, "ArrowUp": 38, "ArrowDown": 40}[key]
 	text := map[string]string{"Enter": "\r", " ": " "}[key]
-	tab.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "code": key, "text": text, "windowsVirtualKeyCode": code}, nil)
-	tab.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
+	tab.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "code": key, "text": text, "windowsVirtualKeyCode": code}, nil)
+	tab.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
 }
 
 // Window sets the size of the window, and whether the page is light or dark.
 func (tab *Tab) Window(width, height int, scheme string) {
 	tab.t.Helper()
-	tab.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	tab.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	tab.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	tab.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
 // Screenshot is the window as a PNG.
 func (tab *Tab) Screenshot() []byte {
 	tab.t.Helper()
-	var got struct{ Data string }
-	tab.Call("Page.captureScreenshot", map[string]any{"format": "png"}, &got)
-	png, err := base64.StdEncoding.DecodeString(got.Data)
-	if err != nil {
-		tab.t.Fatal(err)
-	}
-	return png
+	var got struct{ Data []byte } // base64 in JSON
+	tab.call("Page.captureScreenshot", map[string]any{"format": "png"}, &got)
+	return got.Data
 }
