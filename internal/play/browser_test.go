@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -78,6 +80,16 @@ func TestPage(t *testing.T) {
 	}
 	require.Equal(t, "40 of 40 runs overlap; invoices stored: 5 of 40", verdict())
 	require.NotEqual(t, 0.0, tab.Eval(`document.querySelectorAll("#timeline rect.overlap").length`))
+	for width, scheme := range map[int]string{1200: "light", 400: "dark"} {
+		tab.Window(width, 900, scheme)
+		require.LessOrEqual(t, tab.Eval(`document.documentElement.scrollWidth - innerWidth`), 0.0, "nothing is wider than the window")
+		tab.Until(`document.querySelector("#timeline svg").viewBox.baseVal.width === document.getElementById("timeline").clientWidth`)
+		if folder := os.Getenv("SCREENSHOTS"); folder != "" {
+			require.NoError(t, os.WriteFile(fmt.Sprintf("%s/play-%d.png", folder, width), tab.Screenshot(), 0o600))
+		}
+	}
+	tab.Window(1200, 900, "light")
+	require.Equal(t, "rgb(209, 36, 47)", tab.Eval(`getComputedStyle(document.querySelector("#timeline rect.overlap")).fill`), "red")
 	tab.Eval(`document.getElementById("speed").add(new Option("100"))`)
 	for _, s := range situations[1:] {
 		tab.Eval(`document.body.dataset.state = "another"; location.hash = "` + s.Name + `"`)
@@ -88,14 +100,94 @@ func TestPage(t *testing.T) {
 		assert.Equal(t, story, ended(tab), "%s at another speed", s.Name)
 		tab.Eval(`document.getElementById("speed").value = "20"`)
 	}
-	tab.Eval(`document.getElementById("set-lock").value = "coalesce"; document.getElementById("set-lock").dispatchEvent(new Event("change"))`)
-	tab.Eval(`document.body.dataset.state = "another"; document.querySelector("[data-send='200']").click()`)
+	choose := func(what, value string) {
+		tab.Eval(`document.getElementById("set-` + what + `").value = "` + value + `"; document.getElementById("set-` + what + `").dispatchEvent(new Event("change"))`)
+	}
+	send := func(n string) {
+		tab.Eval(`document.body.dataset.state = "another"; document.querySelector("[data-send='` + n + `']").click()`)
+	}
+	choose("lock", "coalesce")
+	send("200")
 	require.Contains(t, verdict(), "invoices stored: 212 of 212")
-	tab.Eval(`document.querySelector("#environments div:nth-child(2) button").click()`)
-	require.Equal(t, "true", tab.Eval(`document.querySelector("#environments div:nth-child(2) button").getAttribute("aria-pressed")`))
-	tab.Eval(`location.hash = "nonsense"`)
+	send("1")
+	require.Contains(t, verdict(), "invoices stored: 213 of 213")
+	choose("keys", "4")
+	send("200")
+	require.Contains(t, verdict(), "invoices stored: 413 of 413")
+	require.Equal(t, true, tab.Eval(`["acme", "birch", "cobalt", "delta"].every((key) => document.getElementById("timeline").textContent.includes("invoices/" + key))`))
+
+	pressed := func(env, nth string) any {
+		button := `document.querySelector("#environments div:nth-child(` + env + `) button:nth-of-type(` + nth + `)")`
+		return tab.Eval(button + `.click(), ` + button + `.getAttribute("aria-pressed")`)
+	}
+	require.Equal(t, "true", pressed("2", "1"))
+	require.Equal(t, nil, pressed("1", "2"))
+	require.Equal(t, "true", pressed("3", "3"))
+	require.Equal(t, "false", pressed("2", "1"))
+	story := ended(tab)
+	for i, line := range []string{"env 2 it stands still", "env 1 it is killed", "env 3 it is slow", "env 2 it goes on"} {
+		require.True(t, strings.HasSuffix(story[len(story)-4+i], line), "%v", story[len(story)-4:])
+	}
+
+	tab.Eval(`document.getElementById("speed").value = "0.25"; location.hash = "nonsense"`)
 	tab.Until(`document.getElementById("error").innerText.includes("no situation \"nonsense\"")`)
+	tab.Until(`document.body.dataset.state === "playing"`)
+	tab.Eval(`document.getElementById("play").click()`)
+	require.Equal(t, "paused", tab.Eval(`document.body.dataset.state`))
+	before := tab.Eval(`document.querySelectorAll("#story li").length`)
 	tab.Eval(`document.getElementById("step").click()`)
-	require.NotEqual(t, "playing", tab.Eval(`document.body.dataset.state`))
+	require.Greater(t, tab.Eval(`document.querySelectorAll("#story li").length`), before, "a step ends with the next line")
+	require.Equal(t, "paused", tab.Eval(`document.body.dataset.state`))
 	require.Empty(t, tab.Faults())
+}
+
+// Only what differs is changed, so a button keeps the focus, and a key works, while the situation is played; and the page stands still with it.
+func TestKeyboardInABrowser(t *testing.T) {
+	tab := openPage(t, "with")
+	tab.Eval(`document.getElementById("speed").value = "1"; document.getElementById("again").click()`)
+	tab.Until(`document.body.dataset.state === "playing" && parseFloat(document.getElementById("clock").innerText) < 1`)
+	const first = `document.querySelector("#environments button")`
+	tab.Eval(`(() => {
+		const freeze = ` + first + `;
+		freeze.focus();
+		globalThis.focused = () => document.activeElement === freeze;
+		globalThis.gone = 0;
+		globalThis.changes = 0;
+		for (const id of ["situations", "facts", "environments", "numbers", "story"]) {
+			new MutationObserver((all) => { for (const m of all) gone += m.removedNodes.length; }).observe(document.getElementById(id), {childList: true, subtree: true});
+		}
+		new MutationObserver((all) => { changes += all.length; }).observe(document.body, {childList: true, subtree: true, attributes: true, characterData: true});
+	})()`)
+	tab.Press("Enter")
+	tab.Until(first + `.getAttribute("aria-pressed") === "true" && parseFloat(document.getElementById("clock").innerText) > 1.5`)
+	require.Equal(t, true, tab.Eval(`focused()`))
+	tab.Press("Enter")
+	tab.Until(first + `.getAttribute("aria-pressed") === "false"`)
+	require.Equal(t, true, tab.Eval(`focused() && changes > 0`))
+	require.Equal(t, 0.0, tab.Eval(`gone`), "nothing was made anew")
+	tab.Press("Tab")
+	require.Equal(t, "Kill", tab.Eval(`document.activeElement.innerText`))
+	tab.Press(" ")
+	tab.Until(`[...document.querySelectorAll("#story li")].some((e) => e.innerText.includes("it is killed"))`)
+
+	tab.Eval(`document.getElementById("play").click()`)
+	const frames = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(changes))))))`
+	require.Equal(t, tab.Eval(frames), tab.Eval(frames), "a page that is paused changes nothing")
+	require.Empty(t, tab.Faults())
+}
+
+// The pages name the address of each situation, and no other.
+func TestSituationsOfThePages(t *testing.T) {
+	named, here := map[string]bool{}, map[string]bool{}
+	for _, file := range []string{"waiting.md", "guarantees.md"} {
+		text, err := os.ReadFile("../../docs/" + file)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile("`#([a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+			named[m[1]] = true
+		}
+	}
+	for _, s := range situations {
+		here[s.Name] = true
+	}
+	require.Equal(t, here, named)
 }

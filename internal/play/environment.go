@@ -51,7 +51,8 @@ type environment struct {
 	run    *run // nil: it is free
 	slow   bool
 	dead   bool
-	ice    *fault        // nil: it does not stand still
+	ice    *span         // nil: it does not stand still
+	still  time.Time     // since then, if it does
 	missed time.Duration // for how long it stood still before
 }
 
@@ -91,7 +92,7 @@ func (e *environment) clocks() (mono, wall time.Duration) {
 	defer e.mu.Unlock()
 	now := time.Now()
 	if mono = now.Sub(e.start) - e.missed; e.ice != nil {
-		mono -= now.Sub(e.ice.from)
+		mono -= now.Sub(e.still)
 	}
 	return mono, time.Duration(now.UnixNano())
 }
@@ -106,11 +107,10 @@ func (e *environment) strike(what string) {
 	now := time.Now()
 	switch {
 	case what == freeze && e.ice == nil:
-		e.ice = &fault{lane: e.lane, kind: freeze, from: now}
-		e.faults = append(e.faults, e.ice)
+		e.ice, e.still = e.draws(e.lane, freeze, nil), now
 		e.say(e.lane, "it stands still")
 	case (what == "thaw" || what == kill) && e.ice != nil:
-		e.ice.to, e.missed = now, e.missed+now.Sub(e.ice.from)
+		e.ice.To, e.missed = now.UnixMilli(), e.missed+now.Sub(e.still)
 		if e.ice = nil; what == "thaw" {
 			e.say(e.lane, "it goes on")
 		}
@@ -120,7 +120,7 @@ func (e *environment) strike(what string) {
 	}
 	if what == kill {
 		e.dead = true
-		e.faults = append(e.faults, &fault{e.lane, kill, now, now.Add(look)})
+		e.draws(e.lane, kill, nil).To = now.Add(look).UnixMilli()
 		e.say(e.lane, "it is killed")
 		if e.run != nil {
 			e.run.parked = nil
@@ -140,21 +140,21 @@ func (e *environment) pass(d time.Duration) error {
 			part *= slowness
 		}
 		e.mu.Unlock()
+		var passed <-chan time.Time
 		switch {
-		case dead:
-			<-e.over
-			return errGone
+		case dead: // no time passes
 		case still:
-			select {
-			case <-e.over:
-				return errGone
-			case <-time.After(look):
-			}
+			passed = time.After(look)
 		case d <= 0:
 			return nil
 		default:
-			time.Sleep(part)
+			passed = time.After(part)
 			d -= look
+		}
+		select {
+		case <-e.over:
+			return errGone
+		case <-passed:
 		}
 	}
 }
@@ -278,12 +278,12 @@ func (e *environment) work(ctx context.Context, r *run, lock guard.Lock) error {
 			next = entry.asked
 		}
 	})
-	defer e.locked(func() { r.stopped = first(r.stopped, time.Now()) })
+	defer e.locked(func() { e.does(r, "") })
 	defer context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
 		e.locked(func() {
-			if r.stopped.IsZero() {
-				r.lost = time.Now()
+			if r.works() {
+				e.does(r, "lost")
 				e.say(e.lane, "event %d: its context is cancelled: %v", r.number, cause)
 			}
 		})

@@ -1,7 +1,7 @@
 //go:build !js
 
 // Command play serves the page on which anybody can try the lock: the shipped guard and the rules over memstore, compiled to WebAssembly, in
-// virtual time. make play builds the page. It needs no program behind it: any server of files will do.
+// virtual time. make play builds the page in a folder, which is the argument. Any other server of files will do as well.
 package main
 
 import (
@@ -17,9 +17,9 @@ func main() {
 		log.Fatal("play: want one argument: the folder of the page")
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		log.Fatal("play: ", err)
+	if err == nil {
+		fmt.Printf("http://%s/\n", l.Addr())
+		err = http.Serve(l, http.FileServer(http.Dir(os.Args[1])))
 	}
-	fmt.Printf("http://%s/\n", l.Addr())
-	log.Fatal("play: ", http.Serve(l, http.FileServer(http.Dir(os.Args[1]))))
+	log.Fatal("play: ", err)
 }

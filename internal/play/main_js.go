@@ -28,7 +28,7 @@ func main() {
 	js.Global().Set("lockWorld", map[string]any{
 		"known":      known,
 		"situations": answer(func([]js.Value) any { return situations }),
-		"picture":    answer(func([]js.Value) any { return w.picture() }),
+		"picture":    answer(func(args []js.Value) any { return w.picture(args[0].Int()) }),
 		"send": answer(func(args []js.Value) any {
 			w.locked(func() { w.send(args[0].Int(), time.Second, "") })
 			return nil

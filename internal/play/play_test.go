@@ -16,7 +16,7 @@ import (
 func played(t *testing.T, w *world) picture {
 	t.Helper()
 	for {
-		p := w.picture()
+		p := w.picture(0)
 		if p.Idle {
 			return p
 		}
@@ -32,7 +32,7 @@ func (w *world) end() {
 }
 
 // bars are the spans of some kinds in all lanes, sorted by their begin.
-func (p picture) bars(kinds ...string) (all []span) {
+func (p picture) bars(kinds ...string) (all []*span) {
 	for _, l := range p.Lanes {
 		for _, s := range l.Spans {
 			if slices.Contains(kinds, s.Kind) {
@@ -40,7 +40,7 @@ func (p picture) bars(kinds ...string) (all []span) {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b span) int { return int(a.From - b.From) })
+	slices.SortFunc(all, func(a, b *span) int { return int(a.From - b.From) })
 	return all
 }
 
@@ -53,7 +53,7 @@ func (p picture) at(t *testing.T, text string) int64 {
 }
 
 // atOnce is the most bars that overlap.
-func atOnce(bars []span) (most int) {
+func atOnce(bars []*span) (most int) {
 	for _, b := range bars {
 		n := 0
 		for _, other := range bars {
@@ -70,19 +70,19 @@ func atOnce(bars []span) (most int) {
 func TestSituations(t *testing.T) {
 	ends := map[string]func(*testing.T, picture){
 		"without": func(t *testing.T, p picture) {
-			require.Equal(t, 40, p.Facts["runs"])
-			require.Greater(t, p.Facts["overlaps"], 20)
-			require.Len(t, p.bars("overlap"), p.Facts["overlaps"])
+			require.Equal(t, 40, p.Facts.Runs)
+			require.Greater(t, p.Facts.Overlaps, 20)
+			require.Len(t, p.bars("overlap"), p.Facts.Overlaps)
 			require.Greater(t, atOnce(p.bars("overlap")), 4)
-			require.Equal(t, 40, p.Facts["wanted"])
-			require.Less(t, p.Facts["stored"], 20)
+			require.Equal(t, 40, p.Facts.Wanted)
+			require.Less(t, p.Facts.Stored, 20)
 		},
 		"with": func(t *testing.T, p picture) {
 			require.Len(t, p.bars("held"), 40)
 			require.Empty(t, p.bars("overlap"))
 			require.Equal(t, 1, atOnce(p.bars("held")))
-			require.Equal(t, 40, p.Facts["stored"])
-			require.Greater(t, p.Facts["paidWait"], 40_000, "7 of 8 environments wait")
+			require.Equal(t, 40, p.Facts.Stored)
+			require.Greater(t, p.Facts.PaidWait, int64(40_000), "7 of 8 environments wait")
 		},
 		"freeze": func(t *testing.T, p picture) {
 			cancelled, next := p.at(t, "event 1: its context is cancelled"), p.at(t, "event 2: its work begins")
@@ -90,16 +90,16 @@ func TestSituations(t *testing.T) {
 			require.LessOrEqual(t, next-cancelled, int64(400), "it waits no longer than for the margin")
 			require.Less(t, next, p.at(t, "it goes on"))
 			require.LessOrEqual(t, p.at(t, "it goes on"), p.at(t, "its write with fence"))
-			require.Equal(t, 1, p.Facts["refused"])
-			require.Equal(t, 2, p.Facts["stored"])
-			require.Equal(t, 1, p.Facts["unserved"])
+			require.Equal(t, 1, p.Facts.Refused)
+			require.Equal(t, 2, p.Facts.Stored)
+			require.Equal(t, 1, p.Facts.Unserved)
 			lost, held := p.bars("lost"), p.bars("held")
 			require.Len(t, lost, 1)
 			require.Len(t, held, 3)
 			require.Equal(t, held[0].To, lost[0].From)
 			require.Less(t, lost[0].From, held[1].From, "the picture has the end of the trust before the next run")
 			require.Len(t, p.bars("freeze"), 1)
-			require.Zero(t, p.Facts["overlaps"])
+			require.Zero(t, p.Facts.Overlaps)
 		},
 		"kill": func(t *testing.T, p picture) {
 			held, killed := p.bars("held"), p.bars("kill")
@@ -107,35 +107,33 @@ func TestSituations(t *testing.T) {
 			require.Len(t, killed, 1)
 			require.Equal(t, killed[0].From, held[0].To)
 			require.InDelta(t, ttl.Milliseconds(), held[1].From-held[0].From, 100, "the lease lasts, and no longer")
-			require.Equal(t, 2, p.Facts["stored"])
-			require.Equal(t, 1, p.Facts["unserved"])
+			require.Equal(t, 2, p.Facts.Stored)
+			require.Equal(t, 1, p.Facts.Unserved)
 		},
 		"holders": func(t *testing.T, p picture) {
-			require.Equal(t, 24, p.Facts["stored"])
-			require.Equal(t, 3, p.Facts["most"])
+			require.Equal(t, 24, p.Facts.Stored)
+			require.Equal(t, 3, p.Facts.Most)
 			require.Equal(t, 3, atOnce(p.bars("held")))
 			require.Empty(t, p.bars("overlap"))
 		},
 		"readers": func(t *testing.T, p picture) {
-			require.Equal(t, 18, p.Facts["runs"])
-			require.Equal(t, 3, p.Facts["stored"])
+			require.Equal(t, 18, p.Facts.Runs)
+			require.Equal(t, 3, p.Facts.Stored)
 			require.Greater(t, atOnce(p.bars("held")), 1)
 			require.Empty(t, p.bars("overlap"))
-			require.Zero(t, p.Facts["unserved"])
+			require.Zero(t, p.Facts.Unserved)
 		},
 		"coalesce": func(t *testing.T, p picture) {
-			require.LessOrEqual(t, p.Facts["runs"], 12)
-			require.Equal(t, 200, p.Facts["runs"]+p.Facts["covered"])
-			require.Equal(t, 200, p.Facts["stored"])
+			require.LessOrEqual(t, p.Facts.Runs, 12)
+			require.Equal(t, 200, p.Facts.Runs+p.Facts.Covered)
+			require.Equal(t, 200, p.Facts.Stored)
 			require.Empty(t, p.bars("overlap"))
 		},
 		"parked": func(t *testing.T, p picture) {
-			require.Equal(t, 12, p.Facts["stored"])
-			require.Less(t, p.Facts["paidWait"], 1000)
+			require.Equal(t, 12, p.Facts.Stored)
+			require.Less(t, p.Facts.PaidWait, int64(1000))
 			require.Equal(t, 1, atOnce(p.bars("held")))
-			require.Equal(t, parked, p.Lanes[3].Name)
-			require.NotEmpty(t, p.Lanes[3].Spans)
-			p.at(t, "is woken by env")
+			require.Less(t, p.at(t, "event 2: parked"), p.at(t, "event 2 is woken by env"))
 		},
 	}
 	require.Len(t, ends, len(situations))
@@ -175,8 +173,8 @@ func TestVisitor(t *testing.T) {
 				}
 				p := played(t, w)
 				t.Logf("%v: %+v", time.Since(w.start), p.Facts)
-				require.Equal(t, 240, p.Facts["events"])
-				require.Equal(t, lock == off, p.Facts["overlaps"] > 0)
+				require.Equal(t, 240, p.Facts.Events)
+				require.Equal(t, lock == off, p.Facts.Overlaps > 0)
 				if lock != off {
 					assert.Empty(t, p.bars("overlap"))
 				}
@@ -198,7 +196,7 @@ func TestKillWhileItStandsStill(t *testing.T) {
 			w.locked(func() { w.environments[0].strike(what) })
 		}
 		var story []string
-		for _, l := range w.picture().Story {
+		for _, l := range w.picture(0).Story {
 			story = append(story, l.Text)
 		}
 		assert.Equal(t, []string{"it stands still", "it goes on", "it stands still", "it is killed"}, story)

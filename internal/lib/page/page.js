@@ -1,38 +1,40 @@
 // Rows and timelines of keys, for lockctl ui and make play. What a key or a holder says is text: nothing here writes markup.
 
-const svgName = 'http://www.w3.org/2000/svg';
+// el describes an element: its class or its attributes, and its children, which are descriptions and texts.
+export const el = (name, has, ...children) => ({ name, has: typeof has === 'string' ? { class: has } : has, children });
 
-export function el(name, className, text, ...children) {
-  const e = document.createElement(name);
-  if (className) e.className = className;
-  if (text) e.textContent = text;
-  e.append(...children);
-  return e;
-}
+export const button = (name, onclick, className = '') => el('button', { type: 'button', class: className, onclick }, name);
 
-function draw(name, attributes, text) {
-  const e = document.createElementNS(svgName, name);
-  for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
-  if (text) e.textContent = text;
-  return e;
-}
-
-// write changes the page only where it differs, so that a selection, and what a reader of the screen says, stay.
-export function write(e, text) {
-  if (e.textContent !== text) e.textContent = text;
+// fit gives an element these children, and changes only what differs: a button keeps the focus, and a selection stays.
+export function fit(parent, ...children) {
+  const wanted = children.flat(Infinity).filter(Boolean);
+  wanted.forEach((c, i) => {
+    let e = parent.childNodes[i];
+    if (!e || e.localName !== c.name) {
+      const made = c.name ? document.createElementNS(c.name === 'svg' ? 'http://www.w3.org/2000/svg' : parent.namespaceURI, c.name) : document.createTextNode('');
+      if (e) e.replaceWith(made);
+      else parent.append(made);
+      e = made;
+    }
+    if (!c.name) {
+      if (e.data !== c) e.data = c;
+      return;
+    }
+    for (const { name } of [...e.attributes]) if (!(name in c.has)) e.removeAttribute(name);
+    for (const [name, value] of Object.entries(c.has)) {
+      if (typeof value === 'function') e[name] = value;
+      else if (value === false) e.removeAttribute(name);
+      else if (e.getAttribute(name) !== String(value)) e.setAttribute(name, value);
+    }
+    fit(e, c.children);
+  });
+  while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
 }
 
 // notice shows a text, or hides its element if there is none.
 export function notice(e, text) {
-  write(e, text);
+  fit(e, text);
   e.hidden = !text;
-}
-
-export function button(name, does, className = '') {
-  const b = el('button', className, name);
-  b.type = 'button';
-  b.addEventListener('click', does);
-  return b;
 }
 
 // span is a length in two units at most: "0 s", "41 s", "3m 12s", "2h 5m", "3d 4h".
@@ -53,18 +55,9 @@ export function clock(at, now = Date.now()) {
 // word is the class of a state.
 const word = (state) => state === 'in doubt' ? 'doubt' : state;
 
-// numbers shows the four numbers of a snapshot.
-export function numbers(list, s) {
-  const all = [
-    ['held', s ? s.held : '–'], ['waiting', s ? s.waiting : '–'],
-    ['oldest wait', !s ? '–' : s.waiting ? span(s.oldestWaitMs) : 'none'], ['in doubt', s ? s.inDoubt : '–'],
-  ];
-  all.forEach(([name, value], i) => {
-    const box = list.children[i] || list.appendChild(el('div', '', '', el('dt', '', name), el('dd')));
-    write(box.lastChild, String(value));
-    box.classList.toggle('alarm', name === 'in doubt' && value > 0);
-  });
-}
+// numbers describes the four numbers of a snapshot, which may not be there yet.
+export const numbers = (s) => [['held', s?.held], ['waiting', s?.waiting], ['oldest wait', s && (s.waiting ? span(s.oldestWaitMs) : 'none')], ['in doubt', s?.inDoubt]]
+  .map(([name, value]) => el('div', name === 'in doubt' && value ? 'alarm' : '', el('dt', '', name), el('dd', '', String(value ?? '–'))));
 
 // meaning is what the help of lockctl says of a state.
 const meaning = {
@@ -77,8 +70,8 @@ const meaning = {
   'in doubt': 'Nobody knows how the work ended: the key is closed until somebody resolves it.',
 };
 
-// Rows shows a row for each key, in the order of the snapshot. of.timeline(key) returns the lanes of a key, or nothing; of.actions(key, holder)
-// the buttons for a holder, or with null for the key.
+// Rows shows a row for each key, in the order of the snapshot. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
+// for a holder, or with null for the key.
 export class Rows {
   constructor(list, of = {}) {
     this.list = list;
@@ -99,7 +92,7 @@ export class Rows {
     this.rows = new Map();
     let last = null;
     for (const k of snapshot.keys) {
-      const row = old.get(k.key) || new Row(this.of);
+      const row = old.get(k.key) || new Row(this.of, k.key);
       this.rows.set(k.key, row);
       row.show(k, snapshot.at);
       const next = last ? last.nextSibling : this.list.firstChild;
@@ -116,118 +109,60 @@ export class Rows {
   }
 }
 
-// JSON has no empty lists of keys.
-const holders = (k) => k.holders || [], queue = (k) => k.queue || [];
-
-const renewal = (at, now) => at ? `, renewed ${span(now - at)} ago` : ', no renewal seen yet';
-
 let bodies = 0;
 
 class Row {
-  constructor(of) {
+  constructor(of, key) {
     this.of = of;
     this.seen = new Map();
-    this.parts = Object.fromEntries(['state', 'key', 'who', 'age', 'left', 'queued', 'fence'].map((c) => [c, el('span', c)]));
-    this.bar = el('i');
-    this.leftText = el('span');
-    this.parts.left.append(this.barBox = el('span', 'bar', '', this.bar), this.leftText);
-    this.head = el('button', 'head', '', ...Object.values(this.parts));
-    this.head.type = 'button';
-    this.body = el('div', 'body');
-    this.body.id = 'key-' + ++bodies;
-    this.body.hidden = true;
-    this.head.setAttribute('aria-expanded', 'false');
-    this.head.setAttribute('aria-controls', this.body.id);
-    this.head.addEventListener('click', () => this.open(this.body.hidden));
-    this.item = el('li', '', '', this.head, this.body);
-  }
-
-  open(opens) {
-    this.body.hidden = !opens;
-    this.head.setAttribute('aria-expanded', String(opens));
-    this.fill();
-    this.tick(this.now);
+    this.id = 'key-' + ++bodies;
+    this.item = document.createElement('li');
+    this.item.dataset.key = key;
   }
 
   show(k, at) {
-    [this.k, this.at] = [k, at];
-    const { state, key, who } = this.parts;
-    state.className = 'state ' + word(k.state);
-    write(state, k.state);
-    write(key, k.shown);
-    write(who, k.who || '–');
-    write(this.parts.fence, k.fence || '–');
-    this.head.setAttribute('aria-label', `${k.shown}: ${k.state}${k.who ? ', ' + k.who : ''}${k.waiting ? `, ${k.waiting} wait` : ''}`);
-    this.item.dataset.key = k.key;
-    this.item.dataset.state = k.state;
-    this.barBox.className = 'bar ' + word(k.state);
     const lease = k.fence + k.state;
     this.most = Math.max(k.leftMs || 0, lease === this.lease ? this.most : 0);
-    this.lease = lease;
-    this.seen = new Map(holders(k).map((h) => { // when each lease ends, and when a later end was seen
+    this.seen = new Map((k.holders || []).map((h) => { // when each lease ends, and when a later end was seen
       const end = at + h.leftMs, seen = this.seen.get(h.fence) || [end, 0];
       return [h.fence, end > seen[0] + 1500 ? [end, at] : seen];
     }));
-    this.fill();
+    [this.k, this.at, this.lease] = [k, at, lease];
   }
 
-  // tick shows ages and what is left, which change without news.
+  // tick also shows ages and what is left, which change without news.
   tick(now) {
-    const { k, at, parts } = this, passed = now - at, left = Math.max(0, (k.leftMs || 0) - passed);
-    this.now = now;
-    write(parts.age, k.sinceAt ? span(now - k.sinceAt) : '–');
-    this.barBox.hidden = !k.leftMs;
-    write(this.leftText, k.leftMs ? span(left) : '–');
-    this.bar.style.width = 100 * left / (this.most || 1) + '%';
-    write(parts.queued, k.waiting ? k.waiting + (k.parked === k.waiting ? ' parked, ' : ', ') + span((k.oldestWaitMs || 0) + passed) : '–');
-    if (this.body.hidden) return;
-    for (const [e, text] of this.counted) write(e, text(now));
-    const lanes = this.of.timeline && this.of.timeline(k);
-    if (lanes) timeline(this.picture, lanes, now - shownTime, now);
+    const { k, id, open } = this, passed = now - this.at, left = Math.max(0, k.leftMs - passed);
+    const about = `${k.shown}: ${k.state}${k.who ? ', ' + k.who : ''}${k.waiting ? `, ${k.waiting} wait` : ''}`;
+    const toggle = () => {
+      this.open = !this.open;
+      this.tick(now);
+    };
+    fit(this.item, el('button', { type: 'button', class: 'head', 'aria-expanded': Boolean(open) + '', 'aria-controls': id, 'aria-label': about, onclick: toggle },
+      el('span', 'state ' + word(k.state), k.state), el('span', 'key', k.shown), el('span', 'who', k.who || '–'), el('span', 'age', k.sinceAt ? span(now - k.sinceAt) : '–'),
+      el('span', 'left', k.leftMs && el('svg', { class: 'bar ' + word(k.state), viewBox: '0 0 48 8', 'aria-hidden': 'true' }, el('rect', { width: 48 * left / this.most, height: 8 })), k.leftMs ? span(left) : '–'),
+      el('span', 'queued', k.waiting ? k.waiting + (k.parked === k.waiting ? ' parked, ' : ', ') + span((k.oldestWaitMs || 0) + passed) : '–'),
+      el('span', 'fence', k.fence || '–')),
+    el('div', { class: 'body', id, hidden: !open }, open && this.body(now, passed)));
   }
 
-  // fill makes what an open row shows. Its buttons stay while they are for the same lease.
-  fill() {
-    if (this.body.hidden || !this.k) return;
-    const { k } = this, shape = JSON.stringify([k.state, k.fence, k.started, holders(k).map((h) => [h.fence, h.state, h.seat, h.who]), queue(k).map((p) => p.parked)]);
-    if (shape !== this.shape) {
-      this.shape = shape;
-      this.build(k);
-    }
-  }
-
-  build(k) {
-    this.counted = []; // elements, each with its text at a time
-    const counts = (name, text) => {
-      const e = el(name);
-      this.counted.push([e, text]);
-      return e;
-    };
-    const age = ({ holder }, now) => {
-      const since = Date.parse(holder && holder.since);
-      return since ? span(now - since) + ', since ' + clock(since, now) : '–';
-    };
-    const left = (h, now) => span(h.leftMs - (now - this.at)) + renewal(this.seen.get(h.fence)[1], now);
-    const waits = (p, now) => (p.parked ? 'parked for ' : 'waits for ') + span(p.waitedMs + now - this.at);
-    const buttons = (holder) => this.of.actions ? this.of.actions(k, holder) : [];
-    const all = [el('p', '', meaning[k.state] + (k.started ? ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.' : '')), el('p', 'dim', '', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–'))];
-    if (k.state === 'in doubt' || k.state === 'completed') all.splice(1, 0, el('p', '', k.who ? 'Work by ' + k.who + '.' : ''));
-    all.push(...buttons(null));
-    if (holders(k).length) {
-      const about = (h, i) => [
-        el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 ? `, seat ${h.seat} of ${h.maxHolders}` : '', el('br'),
-        el('span', 'dim', '', 'has it for ', counts('span', (now) => age(this.k.holders[i], now)), ' · left at most ', counts('span', (now) => left(this.k.holders[i], now)), ' · fence ', h.fence),
-      ];
-      all.push(el('h2', '', 'Holders'), el('ul', 'holders', '', ...holders(k).map((h, i) => el('li', '', '', el('span', '', '', ...about(h, i)), ...buttons(h)))));
-    }
-    all.push(el('h2', '', k.waiting ? 'Queue' : 'Nobody waits'), el('ol', 'queue', '', ...queue(k).map((_, i) => counts('li', (now) => i + 1 + '. ' + waits(this.k.queue[i], now)))));
-    if (this.of.timeline) {
-      this.picture = draw('svg', { class: 'timeline', role: 'img' });
-      const kinds = el('div', 'legend');
-      legend(kinds, ['held', 'reserved', 'revoked', 'doubt', 'done', 'wait', 'unseen']);
-      all.push(el('h2', '', 'The last two minutes, as far as this page has looked'), this.picture, kinds);
-    }
-    this.body.replaceChildren(...all);
+  // body describes what an open row shows.
+  body(now, passed) {
+    const { k, of, seen } = this, buttons = (holder) => of.actions ? of.actions(k, holder) : [];
+    const age = (since) => since ? span(now - since) + ', since ' + clock(since, now) : '–';
+    const renewed = (at) => at ? `, renewed ${span(now - at)} ago` : ', no renewal seen yet';
+    return [
+      el('p', '', meaning[k.state], k.started && ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.'),
+      ['in doubt', 'completed'].includes(k.state) && k.who && el('p', '', 'Work by ' + k.who + '.'),
+      el('p', 'dim', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–')), buttons(null),
+      k.holders && [el('h2', '', 'Holders'), el('ul', 'holders', k.holders.map((h) => el('li', '', el('span', '',
+        el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 && `, seat ${h.seat} of ${h.maxHolders}`, el('br', ''),
+        el('span', 'dim', 'has it for ' + age(Date.parse(h.holder?.since)) + ' · left at most ' + span(h.leftMs - passed) + renewed(seen.get(h.fence)[1]) + ' · fence ' + h.fence)), buttons(h))))],
+      el('h2', '', k.waiting ? 'Queue' : 'Nobody waits'),
+      el('ol', 'queue', (k.queue || []).map((p, i) => el('li', '', `${i + 1}. ${p.parked ? 'parked' : 'waits'} for ${span(p.waitedMs + passed)}`))),
+      of.timeline && [el('h2', '', 'The last two minutes, as far as this page has looked'),
+        timeline(this.item.querySelector('svg.timeline'), of.timeline(k), now - shownTime, now), legend(['held', 'reserved', 'revoked', 'doubt', 'done', 'wait', 'unseen'])],
+    ];
   }
 }
 
@@ -240,54 +175,37 @@ const names = {
 };
 
 // legend explains kinds of spans.
-export function legend(box, kinds) {
-  box.replaceChildren(...kinds.map((kind) => {
-    const sample = draw('svg', { class: 'timeline', viewBox: '0 0 24 12', 'aria-hidden': 'true' });
-    sample.append(draw('rect', { class: kind, y: kind === 'wait' ? 5 : 0, width: 24, height: kind === 'wait' ? 2 : 12 }));
-    return el('span', '', '', sample, names[kind]);
-  }));
-}
+export const legend = (kinds) => el('div', 'legend', kinds.map((kind) => el('span', '',
+  el('svg', { viewBox: '0 0 24 12', 'aria-hidden': 'true' }, el('rect', { class: kind, y: kind === 'wait' ? 5 : 0, width: 24, height: kind === 'wait' ? 2 : 12 })), names[kind])));
 
-// timeline draws lanes of spans from a time to another, as wide as the picture is. label is what a time at the axis is called.
-export function timeline(svg, lanes, from, to, label = (at) => at === to ? 'now' : '−' + span(to - at)) {
-  const width = Math.max(320, svg.clientWidth || 1000), margin = 72, height = 26, bottom = lanes.length * height, x = (t) => margin + (width - margin - 8) * (Math.min(to, Math.max(from, t)) - from) / (to - from);
-  svg.setAttribute('viewBox', `0 0 ${width} ${bottom + 24}`);
-  const all = [draw('title', {}, lanes.map((l) => l.name + ': ' + l.spans.map((s) => s.text).join('; ')).join('. '))];
-  for (let i = 0; i <= 4; i++) {
-    const at = from + (to - from) * i / 4;
-    all.push(draw('line', { class: 'grid', x1: x(at), x2: x(at), y1: 0, y2: bottom }),
-      draw('text', { x: x(at), y: bottom + 17, 'text-anchor': i === 4 ? 'end' : 'middle' }, label(at)));
-  }
-  lanes.forEach((lane, n) => {
-    const top = n * height;
-    all.push(draw('rect', { class: 'lane', x: margin, y: top + 2, width: width - margin - 8, height: height - 4 }),
-      draw('text', { x: margin - 10, y: top + 17, 'text-anchor': 'end' }, lane.name));
-    for (const s of lane.spans) {
-      if (s.to < from || s.from > to) continue;
-      const high = s.kind === 'wait' ? Math.max(2, 18 * (s.level || 0)) : ['freeze', 'kill', 'unseen'].includes(s.kind) ? height - 4 : 16;
-      const bar = draw('rect', { class: s.kind, x: x(s.from), width: Math.max(1.5, x(s.to) - x(s.from)), height: high, y: s.kind === 'wait' && s.level ? top + 22 - high : top + (height - high) / 2 });
-      bar.append(draw('title', {}, s.text));
-      all.push(bar);
-    }
-  });
-  svg.replaceChildren(...all);
+// timeline describes lanes of spans from a time to another, as wide as the element in whose place it comes. label is what a time at the axis is called.
+export function timeline(old, lanes, from, to, label = (at) => at === to ? 'now' : '−' + span(to - at)) {
+  const width = Math.max(320, old?.clientWidth || 1000), margin = 72, height = 26, bottom = lanes.length * height, x = (t) => margin + (width - margin - 8) * (Math.min(to, Math.max(from, t)) - from) / (to - from);
+  const bar = (s, top) => {
+    const high = s.kind === 'wait' ? Math.max(2, 18 * (s.level || 0)) : ['freeze', 'kill', 'unseen'].includes(s.kind) ? height - 4 : 16, y = s.kind === 'wait' && s.level ? top + 22 - high : top + (height - high) / 2;
+    return el('rect', { class: s.kind, x: x(s.from), y, width: Math.max(1.5, x(s.to) - x(s.from)), height: high }, el('title', '', s.text));
+  };
+  return el('svg', { class: 'timeline', role: 'img', viewBox: `0 0 ${width} ${bottom + 24}` },
+    el('title', '', lanes.map((l) => l.name + ': ' + l.spans.map((s) => s.text).join('; ')).join('. ')),
+    [0, 1, 2, 3, 4].map((i) => [from + (to - from) * i / 4, i === 4 ? 'end' : 'middle']).map(([at, anchor]) => [
+      el('line', { class: 'grid', x1: x(at), x2: x(at), y1: 0, y2: bottom }), el('text', { x: x(at), y: bottom + 17, 'text-anchor': anchor }, label(at))]),
+    lanes.map((lane, n) => el('g', '', el('rect', { class: 'lane', x: margin, y: n * height + 2, width: width - margin - 8, height: height - 4 }),
+      el('text', { x: margin - 10, y: n * height + 17, 'text-anchor': 'end' }, lane.name), lane.spans.filter((s) => s.to >= from && s.from <= to).map((s) => bar(s, n * height)))));
 }
 
 // History remembers what was seen of keys, for the time of a timeline.
 export class History {
-  constructor() {
-    this.keys = new Map();
-    this.gaps = [];
-    this.last = 0;
-  }
+  keys = new Map();
+  gaps = [];
+  last = 0;
 
   // add remembers a snapshot. gap says that nobody has looked for longer than usual.
   add(snapshot, gap) {
-    const now = snapshot.at, since = gap ? now : this.last || now;
+    const now = snapshot.at, since = gap ? now : this.last || now, shown = (s) => s.to > now - shownTime;
     if (gap && this.last) this.gaps.push({ from: this.last, to: now, kind: 'unseen', text: 'not looked at for ' + span(now - this.last) });
-    this.gaps = this.gaps.filter((g) => g.to > now - shownTime);
+    this.gaps = this.gaps.filter(shown);
     for (const k of snapshot.keys) {
-      const seen = holders(k).map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);
+      const seen = (k.holders || []).map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);
       if (!seen.length && k.state !== 'free' && k.state !== 'reserved') seen.push(['seat 0', ['completed', 'cooldown'].includes(k.state) ? 'done' : word(k.state), k.state]);
       if (k.waiting) seen.push(['waiting', 'wait', k.waiting + ' wait', Math.min(1, k.waiting / 16)]);
       if (!this.keys.has(k.key)) this.keys.set(k.key, []);
@@ -299,9 +217,8 @@ export class History {
       }
     }
     for (const [key, spans] of this.keys) {
-      const left = spans.filter((s) => s.to > now - shownTime);
-      if (left.length) this.keys.set(key, left);
-      else this.keys.delete(key);
+      this.keys.set(key, spans.filter(shown));
+      if (!this.keys.get(key).length) this.keys.delete(key);
     }
     this.last = now;
   }

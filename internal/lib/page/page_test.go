@@ -1,11 +1,14 @@
 package page_test
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -59,4 +62,23 @@ func TestSeveral(t *testing.T) {
 	assert.Zero(t, page.Since(s), "it may be longer")
 	s.Holders[1].State = lockstore.Reserved // who was handed the key is not known yet
 	assert.Equal(t, now.Add(-time.Minute), page.Since(s))
+}
+
+// A timeline has the colours of the picture of make run, light and dark.
+func TestColours(t *testing.T) {
+	css, err := page.Files.ReadFile("page.css")
+	require.NoError(t, err)
+	picture, err := os.ReadFile("../../../cmd/lockctl/internal/locallambda/timeline.go")
+	require.NoError(t, err)
+	find := func(text []byte, before string) (all []string) {
+		for _, m := range regexp.MustCompile(before+"(#[0-9a-f]{6})").FindAllSubmatch(text, -1) {
+			all = append(all, string(m[1]))
+		}
+		return all
+	}
+	for ours, theirs := range map[string]string{"good": "good", "bad": "bad", "lost": "lost", "freeze": "frozen"} {
+		colours := find(css, "--"+ours+": ")
+		assert.Len(t, colours, 2)
+		assert.Equal(t, find(picture, `\.`+theirs+` { fill: `), colours, ours)
+	}
 }

@@ -1,5 +1,5 @@
 // The page of make play. The program, play.wasm, is the guard over memstore; here are its time and its buttons.
-import { button, el, legend, notice, numbers, Rows, timeline } from './page.js';
+import { Rows, el, fit, legend, notice, numbers, timeline } from './page.js';
 
 const $ = (id) => document.getElementById(id);
 const birth = 1000; // when the world begins, in milliseconds since 1970: fences, which begin with the time, stay short
@@ -45,7 +45,8 @@ class Clock {
   }
 }
 
-let program, clock, world, rows, situations, picture, begun = 0, playing = false, last = 0;
+const rows = new Rows($('rows'));
+let program, clock, world, picture, begun = 0, playing = false, last = 0;
 
 async function begin() {
   const name = location.hash.slice(1) || 'without', go = new Go(), own = new Clock(go), mine = ++begun;
@@ -56,71 +57,58 @@ async function begin() {
     go.argv = ['play', name];
     go.run(instance);
   } catch (e) {
-    return fail('The program of the page does not run: ' + e.message);
+    return notice($('error'), 'The program of the page does not run: ' + e.message);
   }
   [clock, world] = [own, globalThis.lockWorld];
-  situations = JSON.parse(world.situations());
-  fail(world.known ? '' : `There is no situation "${name}".`);
-  const s = situations.find((s) => s.name === name) || situations[0];
-  $('situations').replaceChildren(...situations.map((o) => {
-    const link = el('a', '', o.title);
-    link.href = '#' + o.name;
-    if (o === s) link.setAttribute('aria-current', 'page');
-    return link;
-  }));
-  $('title').textContent = s.title;
-  $('text').textContent = s.text;
+  const situations = JSON.parse(world.situations()), s = situations.find((s) => s.name === name) || situations[0];
+  notice($('error'), world.known ? '' : `There is no situation "${name}".`);
+  fit($('situations'), situations.map((o) => el('a', { href: '#' + o.name, 'aria-current': o === s && 'page' }, o.title)));
+  fit($('title'), s.title);
+  fit($('text'), s.text);
   document.title = s.title + ' – lambdalock';
-  rows = new Rows($('rows').cloneNode(), {});
-  $('rows').replaceWith(rows.list);
+  fit($('story'));
+  rows.show({ at: 0, keys: [] });
   look();
   for (const [name, value] of Object.entries(picture.set)) $('set-' + name).value = value;
-  $('environments').replaceChildren(...picture.frozen.map(environment));
   setPlaying(!matchMedia('(prefers-reduced-motion: reduce)').matches);
-}
-
-const fail = (text) => notice($('error'), text);
-
-// environment is the buttons of a lane.
-function environment(_, lane) {
-  const strike = (text, what) => button(text, () => {
-    world.strike(lane, what());
-    look();
-  });
-  return el('div', '', '', el('span', '', 'env ' + (lane + 1)), strike('Freeze', () => picture.frozen[lane] ? 'thaw' : 'freeze'),
-    strike('Kill', () => 'kill'), strike('Slow', () => picture.slow[lane] ? 'fast' : 'slow'));
 }
 
 function setPlaying(now) {
   playing = now;
-  $('play').textContent = playing ? 'Pause' : 'Play';
+  fit($('play'), playing ? 'Pause' : 'Play');
   document.body.dataset.state = playing ? 'playing' : picture.idle ? 'ended' : 'paused';
 }
 
 const seconds = (ms) => (ms / 1000).toFixed(1) + ' s';
 
+// strike describes a button that does something to an environment.
+const strike = (lane, name, what, pressed) => el('button', { type: 'button', 'aria-pressed': pressed, onclick: () => {
+  world.strike(lane, what);
+  look();
+} }, name);
+
 // look shows the world as it is now.
 function look() {
-  picture = JSON.parse(world.picture());
-  const { start, facts, lanes, story, keys, frozen, slow } = picture, from = Math.max(start, clock.now - axes.at(-1));
-  $('clock').textContent = seconds(clock.now - start);
-  $('verdict').textContent = `${facts.overlaps} of ${facts.runs} runs overlap; invoices stored: ${facts.stored} of ${facts.wanted}`;
-  $('verdict').className = facts.overlaps || picture.idle && facts.stored < facts.wanted ? 'bad' : '';
-  timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - start));
-  legend($('legend'), ['held', 'overlap', 'wait', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind))));
-  const shown = [
+  picture = JSON.parse(world.picture($('story').childElementCount));
+  const { start, idle, facts, lanes, story, keys } = picture, from = Math.max(start, clock.now - axes.at(-1));
+  fit($('clock'), seconds(clock.now - start));
+  fit($('verdict'), el('span', facts.overlaps || idle && facts.stored < facts.wanted ? 'bad' : '',
+    `${facts.overlaps} of ${facts.runs} runs overlap; invoices stored: ${facts.stored} of ${facts.wanted}`));
+  fit($('timeline'), timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - start)));
+  fit($('legend'), legend(['held', 'overlap', 'wait', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind)))));
+  fit($('facts'), [
     ['events', facts.events], ['most at work at once', facts.most], ['waiting that is paid for', seconds(facts.paidWait)],
     ['covered by another run', facts.covered], ['answered with an error', facts.unserved, facts.unserved], ['stale writes refused', facts.refused],
-  ];
-  $('facts').replaceChildren(...shown.map(([name, value, bad]) => el('div', bad ? 'bad' : '', '', el('dt', '', name), el('dd', '', String(value)))));
-  [...$('environments').children].forEach((e, lane) => {
-    e.children[1].setAttribute('aria-pressed', frozen[lane]);
-    e.children[3].setAttribute('aria-pressed', slow[lane]);
-  });
-  numbers($('numbers'), keys);
+  ].map(([name, value, bad]) => el('div', bad ? 'bad' : '', el('dt', '', name), el('dd', '', String(value)))));
+  fit($('environments'), lanes.map(({ name, frozen, slow }, i) => el('div', '', el('span', '', name), strike(i, 'Freeze', frozen ? 'thaw' : 'freeze', String(frozen)),
+    strike(i, 'Kill', 'kill', false), strike(i, 'Slow', slow ? 'fast' : 'slow', String(slow)))));
+  fit($('numbers'), numbers(keys));
   rows.show(keys);
-  $('story').replaceChildren(...story.toReversed().map((line) => el('li', /cancelled|refused|still|killed/.test(line.text) ? 'weighty' : '', '',
-    el('span', 'dim', seconds(line.at - start)), el('span', '', line.who), el('span', '', line.text))));
+  for (const { at, who, text } of story) {
+    const line = document.createElement('li');
+    fit(line, el('span', 'dim', seconds(at - start)), el('span', '', who), el('span', /cancelled|refused|still|killed/.test(text) ? 'weighty' : '', text));
+    $('story').prepend(line);
+  }
 }
 
 function frame(at) {
@@ -137,12 +125,11 @@ function frame(at) {
 $('play').addEventListener('click', () => setPlaying(!playing));
 $('again').addEventListener('click', begin);
 $('step').addEventListener('click', () => {
-  setPlaying(false);
-  const told = picture.story.at(-1), end = clock.now + (picture.idle ? 1000 : mostStep);
+  const end = clock.now + (picture.idle ? 1000 : mostStep);
   do {
     clock.advance(Math.min(clock.next(), end));
     look();
-  } while (clock.now < end && JSON.stringify(picture.story.at(-1)) === JSON.stringify(told));
+  } while (clock.now < end && !picture.story.length);
   setPlaying(false);
 });
 for (const b of document.querySelectorAll('[data-send]')) {
@@ -155,4 +142,5 @@ for (const name of ['lock', 'holders', 'keys']) {
   $('set-' + name).addEventListener('change', () => world.choose($('set-lock').value, Number($('set-holders').value), Number($('set-keys').value)));
 }
 addEventListener('hashchange', begin);
+addEventListener('resize', () => picture && look());
 begin().then(() => requestAnimationFrame(frame));

@@ -64,8 +64,25 @@ Exit status with --longer-than: 0 if no key is listed, 1 if one is.`,
 	return l.command(cmd, l.list)
 }
 
-// namesShown is how many damaged entries list names.
-const namesShown = 10
+// damage is what a listing has found damaged.
+type damage struct {
+	entries int
+	names   []string // of some
+}
+
+func (d *damage) add(entries int, names ...string) {
+	const most = 10
+	d.entries += entries
+	d.names = append(d.names, names[:min(len(names), most-len(d.names))]...)
+}
+
+// String is "" if nothing is damaged.
+func (d damage) String() string {
+	if d.entries == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d entries are damaged or another program's, and not listed, such as %q", d.entries, d.names)
+}
 
 var errEnough = errors.New("that is enough")
 
@@ -92,8 +109,7 @@ func (l *lister) list(ctx context.Context) error {
 	if err := l.refuseMuch(ctx); err != nil {
 		return err
 	}
-	listed, damaged := 0, 0
-	var names []string // of damaged entries, some
+	listed, damaged := 0, damage{}
 	show := (&table{out: l.out}).print
 	if l.json {
 		show = func(s lockstore.Status) error { return printJSON(l.out, page.KeyOf(s)) }
@@ -101,8 +117,7 @@ func (l *lister) list(ctx context.Context) error {
 	// There is no time for each call: one call is the whole listing. Its parts have times
 	// of the store's own client.
 	err := l.store.List(ctx, l.key, func(p lockstore.Page) error {
-		damaged += p.Damaged
-		names = append(names, p.DamagedNames[:min(len(p.DamagedNames), namesShown-len(names))]...)
+		damaged.add(p.Damaged, p.DamagedNames...)
 		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !l.wants(s) })
 		more := l.limit > 0 && listed+len(found) > l.limit
 		if more {
@@ -125,8 +140,8 @@ func (l *lister) list(ctx context.Context) error {
 	case err != nil && !enough:
 		return stores.Failed(err)
 	}
-	if damaged > 0 {
-		fmt.Fprintf(l.err, "lockctl: %d entries are damaged or another program's, and not listed, such as %q\n", damaged, names)
+	if damaged.entries > 0 {
+		fmt.Fprintln(l.err, "lockctl:", damaged)
 	}
 	if enough {
 		fmt.Fprintf(l.err, "lockctl: there are more; this is --limit %d\n", l.limit)

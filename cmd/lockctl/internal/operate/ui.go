@@ -30,7 +30,7 @@ type viewer struct {
 
 // UI is lockctl ui. who says who runs lockctl.
 func UI(who func() string) *cobra.Command {
-	v := viewer{who: who}
+	v := viewer{who: who, every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "ui [flags] [PREFIX...]",
 		Short: "Show locks in your browser: who holds them, who waits, since when",
@@ -53,7 +53,6 @@ ends leases.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&v.keys, "keys", false, "the arguments are keys, and no prefixes")
-	v.every = 2 * time.Second
 	timeflag.Var(f, &v.every, "every", "", "read once in this `TIME`, 1s to 1h")
 	f.BoolVar(&v.write, "write", false, "let the page revoke leases and resolve keys in doubt")
 	f.BoolVar(&v.yes, "yes", false, "read also more than 1 GB")
@@ -63,10 +62,7 @@ ends leases.`,
 func (v *viewer) validate() error {
 	v.names = slices.Compact(slices.Sorted(slices.Values(v.names)))
 	for _, name := range v.names {
-		if name == "" && !v.keys {
-			continue
-		}
-		if err := lockstore.ValidateKey(name); err != nil {
+		if err := lockstore.ValidateKey(name); err != nil && (name != "" || v.keys) {
 			return err
 		}
 	}
@@ -77,25 +73,29 @@ func (v *viewer) validate() error {
 }
 
 func (v *viewer) serve(ctx context.Context) error {
-	read := v.readListing
+	p := ui.Page{Store: cmp.Or(v.Address(), v.store.Name()), Which: "Keys that are held, reserved, revoked or in doubt", Every: v.every, Read: v.readListing}
 	if v.keys {
-		read = v.readKeys
-		if _, err := read(ctx); err != nil { // a wrong address is told here, and not by the page
+		p.Which, p.Read = "Keys "+strings.Join(v.names, ", "), v.readKeys
+		if _, err := v.readKeys(ctx); err != nil { // a wrong address is told here, and not by the page
 			return err
 		}
 	} else if err := v.refuseMuch(ctx); err != nil {
 		return err
+	} else if len(v.names) > 0 {
+		p.Which += ", and begin with " + strings.Join(v.names, " or ")
 	}
-	p := ui.Page{Store: cmp.Or(v.Address(), v.store.Name()), Names: v.names, Keys: v.keys, Every: v.every, Read: read}
 	if v.write {
-		p.Texts = &ui.Texts{Revoke: aboutRevoke, AtOnce: aboutAtOnce, Resolve: aboutResolve, Effect: aboutEffect, NoEffect: aboutNoEffect}
-		p.Revoke, p.Resolve = v.revoke, v.resolve
+		p.Act, p.Texts = v.act, map[string]string{
+			"revoke": aboutRevoke, "atOnce": aboutAtOnce, "resolve": aboutResolve, "noEffect": aboutNoEffect,
+			"effect": aboutEffect + " From this page --result-time is 24h, and there is no --result: lockctl resolve takes both.",
+		}
 	}
 	return p.Serve(ctx, v.out)
 }
 
 // readKeys reads the keys that are named.
 func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
+	var d damage
 	for _, key := range v.names {
 		o := v.operator
 		o.key = key
@@ -103,7 +103,7 @@ func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
 		r.Requests++
 		switch {
 		case exit.Status(err) == exit.Damaged:
-			r.Damaged, r.DamagedNames = r.Damaged+1, append(r.DamagedNames, key)
+			d.add(1, key)
 		case err != nil:
 			return r, err
 		default:
@@ -113,6 +113,7 @@ func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
 	if v.store.Name() == "dynamostore" {
 		r.ReadUnits = float64(r.Requests) // a row of up to 4 kB
 	}
+	r.Damaged = d.String()
 	return r, nil
 }
 
@@ -121,9 +122,14 @@ var shownStates = []lockstore.State{lockstore.Reserved, lockstore.Held, lockstor
 
 // readListing reads the keys that begin with one of the prefixes.
 func (v *viewer) readListing(ctx context.Context) (r ui.Reading, err error) {
-	err = v.store.List(ctx, common(v.names), func(p lockstore.Page) error {
-		r.Requests, r.ReadUnits, r.Damaged = r.Requests+p.Requests, r.ReadUnits+p.ReadUnits, r.Damaged+p.Damaged
-		r.DamagedNames = append(r.DamagedNames, p.DamagedNames[:min(len(p.DamagedNames), namesShown-len(r.DamagedNames))]...)
+	var d damage
+	prefix := "" // a listing takes one
+	if len(v.names) == 1 {
+		prefix = v.names[0]
+	}
+	err = v.store.List(ctx, prefix, func(p lockstore.Page) error {
+		r.Requests, r.ReadUnits = r.Requests+p.Requests, r.ReadUnits+p.ReadUnits
+		d.add(p.Damaged, p.DamagedNames...)
 		for _, s := range p.Keys {
 			wanted := len(v.names) == 0 || slices.ContainsFunc(v.names, func(prefix string) bool { return strings.HasPrefix(s.Key, prefix) })
 			if wanted && slices.Contains(shownStates, s.State) {
@@ -132,51 +138,26 @@ func (v *viewer) readListing(ctx context.Context) (r ui.Reading, err error) {
 		}
 		return pause.For(ctx, pagePause)
 	})
+	r.Damaged = d.String()
 	return r, stores.Failed(err)
 }
 
-// common is the beginning that all texts have.
-func common(all []string) string {
-	if len(all) == 0 {
-		return ""
-	}
-	prefix := all[0]
-	for _, s := range all[1:] {
-		for !strings.HasPrefix(s, prefix) {
-			prefix = prefix[:len(prefix)-1]
-		}
-	}
-	return prefix
-}
-
-func (v *viewer) revoke(ctx context.Context, a ui.Action) (string, error) {
-	r := revoker{fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
-	return v.act(ctx, a.Key, &r.operator, r.check(), r.run)
-}
-
-func (v *viewer) resolve(ctx context.Context, a ui.Action) (string, error) {
-	r := resolver{how: a.How, fence: a.Fence, version: a.Version, time: resultTime}
-	if a.Result != "" {
-		r.result = []byte(a.Result)
-	}
-	if a.Time != "" {
-		var err error
-		if r.time, err = timeflag.Parse(a.Time); err != nil {
-			return "", exit.WrongUsage("--result-time: %w", err)
-		}
-	}
-	return v.act(ctx, a.Key, &r.operator, r.check(), r.run)
-}
-
 // act runs a command for the page, and returns what it prints.
-func (v *viewer) act(ctx context.Context, key string, o *operator, wrong error, run func(context.Context) error) (string, error) {
-	if wrong != nil {
-		return "", wrong
-	}
+func (v *viewer) act(ctx context.Context, a ui.Action) (string, error) {
 	var out bytes.Buffer
-	*o = v.operator
-	o.key, o.out, o.err = key, exit.Writer{To: &out}, exit.Writer{To: &out}
+	o := v.operator
+	o.key, o.out, o.err = a.Key, exit.Writer{To: &out}, exit.Writer{To: &out}
 	o.store = o.waking(v.store) // its warnings are for the page, too
-	err := run(ctx)
+	var command interface {
+		check() error
+		run(ctx context.Context) error
+	} = &resolver{operator: o, how: a.Do, fence: a.Fence, time: resultTime}
+	if a.Do == "revoke" {
+		command = &revoker{operator: o, fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
+	}
+	err := command.check()
+	if err == nil {
+		err = command.run(ctx)
+	}
 	return out.String(), err
 }

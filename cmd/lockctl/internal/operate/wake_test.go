@@ -5,7 +5,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,11 +26,4 @@ func TestTwoOwnersAreNotWoken(t *testing.T) {
 	o := operator{err: &said}
 	require.NoError(t, o.waking(lockstore.New("hands", hands{})).Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7}))
 	assert.Equal(t, 2, strings.Count(said.String(), "lockctl: warning: a parked run has to ask for the key again, and was not woken: "), said.String())
-}
-
-// Who names a key twice gets one row.
-func TestKeysOfThePage(t *testing.T) {
-	v := viewer{names: []string{"b", "a", "b"}, keys: true, every: time.Second}
-	require.NoError(t, v.validate())
-	assert.Equal(t, []string{"a", "b"}, v.names)
 }

@@ -21,56 +21,43 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-//go:embed ui.html ui.js
+//go:embed index.html ui.js
 var files embed.FS
 
 // mostKeys is how many keys the page shows.
 const mostKeys = 5000
 
-// maxBody is for an action with a result, each byte of which JSON may write with six.
-const maxBody = 2 << 20
+// maxBody is for an action: JSON may write each byte of a key, which is there twice, with six.
+const maxBody = 16 << 10
 
 // Page is what is shown.
 type Page struct {
-	Store string   // for people
-	Names []string // of keys, or prefixes
-	Keys  bool     // they are keys
-	Every time.Duration
-	Read  func(context.Context) (Reading, error)
+	Store string                                 `json:"store"` // for people
+	Which string                                 `json:"which"` // keys, for people
+	Every time.Duration                          `json:"-"`
+	Read  func(context.Context) (Reading, error) `json:"-"`
 
-	// For a page that may change something; otherwise nil. They return what the command prints, and its error.
-	Revoke, Resolve func(context.Context, Action) (string, error)
-	Texts           *Texts
+	// For a page that may change something; otherwise nil. Act returns what the command prints, and its error. Texts are what the commands
+	// say of revoke, atOnce, resolve, effect and noEffect.
+	Act   func(context.Context, Action) (string, error) `json:"-"`
+	Texts map[string]string                             `json:"texts,omitempty"`
 }
 
 // Reading is what one look at the store has found, and what it took.
 type Reading struct {
-	Keys         []lockstore.Status
-	Requests     int
-	ReadUnits    float64 // of DynamoDB
-	Damaged      int     // entries
-	DamagedNames []string
-}
-
-// Texts are what the commands say of themselves.
-type Texts struct {
-	Revoke   string `json:"revoke"`
-	AtOnce   string `json:"atOnce"`
-	Resolve  string `json:"resolve"`
-	Effect   string `json:"effect"`
-	NoEffect string `json:"noEffect"`
+	Keys      []lockstore.Status
+	Requests  int
+	ReadUnits float64 // of DynamoDB
+	Damaged   string  // what is damaged, for people
 }
 
 // Action is what a person wants to do to a key. The fence is a text in JSON, because JavaScript would round it.
 type Action struct {
-	Key     string          `json:"key"`
-	Typed   string          `json:"typed"` // the key as the person has typed it, to confirm
-	Fence   lockstore.Fence `json:"fence,string"`
-	AtOnce  bool            `json:"atOnce"`
-	How     string          `json:"how"` // of resolve: effect or no-effect
-	Result  string          `json:"result"`
-	Version string          `json:"version"`
-	Time    string          `json:"time"`
+	Key    string          `json:"key"`
+	Typed  string          `json:"typed"` // the key as the person has typed it, to confirm
+	Do     string          `json:"do"`    // revoke, or how work in doubt has ended
+	Fence  lockstore.Fence `json:"fence,string"`
+	AtOnce bool            `json:"atOnce,string"`
 }
 
 type server struct {
@@ -98,24 +85,18 @@ func (p Page) Serve(ctx context.Context, out io.Writer) error {
 }
 
 func newServer(p Page, token string) *server {
+	p.Store, p.Which = exit.Visible(p.Store), exit.Visible(p.Which)
 	return &server{Page: p, token: token, turn: make(chan struct{}, 1)}
 }
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for path, from := range map[string]struct {
-		embed.FS
-		name string
-	}{"/{$}": {files, "ui.html"}, "/ui.js": {files, "ui.js"}, "/page.js": {page.Files, "page.js"}, "/page.css": {page.Files, "page.css"}} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, from, from.name) })
-	}
-	mux.HandleFunc("GET /about", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, about{Store: exit.Visible(s.Store), Names: visible(s.Names), Keys: s.Keys, EveryMs: s.Every.Milliseconds(), Texts: s.Texts})
-	})
+	mux.Handle("GET /", http.FileServerFS(files))
+	mux.Handle("GET /page.js", http.FileServerFS(page.Files))
+	mux.Handle("GET /page.css", http.FileServerFS(page.Files))
 	mux.HandleFunc("GET /state", s.state)
-	if s.Texts != nil {
-		mux.HandleFunc("POST /revoke", s.action(s.Revoke))
-		mux.HandleFunc("POST /resolve", s.action(s.Resolve))
+	if s.Act != nil {
+		mux.HandleFunc("POST /act", s.act)
 	}
 	return s.only(http.StripPrefix("/"+s.token, mux))
 }
@@ -137,32 +118,25 @@ func (s *server) only(next http.Handler) http.Handler {
 		given, _, whole := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch {
 		case origin != own && (origin != "" || r.Method != http.MethodGet):
-			refuse(w, http.StatusForbidden, fmt.Sprintf("the header Origin is %.60q; want %q", origin, own))
+			answer(w, http.StatusForbidden, said{Error: fmt.Sprintf("the header Origin is %.60q; want %q", origin, own)})
 		case !whole || subtle.ConstantTimeCompare([]byte(given), []byte(s.token)) != 1:
-			refuse(w, http.StatusForbidden, "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one")
+			answer(w, http.StatusForbidden, said{Error: "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one"})
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-type about struct {
-	Store   string   `json:"store"`
-	Names   []string `json:"names"`
-	Keys    bool     `json:"keys"`
-	EveryMs int64    `json:"everyMs"`
-	Texts   *Texts   `json:"texts,omitempty"` // of a page that may change something
-}
-
-// state is a snapshot, and what it cost.
+// state is a snapshot, what it cost, and what the page is.
 type state struct {
 	page.Snapshot
-	AgeMs        int64    `json:"ageMs"` // of the snapshot, when it is sent
-	TookMs       int64    `json:"tookMs"`
-	Requests     float64  `json:"requests"`  // a minute, if the page is looked at
-	ReadUnits    float64  `json:"readUnits"` // of DynamoDB, a minute
-	Damaged      int      `json:"damaged"`
-	DamagedNames []string `json:"damagedNames"`
+	Page
+	EveryMs   int64   `json:"everyMs"`
+	AgeMs     int64   `json:"ageMs"` // of the snapshot, when it is sent
+	TookMs    int64   `json:"tookMs"`
+	Requests  float64 `json:"requests"`  // a minute, if the page is looked at
+	ReadUnits float64 `json:"readUnits"` // of DynamoDB, a minute
+	Damaged   string  `json:"damaged,omitempty"`
 }
 
 // state reads the store for whoever asks first, and gives the others what was read less than Every ago.
@@ -179,14 +153,14 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 		got, err := s.Read(r.Context())
 		if err != nil {
 			s.old.Store(true) // what was read before this is still old
-			refuse(w, http.StatusServiceUnavailable, err.Error())
+			answer(w, http.StatusServiceUnavailable, said{Error: exit.Visible(err.Error())})
 			return
 		}
 		now := time.Now()
 		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
 		s.last, s.began, s.read = &state{
-			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), TookMs: now.Sub(began).Milliseconds(),
-			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: got.Damaged, DamagedNames: visible(got.DamagedNames),
+			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), Page: s.Page, EveryMs: s.Every.Milliseconds(), TookMs: now.Sub(began).Milliseconds(),
+			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: exit.Visible(got.Damaged),
 		}, began, now
 	}
 	sent := *s.last
@@ -194,26 +168,24 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, sent)
 }
 
-// action runs a command. The answer has what it says, also if that is an error.
-func (s *server) action(run func(context.Context, Action) (string, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var a Action
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
-			refuse(w, http.StatusBadRequest, "the request cannot be read: "+err.Error())
-			return
-		}
-		if a.Typed != exit.Visible(a.Key) {
-			refuse(w, http.StatusConflict, fmt.Sprintf("the key is %q, and %.200q was typed; nothing was done", exit.Visible(a.Key), a.Typed))
-			return
-		}
-		text, err := run(r.Context(), a)
-		s.old.Store(true) // after an error, too: another may have changed the key, or the outcome is unknown
-		if err != nil {
-			refuse(w, http.StatusConflict, text+err.Error())
-			return
-		}
-		answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
+// act runs a command. The answer has what it says, also if that is an error.
+func (s *server) act(w http.ResponseWriter, r *http.Request) {
+	var a Action
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
+		answer(w, http.StatusBadRequest, said{Error: "the request cannot be read: " + exit.Visible(err.Error())})
+		return
 	}
+	if a.Typed != exit.Visible(a.Key) {
+		answer(w, http.StatusConflict, said{Error: exit.Visible(fmt.Sprintf("the key is %q, and %.200q was typed; nothing was done", exit.Visible(a.Key), a.Typed))})
+		return
+	}
+	text, err := s.Act(r.Context(), a)
+	s.old.Store(true) // after an error, too: another may have changed the key, or the outcome is unknown
+	if err != nil {
+		answer(w, http.StatusConflict, said{Error: exit.Visible(text + err.Error())})
+		return
+	}
+	answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
 }
 
 type said struct {
@@ -221,20 +193,8 @@ type said struct {
 	Error string `json:"error,omitempty"`
 }
 
-func refuse(w http.ResponseWriter, status int, text string) {
-	answer(w, status, said{Error: exit.Visible(text)})
-}
-
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // an error means that the page has gone
-}
-
-func visible(all []string) []string {
-	shown := make([]string, len(all))
-	for i, text := range all {
-		shown[i] = exit.Visible(text)
-	}
-	return shown
 }

@@ -63,16 +63,16 @@ func TestWhoGetsIn(t *testing.T) {
 	var acted, read atomic.Int32
 	act := func(_ context.Context, a Action) (string, error) {
 		acted.Add(1)
-		if a.How == "maybe" {
+		if a.Do == "maybe" {
 			return "", errors.New("want effect or no-effect \u202e")
 		}
-		return fmt.Sprintf("%q is revoked, fence %d\n", a.Key, a.Fence), nil
+		return fmt.Sprintf("%s of %q, fence %d, at once: %t\n", a.Do, a.Key, a.Fence, a.AtOnce), nil
 	}
 	p := Page{Every: time.Second, Read: reads(&read, held)}
 	plain := start(t, p)
-	p.Texts, p.Revoke, p.Resolve = &Texts{Revoke: "ends it"}, act, act
+	p.Texts, p.Act = map[string]string{"revoke": "ends it"}, act
 	writes := start(t, p)
-	const body = `{"key":"account/7","typed":"account/7","fence":"1795295118105467"}`
+	const body = `{"key":"account/7","typed":"account/7","do":"revoke","fence":"1795295118105467"}`
 	for name, c := range map[string]struct {
 		at, method, path, whole, body string // path is behind the token, and whole is not
 		header                        map[string]string
@@ -80,7 +80,7 @@ func TestWhoGetsIn(t *testing.T) {
 		text                          string
 	}{
 		"the page":                        {at: plain, path: "/", status: 200, text: `<title>Locks</title>`},
-		"its script":                      {at: plain, path: "/page.js", status: 200, text: "textContent"},
+		"its script":                      {at: plain, path: "/page.js", status: 200, text: "setAttribute"},
 		"a state":                         {at: plain, path: "/state", status: 200, text: `"fence":"1795295118105467"`},
 		"another path":                    {at: plain, path: "/etc/passwd", status: 404},
 		"no token":                        {at: plain, whole: "/", status: 403, text: "needs the token"},
@@ -98,22 +98,22 @@ func TestWhoGetsIn(t *testing.T) {
 		"another host":                    {at: plain, path: "/state", header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
 		"another port":                    {at: plain, path: "/state", header: map[string]string{"Origin": "http://127.0.0.1:1"}, status: 403, text: "Origin is"},
 		"a link to the page":              {at: plain, path: "/", header: map[string]string{"Sec-Fetch-Site": "cross-site"}, status: 200},
-		"a revocation without --write":    {at: plain, method: "POST", path: "/revoke", body: body, status: 404},
-		"a resolution without --write":    {at: plain, method: "POST", path: "/resolve", body: body, status: 404},
+		"a revocation without --write":    {at: plain, method: "POST", path: "/act", body: body, status: 405},
 		"a deletion":                      {at: writes, method: "DELETE", path: "/state", status: 405},
-		"a revocation":                    {at: writes, method: "POST", path: "/revoke", body: body, status: 200, text: `"account/7\" is revoked, fence 1795295118105467"`},
-		"a revocation without an origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
-		"a revocation by another origin":  {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
-		"a revocation by a hidden origin": {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
-		"a revocation by another host":    {at: writes, method: "POST", path: "/revoke", body: body, header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
-		"a revocation without a token":    {at: writes, method: "POST", whole: "/revoke", body: body, status: 403, text: "needs the token"},
-		"a revocation with another token": {at: writes, method: "POST", whole: "/other/revoke", body: body, status: 403, text: "needs the token"},
-		"a revocation by GET":             {at: writes, path: "/revoke", status: 405},
-		"another key was typed":           {at: writes, method: "POST", path: "/revoke", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
-		"no JSON":                         {at: writes, method: "POST", path: "/revoke", body: "{", status: 400, text: "cannot be read"},
-		"a fence that is none":            {at: writes, method: "POST", path: "/revoke", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
-		"a body without an end":           {at: writes, method: "POST", path: "/revoke", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
-		"what the command refuses":        {at: writes, method: "POST", path: "/resolve", body: `{"key":"k","typed":"k","fence":"7","how":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
+		"a revocation":                    {at: writes, method: "POST", path: "/act", body: body, status: 200, text: `revoke of \"account/7\", fence 1795295118105467, at once: false"`},
+		"a revocation at once":            {at: writes, method: "POST", path: "/act", body: strings.Replace(body, `{`, `{"atOnce":"true",`, 1), status: 200, text: `at once: true`},
+		"a revocation without an origin":  {at: writes, method: "POST", path: "/act", body: body, header: map[string]string{"Origin": ""}, status: 403, text: "Origin is"},
+		"a revocation by another origin":  {at: writes, method: "POST", path: "/act", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
+		"a revocation by a hidden origin": {at: writes, method: "POST", path: "/act", body: body, header: map[string]string{"Origin": "null"}, status: 403, text: "Origin is"},
+		"a revocation by another host":    {at: writes, method: "POST", path: "/act", body: body, header: map[string]string{"Host": "evil.example"}, status: 403, text: "the header Host is"},
+		"a revocation without a token":    {at: writes, method: "POST", whole: "/act", body: body, status: 403, text: "needs the token"},
+		"a revocation with another token": {at: writes, method: "POST", whole: "/other/act", body: body, status: 403, text: "needs the token"},
+		"a revocation by GET":             {at: writes, path: "/act", status: 404},
+		"another key was typed":           {at: writes, method: "POST", path: "/act", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
+		"no JSON":                         {at: writes, method: "POST", path: "/act", body: "{", status: 400, text: "cannot be read"},
+		"a fence that is none":            {at: writes, method: "POST", path: "/act", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
+		"a body without an end":           {at: writes, method: "POST", path: "/act", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
+		"what the command refuses":        {at: writes, method: "POST", path: "/act", body: `{"key":"k","typed":"k","fence":"7","do":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := acted.Load()
@@ -193,9 +193,10 @@ func TestReadings(t *testing.T) {
 		assert.EqualValues(t, 2, n.Load())
 
 		// After an action what was read is old, also if the command refused it, and until a reading succeeds.
-		post := httptest.NewRequest("POST", "/revoke", strings.NewReader(`{"key":"k","typed":"k","fence":"7"}`))
+		post := httptest.NewRequest("POST", "/act", strings.NewReader(`{"key":"k","typed":"k","fence":"7"}`))
 		w := httptest.NewRecorder()
-		s.action(func(context.Context, Action) (string, error) { return "", errors.New("another has the key") })(w, post)
+		s.Act = func(context.Context, Action) (string, error) { return "", errors.New("another has the key") }
+		s.act(w, post)
 		assert.Equal(t, 409, w.Code)
 		read := s.Read
 		s.Read = func(context.Context) (Reading, error) { return Reading{}, errors.New("the store is gone") }
@@ -262,9 +263,9 @@ func TestOtherPrograms(t *testing.T) {
 		tab.Go(at + "/" + token + "/")
 		tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
 	}
-	tab.Go(evil.URL)
 	u, err := url.Parse(at)
 	require.NoError(t, err)
+	tab.Go(evil.URL)
 	for _, other := range []string{at, "http://localhost:" + u.Port()} {
 		assert.Equal(t, "refused", tab.Eval(`fetch("`+other+"/"+token+`/state", {credentials: "include"}).then((r) => r.text(), () => "refused")`))
 		assert.Equal(t, "refused", tab.Eval(`new Promise((done) => { const s = document.createElement("script"); s.src = "`+other+"/"+token+`/page.js"; s.onload = () => done("loaded"); s.onerror = () => done("refused"); document.head.append(s); })`))
@@ -298,7 +299,7 @@ func TestRows(t *testing.T) {
 	assert.Equal(t, "b", tab.Eval(`[...moved].join()`), "no other row is moved")
 	assert.Equal(t, true, tab.Eval(`document.activeElement === document.querySelector("[data-key=b] .head")`))
 	n.Store(2)
-	tab.Until(`document.getElementById("none").textContent === "No such key is held, reserved, revoked or in doubt."`)
+	tab.Until(`document.getElementById("none").textContent === "There is no such key."`)
 	assert.Empty(t, tab.Faults())
 }
 
@@ -318,7 +319,7 @@ func TestLateAnswer(t *testing.T) {
 		}
 	}
 	var n atomic.Int32
-	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: reads(&n, held, reserved), Texts: &Texts{Revoke: "ends it"}, Revoke: act, Resolve: act})+"/"+token+"/")
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: reads(&n, held, reserved), Texts: map[string]string{"revoke": "ends it"}, Act: act})+"/"+token+"/")
 	tab.Until(`document.querySelectorAll("#keys > li").length === 2`)
 	tab.Eval(`(document.querySelectorAll(".head").forEach((e) => e.click()), 0)`)
 	assert.Equal(t, "account/7", tab.Eval(`[...document.querySelectorAll(".holders button")].map((b) => b.closest("[data-key]").dataset.key).join()`))
@@ -346,4 +347,113 @@ func TestLateAnswer(t *testing.T) {
 		}
 		assert.Equal(t, true, tab.Eval(`document.querySelector("dialog").open && !document.querySelector("dialog .error").textContent`))
 	}
+}
+
+// Each state has a word and a shape of its own. The rows, and one that is open, have what is known. All comes from this server, and light and
+// dark differ.
+func TestLooks(t *testing.T) {
+	states := []lockstore.State{lockstore.Free, lockstore.Reserved, lockstore.Held, lockstore.Revoked, lockstore.Completed, lockstore.Cooldown, lockstore.InDoubt}
+	var later atomic.Bool
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Which: "All", Every: time.Second, Read: func(context.Context) (Reading, error) {
+		var all []lockstore.Status
+		for _, state := range states {
+			all = append(all, lockstore.Status{Key: state.String(), State: state})
+		}
+		several := held
+		several.Key, several.Remaining = "several", 40*time.Second
+		if later.Load() {
+			several.Remaining = 10 * time.Second
+		}
+		several.Holders = nil
+		for seat := range 2 {
+			holder := lockstore.HolderInfo{Name: "export", ID: fmt.Sprint(seat), Since: time.Now().Add(-time.Duration(seat+1) * time.Hour)}
+			several.Holders = append(several.Holders, lockstore.LiveLease{State: lockstore.Held, HolderInfo: holder, Fence: lockstore.Fence(7 + seat), Seat: seat, MaxHolders: 3, Remaining: several.Remaining})
+		}
+		return Reading{Keys: append(all, several), Requests: 3, ReadUnits: 1.5, Damaged: "3 entries are damaged"}, nil
+	}})+"/"+token+"/")
+	text := func(part string) any { return tab.Eval(`document.querySelector("` + part + `").textContent`) }
+	tab.Until(`document.querySelectorAll("#keys > li").length === 8`)
+	assert.Equal(t, true, tab.Eval(`[...document.querySelectorAll("#keys > li")].every((e) => e.dataset.key === "several" || e.querySelector(".state").textContent === e.dataset.key)`))
+	assert.Equal(t, 7.0, tab.Eval(`new Set([...document.querySelectorAll(".head .state")].map((e) => {
+		const shape = getComputedStyle(e, "::before");
+		return [shape.clipPath, shape.borderRadius, shape.boxShadow !== "none", shape.height].join();
+	})).size`), "shapes")
+	assert.Equal(t, "several", tab.Eval(`document.querySelector("#keys > li").dataset.key`), "the longest waiting")
+	assert.Equal(t, []any{"2 of 3", "2h 0m", "2, 1h 0m", "1795295118105467"}, []any{text(".head .who"), text(".head .age"), text(".head .queued"), text(".head .fence")})
+	assert.Equal(t, "Read at , once in 1 s: 180 requests and 90 read units a minute while you look.", tab.Eval(`document.getElementById("cost").textContent.replace(/\d\d:\d\d:\d\d/, "")`))
+	assert.Equal(t, []any{"memory://", "All. This page changes nothing.", "3 entries are damaged"}, []any{text("#title"), text("#about"), text("#none")})
+	const bar = `Number(document.querySelector(".head .bar rect").getAttribute("width"))`
+	assert.Greater(t, tab.Eval(bar), 40.0)
+	later.Store(true)
+	tab.Until(bar + ` < 13`)
+
+	tab.Eval(`document.querySelector(".head").click()`)
+	body := text(".body")
+	for _, part := range []string{"export (0), seat 0 of 3", "has it for 2h 0m, since ", "export (1), seat 1 of 3", "fence 8", "1. parked for 1h 0m", "2. waits for ", "The last two minutes"} {
+		assert.Contains(t, body, part)
+	}
+	assert.Equal(t, true, tab.Eval(`performance.getEntriesByType("resource").length >= 4 && performance.getEntriesByType("resource").every((e) => e.name.startsWith(location.href))`), "nothing comes from another host")
+	colour := func(scheme string) any {
+		tab.Window(1200, 800, scheme)
+		return tab.Eval(`getComputedStyle(document.body).backgroundColor`)
+	}
+	assert.Equal(t, []any{"rgb(255, 255, 255)", "rgb(18, 22, 31)"}, []any{colour("light"), colour("dark")})
+	assert.Empty(t, tab.Faults())
+}
+
+// A key is revoked by keyboard alone. The focus comes back to where it was.
+func TestKeyboard(t *testing.T) {
+	var n atomic.Int32
+	acts := make(chan Action, 1)
+	tab := testservers.Chromium(t, start(t, Page{
+		Store: "memory://", Every: time.Second, Read: reads(&n, held), Texts: map[string]string{"revoke": "ends it", "atOnce": "at once"},
+		Act: func(_ context.Context, a Action) (string, error) {
+			acts <- a
+			return "it is revoked", nil
+		},
+	})+"/"+token+"/")
+	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
+	focus := func(selector string) {
+		tab.Until(`document.activeElement === document.querySelector("` + selector + `")`)
+	}
+	tab.Press("Tab")
+	focus(".head")
+	tab.Press("Enter")
+	tab.Until(`document.querySelector(".head").getAttribute("aria-expanded") === "true"`)
+	tab.Press("Tab")
+	focus(".holders button")
+	tab.Press(" ")
+	focus("dialog [name=typed]")
+	tab.Type("account/8")
+	tab.Press("Enter")
+	assert.Equal(t, true, tab.Eval(`document.querySelector("dialog").open && document.querySelector("dialog .danger").disabled`))
+	tab.Press("Backspace")
+	tab.Type("7")
+	tab.Press("Enter")
+	tab.Until(`document.getElementById("said").textContent === "it is revoked" && !document.querySelector("dialog").open`)
+	assert.Equal(t, Action{Key: "account/7", Typed: "account/7", Do: "revoke", Fence: held.Fence}, <-acts)
+	focus(".holders button")
+	assert.Empty(t, tab.Faults())
+}
+
+// A store that hangs is asked once, and the page says since when it waits.
+func TestHangingStore(t *testing.T) {
+	var n atomic.Int32
+	goesOn := make(chan struct{})
+	tab := testservers.Chromium(t, start(t, Page{Store: "memory://", Every: time.Second, Read: func(ctx context.Context) (Reading, error) {
+		if n.Add(1) == 2 {
+			select {
+			case <-goesOn:
+			case <-ctx.Done():
+			}
+		}
+		return Reading{Keys: []lockstore.Status{held}}, ctx.Err()
+	}})+"/"+token+"/")
+	tab.Until(`document.querySelectorAll("#keys > li").length === 1`)
+	tab.Until(`/^The store has not answered since \d\d:\d\d:\d\d\. The page waits for it\.$/.test(document.getElementById("gone").textContent)`)
+	tab.Until(`document.getElementById("main").classList.contains("stale")`)
+	assert.EqualValues(t, 2, n.Load())
+	close(goesOn)
+	tab.Until(`document.getElementById("gone").hidden && !document.getElementById("main").classList.contains("stale")`)
+	assert.Empty(t, tab.Faults())
 }
