@@ -538,6 +538,9 @@ var Induced = []Mistake{
 	{"a lease begins at the earliest time", func(c *call) { c.Late = c.Early }, nil},
 	before("M118 others' leases end by the latest time", driver.Acquire, func(c *call) { when(!c.holds(), func() { c.Early = c.Late }) }),
 	after("M110 a takeover by a guess", driver.Acquire, func(c *call) { when(c.granted(), func() { c.basis = rules.OnAnything }) }),
+	coveredBy("covered: two events by the places of each other", func(c *call, w rules.Waiter) bool {
+		return c.newcomer() && w.Work == c.Work && w.Event != c.Event && holder(c.was, func(h rules.Holder) bool { return h.Owner == w.Owner }).Fence == 0
+	}),
 	after("covered: by an old read", driver.Acquire, func(c *call) { when(c.answer.Covered, func() { c.basis = rules.OnAnything }) }),
 	{"M111 lost, by a guess", nil, func(c *call) { when(c.lost(), func() { c.basis = rules.OnAnything }) }},
 	{"a hand-over that has lapsed lets its owner in beside the next", func(c *call) {

@@ -107,6 +107,19 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 	}
 }
 
+// Nobody is covered whose own event has a place: both owners here may be dead, and the two events would be covered by the places of each other.
+func TestTwoEventsOfOneWork(t *testing.T) {
+	s, m, now := stillStore(t)
+	for event, covered := range map[string]bool{"1": false, "2": false, "3": true} {
+		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock3 H002%016d OWNER 0\n%016[1]d 60000000 \n A\x011\x01%[1]d\x03index\x031 B\x011\x01%[1]d\x03index\x032 ", now.UnixMicro())))
+		a, err := driverOf(s).Do(t.Context(), "k", driver.Request{
+			Kind: driver.Acquire, Owner: driver.Owner("TRY" + event), TTL: time.Minute, MaxHolders: 1, Join: true, Work: "index", Event: event,
+		})
+		require.NoError(t, err)
+		require.Equal(t, []any{driver.Refused, covered}, []any{a.Outcome, a.Covered}, "event %s", event)
+	}
+}
+
 // The last fences: above 2^53 a number of Lua cannot grow by one.
 func TestNoFenceIsLeft(t *testing.T) {
 	s, m, _ := stillStore(t)

@@ -191,12 +191,14 @@ local function leaveQueue(owner)
 	return before == 1
 end
 
--- covered says whether a run of the work waits that has not begun, for another event.
+-- covered says whether a run of the work waits that has not begun, and none for the event.
 local function covered(work, event)
+	local is = false
 	for owner, its, of in string.gmatch(queue, ' ([^ \1]+)\1[^ \3]*\3([^ %c]+)\3([^ %c]+)') do
-		if its == work and of ~= event and not holder(owner) then return true end
+		if its == work and of == event then return false end
+		is = is or its == work and not holder(owner)
 	end
-	return false
+	return is
 end
 
 -- parked are the owners of parked places.

@@ -98,11 +98,12 @@ var situations = func() []situation {
 		s.parked = driver.MaxParkedTurn
 		return s
 	}
-	coalesces := func(owner int) step {
+	coalescesFor := func(owner, event int) step {
 		s := acquire(owner, 1)
-		s.event = 1
+		s.event = event
 		return s
 	}
+	coalesces := func(owner int) step { return coalescesFor(owner, 1) }
 	by := func(kind driver.Kind, owner int) step {
 		return step{kind: kind, owner: owner, ttl: lease, result: true}
 	}
@@ -122,6 +123,9 @@ var situations = func() []situation {
 		{"held, and others wait", []step{acquire(0, 1), acquire(1, 1), acquire(2, 2)}},
 		{"held, and parked owners wait", []step{acquire(0, 1), parks(1, 1), acquire(2, 1), parks(3, 2)}},
 		{"held, and one waits for all", []step{acquire(0, 1), coalesces(1)}},
+		{"held, and two events of one work wait", []step{
+			acquire(0, 1), coalesces(1), acquire(2, 1), by(driver.Release, 0), after(3500*time.Millisecond, coalesces(1)), coalescesFor(3, 2), acquire(2, 1),
+		}},
 		{"handed over to one that waited for all", []step{acquire(0, 1), coalesces(1), acquire(2, 1), by(driver.Release, 0)}},
 		{"held by two", []step{acquire(0, 2), acquire(1, 2)}},
 		{"held by two, a writer waits before a reader", []step{acquire(0, 2), acquire(1, 2), acquire(2, 1), acquire(3, 2)}},

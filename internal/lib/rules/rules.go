@@ -61,8 +61,8 @@
 // A request may say what its work is, and which event it is for. If it is refused, and its owner has no place,
 // while another event's run of the same work waits, it is covered: that run begins later than this
 // request was sent, so it does what this event asks for, too. A covered owner takes no place. A place covers nobody if its owner has
-// had a lease, because its run may have begun, and nobody of its own event: a source sends its event
-// again after the first owner has died, whose place waits still.
+// had a lease, because its run may have begun. Nobody is covered whose own event has a place for this work: a source sends its event
+// again after the first owner has died, whose place waits still, and two events with dead places would cover each other.
 //
 // # Work that has started
 //

@@ -72,11 +72,21 @@ func (d *decision) place(owner driver.Owner) int {
 	return slices.IndexFunc(d.Queue, func(p Waiter) bool { return p.Owner == owner })
 }
 
-// covered reports whether a run of the same work waits that has not begun, for another event.
-func (d *decision) covered() bool {
-	return d.Work != "" && d.place(d.Owner) < 0 && slices.ContainsFunc(d.Queue, func(w Waiter) bool {
-		return w.Work == d.Work && w.Event != d.Event && d.holder(w.Owner) < 0
-	})
+// covered reports whether a run of the same work waits that has not begun, and none for the same event.
+func (d *decision) covered() (is bool) {
+	if d.Work == "" || d.place(d.Owner) >= 0 {
+		return false
+	}
+	for _, w := range d.Queue {
+		switch {
+		case w.Work != d.Work:
+		case w.Event == d.Event:
+			return false
+		case d.holder(w.Owner) < 0:
+			is = true
+		}
+	}
+	return is
 }
 
 // before is the part of the queue that is before an owner: all of it if it has no place.

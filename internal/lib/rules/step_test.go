@@ -559,17 +559,17 @@ func (s *step) wrongRefusal(had *rules.Holder) string {
 	return ""
 }
 
-// wrongCover is about an event that another event's run does, too: exactly then if that run waits and has not begun. Then nothing
-// changes.
+// wrongCover is about an event that another event's run does, too: exactly then if that run waits and has not begun, and none waits for
+// the event itself. Then nothing changes.
 func (s *step) wrongCover() string {
 	r, a := &s.request, &s.answer
 	waits := r.Work != "" && placeOf(&s.before, r.Owner) < 0 && slices.ContainsFunc(s.before.Queue, func(w rules.Waiter) bool {
-		return w.Work == r.Work && w.Event != r.Event && leaseOf(&s.before, w.Owner) == nil
-	})
+		return w.Work == r.Work && leaseOf(&s.before, w.Owner) == nil
+	}) && !slices.ContainsFunc(s.before.Queue, func(w rules.Waiter) bool { return w.Work == r.Work && w.Event == r.Event })
 	open := r.Kind == driver.Acquire && a.Outcome == driver.Refused && !s.closed(&s.before) && !s.inDoubt(&s.before)
 	switch {
 	case a.Covered && (r.Kind != driver.Acquire || a.Outcome != driver.Refused || !waits):
-		return "an event is covered, and no run of its work waits that has not begun"
+		return "an event is covered, and no run of its work waits that has not begun, or one of its own does"
 	case a.Covered && (a.Position != 0 || !slices.Equal(s.before.Queue, s.after.Queue)):
 		return "a covered owner has a place"
 	case !a.Covered && waits && open && !s.guess:

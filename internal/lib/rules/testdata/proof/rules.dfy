@@ -222,10 +222,11 @@ function method GrantedTo(h: Holder, c: Clock, most: int): Answer { Answer(Grant
 function method Freed(s: State, b: Book, c: Clock, o: Outcome): Decision { Decision(HandOver(Step(s, [], []), b, c), Says(o)) }
 function method ParkedIn(q: seq<Waiter>): int { if q == [] then 0 else (if q[0].parked > 0 then 1 else 0) + ParkedIn(q[1..]) }
 
-// IsCovered reports whether a run of the same work waits that has not begun, for another event.
+// IsCovered reports whether a run of the same work waits that has not begun, and none for the same event.
 predicate method IsCovered(s: State, r: Request) {
   r.work != 0 && Place(s.queue, r.owner) < 0 &&
-  exists i :: 0 <= i < |s.queue| && s.queue[i].work == r.work && s.queue[i].event != r.event && Find(s.holders, s.queue[i].owner) < 0
+  (exists i :: 0 <= i < |s.queue| && s.queue[i].work == r.work && Find(s.holders, s.queue[i].owner) < 0) &&
+  forall i :: 0 <= i < |s.queue| ==> s.queue[i].work != r.work || s.queue[i].event != r.event
 }
 function method AcquireNew(s: State, b: Book, c: Clock, r: Request): Decision {
   var p := Place(s.queue, r.owner);
