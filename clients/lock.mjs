@@ -7,8 +7,8 @@
 //     }
 //   });
 //
-// withLock throws LockBusy, LockCovered, LockLost, or what the function throws. lock.signal aborts
-// when the lock is lost. What you passed it to (fetch, a timer) then throws an AbortError
+// withLock throws LockBusy, LockCovered, LockInDoubt, LockLost, or what the function throws. lock.signal
+// aborts when the lock is lost. What you passed it to (fetch, a timer) then throws an AbortError
 // whose cause is LockLost.
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
@@ -18,6 +18,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 export class LockBusy extends Error { name = "LockBusy"; }
 // Another program of the same work waits for the lock, and does what this one is for, unless it fails.
 export class LockCovered extends Error { name = "LockCovered"; }
+// Nobody knows how the last work under the lock ended. Nobody gets the lock before an operator resolves it.
+export class LockInDoubt extends Error { name = "LockInDoubt"; }
 // The lease ended before the function did.
 export class LockLost extends Error { name = "LockLost"; }
 
@@ -115,6 +117,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
   const patience = performance.now() + wait * 1000;
   while (!(await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) || left() <= 0) {
     if (is(409, "covered")) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
+    if (is(409, "in-doubt")) throw new LockInDoubt(`nobody knows how the last work under the lock ${url} ended; an operator has to resolve it`);
     const busy = is(409, "busy");
     if (busy && performance.now() >= patience) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
     if (is(422, "ended")) again = randomUUID(); // the answer was lost, and its lease has ended since

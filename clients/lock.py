@@ -10,6 +10,7 @@ import json, os, re, secrets, socket, threading, time, urllib.error, urllib.pars
 
 class LockBusy(Exception): """Somebody else held the lock for as long as this program waited."""
 class LockCovered(Exception): """Another program of the same work waits for the lock, and does what this one is for, unless it fails."""
+class LockInDoubt(Exception): """Nobody knows how the last work under the lock ended. Nobody gets the lock before an operator resolves it."""
 class LockLost(Exception): """The lease ended before the block did."""
 
 
@@ -67,6 +68,8 @@ class Lock:
         while not self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) or self.left() <= 0:
             if self._is(409, "covered"):
                 raise LockCovered(f"another program waits for the lock {self.url}, and does this work")
+            if self._is(409, "in-doubt"):
+                raise LockInDoubt(f"nobody knows how the last work under the lock {self.url} ended; an operator has to resolve it")
             busy = self._is(409, "busy")
             if busy and time.monotonic() >= patience:
                 name = self.answer.get("holder")

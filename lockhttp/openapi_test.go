@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/openapitest"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -116,6 +117,8 @@ func TestDescription(t *testing.T) {
 			held := newWorld(t)
 			token := acquire(t, held.Service, key, thirty).token()
 			ended := newWorld(t)
+			doubt := newWorld(t)
+			doubt.Service = newService(t, lockstore.New("in doubt", inState{Status: driver.Status{State: driver.InDoubt, Holder: "someone"}}))
 			covers := newWorld(t)
 			acquire(t, covers.Service, key, thirty)
 			_, err := covers.plain.Acquire(t.Context(), lockstore.Request{Key: key, Owner: "waits", TTL: time.Minute, JoinQueue: true, Work: "index", Event: "1"})
@@ -131,6 +134,7 @@ func TestDescription(t *testing.T) {
 				{w: newWorld(t)},
 				{w: held, as: web},
 				{w: ended, header: [2]string{idem, "7"}},
+				{w: doubt},
 				{w: covers, say: `{"ttl": 30, "wait": 20, "coalesce": "index", "event": "2"}`},
 				{w: newWorld(t), as: web, at: "payroll"},
 				{w: newWorld(t), at: "a//b"},

@@ -1,6 +1,7 @@
 package lockhttp
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -44,11 +45,22 @@ func notAllowed(allow string) *problem {
 	return p
 }
 
-// guarded has the status and the Retry-After that package httpapi gives to a guard's error.
-func guarded(err error, code, detail string) *problem {
+// answered is the problem that package httpapi makes of a guard's error.
+func answered(err error) *problem {
 	answer, _ := httpapi.Problem(err)
-	p := newProblem(answer.StatusCode, code, detail)
+	var said struct{ Code, Detail string }
+	if err := json.Unmarshal(answer.Body, &said); err != nil {
+		panic(err) // each answer of httpapi is a problem
+	}
+	p := newProblem(answer.StatusCode, said.Code, said.Detail)
 	p.retryAfter, _ = strconv.Atoi(answer.Header.Get("Retry-After")) // 0 without the header
+	return p
+}
+
+// guarded is the same with another code and detail.
+func guarded(err error, code, detail string) *problem {
+	p := answered(err)
+	p.code, p.detail = code, detail
 	return p
 }
 
@@ -58,11 +70,11 @@ func refusal(method string, err error) *problem {
 	case *problem:
 		return e
 	case *guard.LockBusy:
-		p := guarded(err, "busy", busyDetail(e.State))
-		p.holder = e.Holder
+		p := answered(err)
+		p.code, p.detail, p.holder = cmp.Or(p.code, "busy"), busyDetail(e.State), e.Holder // a key in doubt has a code of its own
 		return p
 	case *guard.LockCovered:
-		p := guarded(err, "covered", coveredDetail)
+		p := answered(err)
 		p.holder = e.Holder
 		return p
 	case *guard.LockLost: // the caller's lease; the service does no work under it
@@ -93,8 +105,6 @@ func refusal(method string, err error) *problem {
 	}
 	return guarded(err, "unknown", "It is not known whether this was done. Try again.")
 }
-
-const coveredDetail = "Another request of the same work waits for the lock, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
 
 func busyDetail(state lockstore.State) string {
 	switch state {

@@ -41,18 +41,19 @@ func TestStates(t *testing.T) {
 		driver.Status
 		look   []string // members of the answer to GET, with state and fence
 		detail string   // of the answer to PUT
-		after  string   // its Retry-After
+		code   string
+		after  string // its Retry-After
 	}{
 		{driver.Status{State: driver.Reserved, Waiting: 1, OldestWait: time.Second, Holders: lease(driver.Reserved)}, []string{"waiting", "oldestWait", "maxHolders", "holders"},
-			"Nobody holds the lock, but other callers have waited longer for it.", "1"},
-		{driver.Status{State: driver.Held, Holder: me, Remaining: time.Minute, Holders: lease(driver.Held)}, leased, "Another holds the lock.", "1"},
+			"Nobody holds the lock, but other callers have waited longer for it.", "busy", "1"},
+		{driver.Status{State: driver.Held, Holder: me, Remaining: time.Minute, Holders: lease(driver.Held)}, leased, "Another holds the lock.", "busy", "1"},
 		{driver.Status{State: driver.Revoked, Holder: me, Remaining: time.Minute, Holders: lease(driver.Revoked)}, leased,
-			"An operator has ended the lease of the lock, and nobody gets the lock before its end.", "1"},
+			"An operator has ended the lease of the lock, and nobody gets the lock before its end.", "busy", "1"},
 		{driver.Status{State: driver.Completed, Holder: me, Remaining: 90 * time.Second, Result: driver.HiddenBytes("a result")}, done,
-			"Nobody holds the lock, but it stays closed for a while.", "90"},
-		{driver.Status{State: driver.Cooldown, Holder: me, Remaining: 90 * time.Second}, done, "Nobody holds the lock, but it stays closed for a while.", "90"},
+			"Nobody holds the lock, but it stays closed for a while.", "busy", "90"},
+		{driver.Status{State: driver.Cooldown, Holder: me, Remaining: 90 * time.Second}, done, "Nobody holds the lock, but it stays closed for a while.", "busy", "90"},
 		{driver.Status{State: driver.InDoubt, Holder: me}, []string{"holder"},
-			"Nobody knows how the last work under the lock ended. An operator has to resolve the key.", ""},
+			"Nobody knows how the last work under the lock ended. An operator has to resolve the key.", "in-doubt", ""},
 	} {
 		t.Run(c.State.String(), func(t *testing.T) {
 			s := newService(t, lockstore.New("in one state", inState{Status: c.Status}))
@@ -64,7 +65,7 @@ func TestStates(t *testing.T) {
 
 			put := ask(t, s, "PUT", key, thirty)
 			require.Equal(t, http.StatusConflict, put.StatusCode, put.Body)
-			require.Equal(t, []any{"busy", c.detail}, []any{put.said["code"], put.said["detail"]})
+			require.Equal(t, []any{c.code, c.detail}, []any{put.said["code"], put.said["detail"]})
 			require.Equal(t, c.after, put.Header.Get("Retry-After"))
 			require.Equal(t, look.said["holder"], put.said["holder"])
 			require.NotContains(t, string(put.Body), "result")

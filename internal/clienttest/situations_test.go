@@ -97,6 +97,13 @@ var situations = []struct {
 		h.proxy.plan("PUT", busy("3600"), busy("3600"), busy("3600"))
 		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed
 	}},
+	{"asks once for a key in doubt", "", func(h *harness) {
+		h.proxy.plan("PUT", body(409, `{"code": "in-doubt", "holder": {"name": "me"}}`))
+		p := h.start("LOCKS_WAIT=900")
+		h.exits(p, 80)
+		require.Len(h, h.proxy.seen("PUT", 0), 1)
+		require.Zero(h, p.said("fence"), "the job began")
+	}},
 	{"F23 the reply of acquire is lost", "", func(h *harness) {
 		h.proxy.plan("PUT", unavailable, lose)
 		p, fence := h.begin()

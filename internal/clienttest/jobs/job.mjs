@@ -1,7 +1,7 @@
 // What the tests guard: it writes where it is until the gate opens.
 import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { LockBusy, LockCovered, LockLost, withLock } from "../../../clients/lock.mjs";
+import { LockBusy, LockCovered, LockInDoubt, LockLost, withLock } from "../../../clients/lock.mjs";
 
 const set = ["ttl", "wait"].map((name) => [name, process.env[`LOCKS_${name.toUpperCase()}`]]).filter(([, value]) => value);
 const settings = Object.fromEntries(set.map(([name, value]) => [name, Number(value)]));
@@ -42,6 +42,7 @@ try {
 } catch (e) {
   if (e instanceof LockBusy) process.exit(75);
   if (e instanceof LockCovered) process.exit(76);
+  if (e instanceof LockInDoubt) process.exit(80);
   if (e instanceof LockLost) process.exit(79);
   if (e instanceof Failed) process.exit(status);
   throw e;

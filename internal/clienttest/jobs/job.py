@@ -1,6 +1,6 @@
 # What the tests guard: it writes where it is until the gate opens.
 import os, sys, time
-from lock import Lock, LockBusy, LockCovered, LockLost
+from lock import Lock, LockBusy, LockCovered, LockInDoubt, LockLost
 
 inside, gate = (os.path.join(os.environ["JOB_DIR"], name) for name in ("inside", "gate"))
 
@@ -48,5 +48,7 @@ except LockCovered:
     sys.exit(76)
 except LockLost:
     sys.exit(79)
+except LockInDoubt:
+    sys.exit(80)
 except KeyboardInterrupt:
     sys.exit(130)
