@@ -15,10 +15,11 @@ import (
 
 // judge is what is known of the runs of a world, and of the store.
 type judge struct {
-	sim   Sim
-	queue bool  // the queue has room
-	mix   []int // of mixes
-	look  driver.Driver
+	sim       Sim
+	queue     bool  // the queue has room
+	coalesces bool  // all runs are of one work, and do what the events of others ask for
+	mix       []int // of mixes
+	look      driver.Driver
 
 	// Step is the resolution of the store's clock and the difference of its hosts' clocks, which Open may set. With one
 	// the store may forget a lease earlier than it grants the key, so the judge only looks at who trusts a lease.
@@ -27,15 +28,18 @@ type judge struct {
 	// OldReads says that a refusal may rest on an old read. Open may set it.
 	OldReads bool
 
-	jmu     sync.Mutex // guards all that follows, and the runs
-	fences  map[lockstore.Fence]*run
-	working []*run
-	waiters []*run
-	highest [2]lockstore.Fence // of work that has begun: of all, and of that with MaxHolders 1
-	written map[int]lockstore.Fence
-	ends    map[lockstore.Fence]time.Time // of the leases
-	free    time.Time                     // when the lease ended, or the last turn began
-	waiting int                           // places
+	jmu        sync.Mutex // guards all that follows, and the runs
+	fences     map[lockstore.Fence]*run
+	working    []*run
+	waiters    []*run
+	highest    [2]lockstore.Fence // of work that has begun: of all, and of that with MaxHolders 1
+	written    map[int]lockstore.Fence
+	ends       map[lockstore.Fence]time.Time // of the leases
+	free       time.Time                     // when the lease ended, or the last turn began
+	waiting    int                           // places
+	unanswered int                           // events
+	covered    time.Time                     // when the last request that was covered was sent
+	worked     time.Time                     // when the last run that ended well began
 }
 
 // run is one call of a guard.
@@ -50,7 +54,11 @@ type run struct {
 	trouble bool // it met a fault: of the network, or a clock that moved
 	ended   bool // it has returned, and said that nothing is left behind
 
+	asked    time.Time // its last acquire was sent
+	answered bool      // its event is: it was covered, or ended well
+
 	work    context.Context
+	works   time.Time // since then
 	lock    guard.Lock
 	stopped time.Time // the end of its work; zero while it runs
 	inTime  bool      // its context was open then
@@ -106,6 +114,8 @@ func (p *Process) asked(q driver.Request) *run {
 		r.owners, r.unknown = append(r.owners, q.Owner), false
 	}
 	switch q.Kind {
+	case driver.Acquire:
+		r.asked = time.Now()
 	case driver.Renew:
 		p.Count("renewals")
 		if !r.stopped.IsZero() && time.Since(r.stopped) > 0 {
@@ -286,7 +296,7 @@ func (p *Process) begins(r *run, work context.Context, lock guard.Lock) {
 	p.Say(p.Name, "its work begins with fence %d, seat %d", lock.Fence, lock.Seat)
 	p.jmu.Lock()
 	defer p.jmu.Unlock()
-	r.work, r.lock = work, lock
+	r.work, r.works, r.lock = work, time.Now(), lock
 	beside := 0
 	if r.most > 1 {
 		beside = 1
@@ -371,6 +381,9 @@ func (p *Process) returned(r *run, report guard.Report, err error) {
 	}
 	should := false
 	switch err.(type) {
+	case *guard.LockCovered:
+		p.Count("covered")
+		r.answered, p.covered = true, latest(p.covered, r.asked)
 	case *guard.LockBusy:
 		p.Count("busy")
 		if !r.held {
@@ -387,12 +400,31 @@ func (p *Process) returned(r *run, report guard.Report, err error) {
 			p.Fail("%T: %v", err, err)
 		}
 	}
+	if ran && err == nil {
+		r.answered, p.worked = true, latest(p.worked, r.works)
+	}
 	if ran != should {
 		p.Fail("M16: the work ran: %v; and the run says %v", ran, err)
 	}
 	if r.ended {
 		p.mustBeGone(r, "it has returned")
 	}
+}
+
+// due notes that an event has come, or, with -1, that one is answered. When all are, no source brings a run for those that were covered.
+func (w *World) due(n int) {
+	w.jmu.Lock()
+	defer w.jmu.Unlock()
+	if w.unanswered += n; w.unanswered == 0 && w.worked.Before(w.covered) {
+		w.Fail("P7: all events are answered. One of them was covered %v after the last run began that ended well", w.covered.Sub(w.worked))
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // last takes the key when all is over.

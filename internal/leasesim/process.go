@@ -29,8 +29,9 @@ type Process struct {
 	Struck  func(what string) // called for each fault that strikes
 	Died    chan struct{}
 
-	rate float64 // of the local clocks
-	run  *run    // that is judged
+	rate   float64 // of the local clocks
+	prompt bool    // no copy of its requests arrives late: one of an event that is answered would take a place (P7)
+	run    *run    // that is judged
 
 	mu     sync.Mutex
 	offset time.Duration // of the wall clock: how far ahead it is at first

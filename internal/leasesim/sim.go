@@ -24,8 +24,9 @@ import (
 //   - A run that met no fault and had the time has released its lease.
 //   - A run that waits and met no fault is not overtaken by one that came later (P6), and takes a free key in time (P4).
 //   - Nobody makes another's lease longer. In the end the key is free, and the fences grew.
+//   - When all events are answered, a run that ended well had begun after the last covered one was sent (P7).
 //
-// In an even seed nobody gets a place in the queue. In half of the seeds several may hold the key.
+// In an even seed nobody gets a place in the queue. In half of the others the runs coalesce. In half of the seeds several may hold the key.
 type Sim struct {
 	Part
 
@@ -58,7 +59,7 @@ var mixes = [][]int{
 // always are counts that every Sim must have.
 var always = []string{
 	"operations", "grants", "renewals", "deaths", "freezes", "clock steps", "replies lost", "replies late", "requests lost", "requests late", "requests repeated",
-	"busy", "losses", stale, "work beside other holders", "places", "grants to who waited", "leaves",
+	"busy", "losses", stale, "work beside other holders", "places", "grants to who waited", "leaves", "covered",
 }
 
 // stale counts the writes of holders that stood still between their question and their write.
@@ -83,24 +84,26 @@ func (s Sim) Run(t *testing.T) {
 
 func (w *World) play(s Sim) {
 	w.judge = judge{
-		sim: s, queue: w.Seed%2 == 1, mix: mixes[w.Seed/2%uint64(len(mixes))],
+		sim: s, queue: w.Seed%2 == 1, coalesces: w.Seed%8 == 1 || w.Seed%8 == 7, mix: mixes[w.Seed/2%uint64(len(mixes))],
 		fences: map[lockstore.Fence]*run{}, written: map[int]lockstore.Fence{}, ends: map[lockstore.Fence]time.Time{},
 	}
 	open := s.Open(w)
 	own := w.NewProcess("the judge", 1<<63, 0)
 	own.Latency, own.offset = 0, 0
 	w.look = open(own).Driver()
-	w.Say("the world", "queue: %v; MaxHolders %v", w.queue, w.mix)
+	w.Say("the world", "queue: %v; coalesces: %v; MaxHolders %v", w.queue, w.coalesces, w.mix)
 	var clients sync.WaitGroup
 	for id, most := range w.mix {
 		clients.Go(func() {
 			Pass(time.Duration(id) * time.Millisecond)
-			for n := uint64(0); time.Since(w.Start) < Time; n++ {
-				p := w.NewProcess(fmt.Sprintf("%c%d", 'a'+id, n), uint64(id)<<32|n, s.Drift)
+			events := &source{World: w, name: fmt.Sprintf("%c", 'a'+id)}
+			for n := uint64(0); events.more(); n++ {
+				p := w.NewProcess(fmt.Sprint(events.name, n), uint64(id)<<32|n, s.Drift)
+				p.prompt = w.coalesces
 				if s.Offset > 0 {
 					p.offset %= s.Offset
 				}
-				p.live(open, most)
+				p.live(open, most, events)
 			}
 		})
 	}
@@ -114,7 +117,27 @@ func (w *World) play(s Sim) {
 	w.last()
 }
 
-func (p *Process) live(open func(*Process) *lockstore.Store, most int) {
+// source sends the events of one client, one after the other, and each again until it is answered.
+type source struct {
+	*World
+	name   string
+	number int
+	open   bool // the event is not answered
+}
+
+// more says whether there is an event to send.
+func (s *source) more() bool { return time.Since(s.Start) < Time || s.coalesces && s.open }
+
+// next is the context of a run for the next event, or again for one that is not answered.
+func (s *source) next(ctx context.Context) context.Context {
+	if !s.open {
+		s.open, s.number = true, s.number+1
+		s.due(1)
+	}
+	return guard.WithEventID(ctx, fmt.Sprint(s.name, " ", s.number))
+}
+
+func (p *Process) live(open func(*Process) *lockstore.Store, most int, events *source) {
 	p.Struck = func(string) {
 		p.jmu.Lock()
 		defer p.jmu.Unlock()
@@ -122,27 +145,31 @@ func (p *Process) live(open func(*Process) *lockstore.Store, most int) {
 	}
 	wait := p.UpTo(TTL)
 	if p.queue {
-		if wait *= 3; p.Float() < 0.2 {
+		if wait *= 3; p.Float() < 0.2 && !p.coalesces {
 			wait = 0
 		}
+	}
+	work := ""
+	if p.coalesces {
+		work = "work"
 	}
 	p.run = &run{p: p} // of the start
 	var report guard.Report
 	g := p.NewGuard(open(p).WrapDriver(func(d driver.Driver) driver.Driver { return watch{p, d} }), guard.Options{
-		TTL: TTL, MaxHold: 4 * TTL, Wait: wait, Observe: func(_ context.Context, r guard.Report) { report = r },
+		TTL: TTL, MaxHold: 4 * TTL, Wait: wait, Coalesce: work, Observe: func(_ context.Context, r guard.Report) { report = r },
 	}).WithMaxHolders(most)
-	for n := 1 + int(8*p.Float()); n > 0 && time.Since(p.Start) < Time && !p.Dead(); n-- {
-		p.once(g, &report)
+	for n := 1 + int(8*p.Float()); n > 0 && events.more() && !p.Dead(); n-- {
+		p.once(g, &report, events)
 	}
 }
 
 // once is one run, and what comes after it. The caller's context lives on for a while then, as that of a batch does.
-func (p *Process) once(g *guard.Guard, report *guard.Report) {
+func (p *Process) once(g *guard.Guard, report *guard.Report, events *source) {
 	r := &run{p: p, most: g.MaxHolders(), began: time.Now()}
 	p.jmu.Lock()
 	p.run = r
 	p.jmu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second+p.UpTo(5*TTL))
+	ctx, cancel := context.WithTimeout(events.next(context.Background()), time.Second+p.UpTo(5*TTL))
 	defer cancel()
 	if p.Float() < 0.1 { // the caller goes away
 		defer time.AfterFunc(p.UpTo(2*TTL), cancel).Stop()
@@ -155,6 +182,10 @@ func (p *Process) once(g *guard.Guard, report *guard.Report) {
 		}
 	})
 	if !p.Dead() {
+		if r.answered {
+			events.open = false
+			p.due(-1)
+		}
 		Pass(p.UpTo(3 * time.Second))
 	}
 }

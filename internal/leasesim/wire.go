@@ -104,6 +104,9 @@ func (p *Process) fate() (what string) {
 	case f < 0.20:
 		what = "requests repeated"
 	}
+	if p.prompt && (what == "requests late" || what == "requests repeated") {
+		what = "requests lost"
+	}
 	p.mu.Unlock()
 	if what != "" {
 		p.strikes(what)

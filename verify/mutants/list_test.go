@@ -180,6 +180,8 @@ var bugs = []bug{
 		"lockstore/redisstore/rules.lua", "\t\tif its == work and of == event then return false end\n", ""},
 	{"M186", "two events are covered by the places of each other, on Redis", redisTest("TestTwoEventsOfOneWork"), "event 1",
 		"lockstore/redisstore/rules.lua", "if its == work and of == event then return false end\n\t\tis = is or its == work and not", "is = is or its == work and of ~= event and not"},
+	{"M187", "the place of a dead try covers its own event", guardSimulation, "P7: all events are answered",
+		"internal/lib/rules/state.go", "\t\tcase w.Event == d.Event:\n\t\t\treturn false\n", ""},
 	{"M184", "one covered message answers for its batch", test{pkg: "./guard/sqsbatch", run: "^TestCoalescing$/^a_message_is_not_covered"}, "m2 waits behind its place",
 		"guard/sqsbatch/batch.go", "\tfor len(records) > 0 && b.lock(guard.WithEventID(ctx, records[0].MessageId), records[:1], records[1:]) {\n\t\trecords = records[1:]\n",
 		"\tif b.lock(guard.WithEventID(ctx, records[0].MessageId), records, nil) {\n\t\trecords = nil\n"},
