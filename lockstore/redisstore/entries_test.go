@@ -139,8 +139,8 @@ func TestNoFenceIsLeft(t *testing.T) {
 func FuzzEntry(f *testing.F) {
 	s, m, now := stillStore(f)
 	client := dialerClient(f, mini, patient(func(string, string) (net.Conn, error) { return m.Dial() }))
-	sound, damaged, others := entries(now)
-	for i, entry := range slices.Concat(sound, damaged, others) {
+	sound, damaged, full, cut := entries(now)
+	for i, entry := range slices.Concat(sound, damaged, full, cut) {
 		// One goroutine asks. Real servers read all in TestEntriesOnRealServers.
 		if !verifyrecord.WithRaceDetector || i%4 == 0 {
 			f.Add(entry)
@@ -155,14 +155,14 @@ func TestEntriesOnRealServers(t *testing.T) {
 	onBoth(t, "F53 entries", func(t *testing.T, program string) {
 		client := dialerClient(t, "redis://"+testservers.Start(t, program).Addr, patient(net.Dial))
 		s := storeOn(t, client)
-		sound, damaged, others := entries(time.Now())
+		sound, damaged, full, cut := entries(time.Now())
 		for _, entry := range sound {
 			require.Zero(t, checkEntry(t, s, client, entry), "%q", entry)
 		}
 		for _, entry := range damaged {
 			require.Equal(t, len(everyKind), checkEntry(t, s, client, entry), "%q", entry)
 		}
-		for _, entry := range others {
+		for _, entry := range slices.Concat(full, cut) {
 			checkEntry(t, s, client, entry)
 		}
 	})
@@ -190,6 +190,9 @@ func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, 
 var everyKind = func() (all []driver.Request) {
 	for _, by := range []driver.Owner{"STRANGER", "OWNER", "SECOND", "LATE", "BEFORE"} {
 		for kind := driver.Inspect; kind <= driver.Revoke; kind++ {
+			if by != "STRANGER" && (kind == driver.Inspect || kind == driver.Resolve || kind == driver.Revoke) {
+				continue // it has no owner
+			}
 			r := driver.Request{Kind: kind, Owner: by, Fence: 7, TTL: time.Minute, Holder: "h", Result: driver.HiddenBytes("result"), MaxHolders: 1}
 			if kind == driver.Acquire {
 				extends := r
@@ -222,7 +225,7 @@ func waits(owners ...string) string {
 
 // entries are entries, damaged entries and values of other programs, and what may be one of these. No lease ends within a minute after
 // now, but for a turn, and some damaged times.
-func entries(now time.Time) (sound, damaged, others []string) {
+func entries(now time.Time) (sound, damaged, full, cut []string) {
 	at := func(d time.Duration) string { return fmt.Sprintf("%016d", now.Add(d).UnixMicro()) }
 	const magic, seven, hour, old = "lambdalock3 ", "0000000000000007", " 3600000000 ", "1000000000000000 60000000 "
 	const marks = "5V0000000000000002 REVOKED D0000000000000003 DOUBTED K0000000000000004 DONE E0000000000000005 LATE F0000000000000006 BEFORE "
@@ -270,13 +273,13 @@ func entries(now time.Time) (sound, damaged, others []string) {
 		strings.Replace(live, "H17", "H٧7", 1), strings.Replace(live, "H1790942400000000", "H0x1790942400000", 1), strings.Replace(live, "H1", "h1", 1), strings.Replace(live, "H1", "H-", 1),
 		"", " ", "0", "42", "0 0 0", "hello", "lambdalock3", "{}", "\x00", strings.Repeat("lambdalock3 ", 50),
 	}
-	others = []string{ // no fence is left for some requests
+	full = []string{ // no fence is left for some requests
 		held("F", "9999999999999999", old, ""), held("H", "9007199254740990", old, ""), held("H", "9007199254740991", old, ""), held("H", "9007199254740990", old, three),
 	}
-	for cut := 0; cut < len(live); cut += 29 {
-		others = append(others, live[:cut], live[cut:], live[:cut]+"\x00"+live[cut:], live[:cut]+" "+live[cut:])
+	for at := 0; at < len(live); at += 29 {
+		cut = append(cut, live[:at], live[at:], live[:at]+"\x00"+live[at:], live[:at]+" "+live[at:])
 	}
-	for _, all := range [][]string{sound, damaged, others} {
+	for _, all := range [][]string{sound, damaged, full, cut} {
 		for i, entry := range all {
 			if strings.HasPrefix(entry, magic) {
 				places := fmt.Sprintf("%03d", len(strings.Fields(entry[lastLine(entry):])))
@@ -291,7 +294,7 @@ func entries(now time.Time) (sound, damaged, others []string) {
 			damaged = append(damaged, entry)
 		}
 	}
-	return sound, damaged, others
+	return sound, damaged, full, cut
 }
 
 // FuzzReply parses any answer of a server. The result is within its bounds, or an error.

@@ -77,13 +77,20 @@ func TestGoldenEntries(t *testing.T) {
 	})
 }
 
-func TestConformanceOnServers(t *testing.T) {
+func TestOnServers(t *testing.T) {
 	t.Parallel()
 	onBoth(t, "one server", func(t *testing.T, program string) {
 		conformance(t, testservers.Start(t, program).Addr, "")
 	})
+	// What makes no faults of a server shares one cluster: to start its nodes takes seconds.
 	onBoth(t, "cluster", func(t *testing.T, program string) {
-		conformance(t, testservers.Cluster(t, program)[1], "?cluster=true")
+		addrs := testservers.Cluster(t, program)
+		url := "redis://" + addrs[0] + "?cluster=true"
+		t.Run("address", func(t *testing.T) { testAddress(t, url) })
+		t.Run("requests of a wake-up", func(t *testing.T) { testRequestsOfAWakeUp(t, url) })
+		t.Run("F36 policies", func(t *testing.T) { testPolicies(t, url, addrs[1:]) })
+		t.Run("F44 rights", func(t *testing.T) { testUsersOfTheCache(t, addrs) })
+		conformance(t, addrs[1], "?cluster=true")
 	})
 }
 

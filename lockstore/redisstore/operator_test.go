@@ -116,61 +116,56 @@ func TestClusterIsForgotten(t *testing.T) {
 	}
 }
 
-func TestPoliciesOfACluster(t *testing.T) {
-	t.Parallel()
-	addrs := testservers.Cluster(t, testservers.ValkeyServer, "--appendonly", "yes")
-	s := openStore(t, "redis://"+addrs[0]+"?cluster=true")
-	for _, addr := range addrs[1:] {
+// Each finding comes once, also if several nodes of a cluster have it.
+func testPolicies(t *testing.T, url string, addrs []string) {
+	for _, addr := range addrs {
 		configure(t, openClient(t, "redis://"+addr), "maxmemory-policy", "volatile-ttl")
 	}
-	findings, err := s.Check(t.Context())
+	findings, err := openStore(t, url).Check(t.Context())
 	require.NoError(t, err)
-	require.Len(t, findings, 1, "F36 the same finding once")
-	require.Contains(t, findings[0].Problem, "volatile-ttl")
+	require.Len(t, findings, 2)
+	require.Contains(t, findings[0].Problem, "no append-only file")
+	require.Contains(t, findings[1].Problem, "volatile-ttl")
 }
 
 // The users of deploy/cache.yaml may do what locking needs, and cannot stop the server.
-func TestUsersOfTheCache(t *testing.T) {
-	t.Parallel()
+func testUsersOfTheCache(t *testing.T, addrs []string) {
 	template, err := os.ReadFile("../../deploy/cache.yaml")
 	require.NoError(t, err)
 	found := regexp.MustCompile(`(?m)^ *AccessString: (.*)$`).FindAllSubmatch(template, -1)
 	require.Len(t, found, 2)
-	onBoth(t, "F44 rights", func(t *testing.T, program string) {
-		addrs := testservers.Cluster(t, program)
-		for i, name := range []string{"locks", "operator"} {
-			rights := []any{"ACL", "SETUSER", name, "reset", ">pw"}
-			for _, rule := range strings.Fields(string(found[i][1])) {
-				rights = append(rights, rule)
-			}
-			for _, addr := range addrs {
-				require.NoError(t, openClient(t, "redis://"+addr).Do(t.Context(), rights...).Err())
-			}
-			s := openStore(t, (&url.URL{Scheme: "redis", User: url.UserPassword(name, "pw"), Host: addrs[0], RawQuery: "cluster=true"}).String())
-			ctx := t.Context()
-			for _, key := range []string{"a", "b", "c", "d", "e"} { // on different nodes
-				lockUnlockKey(t, s, key)
-				lease := acquire(t, s, key)
-				waiting := queued(t, s, key)
-				require.NoError(t, s.Release(ctx, lease))
-				handed(t, s, waiting) // BLPOP is allowed
-				require.NoError(t, s.Abandon(ctx, key, waiting.Owner))
-			}
-			for what, err := range everyRequest(ctx, s) {
-				require.NotErrorIs(t, err, lockstore.ErrUnavailable, what)
-			}
-			_, counted := s.Extent(ctx)
-			for _, err := range []error{check(ctx, s), s.List(ctx, "", func(lockstore.Page) error { return nil }), counted} {
-				if name == "operator" {
-					require.NoError(t, err)
-				} else {
-					require.ErrorContains(t, err, "NOPERM")
-				}
-			}
-			for _, command := range [][]any{{"CLIENT", "PAUSE", "1"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "LIST"}, {"FLUSHALL"}, {"GET", "other"}} {
-				err := driverOf(s).client.(*redis.ClusterClient).Do(ctx, command...).Err()
-				require.ErrorContains(t, err, "NOPERM", command)
+	for i, name := range []string{"locks", "operator"} {
+		rights := []any{"ACL", "SETUSER", name, "reset", ">pw"}
+		for _, rule := range strings.Fields(string(found[i][1])) {
+			rights = append(rights, rule)
+		}
+		for _, addr := range addrs {
+			require.NoError(t, openClient(t, "redis://"+addr).Do(t.Context(), rights...).Err())
+		}
+		s := openStore(t, (&url.URL{Scheme: "redis", User: url.UserPassword(name, "pw"), Host: addrs[0], RawQuery: "cluster=true"}).String())
+		ctx := t.Context()
+		for _, key := range []string{"a", "b", "c", "d", "e"} { // on different nodes
+			lockUnlockKey(t, s, key)
+			lease := acquire(t, s, key)
+			waiting := queued(t, s, key)
+			require.NoError(t, s.Release(ctx, lease))
+			handed(t, s, waiting) // BLPOP is allowed
+			require.NoError(t, s.Abandon(ctx, key, waiting.Owner))
+		}
+		for what, err := range everyRequest(ctx, s) {
+			require.NotErrorIs(t, err, lockstore.ErrUnavailable, what)
+		}
+		_, counted := s.Extent(ctx)
+		for _, err := range []error{check(ctx, s), s.List(ctx, "", func(lockstore.Page) error { return nil }), counted} {
+			if name == "operator" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "NOPERM")
 			}
 		}
-	})
+		for _, command := range [][]any{{"CLIENT", "PAUSE", "1"}, {"CLIENT", "KILL", "TYPE", "normal"}, {"CLIENT", "LIST"}, {"FLUSHALL"}, {"GET", "other"}} {
+			err := driverOf(s).client.(*redis.ClusterClient).Do(ctx, command...).Err()
+			require.ErrorContains(t, err, "NOPERM", command)
+		}
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
-	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -28,46 +27,44 @@ func putAndTake(t *testing.T, s *lockstore.Store, key string) {
 }
 
 // The string of an address is in the slot of its key, is not listed, goes by itself, and is not mistaken for what another program has written.
-func TestAddress(t *testing.T) {
-	onBoth(t, "address", func(t *testing.T, program string) {
-		ctx, addr := t.Context(), testservers.Cluster(t, program)[0]
-		s, admin := openStore(t, "redis://"+addr+"?cluster=true"), openClient(t, "redis://"+addr+"?cluster=true")
-		d := driverOf(s)
-		const owner = "OWNEROWNEROWNER"
-		for _, key := range []string{"a", "{a}", "{}a", "a{b}c"} {
-			require.NoError(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour))
-			name := d.list(key, owner) + addressEnd
-			require.True(t, strings.HasPrefix(name, DefaultPrefix), "the rights of deploy/cache.yaml")
-			require.NotContains(t, name, owner)
-			stays, err := admin.PTTL(ctx, name).Result()
-			require.NoError(t, err)
-			require.InDelta(t, time.Hour, stays, float64(time.Minute))
-			require.Equal(t, d.together(key), admin.ClusterKeySlot(ctx, name).Val() == admin.ClusterKeySlot(ctx, DefaultPrefix+key).Val())
-			require.NoError(t, s.List(ctx, "", func(p lockstore.Page) error {
-				require.Empty(t, p.Keys)
-				require.Zero(t, p.Damaged)
-				return nil
-			}))
-			address, err := d.TakeAddress(ctx, key, owner)
-			require.NoError(t, err)
-			require.Equal(t, "token", string(address))
-			require.Zero(t, admin.Exists(ctx, name).Val())
+func testAddress(t *testing.T, url string) {
+	ctx := t.Context()
+	s, admin := openStore(t, url), openClient(t, url)
+	d := driverOf(s)
+	const owner = "OWNEROWNEROWNER"
+	for _, key := range []string{"a", "{a}", "{}a", "a{b}c"} {
+		require.NoError(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour))
+		name := d.list(key, owner) + addressEnd
+		require.True(t, strings.HasPrefix(name, DefaultPrefix), "the rights of deploy/cache.yaml")
+		require.NotContains(t, name, owner)
+		stays, err := admin.PTTL(ctx, name).Result()
+		require.NoError(t, err)
+		require.InDelta(t, time.Hour, stays, float64(time.Minute))
+		require.Equal(t, d.together(key), admin.ClusterKeySlot(ctx, name).Val() == admin.ClusterKeySlot(ctx, DefaultPrefix+key).Val())
+		require.NoError(t, s.List(ctx, "", func(p lockstore.Page) error {
+			require.Empty(t, p.Keys)
+			require.Zero(t, p.Damaged)
+			return nil
+		}))
+		address, err := d.TakeAddress(ctx, key, owner)
+		require.NoError(t, err)
+		require.Equal(t, "token", string(address))
+		require.Zero(t, admin.Exists(ctx, name).Val())
 
-			for _, write := range []func() error{
-				func() error { return admin.Set(ctx, name, "foreign", 0).Err() },
-				func() error { return admin.RPush(ctx, name, "foreign").Err() },
-			} {
-				require.NoError(t, admin.Del(ctx, name).Err())
-				require.NoError(t, write())
-				before := admin.Dump(ctx, name).Val()
-				require.ErrorIs(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour), lockstore.ErrCorrupt)
-				_, err := d.TakeAddress(ctx, key, owner)
-				require.ErrorIs(t, err, lockstore.ErrCorrupt)
-				require.Equal(t, before, admin.Dump(ctx, name).Val())
-			}
+		for _, write := range []func() error{
+			func() error { return admin.Set(ctx, name, "foreign", 0).Err() },
+			func() error { return admin.RPush(ctx, name, "foreign").Err() },
+		} {
 			require.NoError(t, admin.Del(ctx, name).Err())
+			require.NoError(t, write())
+			before := admin.Dump(ctx, name).Val()
+			require.ErrorIs(t, d.PutAddress(ctx, key, owner, driver.HiddenBytes("token"), time.Hour), lockstore.ErrCorrupt)
+			_, err := d.TakeAddress(ctx, key, owner)
+			require.ErrorIs(t, err, lockstore.ErrCorrupt)
+			require.Equal(t, before, admin.Dump(ctx, name).Val())
 		}
-	})
+		require.NoError(t, admin.Del(ctx, name).Err())
+	}
 }
 
 // answering is a store whose server gives these answers; "" is none.

@@ -220,7 +220,7 @@ func TestElements(t *testing.T) {
 
 // The list of an owner is in the slot of its key, wherever the name of the key has braces.
 func TestListIsWithItsKey(t *testing.T) {
-	addr := testservers.Cluster(t, testservers.RedisServer)[0]
+	addr := testservers.Redis(t, "--cluster-enabled", "yes") // a node without slots knows them
 	client := openClient(t, "redis://"+addr)
 	for _, key := range []string{"a", "a/b", "{a}", "{a}b", "a{b}c", "{a", "a}", "a}b{c}", "a{}", "{}", "}{", "a{{b}}", "é"} {
 		for _, prefix := range []string{DefaultPrefix, "{p}:", "p{:"} {
@@ -292,8 +292,12 @@ func sentBy(client redis.UniversalClient) *sent {
 // A release wakes the first in the queue with its own request, if the lease's note names it.
 // Otherwise the wake-up is a request of its own.
 func TestRequestsOfAWakeUp(t *testing.T) {
+	testRequestsOfAWakeUp(t, "redis://"+miniredis.RunT(t).Addr())
+}
+
+func testRequestsOfAWakeUp(t *testing.T, url string) {
 	const own, both = "evalsha 1", "evalsha 2"
-	cases := map[string]struct {
+	for name, c := range map[string]struct {
 		change func(t *testing.T, s *lockstore.Store, first lockstore.Request, lease *lockstore.Lease)
 		want   []string
 	}{
@@ -304,34 +308,27 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 		"F59 the note is lost": {func(_ *testing.T, _ *lockstore.Store, _ lockstore.Request, lease *lockstore.Lease) {
 			lease.Hint = ""
 		}, []string{own, own}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, url)
+			lease := acquire(t, s, name)
+			holder, first, second := queued(t, s, name), queued(t, s, name), queued(t, s, name)
+			require.NoError(t, s.Release(t.Context(), lease))
+			lease = handed(t, s, holder)
+			if c.change != nil {
+				c.change(t, s, first, &lease)
+			}
+			all := sentBy(driverOf(s).client)
+			require.NoError(t, s.Release(t.Context(), lease))
+			require.Equal(t, c.want, all.commands)
+			woken := first
+			if strings.Contains(name, "left") {
+				woken = second
+			}
+			require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list(name, woken.Owner)).Val())
+			require.Greater(t, handed(t, s, woken).Fence, lease.Fence)
+		})
 	}
-	test := func(t *testing.T, url string) {
-		for name, c := range cases {
-			t.Run(name, func(t *testing.T) {
-				s := openStore(t, url)
-				lease := acquire(t, s, name)
-				holder, first, second := queued(t, s, name), queued(t, s, name), queued(t, s, name)
-				require.NoError(t, s.Release(t.Context(), lease))
-				lease = handed(t, s, holder)
-				if c.change != nil {
-					c.change(t, s, first, &lease)
-				}
-				all := sentBy(driverOf(s).client)
-				require.NoError(t, s.Release(t.Context(), lease))
-				require.Equal(t, c.want, all.commands)
-				woken := first
-				if strings.Contains(name, "left") {
-					woken = second
-				}
-				require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list(name, woken.Owner)).Val())
-				require.Greater(t, handed(t, s, woken).Fence, lease.Fence)
-			})
-		}
-	}
-	onBoth(t, "cluster", func(t *testing.T, program string) {
-		test(t, "redis://"+testservers.Cluster(t, program)[0]+"?cluster=true")
-	})
-	t.Run("miniredis", func(t *testing.T) { test(t, "redis://"+miniredis.RunT(t).Addr()) })
 }
 
 // A user that may use the keys of some locks only releases them all the same.
