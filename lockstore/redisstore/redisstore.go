@@ -35,7 +35,7 @@ type server struct {
 	cluster bool
 	address string // in the client's settings
 	wakeUps *wakeUps
-	lanes   *lanes.Lanes // nil without
+	lanes   *lanes.Lanes // nil for a cluster: a node that hangs must not keep requests from the others
 	ends    bool         // a call can end its connection's wait, see callContext
 	prefix  string
 }
@@ -64,24 +64,18 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return lockstore.New("redisstore", &server{
+	s := &server{
 		client:  client,
 		cluster: set.cluster,
 		address: set.address,
 		wakeUps: newWakeUps(set),
-		lanes:   newLanes(set),
 		ends:    isEndable(set.dialer),
 		prefix:  cmp.Or(opt.Prefix, DefaultPrefix),
-	}), nil
-}
-
-// newLanes is for the connections to one server. A cluster has none: a node that hangs must not
-// keep requests from the others.
-func newLanes(set settings) *lanes.Lanes {
-	if set.cluster {
-		return nil
 	}
-	return lanes.New(set.connections)
+	if !set.cluster {
+		s.lanes = lanes.New(set.connections)
+	}
+	return lockstore.New("redisstore", s), nil
 }
 
 // settings are those of a client.
