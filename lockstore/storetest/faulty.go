@@ -29,9 +29,6 @@ type Fault struct {
 	// lockstore.ErrUnavailable, or another error if the request may arrive later.
 	Drop error
 
-	// Twice applies the request twice. The answer is that of the first time.
-	Twice bool
-
 	// Late keeps a copy of the request. It arrives with Deliver.
 	Late bool
 
@@ -105,9 +102,6 @@ func (f *Faulty) through(ctx context.Context, call Call, apply func(context.Cont
 		return driver.Answer{}, fault.Drop
 	}
 	answer, err := apply(ctx)
-	if fault.Twice {
-		_, _ = apply(ctx) // nobody waits for this answer
-	}
 	if err := pass(ctx, fault.After); err != nil {
 		return driver.Answer{}, fmt.Errorf("storetest: the reply did not arrive: %w", err)
 	}

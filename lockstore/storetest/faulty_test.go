@@ -62,12 +62,12 @@ func ExampleFaulty_Deliver() {
 	// late acquire is lost: true <nil>
 }
 
-// All requests are idempotent, and slow replies make nothing wrong (F29).
+// Slow replies make nothing wrong (F29).
 func TestFaultyPassesTheSuite(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		var hangs atomic.Bool
 		store := storetest.NewFaulty(memstore.New(nil), func(storetest.Call) storetest.Fault {
-			fault := storetest.Fault{Twice: true, Before: 30 * time.Millisecond, After: 40 * time.Millisecond}
+			fault := storetest.Fault{Before: 30 * time.Millisecond, After: 40 * time.Millisecond}
 			if hangs.Load() {
 				fault.After = time.Hour
 			}
