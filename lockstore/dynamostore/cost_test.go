@@ -84,13 +84,13 @@ func TestUnitsOfACoveredEvent(t *testing.T) {
 		}
 		require.NoError(t, event(1))
 		require.ErrorIs(t, event(2), lockstore.ErrRefused)
-		row := service.Row(table, key)
+		row := service.Row(key)
 		for id := range 100 {
 			refused, _ := errors.AsType[*lockstore.Refused](event(10 + id))
 			require.NotNil(t, refused)
 			require.True(t, refused.Covered)
 		}
-		require.Equal(t, row, service.Row(table, key))
+		require.Equal(t, row, service.Row(key))
 		require.Less(t, rowSize(row), 1024)
 	})
 }

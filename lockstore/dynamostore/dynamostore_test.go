@@ -60,14 +60,14 @@ func TestGoldenRows(t *testing.T) {
 			Parks: true,
 			Open:  func() *lockstore.Store { return newStore(t, service, 0, dynamostore.Options{}).Store },
 			Read: func() string {
-				text, err := json.Marshal(service.Row(table, golden.Key))
+				text, err := json.Marshal(service.Row(golden.Key))
 				require.NoError(t, err)
 				return string(text)
 			},
 			Write: func(text string) {
 				var row fakedynamo.Item
 				require.NoError(t, json.Unmarshal([]byte(text), &row))
-				service.SetRow(table, golden.Key, row)
+				service.SetRow(golden.Key, row)
 			},
 		}
 	})

@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -77,11 +78,11 @@ func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo
 // The reply to the end of a lease is lost, and another owner has had the key when the SDK sends the request again. The
 // row remembers that owner. ErrLost would say that the lease was lost before the request.
 func TestEndWhoseReplyIsLost(t *testing.T) {
-	for _, method := range []string{"Release", "Complete", "ResolveEffect", "ResolveNoEffect"} {
+	for _, method := range []string{"release", "complete", "resolve", "resolve, effect"} {
 		bubble(t, "F25 "+method, func(t *testing.T) {
 			service, s := newFake(t)
 			lease := held(t, s)
-			if strings.HasPrefix(method, "Resolve") {
+			if strings.HasPrefix(method, "resolve") {
 				require.NoError(t, s.MarkStarted(t.Context(), lease))
 				pass(2 * time.Minute)
 			}
@@ -277,7 +278,7 @@ func TestErrors(t *testing.T) {
 					require.NotContains(t, err.Error(), class.Error(), method)
 				}
 				require.Equal(t, 1, strings.Count(err.Error(), "dynamostore"), "%s: %v", method, err)
-				if writes := slices.Contains([]string{"Acquire", "Renew", "Release", "MarkStarted", "Complete"}, method); tc.fault.LoseReply != nil {
+				if writes := slices.Contains([]string{"acquire", "renew", "release", "mark started", "complete"}, method); tc.fault.LoseReply != nil {
 					require.Equal(t, writes, strings.Contains(err.Error(), "the outcome is unknown"), "%s: %v", method, err)
 				}
 				if _, unverified := tc.fault.Unsent.(*tls.CertificateVerificationError); unverified {
@@ -294,34 +295,28 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// methods are requests of each kind, about the lease. That of Acquire has a new owner.
 func methods(s *dynamostore.Store, lease lockstore.Lease) map[string]func(context.Context) error {
-	return map[string]func(context.Context) error{
-		"Acquire": func(ctx context.Context) error {
-			_, err := s.Acquire(ctx, lockstore.Request{Key: lease.Key, Owner: lockstore.NewOwner(), TTL: time.Second})
-			return err
-		},
-		"Renew": func(ctx context.Context) error {
-			_, err := s.Renew(ctx, lease, 2*time.Hour)
-			return err
-		},
-		"Release": func(ctx context.Context) error { return s.Release(ctx, lease) },
-		"Abandon": func(ctx context.Context) error {
-			return s.Abandon(ctx, lease.Key, lease.Owner)
-		},
-		"Leave": func(ctx context.Context) error { return s.Leave(ctx, lease.Key, lease.Owner) },
-		"Revoke": func(ctx context.Context) error {
-			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
-			return err
-		},
-		"MarkStarted":     func(ctx context.Context) error { return s.MarkStarted(ctx, lease) },
-		"Complete":        func(ctx context.Context) error { return s.Complete(ctx, lease, []byte("result"), time.Second) },
-		"ResolveEffect":   func(ctx context.Context) error { return s.ResolveEffect(ctx, lease.Key, lease.Fence, nil, time.Second) },
-		"ResolveNoEffect": func(ctx context.Context) error { return s.ResolveNoEffect(ctx, lease.Key, lease.Fence) },
-		"Inspect": func(ctx context.Context) error {
-			_, err := s.Inspect(ctx, lease.Key)
-			return err
-		},
+	all := map[string]func(context.Context) error{}
+	add := func(name string, r driver.Request) {
+		all[name] = func(ctx context.Context) error { _, err := s.Driver().Do(ctx, lease.Key, r); return err }
 	}
+	for kind := range driver.AwaitTurn {
+		r := driver.Request{Kind: kind, Owner: lease.Owner, Fence: lease.Fence, TTL: time.Second, MaxHolders: 1, Result: driver.HiddenBytes("result")}
+		switch kind {
+		case driver.Acquire:
+			r.Owner, r.Fence = lockstore.NewOwner(), 0
+		case driver.Renew:
+			r.TTL = 2 * time.Hour
+		case driver.Abandon, driver.Leave:
+			r.Fence = 0
+		case driver.Inspect, driver.Resolve, driver.Revoke:
+			r.Owner = ""
+		}
+		add(kind.String(), r)
+	}
+	add("resolve, effect", driver.Request{Kind: driver.Resolve, Fence: lease.Fence, TTL: time.Second, Effect: true})
+	return all
 }
 
 // If the context ends between two refused attempts, nothing was applied, and the error
@@ -381,7 +376,7 @@ func TestSweepTime(t *testing.T) {
 		require.NoError(t, s.Abandon(t.Context(), key, lockstore.NewOwner()))
 		pass(4 * time.Hour)
 		require.NoError(t, s.Abandon(t.Context(), "account/8", lockstore.NewOwner()))
-		row := service.Row(table, "account/8")
+		row := service.Row("account/8")
 		require.NotNil(t, row["ttl"], "the row of an abandon is deleted too")
 	})
 }
@@ -400,7 +395,7 @@ func TestOneWriteUnit(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		req.Owner = lockstore.Owner(strings.Repeat("b", lockstore.MaxOwnerBytes))
 		acquired(t, s, req)
-		row := service.Row(table, req.Key)
+		row := service.Row(req.Key)
 		require.Len(t, row, 9)
 		require.LessOrEqual(t, rowSize(row), 1024)
 	})

@@ -38,7 +38,7 @@ const dataTable = "accounts"
 
 // testFenced runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testFenced(t *testing.T, client *dynamodb.Client) {
-	ctx, store := t.Context(), newStoreOver(t, client, 0, dynamostore.Options{})
+	ctx, store := t.Context(), appStore(t, client)
 	data := realRows{client, dataTable, tableKey}
 	lock := func() lockstore.Lease {
 		return acquired(t, store, lockstore.Request{Key: "fenced/7", Owner: lockstore.NewOwner(), TTL: time.Minute})
@@ -97,6 +97,20 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		require.ErrorAs(t, err, &cancelled)
 		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
 		require.False(t, store.IsStale(err, lease.Fence), "a key without a row: the error does not say whose condition failed")
+	})
+	t.Run("one of several holders", func(t *testing.T) { // CompleteItem wants a lease that is alone
+		leases := sharing(t, store, 3)
+		_, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})
+		require.NoError(t, err)
+		require.NoError(t, store.Release(ctx, leases[2]))
+		require.NoError(t, transact(ctx, client, store.StillHeld(key, leases[0].Fence)))
+		err = transact(ctx, client, store.CompleteItem(key, leases[0].Fence, nil, time.Hour))
+		require.Error(t, err)
+		require.False(t, store.IsStale(err, leases[0].Fence))
+		for _, lease := range leases[1:] {
+			err := transact(ctx, client, store.StillHeld(key, lease.Fence))
+			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
+		}
 	})
 }
 

@@ -103,27 +103,6 @@ func TestFirstLeavesDuringAJoin(t *testing.T) {
 	})
 }
 
-// StillHeld knows each of those who share a key, and a transaction whose lease is over is stale. CompleteItem
-// wants a lease that is alone.
-func TestStillHeldOfSeveral(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		client := dynamostore.ClientOver(service, fakeEndpoint, 0)
-		leases := sharing(t, s, 3)
-		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})
-		require.NoError(t, err)
-		require.NoError(t, s.Release(t.Context(), leases[2]))
-		require.NoError(t, transact(t.Context(), client, s.StillHeld(key, leases[0].Fence)))
-		err = transact(t.Context(), client, s.CompleteItem(key, leases[0].Fence, nil, time.Hour))
-		require.Error(t, err)
-		require.False(t, s.IsStale(err, leases[0].Fence))
-		for _, lease := range leases[1:] {
-			err := transact(t.Context(), client, s.StillHeld(key, lease.Fence))
-			require.True(t, s.IsStale(err, lease.Fence), "%v", err)
-		}
-	})
-}
-
 // Many give up at the same time, 5 ms away. Each of them ends its place.
 func TestManyLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -355,7 +355,7 @@ func dump(row item) string {
 // fakeRows are the rows of the fake service.
 type fakeRows struct{ *fakedynamo.Service }
 
-func (f fakeRows) get(t testing.TB, key string) item { return fromFake(t, f.Row(table, key)) }
+func (f fakeRows) get(t testing.TB, key string) item { return fromFake(t, f.Row(key)) }
 
 // fromFake lets the SDK read the JSON of a row.
 func fromFake(t testing.TB, row fakedynamo.Item) item {
@@ -371,7 +371,7 @@ func fromFake(t testing.TB, row fakedynamo.Item) item {
 
 func (f fakeRows) put(t testing.TB, key string, row item) {
 	if row == nil {
-		f.SetRow(table, key, nil)
+		f.SetRow(key, nil)
 		return
 	}
 	var in struct{ Item fakedynamo.Item }
@@ -380,7 +380,7 @@ func (f fakeRows) put(t testing.TB, key string, row item) {
 	}), fakeEndpoint, 0)
 	_, err := client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: row})
 	require.NoError(t, err)
-	f.SetRow(table, key, in.Item)
+	f.SetRow(key, in.Item)
 }
 
 // realRows are the rows of a real table.

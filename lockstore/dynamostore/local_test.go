@@ -25,13 +25,13 @@ func TestOnDynamoDBLocal(t *testing.T) {
 	client := dynamostore.ClientOver(transport, endpoint, 0)
 	makeTable(t, client, table)
 	makeTable(t, client, dataTable)
+	makeAppTable(t, client)
 
 	t.Run("check", func(t *testing.T) { testCheck(t, client) })
 	t.Run("indexes", func(t *testing.T) { testIndexes(t, client) })
 	t.Run("fenced", func(t *testing.T) { testFenced(t, client) })
 	t.Run("complete in a transaction", func(t *testing.T) { testCompleteItem(t, client) })
 	t.Run("address", func(t *testing.T) { testAddress(t, client) })
-	makeAppTable(t, client)
 	t.Run("an application's table", func(t *testing.T) { testApp(t, client) })
 	// A table with a sort key, other names and other items: what a table for locks only can do is
 	// a part of it. In virtual time the suite runs in a table for locks only. No other item changes.

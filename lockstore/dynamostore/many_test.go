@@ -36,7 +36,7 @@ func (p *partition) take(write, weak bool) bool {
 	kind, units := 1, 1.0
 	switch {
 	case write:
-		kind, units = 0, float64(rowSize(p.Row(table, key))/1024+1)
+		kind, units = 0, float64(rowSize(p.Row(key))/1024+1)
 	case weak:
 		units = 0.5
 	}

@@ -129,10 +129,10 @@ func TestDamagedReplyToAnAppliedWrite(t *testing.T) {
 			}
 			s := newStoreOver(t, dynamostore.ClientOver(transport(damages), fakeEndpoint, 0), 0, dynamostore.Options{})
 			calls := methods(s, lease)
-			calls["Acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, req); return err }
-			calls["Leave"] = func(ctx context.Context) error { return s.Leave(ctx, key, req.Owner) }
+			calls["acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, req); return err }
+			calls["leave"] = func(ctx context.Context) error { return s.Leave(ctx, key, req.Owner) }
 			err := calls[method](t.Context())
-			require.Equal(t, slices.Contains([]string{"Acquire", "Renew", "MarkStarted", "Complete"}, method), isUnknown(err), "%v", err) // the others need no row
+			require.Equal(t, slices.Contains([]string{"acquire", "renew", "mark started", "complete"}, method), isUnknown(err), "%v", err) // the others need no row
 			require.NotErrorIs(t, err, lockstore.ErrCorrupt)
 		})
 	}

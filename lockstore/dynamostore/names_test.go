@@ -46,47 +46,43 @@ func makeAppTable(t testing.TB, client *dynamodb.Client) {
 	})
 }
 
-// testApp is about a transaction, Check, and a store for another table. It runs on DynamoDB Local, see
+// appStore keeps its locks there. What a table for locks alone can do is a part of it.
+func appStore(t testing.TB, client *dynamodb.Client) *dynamostore.Store {
+	s, err := dynamostore.New(client, appTable, appNames)
+	require.NoError(t, err)
+	return s
+}
+
+// testApp is about other items in the table, Check, and stores with other settings. It runs on DynamoDB Local, see
 // TestOnDynamoDBLocal.
 func testApp(t *testing.T, client *dynamodb.Client) {
-	ctx := t.Context()
-	store, err := dynamostore.New(client, appTable, appNames)
-	require.NoError(t, err)
-	again := func() lockstore.Request {
-		return lockstore.Request{Key: "transaction", Owner: lockstore.NewOwner(), TTL: time.Minute}
-	}
-	stale := func(err error, fence lockstore.Fence) {
-		t.Helper()
-		require.True(t, store.IsStale(err, fence), "%v", err)
-	}
-	lease := acquired(t, store, again())
-	// An item beside a lock's row, with the name of a lock's attribute.
-	require.NoError(t, transact(ctx, client, addsOne(appTable, item{"PK": s(appNames.Prefix + "transaction"), "SK": s(profile)}, "fence")))
-	all := listed(t, store, "transaction")
+	ctx, store := t.Context(), appStore(t, client)
+	const key = "transaction"
+	again := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute}
+	lease := acquired(t, store, again)
+	beside := item{"PK": s(appNames.Prefix + key), "SK": s(profile)} // with the name of a lock's attribute
+	require.NoError(t, transact(ctx, client, addsOne(appTable, beside, "fence"), addsOne(appTable, item{"PK": s("user#1"), "SK": s(profile)}, "logins"), store.StillHeld(key, lease.Fence)))
+	all := listed(t, store, key)
 	require.Len(t, all.Keys, 1)
 	require.Zero(t, all.Damaged)
-	still := func() error {
-		return transact(ctx, client, addsOne(appTable, item{"PK": s("user#1"), "SK": s(profile)}, "logins"), store.StillHeld("transaction", lease.Fence))
-	}
-	require.NoError(t, still())
-	require.NoError(t, store.Release(ctx, lease))
-	err = still()
-	stale(err, lease.Fence)
-	require.False(t, dynamostore.IsStale(err, lease.Fence), "the function knows the caller's own items only")
 
-	lease = acquired(t, store, again())
-	complete := func() error {
-		return transact(ctx, client, store.CompleteItem("transaction", lease.Fence, []byte("result"), time.Hour))
+	named := appNames
+	named.TTL = "other"
+	other, err := dynamostore.New(client, appTable, named)
+	require.NoError(t, err)
+	for what, in := range map[string]types.TransactWriteItem{
+		"StillHeld": other.StillHeld(key, lease.Fence), "CompleteItem": other.CompleteItem(key, lease.Fence, nil, time.Hour),
+	} {
+		err := transact(ctx, client, in)
+		_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
+		require.True(t, cancelled, "F50 %s: %v", what, err)
+		require.False(t, other.IsStale(err, lease.Fence), what)
 	}
-	require.NoError(t, complete())
-	stale(complete(), lease.Fence)
-	refused := refusal(t, store, again())
-	require.Equal(t, lockstore.Completed, refused.State)
-	require.Equal(t, "result", string(refused.Result))
+	require.Equal(t, lease.Fence, acquired(t, store, again).Fence, "it is as it was")
 
 	wrong, err := dynamostore.New(client, appTable, dynamostore.Options{})
 	require.NoError(t, err)
-	_, err = wrong.Acquire(ctx, again())
+	_, err = wrong.Acquire(ctx, again)
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)
 	require.ErrorContains(t, err, `the partition key "key" of type S and no sort key`)
 	findings, err := store.Check(ctx)
@@ -187,7 +183,7 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 			bubble(t, fmt.Sprintf("F50 %s of %s, %s", cmp.Or(c.asks.TTL, "ttl"), cmp.Or(c.wrote.TTL, "ttl"), state), func(t *testing.T) {
 				service := fakedynamo.New(table)
 				lease := makeState(t, newStore(t, service, 0, c.wrote), state)
-				before := service.Row(table, key)
+				before := service.Row(key)
 				pass(time.Second) // a read may bring an older row
 				asks := newStore(t, service, 0, c.asks)
 				calls := methods(asks, lease)
@@ -207,19 +203,8 @@ func TestAnotherNameOfTheTimeToLive(t *testing.T) {
 						require.ErrorContains(t, err, c.says, method)
 						require.NotErrorIs(t, err, lockstore.ErrLost, method)
 						require.Equal(t, sent+1, service.Requests(), method)
-						require.Equal(t, before, service.Row(table, key), method)
+						require.Equal(t, before, service.Row(key), method)
 					}
-				}
-				client := dynamostore.ClientOver(service, fakeEndpoint, 0)
-				for what, in := range map[string]types.TransactWriteItem{
-					"StillHeld":    asks.StillHeld(key, lease.Fence),
-					"CompleteItem": asks.CompleteItem(key, lease.Fence, nil, time.Hour),
-				} {
-					err := transact(t.Context(), client, in)
-					_, cancelled := errors.AsType[*types.TransactionCanceledException](err)
-					require.True(t, cancelled, "%s: %v", what, err)
-					require.False(t, asks.IsStale(err, lease.Fence), what)
-					require.Equal(t, before, service.Row(table, key), what)
 				}
 				all := listed(t, asks, "")
 				require.Equal(t, 1, all.Damaged)

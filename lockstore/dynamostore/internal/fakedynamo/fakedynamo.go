@@ -1,4 +1,4 @@
-// Package fakedynamo is DynamoDB's UpdateItem, GetItem, Scan and TransactWriteItems
+// Package fakedynamo is DynamoDB's UpdateItem, GetItem and Scan
 // behind an http.RoundTripper, for tests of package dynamostore in virtual time. It
 // parses and evaluates expressions and knows nothing of locks. It has its own clock, so
 // a client's clock can be wrong. A test can plan a fault for each request and each
@@ -8,7 +8,6 @@ package fakedynamo
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,8 +38,9 @@ type Service struct {
 	underWay sync.WaitGroup // requests, also if the client does not wait any more
 
 	mu       sync.Mutex
-	tables   map[string]map[string]Item
-	older    map[string]older // of each row that was updated, by table and key
+	table    string
+	rows     map[string]Item  // by key
+	older    map[string]older // of each row that was updated
 	actions  map[string]int
 	requests int
 }
@@ -56,10 +56,9 @@ const staleFor = 100 * time.Millisecond
 
 // Request is the argument of Service.Fault.
 type Request struct {
-	N       int // 1 for the first request
-	Action  string
-	Weak    bool            // a read that is not consistent
-	Context context.Context // of the request
+	N      int // 1 for the first request
+	Action string
+	Weak   bool // a read that is not consistent
 }
 
 // Fault is what happens to a request. Nothing happens with the zero value.
@@ -86,35 +85,30 @@ const (
 	conditionFailed = "ConditionalCheckFailedException"
 )
 
-// New returns a service with empty tables of these names, whose partition key
-// is "key" of type S.
-func New(tables ...string) *Service {
-	s := &Service{Now: time.Now, tables: map[string]map[string]Item{}, older: map[string]older{}, actions: map[string]int{}}
-	for _, name := range tables {
-		s.tables[name] = map[string]Item{}
-	}
-	return s
+// New returns a service with an empty table, whose partition key is "key" of type S.
+func New(table string) *Service {
+	return &Service{Now: time.Now, table: table, rows: map[string]Item{}, older: map[string]older{}, actions: map[string]int{}}
 }
 
 // Row returns a copy of a row, nil when it is not there.
-func (s *Service) Row(table, key string) Item {
+func (s *Service) Row(key string) Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.tables[table][key])
+	return maps.Clone(s.rows[key])
 }
 
 // SetRow puts a row without its key attributes; nil deletes it.
-func (s *Service) SetRow(table, key string, item Item) {
+func (s *Service) SetRow(key string, item Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if item == nil {
-		delete(s.tables[table], key)
+		delete(s.rows, key)
 		return
 	}
 	row := Item{}
 	maps.Copy(row, primaryKey(key))
 	maps.Copy(row, item)
-	s.tables[table][key] = row
+	s.rows[key] = row
 }
 
 // Requests returns how many requests the client has sent.
@@ -151,7 +145,7 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.requests++
 	s.actions[c.action]++
-	request := Request{N: s.requests, Action: c.action, Context: r.Context()}
+	request := Request{N: s.requests, Action: c.action}
 	s.mu.Unlock()
 	if s.Fault != nil {
 		var in struct{ ConsistentRead bool }
@@ -259,31 +253,22 @@ type input struct {
 	ExclusiveStartKey                   Item
 }
 
-// transactItem has one of them.
-type transactItem struct{ ConditionCheck, Update *input }
-
 func (s *Service) apply(c call) (any, *Failure) {
-	var in struct {
-		input
-		TransactItems []transactItem
-	}
+	var in input
 	if err := json.Unmarshal(c.body, &in); err != nil {
 		return nil, validation("the request cannot be read: %v", err)
 	}
-	if c.action == "TransactWriteItems" {
-		return s.transact(in.TransactItems)
-	}
 	if c.action == "Scan" {
-		return s.scan(in.input)
+		return s.scan(in)
 	}
-	table, key, failure := s.find(in.input)
+	key, failure := s.find(in)
 	if failure != nil {
 		return nil, failure
 	}
-	old := table[key]
+	old := s.rows[key]
 	switch c.action {
 	case "GetItem":
-		if before, ok := s.older[in.TableName+"/"+key]; ok && !in.ConsistentRead && s.Now().Sub(before.at) < staleFor {
+		if before, ok := s.older[key]; ok && !in.ConsistentRead && s.Now().Sub(before.at) < staleFor {
 			old = before.item
 		}
 		if old == nil {
@@ -291,12 +276,12 @@ func (s *Service) apply(c call) (any, *Failure) {
 		}
 		return map[string]any{"Item": old}, nil
 	case "UpdateItem":
-		changed, failure := update(in.input, old)
+		changed, failure := update(in, old)
 		if failure != nil {
 			return nil, failure
 		}
-		table[key] = changed
-		s.older[in.TableName+"/"+key] = older{old, s.Now()}
+		s.rows[key] = changed
+		s.older[key] = older{old, s.Now()}
 		switch {
 		case in.ReturnValues == "ALL_NEW":
 			return map[string]any{"Attributes": changed}, nil
@@ -314,10 +299,6 @@ const scanPage = 3
 
 // scan returns a page of a table, in the order of the keys.
 func (s *Service) scan(in input) (any, *Failure) {
-	table, ok := s.tables[in.TableName]
-	if !ok {
-		return nil, &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
-	}
 	if !in.ConsistentRead {
 		return map[string]any{"Items": []Item{}, "Count": 0, "ScannedCount": 0}, nil
 	}
@@ -325,13 +306,13 @@ func (s *Service) scan(in input) (any, *Failure) {
 	if in.ExclusiveStartKey != nil {
 		in.Key = in.ExclusiveStartKey
 		var failure *Failure
-		if _, after, failure = s.find(in); failure != nil {
+		if after, failure = s.find(in); failure != nil {
 			return nil, failure
 		}
 	}
 	var items []Item
 	read := 0
-	for _, key := range slices.Sorted(maps.Keys(table)) {
+	for _, key := range slices.Sorted(maps.Keys(s.rows)) {
 		if key <= after {
 			continue
 		}
@@ -339,7 +320,7 @@ func (s *Service) scan(in input) (any, *Failure) {
 			return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read, "LastEvaluatedKey": primaryKey(after)}, nil
 		}
 		read, after = read+1, key
-		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(table[key])}
+		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(s.rows[key])}
 		maps.Copy(e.item, primaryKey(key))
 		if in.FilterExpression != nil {
 			holds, err := e.condition(*in.FilterExpression)
@@ -365,54 +346,19 @@ func (s *Service) scan(in input) (any, *Failure) {
 // primaryKey is the primary key of a row.
 func primaryKey(key string) Item { return Item{"key": {"S": key}} }
 
-// find returns the table and the key that a request names.
-func (s *Service) find(in input) (map[string]Item, string, *Failure) {
-	table, ok := s.tables[in.TableName]
-	if !ok {
-		return nil, "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
+// find returns the key that a request names.
+func (s *Service) find(in input) (string, *Failure) {
+	if in.TableName != s.table {
+		return "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
 	}
 	key, ok := in.Key["key"]["S"].(string)
 	if !ok || len(in.Key) != 1 {
-		return nil, "", validation("The provided key element does not match the schema")
+		return "", validation("The provided key element does not match the schema")
 	}
 	if key == "" || len(key) > 2048 {
-		return nil, "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+		return "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
 	}
-	return table, key, nil
-}
-
-// transact applies all updates if all conditions hold.
-func (s *Service) transact(items []transactItem) (any, *Failure) {
-	var reasons []any
-	var apply []func()
-	holds := true
-	for _, item := range items {
-		in := cmp.Or(item.Update, item.ConditionCheck)
-		table, key, failure := s.find(*in)
-		if failure != nil {
-			return nil, failure
-		}
-		changed, failure := update(*in, table[key])
-		switch {
-		case failure == nil:
-			reasons = append(reasons, map[string]any{"Code": "None"})
-		case failure.Code == conditionFailed:
-			reasons = append(reasons, map[string]any{"Code": "ConditionalCheckFailed", "Message": failure.Message, "Item": failure.item})
-			holds = false
-		default:
-			return nil, failure
-		}
-		if item.Update != nil {
-			apply = append(apply, func() { table[key] = changed })
-		}
-	}
-	if !holds {
-		return nil, &Failure{Status: 400, Code: "TransactionCanceledException", Message: "Transaction cancelled", Reasons: reasons}
-	}
-	for _, write := range apply {
-		write()
-	}
-	return map[string]any{}, nil
+	return key, nil
 }
 
 // update returns the row after the update, or the reason of the refusal.
