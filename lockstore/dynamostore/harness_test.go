@@ -71,8 +71,12 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		w.inside()
 	}
 	body := bodyOf(w.t, r)
-	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") && !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
-		w.t.Errorf("F50 a write that does not require the time to live: %s", body)
+	delay := &storetest.Delayer{} // what only reads is not delayed
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") {
+		delay = &w.delay
+		if !bytes.Contains(body, []byte("attribute_exists(#ttl)")) {
+			w.t.Errorf("F50 a write that does not require the time to live: %s", body)
+		}
 	}
 	var in struct {
 		Key map[string]struct{ S string }
@@ -83,26 +87,13 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if name := in.Key[cmp.Or(w.opt.Key, "key")].S; in.Key != nil && !strings.HasPrefix(name, w.opt.Prefix) {
 		w.t.Errorf("a permission with dynamodb:LeadingKeys would refuse the key %q", name)
 	}
-	type reply struct {
-		*http.Response
-		error
-	}
-	late := make(chan reply, 1)
-	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".UpdateItem") && w.delay.Keeps(func() {
-		resp, err := w.next.RoundTrip(r.WithContext(context.WithoutCancel(r.Context())))
-		if r.Context().Err() != nil && err == nil { // nobody reads it
+	resp, err := storetest.Send(r.Context(), delay, func(ctx context.Context) (*http.Response, error) {
+		resp, err := w.next.RoundTrip(r.WithContext(ctx))
+		if err == nil && ctx.Err() == nil && r.Context().Err() != nil { // it was delayed, and nobody reads it
 			err = resp.Body.Close()
 		}
-		late <- reply{resp, err}
-	}) {
-		select {
-		case l := <-late:
-			return l.Response, l.error
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
-	}
-	resp, err := w.next.RoundTrip(r)
+		return resp, err
+	})
 	if err == nil && (w.lost.Load() || n == 1 && w.cut) {
 		if err := resp.Body.Close(); err != nil {
 			return nil, err

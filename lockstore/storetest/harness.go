@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"net"
 	"slices"
 	"sync"
@@ -107,7 +108,7 @@ type Harness struct {
 	Hang func(t *testing.T) (restore func())
 
 	// Delay makes the network keep the next request that changes an entry, and lets all others pass. deliver lets it arrive, also
-	// if its client has given up. See Delayer.
+	// if its client has given up. See Delayer and Send.
 	Delay func(t *testing.T) (deliver func())
 
 	// Inside makes the server call do just before the n-th request from now on arrives, once. do sends requests of its
@@ -127,16 +128,38 @@ func (d *Delayer) Delay(t *testing.T) (deliver func()) {
 	d.next.Store(k)
 	return func() {
 		if d.next.Load() == k {
-			t.Fatal("storetest: Delayer.Keeps was not called for a request")
+			t.Fatal("storetest: no request was sent that Delayer.Delay delays")
 		}
 		close(k.delivered)
 		<-k.arrived
 	}
 }
 
-// Keeps is called before a request is sent that may change an entry. If it is true, the caller does not send the request: send is
-// called when the request is delivered, on another goroutine. It returns when the server has applied the request.
-func (d *Delayer) Keeps(send func()) bool {
+// Send sends a request that may change an entry. If d delays it, it arrives when it is delivered, also after the end of ctx; send is then called
+// on another goroutine, with a context that does not end.
+func Send[T any](ctx context.Context, d *Delayer, send func(context.Context) (T, error)) (T, error) {
+	type reply struct {
+		value T
+		err   error
+	}
+	late := make(chan reply, 1)
+	if !d.keeps(func() {
+		value, err := send(context.WithoutCancel(ctx))
+		late <- reply{value, err}
+	}) {
+		return send(ctx)
+	}
+	select {
+	case r := <-late:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// keeps says whether the request is delayed. If it is, send is called when it is delivered, and returns when the server has applied it.
+func (d *Delayer) keeps(send func()) bool {
 	k := d.next.Swap(nil)
 	if k == nil {
 		return false
@@ -168,7 +191,7 @@ type delayedConn struct {
 func (c *delayedConn) Write(b []byte) (int, error) {
 	request := slices.Clone(b)
 	c.mu.Lock()
-	if c.changes(b) && c.delayer.Keeps(func() { c.arrive(request) }) {
+	if c.changes(b) && c.delayer.keeps(func() { c.arrive(request) }) {
 		c.kept, c.replied = true, make(chan struct{})
 		c.mu.Unlock()
 		return len(b), nil

@@ -122,21 +122,8 @@ func (d *wrongServer) arrives() (lost bool) {
 }
 
 // do is one round trip, which a test may delay.
-func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (a driver.Answer, err error) {
-	arrived := make(chan struct{})
-	var late driver.Answer
-	if !d.delay.Keeps(func() {
-		late, _ = d.arrive(context.WithoutCancel(ctx), key, r)
-		close(arrived)
-	}) {
-		return d.arrive(ctx, key, r)
-	}
-	select {
-	case <-arrived:
-		return late, nil
-	case <-ctx.Done():
-		return driver.Answer{}, ctx.Err()
-	}
+func (d *wrongDriver) do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
+	return Send(ctx, &d.delay, func(ctx context.Context) (driver.Answer, error) { return d.arrive(ctx, key, r) })
 }
 
 // arrive is a request at the server.
@@ -256,19 +243,15 @@ func (d *wrongDriver) PutAddress(ctx context.Context, key string, owner driver.O
 	at := key + "\n" + string(owner)
 	var was driver.HiddenBytes
 	d.locked(func() { was = d.parked[at] })
-	put := func() {
+	_, err := Send(ctx, &d.delay, func(context.Context) (struct{}, error) {
 		d.locked(func() {
 			if bytes.Equal(d.parked[at], was) {
 				d.parked[at] = address
 			}
 		})
-	}
-	if d.delay.Keeps(put) {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	put()
-	return nil
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // TakeAddress implements driver.Parker.

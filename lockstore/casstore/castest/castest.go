@@ -228,23 +228,7 @@ func (f *faulty) write(ctx context.Context, value []byte, send func(context.Cont
 	if len(value) > casstore.MaxValue || !utf8.Valid(value) || bytes.ContainsFunc(value, unicode.IsControl) {
 		f.t.Errorf("the store writes a value of %d bytes, %.60q; want what KV.Write says", len(value), value)
 	}
-	type reply struct {
-		casstore.Entry
-		error
-	}
-	late := make(chan reply, 1)
-	if f.delay.Keeps(func() {
-		e, err := send(context.WithoutCancel(ctx))
-		late <- reply{e, err}
-	}) {
-		select {
-		case r := <-late:
-			return r.Entry, r.error
-		case <-ctx.Done():
-			return casstore.Entry{}, ctx.Err()
-		}
-	}
-	e, err := send(ctx)
+	e, err := storetest.Send(ctx, &f.delay, send)
 	if err == nil && again {
 		f.arrives()
 		e, err = send(ctx)
