@@ -176,13 +176,13 @@ func TestKeyboardInABrowser(t *testing.T) {
 	require.Empty(t, tab.Faults())
 }
 
-// The pages name the address of each situation, and no other.
+// The pages link to each situation, and to no other.
 func TestSituationsOfThePages(t *testing.T) {
 	named, here := map[string]bool{}, map[string]bool{}
-	for _, file := range []string{"waiting.md", "guarantees.md"} {
+	for _, file := range []string{"waiting.md", "fencing.md"} {
 		text, err := os.ReadFile("../../docs/" + file)
 		require.NoError(t, err)
-		for _, m := range regexp.MustCompile("`#([a-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`\(http://`+regexp.QuoteMeta(address)+`/#([a-z]+)\)`).FindAllStringSubmatch(string(text), -1) {
 			named[m[1]] = true
 		}
 	}
