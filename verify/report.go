@@ -161,13 +161,13 @@ and its record, with every part, count, control and planted bug, is then build/v
 
 The promises are those of [Guarantees](guarantees.md).
 
-| promise | carried by | an argument only |
+| promise | shown by | assumed |
 | --- | --- | --- |
 | P1 | proof; induction: sentences 1 to 3 of the [invariant](../internal/lib/rules/invariant.go), and fences grow; comparison; histories | what a service keeps over failovers |
 | P2 | proof; induction: no lease ends while it is trusted; simulation; processes | clocks run at the same rate |
 | P3 | proof; induction: fences grow; processes | the data compares the fence in the write |
 | P4 | induction: nobody is refused whose turn has come; simulation; processes | a waiter asks again within a second |
-| P5 | induction: answers are true, also by a guess of the time; comparison with lost replies; simulation | |
+| P5 | induction: answers are true, also if the time is a guess; comparison with lost replies; simulation | |
 | P6 | induction: no place moves, nobody is early; comparison | |
 | P7 | simulation with events that are sent again; induction: who covers has not begun; comparison; processes | the source sends again |
 
