@@ -1,10 +1,7 @@
 package redisstore
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -46,31 +43,4 @@ func fakeCluster(t testing.TB, answer func(command []string) string) (url string
 		return strings.ReplaceAll(answer(command), "SELF", addr)
 	})
 	return "redis://" + addr + "?cluster=true"
-}
-
-func readCommand(r *bufio.Reader) ([]string, error) {
-	number := func() (int, error) {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return 0, err
-		}
-		return strconv.Atoi(strings.TrimSpace(line[1:]))
-	}
-	n, err := number()
-	if err != nil {
-		return nil, err
-	}
-	words := make([]string, n)
-	for i := range words {
-		size, err := number()
-		if err != nil {
-			return nil, err
-		}
-		word := make([]byte, size+2)
-		if _, err := io.ReadFull(r, word); err != nil {
-			return nil, err
-		}
-		words[i] = string(word[:size])
-	}
-	return words, nil
 }

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	resp "github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
@@ -73,19 +73,17 @@ func (s byteByByte) Close() error {
 	return s.Conn.Close()
 }
 
-// serve is one connection. What it has read from the client reaches the server, even if the
+// serve is one connection. What has arrived from the client reaches the server, even if the
 // client does not wait any more.
 func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn) {
-	defer client.Close()
 	server, err := n.server.Dial()
 	require.NoError(n.T, err)
 	defer server.Close()
-	for r := bufio.NewReader(client); ; {
-		command, err := readCommand(r)
-		if err != nil {
-			return
-		}
-		var reply string
+	way := resp.NewServerConn()
+	defer way.Close()
+	way.SetPreHook(func(c *resp.Peer, name string, args ...string) bool {
+		command := append([]string{strings.ToLower(name)}, args...)
+		reply, err := "", error(nil)
 		if strings.HasPrefix(command[0], "eval") {
 			if p.Chance(0.02, "scripts forgotten") {
 				n.exchange(server, []string{"SCRIPT", "FLUSH"})
@@ -97,13 +95,15 @@ func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn
 		if errors.Is(err, leasesim.ErrDown) {
 			reply, err = "-LOADING Redis is loading the dataset in memory\r\n", nil
 		}
-		if err != nil {
-			return
+		if err != nil || reply == "" {
+			c.Close()
+		} else {
+			c.WriteRaw(reply)
 		}
-		if _, err := io.WriteString(client, reply); err != nil || reply == "" {
-			return
-		}
-	}
+		return true
+	})
+	way.ServeConn(client)
+	<-ctx.Done() // the client has closed it
 }
 
 // script runs a script. A refusal comes with the state of the key.
