@@ -30,7 +30,7 @@ var layers = []layer{
 	{"internal/watchdog", []string{"internal/verifyrecord"}},
 	{"internal/leasesim", []string{"guard", "lockstore", "internal/lib/driver", "lockstore/storetest", "internal/lib/seam", "internal/verifyrecord"}},
 	{"lockstore/casstore/...", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/rules", "lockstore/internal/lanes"}},
-	{"lockstore/dynamostore/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "internal/lib/tell", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient", "internal/lib/rules"}},
+	{"lockstore/dynamostore/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "internal/lib/tell", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient", "lockstore/internal/beside", "internal/lib/rules"}},
 	{"lockstore/*store/...", []string{"lockstore", "internal/lib/awsenv", "internal/lib/pause", "lockstore/casstore", "internal/lib/driver", "internal/lib/storeurl", "lockstore/internal/httpclient", "lockstore/internal/beside", "lockstore/internal/lanes"}},
 	{"internal/lib/doonce", []string{"internal/lib/driver"}},
 	{"guard", []string{"lockstore", "internal/lib/driver", "internal/lib/pause", "internal/lib/seam", "internal/lib/tell", "internal/lib/doonce"}},

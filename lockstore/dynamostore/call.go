@@ -14,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 )
 
 // grace is for how long a call waits for its client after the end of its context. Only
@@ -27,44 +29,21 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 	if err := ctx.Err(); err != nil {
 		return out, attempts{watched: true}, err
 	}
-	type answer struct {
-		out      Out
-		err      error
-		panicked string
-	}
 	var w watcher
-	done := make(chan answer, 1)
-	go func() {
-		a := answer{err: errors.New("the client ended its goroutine")}
+	none := out
+	out, err = beside.DoFor(ctx, grace, func() (Out, error) {
 		defer func() {
 			if p := recover(); p != nil {
-				a.panicked = fmt.Sprintf("dynamostore: the client panicked: %v\n\n%s", p, debug.Stack())
+				panic(fmt.Sprintf("dynamostore: the client panicked: %v\n\n%s", p, debug.Stack()))
 			}
-			done <- a
 		}()
 		growStack(0)
-		a.out, a.err = method(ctx, in, append([]func(*dynamodb.Options){w.option}, opts...)...)
-	}()
-	var a answer
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case a = <-done:
-		case <-timer.C:
-			a.err = fmt.Errorf("the client did not end with its context: %w", ctx.Err())
-		}
+		return method(ctx, in, append([]func(*dynamodb.Options){w.option}, opts...)...)
+	})
+	if err == nil && out == none {
+		err = errors.New("the client returned neither an answer nor an error")
 	}
-	seen = w.end()
-	if a.panicked != "" {
-		panic(a.panicked)
-	}
-	if a.err == nil && a.out == out {
-		a.err = errors.New("the client returned neither an answer nor an error")
-	}
-	return a.out, seen, a.err
+	return out, w.end(), err
 }
 
 // attempts counts the requests that one call has sent.

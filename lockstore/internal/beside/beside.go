@@ -1,11 +1,17 @@
 // Package beside lets calls of libraries that do not heed a context end with one.
 package beside
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Do runs f in another goroutine and returns what f returns. If ctx ends before, Do returns its error, and f goes on.
 // A panic of f panics in the caller.
-func Do[T any](ctx context.Context, f func() (T, error)) (T, error) {
+func Do[T any](ctx context.Context, f func() (T, error)) (T, error) { return DoFor(ctx, 0, f) }
+
+// DoFor is Do for an f whose answer still counts so long after the end of ctx.
+func DoFor[T any](ctx context.Context, grace time.Duration, f func() (T, error)) (T, error) {
 	if ctx.Done() == nil {
 		return f()
 	}
@@ -23,14 +29,22 @@ func Do[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		}()
 		r.value, r.err = f()
 	}()
+	var r result
 	select {
-	case r := <-done:
-		if r.panicked != nil {
-			panic(r.panicked)
-		}
-		return r.value, r.err
+	case r = <-done:
 	case <-ctx.Done():
-		var none T
-		return none, ctx.Err()
+		r.err = ctx.Err()
+		if grace > 0 {
+			timer := time.NewTimer(grace)
+			defer timer.Stop()
+			select {
+			case r = <-done:
+			case <-timer.C:
+			}
+		}
 	}
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.value, r.err
 }
