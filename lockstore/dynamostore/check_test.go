@@ -43,7 +43,7 @@ func keys(hash, sort string) []types.KeySchemaElement {
 func TestCheck(t *testing.T) {
 	good := func() describingClient {
 		return describingClient{
-			API: dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0),
+			API: dynamostore.ClientOver(refusing, fakeEndpoint, 0),
 			table: types.TableDescription{
 				TableStatus:          types.TableStatusActive,
 				KeySchema:            keys("key", ""),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -42,20 +41,4 @@ func ExampleFenced() {
 		return err
 	}
 	_ = withdraw
-}
-
-// A deployer's program that asks for settings that endanger locks.
-func ExampleStore_Check() {
-	check := func(ctx context.Context, url string) error {
-		store, err := lockstore.Open(ctx, url, os.Getenv, dynamostore.Opener)
-		if err != nil {
-			return err
-		}
-		findings, err := store.Check(ctx)
-		for _, f := range findings {
-			fmt.Println(f.Problem, "-", f.Fix)
-		}
-		return err
-	}
-	_ = check
 }

@@ -48,18 +48,10 @@ func on(fault fakedynamo.Fault, numbers ...int) func(fakedynamo.Request) fakedyn
 	}
 }
 
-// from plans the fault for this request and all later ones.
-func from(first int, fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
-	return func(r fakedynamo.Request) (f fakedynamo.Fault) {
-		if r.N >= first {
-			f = fault
-		}
-		return f
-	}
-}
-
 // always plans the fault for all requests.
-func always(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault { return from(0, fault) }
+func always(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
+	return func(fakedynamo.Request) fakedynamo.Fault { return fault }
+}
 
 // afterALostReply loses the reply to the first write, and plans the fault for all later requests.
 func afterALostReply(fault fakedynamo.Fault) func(fakedynamo.Request) fakedynamo.Fault {
@@ -430,7 +422,7 @@ func rowSize(row fakedynamo.Item) (size int) {
 
 // The bounds themselves are allowed.
 func TestNewRefuses(t *testing.T) {
-	client := dynamostore.ClientOver(refusingTransport{}, fakeEndpoint, 0)
+	client := dynamostore.ClientOver(refusing, fakeEndpoint, 0)
 	errorOf := func(client dynamostore.API, table string, skew time.Duration) error {
 		_, err := dynamostore.New(client, table, dynamostore.Options{Skew: skew})
 		return err

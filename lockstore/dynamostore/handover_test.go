@@ -88,21 +88,6 @@ func TestClockSetDuringAHandOver(t *testing.T) {
 	}
 }
 
-// A reader joins behind a writer, who leaves before the reader's write: nobody would hand the key over to the reader. So it has the key at once.
-func TestFirstLeavesDuringAJoin(t *testing.T) {
-	bubble(t, "F57", func(t *testing.T) {
-		service, s := newFake(t)
-		acquired(t, s, queued(lockstore.MaxHolders))
-		writer := join(t, s)
-		beforeWrite(service, 1, func() (f fakedynamo.Fault) {
-			require.NoError(t, s.Leave(t.Context(), key, writer.Owner))
-			return f
-		})
-		acquired(t, s, queued(lockstore.MaxHolders))
-		require.Nil(t, service.Fault, "the writer has left")
-	})
-}
-
 // Many give up at the same time, 5 ms away. Each of them ends its place.
 func TestManyLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -116,12 +114,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// refusingTransport is a transport whose host accepts no connection.
-type refusingTransport struct{}
-
-func (refusingTransport) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-}
+// refusing is a transport whose host accepts no connection.
+var refusing = transport(func(*http.Request) (*http.Response, error) { return nil, errRefused })
 
 // atOnce sends a request again without a pause, after one lost reply.
 type atOnce struct {
@@ -228,7 +222,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		},
 		ShiftClock: func(_ *testing.T, d time.Duration) { shift.Store(int64(d)) },
 		Unreachable: func(*testing.T) *lockstore.Store {
-			return open(refusingTransport{}, 0).Store
+			return open(refusing, 0).Store
 		},
 		LoseReplies: func(*testing.T) func() {
 			w.lost.Store(true)

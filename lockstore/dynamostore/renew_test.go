@@ -47,7 +47,8 @@ func TestAFailedSecondWriteIsUnknown(t *testing.T) {
 		service, s := newFake(t)
 		held(t, s)
 		pass(time.Minute + takeoverDelay)
-		service.Fault = from(service.Requests()+2, throttled)
+		first := service.Requests() + 1
+		service.Fault = on(throttled, first+1, first+2, first+3) // of each attempt of the second one
 		_, err := s.Acquire(t.Context(), queued(1))
 		require.True(t, isUnknown(err), "%v", err)
 		require.ErrorIs(t, err, lockstore.ErrContended)
