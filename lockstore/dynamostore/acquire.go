@@ -61,6 +61,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 	if q.Join && errors.Is(err, lockstore.ErrContended) && errors.Is(err, lockstore.ErrUnavailable) {
 		// It was throttled. A read costs less, and may show that the owner has to wait anyway.
 		if seen, r, readErr := t.read(ctx, key, false); readErr == nil {
+			q.Work = "" // the read may be old, and covers nobody
 			if a, ok := t.withoutPlace(seen, r, q); ok {
 				return a, nil
 			}
@@ -117,12 +118,12 @@ func (t *table) arrivalWrite(q driver.Request) write {
 }
 
 // withoutPlace refuses an owner without a write, so it gets no place. Its next Acquire begins with a read. ok is false if the row is no
-// reason for a refusal, or has a place of the owner.
+// reason for a refusal, or has a place of the owner, or one that may cover it.
 func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answer, ok bool) {
-	q.Join, q.Work = false, "" // the read may be old, and covers nobody
+	q.Join = false
 	_, _, a = t.decide(seen, r, q)
 	a.Hint = noteFull
-	return a, a.Outcome == driver.Refused && a.Position == 0
+	return a, a.Outcome == driver.Refused && a.Position == 0 && !a.Covered
 }
 
 // lookForRoom sends a read for an owner whose hint says that it found the queue full, and refuses it with this hint while the queue is full; acquire calls it. It

@@ -61,6 +61,24 @@ func TestCoveredEvents(t *testing.T) {
 		require.True(t, refusal(t, s, coalescing("2")).Covered)
 		require.Equal(t, 2, inspected(t, s).Waiting)
 	})
+	bubble(t, "who found the queue full is covered as soon as another event has a place", func(t *testing.T) {
+		_, s := newFake(t)
+		held(t, s)
+		const places = 64
+		var last lockstore.Request
+		for range places {
+			last = queued(1)
+			require.NotZero(t, refusal(t, s, last).QueuePosition)
+		}
+		req := coalescing("1")
+		r := refusal(t, s, req)
+		require.Zero(t, r.QueuePosition)
+		require.NoError(t, s.Leave(t.Context(), key, last.Owner))
+		require.Equal(t, places, refusal(t, s, coalescing("2")).QueuePosition)
+		pass(time.Second) // a read may be old
+		req.Hint = r.Hint
+		require.True(t, refusal(t, s, req).Covered)
+	})
 	bubble(t, "F31 what a throttled acquire reads may be old, and covers nobody", func(t *testing.T) {
 		service, s := newFake(t)
 		held(t, s)
