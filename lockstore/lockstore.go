@@ -41,7 +41,7 @@ type Request struct {
 	Address WakeAddress
 
 	// Work, if it is not empty, lets another run of the same work do what this request is for: if the request is refused, and such a run
-	// waits that has not begun, for another Event, the request takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
+	// waits that has not begun, for another Event, and none for this one, the request takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
 	// characters of printable ASCII without spaces. Event is the id by which the event's source sends it again, of any length; the store
 	// keeps a hash of it. Both need JoinQueue.
 	Work, Event string

@@ -169,7 +169,7 @@ The promises are those of [Guarantees](guarantees.md).
 | P4 | induction: nobody is refused whose turn has come; simulation; processes | a waiter asks again within a second |
 | P5 | induction: answers are true, also if the time is a guess; comparison with lost replies; simulation | |
 | P6 | induction: no place moves, nobody is early; comparison | |
-| P7 | simulation with events that are sent again; induction: who covers has not begun; comparison; processes | the source sends again |
+| P7 | simulation with events that are sent again and delivered twice; induction: who covers has not begun; comparison; processes | the source sends each delivery again |
 
 ## What it does not prove
 
