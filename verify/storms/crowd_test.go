@@ -29,6 +29,7 @@ type crowd struct {
 	t     *testing.T
 	board *board
 	takes time.Duration             // the work
+	think time.Duration             // of an environment between two events; more if there are several faults
 	of    map[string][]*environment // by function
 	envs  lambdatest.Envs
 
@@ -290,15 +291,16 @@ func (o outcome) String() string {
 		o.index.came+o.sort.came, o.took.Round(time.Millisecond), o.runs, o.covered, o.resent, o.kills, o.stops, o.other, o.why, o.index.wrote, o.index.came, o.sort.wrote, o.sort.came)
 }
 
-// storm sends the events for a key. Beside them it sends events of the other work, until the last of the events is sent: then
+// storm sends the events for a key. With others it sends events of the other work, too, until the last of the events is sent: then
 // a run of the other work that is missing does not come later.
-func (c *crowd) storm(ctx context.Context, key string, size int, faults []fault) (o outcome) {
+func (c *crowd) storm(ctx context.Context, key string, size int, faults []fault, others bool) (o outcome) {
 	began := time.Now()
 	c.mu.Lock()
 	c.seen = counts{other: map[string]int{}}
 	c.mu.Unlock()
 	main, beside := c.newSource(key, index, size), c.newSource(key, sort, 0)
-	if len(c.of[sort]) > 0 {
+	main.think = c.think
+	if others {
 		beside.size, beside.think = 1_000_000, c.takes/4
 	}
 	if len(faults) > 1 {
