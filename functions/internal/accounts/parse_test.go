@@ -15,22 +15,10 @@ func TestParse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Withdrawal{"7", "s-1", 500}, w)
 	require.NoError(t, w.Validate())
-	w, err = Parse(`{"amount": 5.0e2, "account": "7", "id": "s-1"}`, fields...)
-	require.NoError(t, err)
-	require.EqualValues(t, 500, w.Amount)
-	for text, want := range map[string]string{
-		`{}`:               "account: is missing",
-		`{"account": "7"}`: "id: is missing",
-		`{"account": 7}`:   "account: want a string",
-		`{"account": "7", "id": "s", "amount": 1, "x": 1}`:         `"x": is unknown; want account, id and amount`,
-		`{"account": "7", "account": "8", "id": "s", "amount": 1}`: `"account": stands twice`,
-		`{"account": "7", "id": "s", "amount": 1.5}`:               `amount: is "1.5"; want a whole number of cents, 1 to 100000000000`,
-		``:     "body: want a JSON object with account, id and amount",
-		`{"a"`: "is unknown",
-	} {
-		_, err := Parse(text, fields...)
-		assert.ErrorContains(t, err, want, text)
-	}
+	_, err = Parse(`{"account": "7", "id": "s", "amount": 1.5}`, fields...)
+	require.EqualError(t, err, `amount: is "1.5"; want a whole number of cents, 1 to 100000000000`)
+	_, err = Parse(`{"account": 7}`, fields...)
+	require.EqualError(t, err, "account: want a string")
 	_, err = Parse(`{"account": "7", "id": "s", "amount": 1}`, "id", "amount")
 	require.ErrorContains(t, err, `"account": is unknown; want id and amount`)
 }
