@@ -483,9 +483,3 @@ func TestStartTakesNoHandlerWithoutALock(t *testing.T) {
 	require.ErrorContains(t, err, "of handle does not match guard.Wrapped")
 	require.Equal(t, 1, strings.Count(err.Error(), "main.go:"), "%v", err)
 }
-
-func TestHolderInfo(t *testing.T) {
-	require.Equal(t, lockstore.HolderInfo{Name: lambdacontext.FunctionName}, holderInfo(context.Background()))
-	ctx := lambdacontext.NewContext(context.Background(), &lambdacontext.LambdaContext{AwsRequestID: "req-1"})
-	require.Equal(t, "req-1", holderInfo(ctx).ID)
-}
