@@ -125,11 +125,8 @@ func TestPagesShowCompiledCode(t *testing.T) {
 	caught(t, uncompiled("p.md", "```go\na()\n// ...\nb(1)\n```\n", code), "b(1)")
 }
 
-func TestReadmeIsShort(t *testing.T) {
+func TestPagesAreShort(t *testing.T) {
 	assert.LessOrEqual(t, len(strings.Fields(read(t, "README.md"))), maxReadmeWords, "a page that a stranger reads first")
-}
-
-func TestDocsAreShort(t *testing.T) {
 	words := 0
 	for page, markdown := range docs(t) {
 		if !slices.Contains(generated, path.Base(page)) {

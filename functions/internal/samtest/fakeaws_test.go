@@ -99,7 +99,7 @@ func TestFakeAWS(t *testing.T) {
 	at := openCloud(t, fake.getenv)
 	s := at.suite(t, t.Context(), fakeStack)
 	require.NotNil(t, s.locks, "else tests would be skipped")
-	on, withdraw := s.serve(t, ""), s.named(t, "withdraw")
+	on, withdraw := s.serve(t, ""), s.fixtures[slices.IndexFunc(s.fixtures, func(f fixture) bool { return f.Name == "withdraw" })]
 	got, err := on.once(t.Context(), withdraw)
 	require.NoError(t, err)
 	require.Equal(t, withdraw.Event, got)

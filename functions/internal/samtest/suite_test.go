@@ -101,13 +101,6 @@ func (s *suite) hold(t *testing.T, key string) (release func()) {
 	})
 }
 
-// named finds a fixture.
-func (s *suite) named(t *testing.T, name string) fixture {
-	i := slices.IndexFunc(s.fixtures, func(f fixture) bool { return f.Name == name })
-	require.GreaterOrEqual(t, i, 0, "there is no events/%s.json", name)
-	return s.fixtures[i]
-}
-
 // event sends an event to its function.
 func (s *suite) event(t *testing.T, f fixture) {
 	defer s.prepare(t, f)()
