@@ -148,13 +148,15 @@ func (m machine) longestPath(before []string, from string, to []string) (longest
 // TestTimes is about what an interpreter shows only in hours: how long states and locks last. TestPayout has the rest.
 func TestTimes(t *testing.T) {
 	m := readMachine(t)
+	var function template.Function
+	decodeResource(t, "SfnlockFunction", &function)
 	for name, s := range m.States {
 		if s.Type != "Task" {
 			continue
 		}
 		assert.Positive(t, s.TimeoutSeconds, name)
 		if s.Resource != updateItem {
-			assert.Greater(t, s.TimeoutSeconds, functionTimeout(t), "%s: the function has this time to answer", name)
+			assert.Greater(t, s.TimeoutSeconds, function.Timeout, "%s: the function has this time to answer", name)
 		}
 		for _, re := range s.Retry[1:] { // the first is for what is final
 			assert.True(t, re.JitterStrategy == "FULL" && re.BackoffRate > 1 && re.MaxDelaySeconds > re.IntervalSeconds && re.MaxAttempts <= 20,
@@ -201,14 +203,6 @@ func decodeResource(t *testing.T, id string, to any) {
 	tm, err := template.Read("../../template.yaml", nil)
 	require.NoError(t, err)
 	require.NoError(t, tm.Resources[id].Decode(to))
-}
-
-// functionTimeout is what the template gives the function, in seconds.
-func functionTimeout(t *testing.T) int {
-	t.Helper()
-	var function template.Function
-	decodeResource(t, "SfnlockFunction", &function)
-	return function.Timeout
 }
 
 func TestTheRoleMayDoWhatTheStatesDoAndNoMore(t *testing.T) {

@@ -38,15 +38,6 @@ func (f *fakeAWS) getenv(name string) string {
 	}[name]
 }
 
-// startFakeAWS has a stack of template.yaml. The test's directory is the repository's from then on.
-func startFakeAWS(t *testing.T) *fakeAWS {
-	t.Chdir("../../..")
-	f := &fakeAWS{t: t, template: readTemplate(t)}
-	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
-	t.Cleanup(f.Close)
-	return f
-}
-
 var credential = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=local/\d{8}/` + region + `/([^/]+)/aws4_request, SignedHeaders=[^,]+, Signature=[0-9a-f]{64}$`)
 
 func (f *fakeAWS) serve(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +86,10 @@ func (f *fakeAWS) formation(w http.ResponseWriter, body []byte) {
 
 // TestFakeAWS looks at what a run in AWS asks for. What it then tries, TestSAM tries, too.
 func TestFakeAWS(t *testing.T) {
-	fake := startFakeAWS(t)
+	t.Chdir("../../..")
+	fake := &fakeAWS{t: t, template: readTemplate(t)}
+	fake.Server = httptest.NewServer(http.HandlerFunc(fake.serve))
+	t.Cleanup(fake.Close)
 	at := openCloud(t, fake.getenv)
 	s := at.suite(t, t.Context(), fakeStack)
 	require.NotNil(t, s.locks, "else tests would be skipped")

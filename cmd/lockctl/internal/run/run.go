@@ -276,7 +276,8 @@ func (h *hold) ended(ctx context.Context, last report) error {
 		status = &exit.Error{Status: last.Number}
 	}
 	if h.lost != nil || !last.Trusted {
-		status = h.lostError(h.whyLost())
+		// A renewal that succeeds after SIGTERM saves nothing, and leaves no failure behind.
+		status = h.lostError(cmp.Or(h.lost, h.failed, fmt.Errorf("no renewal had succeeded when %v or less was left of the lease", h.killAfter())))
 	}
 	if !last.Gone {
 		fmt.Fprintf(h.stderr, "lockctl: warning: a process of the command cannot be ended; the lock of %q is not released, and its lease ends within %v\n", h.key, h.ttl)
@@ -298,12 +299,6 @@ func (h *hold) notStarted(last report) error {
 
 func (h *hold) lostBefore() error {
 	return exit.Errorf(exit.Lost, "the lock of %q was lost before the command began; the command was not started", h.key)
-}
-
-// whyLost is the cause of a loss. A renewal that succeeds after SIGTERM saves nothing, and
-// leaves no failure behind.
-func (h *hold) whyLost() error {
-	return cmp.Or(h.lost, h.failed, fmt.Errorf("no renewal had succeeded when %v or less was left of the lease", h.killAfter()))
 }
 
 func (h *hold) lostError(cause error) error {
