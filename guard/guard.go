@@ -156,23 +156,20 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		return nil, err
 	}
 	for _, o := range []struct {
-		name  string
-		value time.Duration
-	}{{"TTL", opt.TTL}, {"MaxHold", opt.MaxHold}, {"Wait", opt.Wait}, {"DeadlineMargin", opt.DeadlineMargin}} {
-		if o.value < 0 {
-			return nil, fmt.Errorf("guard: %s is %v; want 0 (the default) or more", o.name, o.value)
+		name         string
+		value, least time.Duration
+	}{
+		{"TTL", opt.TTL, lockstore.MinTTL}, {"MaxHold", opt.MaxHold, lockstore.MinTTL},
+		{"Wait", opt.Wait, 0}, {"DeadlineMargin", opt.DeadlineMargin, 0},
+	} {
+		if o.value != 0 && (o.value < o.least || o.value > lockstore.MaxTTL) {
+			return nil, fmt.Errorf("guard: %s is %v; want %v to %v, or 0 for the default", o.name, o.value, o.least, lockstore.MaxTTL)
 		}
-	}
-	// The TTL comes first, because it decides about a MaxHold that is not given.
-	if opt.TTL != 0 && (opt.TTL < lockstore.MinTTL || opt.TTL > lockstore.MaxTTL) {
-		return nil, fmt.Errorf("guard: TTL is %v; want %v to %v", opt.TTL, lockstore.MinTTL, lockstore.MaxTTL)
 	}
 	opt.MaxHold = cmp.Or(opt.MaxHold, max(defaultMaxHold, opt.TTL))
 	opt.TTL = cmp.Or(opt.TTL, min(defaultTTL, opt.MaxHold))
 	opt.DeadlineMargin = cmp.Or(opt.DeadlineMargin, defaultDeadlineMargin)
 	switch {
-	case opt.MaxHold < lockstore.MinTTL || opt.MaxHold > lockstore.MaxTTL:
-		return nil, fmt.Errorf("guard: MaxHold is %v; want %v to %v", opt.MaxHold, lockstore.MinTTL, lockstore.MaxTTL)
 	case opt.TTL > opt.MaxHold:
 		return nil, fmt.Errorf("guard: TTL is %v but MaxHold is %v; want TTL at most MaxHold", opt.TTL, opt.MaxHold)
 	case opt.DeadlineMargin > opt.MaxHold-leastWork:
@@ -181,8 +178,6 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 		return nil, fmt.Errorf("guard: Coalesce is %.70q but Wait is 0; want a Wait, only who waits is covered", opt.Coalesce)
 	case opt.Coalesce != "" && lockstore.ValidateWork(opt.Coalesce) != nil:
 		return nil, fmt.Errorf(badWork, opt.Coalesce, lockstore.MaxWorkBytes)
-	case opt.Wait > lockstore.MaxTTL:
-		return nil, fmt.Errorf("guard: Wait is %v; want at most %v", opt.Wait, lockstore.MaxTTL)
 	}
 	_, parks := driver.As[driver.Parker](store.Driver())
 	return &Guard{

@@ -36,7 +36,7 @@ func TestNew(t *testing.T) {
 		want string // a part of the error; "": it is fine
 	}{
 		{Options{}, ""},
-		{Options{TTL: -1}, "TTL is -1ns; want 0 (the default) or more"},
+		{Options{TTL: -1}, "TTL is -1ns; want 1s to 24h0m0s, or 0 for the default"},
 		{Options{TTL: time.Microsecond}, "TTL is 1µs; want 1s to 24h"},
 		{Options{TTL: lockstore.MaxTTL + 1}, "want 1s to 24h"},
 		{Options{TTL: math.MaxInt64}, "want 1s to 24h"},
@@ -45,7 +45,7 @@ func TestNew(t *testing.T) {
 		{Options{MaxHold: time.Millisecond}, "MaxHold is 1ms; want 1s to 24h"},
 		{Options{MaxHold: 25 * time.Hour}, "MaxHold is 25h0m0s; want 1s to 24h"},
 		{Options{Wait: -1}, "Wait is -1ns"},
-		{Options{Wait: 25 * time.Hour}, "Wait is 25h0m0s; want at most 24h"},
+		{Options{Wait: 25 * time.Hour}, "Wait is 25h0m0s; want 0s to 24h"},
 		{Options{DeadlineMargin: -1}, "DeadlineMargin is -1ns"},
 		{Options{TTL: time.Minute, MaxHold: 30 * time.Second}, "TTL is 1m0s but MaxHold is 30s"},
 		{Options{DeadlineMargin: time.Minute, MaxHold: time.Minute}, "DeadlineMargin is 1m0s but MaxHold is 1m0s"},

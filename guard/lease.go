@@ -82,10 +82,9 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	}
 	r := g.newCall(ctx, req.Wait).newRun(req.Key, nil)
 	defer r.unregister()
-	if req.Wait < 0 {
-		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
-	}
 	switch coalesces := req.Coalesce != ""; {
+	case req.Wait < 0:
+		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
 	case coalesces != (req.EventID != ""):
 		mistake = lockstore.Invalidf("guard: Coalesce is %.70q and EventID is %.70q; want both or none", req.Coalesce, req.EventID)
 	case coalesces && req.Wait == 0 && w.turn == 0:
