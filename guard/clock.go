@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/internal/lib/seam"
-	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
 // instant is one moment on both local clocks. The guard needs both, because each can
@@ -26,8 +26,8 @@ func init() {
 	}
 }
 
-// clock is where a guard reads the time, and what wakes it: nothing else in this package reads a clock or sets a
-// timer, but for context.WithTimeout. A simulator, and a page in a browser, puts its own function in the place of now.
+// clock is where a guard reads the time: nothing else in this package reads a clock. A simulator, and a page in a browser, puts
+// its own function in the place of now.
 //
 // It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
@@ -53,12 +53,10 @@ func systemClock() *clock {
 }
 
 // until is the time until a moment that a caller has chosen: what is less on one of the two clocks.
-func (c *clock) until(t time.Time) time.Duration {
+func until(t time.Time) time.Duration {
 	now := time.Now()
 	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
 }
-
-func (c *clock) after(d time.Duration, f func()) (stop func() bool) { return time.AfterFunc(d, f).Stop }
 
 // clockNoise is a difference that means nothing: the two clocks are read one after the
 // other.
@@ -101,34 +99,10 @@ func (c *clock) missed() time.Duration {
 	return c.extra
 }
 
-// timer returns a channel that is closed after d.
-func (c *clock) timer(d time.Duration) (fired <-chan struct{}, stop func() bool) {
-	ch := make(chan struct{})
-	return ch, c.after(d, func() { close(ch) })
-}
-
-// pause waits for d, or returns false when ctx ends.
-func (c *clock) pause(ctx context.Context, d time.Duration) bool {
-	fired, stop := c.timer(d)
-	defer stop()
-	select {
-	case <-fired:
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
-
-// awaitHook waits until a call of a hook has ended, but for d at the most.
-func (c *clock) awaitHook(call *tell.Call, d time.Duration) bool {
-	fired, stop := c.timer(d)
-	defer stop()
-	select {
-	case <-call.Done():
-		return true
-	case <-fired:
-		call.GiveUp(d)
-		return false
-	}
+// sleep waits for d, or returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	_ = pause.For(ctx, d)
+	return ctx.Err() == nil // the run's context reads the clocks
 }
 
 // withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
@@ -139,7 +113,7 @@ func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context
 	go func() {
 		defer close(joined)
 		defer cancel()
-		for c.moment() < end && c.pause(ctx, time.Second) {
+		for c.moment() < end && sleep(ctx, time.Second) {
 		}
 	}()
 	return ctx, func() {

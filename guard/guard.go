@@ -282,10 +282,10 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	}
 	left := never
 	if deadline, ok := ctx.Deadline(); ok {
-		left = g.clock.until(deadline)
+		left = until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	g.clock.awaitHook(tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }), hookTime(left))
+	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(hookTime(left))
 	select {
 	case h := <-said:
 		return h

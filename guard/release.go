@@ -79,7 +79,7 @@ func (r *run) shortenRelease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut != nil {
-		r.guard.clock.after(shutdownTime/time.Duration(p.parts), p.cut)
+		time.AfterFunc(shutdownTime/time.Duration(p.parts), p.cut)
 		p.end = min(p.end, r.now()+shutdownTime) // 0 stays 0
 	}
 }

@@ -82,7 +82,7 @@ func (t *retrier) askedAgain(err error) error {
 
 // backOff waits before a repeat. It returns false if there is no time for one. send calls it, and acquire before it asks as a new owner.
 func (t *retrier) backOff() bool {
-	return t.clock.pause(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
+	return sleep(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least

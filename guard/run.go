@@ -27,7 +27,7 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	start, wall := g.clock.read()
 	left := never
 	if deadline, ok := ctx.Deadline(); ok {
-		left = max(0, g.clock.until(deadline))
+		left = max(0, until(deadline))
 	}
 	return &call{
 		guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
@@ -115,7 +115,7 @@ func (r *run) now() time.Duration { return r.guard.clock.moment() }
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
 // sleep waits for d, or returns false when the run's context ends.
-func (r *run) sleep(d time.Duration) bool { return r.guard.clock.pause(&r.window, d) }
+func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
 // setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. acquire's requests and
 // take call it, before renew begins.

@@ -14,18 +14,17 @@ func (r *run) tellGranted() {
 		return
 	}
 	report := r.report("", nil)
-	telling := tell.Start("guard.Options.Granted", func() {
+	tell.Start("guard.Options.Granted", func() {
 		if ctx := granted(r.window.ctx, report); ctx != nil {
 			r.values.Store(&ctx)
 		}
-	})
-	r.guard.clock.awaitHook(telling, r.tellTime())
+	}).Wait(r.tellTime())
 }
 
 // observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
-		r.guard.clock.awaitHook(tell.Start("guard.Options.Observe", func() { f(ctx, report) }), r.tellTime())
+		tell.Start("guard.Options.Observe", func() { f(ctx, report) }).Wait(r.tellTime())
 	}
 }
 

@@ -75,7 +75,7 @@ func TestHooksThatDoNotReturn(t *testing.T) {
 						require.Equal(t, lockstore.Held, status.State)
 						require.Equal(t, where != "HolderInfo", status.Holder.Name == "in time")
 						require.Equal(t, lock.Fence, status.Fence, "another run has had the key since")
-						require.True(t, b.clock.pause(ctx, 3*time.Second))
+						require.True(t, sleep(ctx, 3*time.Second))
 						return nil
 					}))
 					require.Greater(t, len(b.store.renewals), 3)

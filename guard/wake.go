@@ -120,14 +120,14 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	pauses, parts := r.guard.newPauses(), time.Duration(2) // the first try leaves time for a repeat
 	end, _ := ctx.Deadline()
 	for {
-		once, cancel := context.WithTimeout(ctx, r.guard.clock.until(end)/parts)
+		once, cancel := context.WithTimeout(ctx, until(end)/parts)
 		err := try(once)
 		cancel()
 		parts = 1
 		if err == nil {
 			return nil
 		}
-		if o := outcomeOf(err); o != OutcomeUnavailable && o != OutcomeUnknown || !r.guard.clock.pause(ctx, pauses.next()) {
+		if o := outcomeOf(err); o != OutcomeUnavailable && o != OutcomeUnknown || !sleep(ctx, pauses.next()) {
 			return hide(address, err)
 		}
 	}
@@ -157,17 +157,17 @@ func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Durat
 	for _, ups := range begun {
 		defer ups.cancel()
 		defer context.AfterFunc(ctx, ups.cancel)()
-		defer r.guard.clock.after(end-r.now(), ups.cancel)()
+		defer time.AfterFunc(end-r.now(), ups.cancel).Stop()
 	}
 	for _, ups := range begun {
-		over, late := ups.ctx.Done(), (<-chan struct{})(nil)
+		over, late := ups.ctx.Done(), (<-chan time.Time)(nil)
 		for open := ups.owners; open > 0; {
 			select {
 			case err := <-ups.ended:
 				r.wakes.record(1, err)
 				open--
 			case <-over:
-				late, _ = r.guard.clock.timer(noticeTime)
+				late = time.After(noticeTime)
 				over = nil
 			case <-late:
 				r.wakes.record(open, errBlocks)

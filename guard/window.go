@@ -199,7 +199,7 @@ func (w *window) setTimer() {
 	now := w.clock.moment()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
 	w.why.due = now + d
-	w.stopTimer = w.clock.after(d, w.tick)
+	w.stopTimer = time.AfterFunc(d, w.tick).Stop
 }
 
 // tick is called by the timer.

@@ -66,23 +66,14 @@ func (c *Call) Wait(d time.Duration) bool {
 	case <-c.done:
 		return true
 	case <-timer.C:
-		c.GiveUp(d)
-		return false
 	}
-}
-
-// Done is closed when the call has ended.
-func (c *Call) Done() <-chan struct{} { return c.done }
-
-// GiveUp says on standard error that the call has not returned within d. It is for a caller that waits in another way than
-// Wait does, and is called once for a call.
-func (c *Call) GiveUp(d time.Duration) {
 	hung.Add(1)
 	go func() {
 		stderr("%s has not returned within %v; the program goes on without it", c.what, d) // this may hang, too
 		<-c.done
 		hung.Add(-1)
 	}()
+	return false
 }
 
 // Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second and a quarter
