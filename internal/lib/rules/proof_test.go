@@ -29,7 +29,7 @@ import (
 // lemmas is how many lemmas the proof has, and proved is how many of them and of their functions Dafny has to prove, with what makes them well-defined. That
 // there are 0 errors does not suffice: with a Z3 newer than itself, Dafny 2.3 does not count each lemma that it fails to prove as an error. So who adds a
 // lemma changes both numbers, and the second one grows.
-const lemmas, proved = 48, 144
+const lemmas, proved = 48, 145
 
 func TestProof(t *testing.T) {
 	if !verifyrecord.Full() {

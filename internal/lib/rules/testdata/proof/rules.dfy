@@ -224,10 +224,11 @@ function method ParkedIn(q: seq<Waiter>): int { if q == [] then 0 else (if q[0].
 
 // IsCovered reports whether a run of the same work waits that has not begun, and none for the same event.
 predicate method IsCovered(s: State, r: Request) {
-  r.work != 0 && Place(s.queue, r.owner) < 0 &&
-  (exists i :: 0 <= i < |s.queue| && s.queue[i].work == r.work && Find(s.holders, s.queue[i].owner) < 0) &&
-  forall i :: 0 <= i < |s.queue| ==> s.queue[i].work != r.work || s.queue[i].event != r.event
+  r.work != 0 && Place(s.queue, r.owner) < 0 && !Waits(s.queue, r) &&
+  exists i :: 0 <= i < |s.queue| && s.queue[i].work == r.work && s.queue[i].event != r.event && Find(s.holders, s.queue[i].owner) < 0
 }
+// Waits reports whether the event has a place. It is recursive, because with a second quantifier the prover finds no end in AcquireNewIsRight.
+predicate method Waits(q: seq<Waiter>, r: Request) { q != [] && ((q[0].work == r.work && q[0].event == r.event) || Waits(q[1..], r)) }
 function method AcquireNew(s: State, b: Book, c: Clock, r: Request): Decision {
   var p := Place(s.queue, r.owner);
   var before := if p >= 0 then s.queue[..p] else s.queue;
