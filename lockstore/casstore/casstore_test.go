@@ -54,6 +54,24 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// A value tells the owner of each lease, and no other text does.
+func TestOwnerOf(t *testing.T) {
+	m := castest.NewMemory(time.Millisecond)
+	s, err := casstore.New(m, casstore.Options{})
+	require.NoError(t, err)
+	r := lockstore.Request{Key: "k", TTL: time.Minute, MaxHolders: 2}
+	for range 2 {
+		r.Owner = lockstore.NewOwner()
+		lease, err := s.Acquire(t.Context(), r)
+		require.NoError(t, err)
+		value := m.Value(t, "k")
+		require.Equal(t, r.Owner, casstore.OwnerOf(value, lease.Fence))
+		require.Empty(t, casstore.OwnerOf(value, lease.Fence+1))
+		require.Empty(t, casstore.OwnerOf(value[1:], lease.Fence))
+	}
+	require.Empty(t, casstore.OwnerOf(nil, 0))
+}
+
 // TestRuleBook compares the store with the rule book by random requests.
 //
 // VERIFY_SEED=17 VERIFY_SEEDS=1 go test ./lockstore/casstore -run TestRuleBook

@@ -49,6 +49,21 @@ func (s *store) viewOf(decoded entry.Entry, e Entry) view {
 	return view{State: s.codec.State(decoded, e.WrittenAt), entry: decoded, version: e.Version, written: e.WrittenAt}
 }
 
+// OwnerOf is the owner of the lease with this fence in a value that a KV has read, "" for none. It is for a KV that completes a lease in a
+// transaction of a program which knows the fence alone. An owner is a secret.
+func OwnerOf(value []byte, fence lockstore.Fence) (owner lockstore.Owner) {
+	decoded, err := entry.Decode(value)
+	if err != nil {
+		return ""
+	}
+	for _, h := range (entry.Codec{}).State(decoded, time.Time{}).Holders {
+		if h.Fence == fence {
+			owner = h.Owner
+		}
+	}
+	return owner
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
