@@ -62,11 +62,11 @@ test-most:
 	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
 
 # Some servers of tests are slow, and their leases are short: their tests run when nothing else does, side by side, as they wait most
-# of the time. Those of the databases run two at a time.
+# of the time.
 test-slow:
 	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
 test-sql:
-	$(GO_TEST) -parallel 2 ./lockstore/sqlstore/sqltest/...
+	$(GO_TEST) -parallel 8 ./lockstore/sqlstore/sqltest/...
 
 install-servers: ## Redis, DynamoDB Local, PostgreSQL and the others that the tests start
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'

@@ -12,15 +12,17 @@
 //
 // # Connections
 //
-// Each request is one statement without arguments, in a transaction of its own. It names its schema, of MySQL the database, so nothing depends on the settings of
-// a session, and poolers in transaction mode, such as PgBouncer and RDS Proxy, need none. Each answer names its request. If there are more
-// requests than connections, those of holders go first. Allow at least two connections, so that a renewal does not wait for the program's
-// own transaction. pgx and go-sql-driver/mysql end a connection with the context of its request. lib/pq goes on reading: if packets get lost,
-// its connection keeps its place in the pool.
+// Each request is one statement without arguments, in a transaction of its own. It names its schema, of MySQL the database, so nothing depends on the
+// settings of a session, and poolers in transaction mode, such as PgBouncer, need none. RDS Proxy keeps the connection of a program that writes. Each answer
+// names its request. If there are more requests than connections, those of holders go first. Allow at least two connections, so that a renewal does not wait
+// for the program's own transaction. pgx and go-sql-driver/mysql end a connection with the context of its request. lib/pq goes on reading: if packets get
+// lost, its connection keeps its place in the pool. A driver around pgx, such as otelsql, may hide it: then set default_query_exec_mode=simple_protocol.
 //
 // What a request must not rest on is refused with its name: an encoding that is not UTF8, row security, a server or a session that only
-// reads, of MySQL autocommit = 0, READ UNCOMMITTED, SET timestamp and Galera, and a file of SQLite on a network file system. A request waits for a row that a transaction has for two seconds at most; on
-// MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds.
+// reads, of MySQL autocommit = 0, READ UNCOMMITTED, a clock that SET timestamp has changed, and Galera, and a file of SQLite on a network file system. So is
+// a connection of the pool on which the program has left a transaction open; MySQL itself, other than MariaDB, does not tell. A request waits for a row that
+// a transaction has for two seconds at most; on MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds. A wake-up that the server
+// refuses, because its queue of notifications is full, costs no release.
 //
 // # Clock and consistency
 //

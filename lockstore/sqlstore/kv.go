@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"encoding/json"
 	"errors"
 	"fmt"
 	mathrand "math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,6 +22,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
+	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
@@ -32,114 +33,81 @@ type kv struct {
 	words []string // what fill puts into each statement
 	db    *sql.DB
 	lanes *lanes.Lanes
-	args  atomic.Pointer[[]any] // see oneMessage
+	args  atomic.Pointer[[]any] // see simpleProtocol
 	asked atomic.Bool           // once, and nothing is refused
 
 	tx   *sql.Tx // of the program: all requests are in it, see Table.within
 	seen []byte  // what was read there
 }
 
-// queries is a *sql.Conn or a *sql.Tx.
-type queries interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-type scan = func(into ...any) error
+// queries is a *sql.Conn or a *sql.Tx. send sends a statement by one, with what simpleProtocol returns.
+type (
+	row     = []sql.NullString
+	answer  = []row
+	send    = func(q queries, args []any) (answer, error)
+	queries interface {
+		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	}
+)
 
 // ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return k.resolution }
 
-// fill puts texts in place of the words in braces of a statement.
+// fill puts texts in place of the words in braces of a statement. The texts of pairs may have such words, too, which stay.
 func (k *kv) fill(statement string, pairs ...string) string {
-	return strings.NewReplacer(append(pairs, k.words...)...).Replace(statement)
-}
-
-// row is the answer to a read, or a row of a list.
-type row struct {
-	name    string
-	now     int64
-	version sql.NullString
-	written sql.NullInt64
-	entry   []byte
-}
-
-func (r row) toEntry() (e casstore.Entry) {
-	if r.version.Valid {
-		e = casstore.Entry{Value: r.entry, Version: r.version.String, WrittenAt: time.UnixMicro(r.written.Int64)}
-	}
-	return e
+	words := strings.NewReplacer(k.words...)
+	return strings.NewReplacer(pairs...).Replace(words.Replace(words.Replace(statement)))
 }
 
 // Read implements casstore.KV.
-func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time.Time, error) {
-	if err := k.ifRefusedOnce(ctx); err != nil {
-		return casstore.Entry{}, time.Time{}, err
-	}
-	var r row
-	var refused string
-	name, from := rand.Text(), " FROM (SELECT 1) AS o LEFT JOIN {table} AS k ON k.key {=} {key}"
+func (k *kv) Read(ctx context.Context, key string, _ bool) (e casstore.Entry, now time.Time, err error) {
+	which := "k.key {=} {key}"
 	if k.tx != nil {
-		from += k.locks
-	}
-	statement := k.fill("SELECT '"+name+"', "+k.refuses+", {now}, k.version, k.written, k.entry"+from, "{key}", k.literal(key))
-	n, err := k.one(ctx, name, statement, &refused, &r.now, &r.version, &r.written, &r.entry)
-	switch {
-	case err == nil && n != 1:
-		err = errAnother
-	case err == nil && refused != "":
-		err = fmt.Errorf("%w: %s", lockstore.ErrUnavailable, refused)
-	}
-	if err != nil {
-		return casstore.Entry{}, time.Time{}, err
-	}
-	if k.tx != nil {
-		k.seen = r.entry
-	}
-	return r.toEntry(), time.UnixMicro(r.now), nil
-}
-
-// ifRefusedOnce asks for what cannot change, before the first request.
-func (k *kv) ifRefusedOnce(ctx context.Context) error {
-	if k.once == "" || k.tx != nil || k.asked.Load() {
-		return nil
-	}
-	var found string
-	name := rand.Text()
-	n, err := k.one(ctx, name, k.fill(k.once, "{request}", name), &found)
-	if err == nil && n == 0 {
-		err = errAnother
-	}
-	if err != nil {
-		return err
-	}
-	if file, ok := strings.CutPrefix(found, "file "); ok {
-		mounts, _ := os.ReadFile(mountsFile) // of Linux; elsewhere nothing is known
-		found = network(file, string(mounts))
-	}
-	if found != "" {
-		return fmt.Errorf("%w: %s", lockstore.ErrUnavailable, found)
-	}
-	k.asked.Store(true)
-	return nil
-}
-
-// ownerOf is the owner of a lease in what was read in the transaction: a secret, which the caller may not know.
-func (k *kv) ownerOf(fence lockstore.Fence) (owner lockstore.Owner) {
-	var entry struct {
-		Holders []struct {
-			Owner lockstore.Owner
-			Fence lockstore.Fence
+		which += k.locks
+		if k.locks == "" && k.seen == nil {
+			_, err = k.ask(ctx, "", "UPDATE {table} SET version = version WHERE key = {key}", 0, "{key}", k.literal(key))
 		}
 	}
-	_, text, _ := strings.Cut(string(k.seen), " {")
-	_ = json.Unmarshal([]byte("{"+text), &entry) // package casstore has read it
-	for _, h := range entry.Holders {
-		if h.Fence == fence {
-			owner = h.Owner
+	if err != nil {
+		return e, now, err
+	}
+	rows, now, err := k.read(ctx, which, "{key}", k.literal(key))
+	if len(rows) > 0 {
+		e = rows[0].Entry
+	}
+	if k.tx != nil {
+		k.seen = e.Value
+	}
+	return e, now, err
+}
+
+// read returns some rows, and the server's time. It refuses what no request may rest on.
+func (k *kv) read(ctx context.Context, which string, pairs ...string) (all []casstore.Listed, now time.Time, err error) {
+	if k.once != "" && k.tx == nil && !k.asked.Load() {
+		rows, err := k.ask(ctx, rand.Text(), k.once, 3)
+		if err == nil {
+			mounts, _ := os.ReadFile(mountsFile) // of Linux; elsewhere nothing is known
+			err = refusedBy(network(rows[0][2].String, string(mounts)))
+		}
+		if err != nil {
+			return nil, now, err
+		}
+		k.asked.Store(true)
+	}
+	rows, err := k.ask(ctx, rand.Text(), "SELECT {request}, {refuses}, {now}, k.key, k.version, k.written, k.entry FROM (SELECT 1) AS o LEFT JOIN (SELECT * FROM {table} AS k WHERE "+which+") AS k ON true", 7, pairs...)
+	for _, r := range rows {
+		at, first := strconv.ParseInt(r[2].String, 10, 64)
+		written, second := strconv.ParseInt(cmp.Or(r[5].String, "0"), 10, 64)
+		if err := errors.Join(first, second); err != nil {
+			return nil, now, fmt.Errorf("%w: a row is damaged, or not ours: %w", lockstore.ErrCorrupt, err)
+		}
+		now = time.UnixMicro(at)
+		if name := r[3]; name.Valid { // else there is no row
+			all = append(all, casstore.Listed{Key: name.String, Name: name.String, Entry: casstore.Entry{Value: []byte(r[6].String), Version: r[4].String, WrittenAt: time.UnixMicro(written)}})
 		}
 	}
-	return cmp.Or(owner, "nobody")
+	return all, now, err
 }
 
 // Write implements casstore.KV.
@@ -147,140 +115,141 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 	return k.write(ctx, key, value, ifVersion, "''")
 }
 
-var fenceOf = regexp.MustCompile(`^\S+ \w+ \{"n":\d+,"fence":(\d{1,18})\b`)
-
 // write makes a version that no other write has, so it is also the name of the request. wake is a part of PostgreSQL's statement.
 func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake string) (casstore.Entry, error) {
-	clock, version, fence := k.clock, rand.Text(), "0"
-	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, fence = {fence}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old}" + k.writes
-	if ifVersion == "" {
-		statement = "INSERT INTO {table} VALUES ({key}, {version}, {clock}, {fence}, {entry})" + k.insert
-		if k.writes != "" {
-			statement = "INSERT INTO {table} SELECT {key}, {version}, {clock}, {fence}, {entry} FROM DUAL WHERE true" + k.writes
-		}
+	version := rand.Text()
+	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old} AND {refuses} {=} ''"
+	switch {
+	case ifVersion == "":
+		statement = "INSERT INTO {table} SELECT {key}, {version}, {clock}, {entry} FROM (SELECT 1) AS o WHERE {refuses} {=} ''" + k.insert
+	case k.tx == nil:
+		statement += k.bound
 	}
-	if k.tx == nil {
-		clock = cmp.Or(k.bounded, clock)
-	}
-	if m := fenceOf.FindSubmatch(value[:min(len(value), 100)]); m != nil {
-		fence = string(m[1])
-	}
+	pairs := []string{"{key}", k.literal(key), "{version}", k.literal(version), "{entry}", k.literal(string(value)), "{old}", k.literal(ifVersion), "{wake}", wake}
 	if k.answer != "" {
 		statement = fmt.Sprintf(k.answer, statement)
 	}
-	statement = k.fill(statement, "{wake}", wake, "{key}", k.literal(key), "{version}", k.literal(version), "{clock}", clock, "{fence}", fence,
-		"{entry}", k.literal(string(value)), "{old}", k.literal(ifVersion))
-	var written sql.NullInt64
-	var n int64
-	var err error
-	if k.answer != "" {
-		n, err = k.one(ctx, version, statement, &written, new(any))
-		if err == nil && n != 1 && k.Dialect == PostgreSQL { // it always has a row
-			err = errAnother
-		}
-	} else {
-		err = k.send(ctx, func(q queries, _ []any) error {
-			result, err := q.ExecContext(ctx, statement)
-			if err != nil {
-				return err
-			}
-			changed, first := result.RowsAffected()
-			id, second := result.LastInsertId()
-			n, written = changed, sql.NullInt64{Int64: id, Valid: true}
-			return errors.Join(first, second)
-		})
+	rows, err := k.ask(ctx, version, statement, 4, pairs...)
+	if err != nil || len(rows) == 0 || !rows[0][2].Valid {
+		return casstore.Entry{}, cmp.Or(err, casstore.ErrConflict)
 	}
+	at, err := strconv.ParseInt(rows[0][2].String, 10, 64)
+	return casstore.Entry{Version: version, WrittenAt: time.UnixMicro(at)}, err
+}
+
+var errAnother = errors.New("the answer is that to another request" + pooler)
+
+func refusedBy(what string) error {
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", lockstore.ErrUnavailable, what)
+}
+
+// ask sends a statement, and returns the rows of the answer, with so many columns. A request that has a name gets it back as the first column, and
+// what is refused as the second one. Such a read, and PostgreSQL's write, have at least one row. An answer to another request is none.
+func (k *kv) ask(ctx context.Context, name, statement string, columns int, pairs ...string) (answer, error) {
+	statement = k.fill(statement, append(pairs, "{request}", "'"+name+"'")...)
+	reads := strings.HasPrefix(statement, "SELECT")
+	all, err := k.send(ctx, reads, func(q queries, args []any) (answer, error) {
+		if k.answer == "" && !reads {
+			result, err := q.ExecContext(ctx, statement)
+			return resultOf(name, result, err)
+		}
+		return rowsOf(q.QueryContext(ctx, statement, args...))
+	})
 	switch {
 	case err != nil:
-		return casstore.Entry{}, err
-	case n == 0 || !written.Valid:
-		return casstore.Entry{}, casstore.ErrConflict
+		return nil, err
+	case len(all) == 0 && name != "" && (reads || k.Dialect == PostgreSQL) || slices.ContainsFunc(all, func(r row) bool { return len(r) != columns || name != "" && r[0].String != name }):
+		return nil, errAnother
 	}
-	return casstore.Entry{Version: version, WrittenAt: time.UnixMicro(written.Int64)}, nil
+	for _, r := range all {
+		if err := refusedBy(r[1].String); name != "" && err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
-var (
-	errAnother = errors.New("the answer is that to another request" + pooler)
-	errDamaged = fmt.Errorf("%w: a row is damaged, or not ours", lockstore.ErrCorrupt)
-)
-
-// one is ask for an answer of at most one row, which begins with the name of the request: an answer to another request is none.
-func (k *kv) one(ctx context.Context, name, statement string, into ...any) (int64, error) {
-	var of string
-	n, err := k.ask(ctx, statement, func(scan scan) error { return scan(append([]any{&of}, into...)...) })
-	if (n > 0 || errors.Is(err, errDamaged)) && of != name {
-		return 0, errAnother
-	}
-	return n, err
-}
-
-// ask sends a statement, calls f for each row of the answer, and returns how many these are. It reads all of it, because a commit can fail
-// after the rows were sent. After an error other than errDamaged nobody may read what f writes: f may go on.
-func (k *kv) ask(ctx context.Context, statement string, f func(scan) error) (int64, error) {
-	var n int64
-	err := k.send(ctx, func(q queries, args []any) error {
-		n = 0
-		rows, err := q.QueryContext(ctx, statement, args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		for ; rows.Next(); n++ {
-			if err := f(rows.Scan); err != nil {
-				return fmt.Errorf("%w: %w", errDamaged, err)
-			}
-		}
-		if err := rows.Err(); n == 0 || !errors.Is(err, sqldriver.ErrBadConn) {
-			return err
-		}
-		return errors.New("the connection ended within the answer") // it is not asked for again
-	})
+// rowsOf reads the whole answer, because a commit can fail after the rows were sent.
+func rowsOf(rows *sql.Rows, err error) (all answer, _ error) {
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return n, nil
+	defer rows.Close()
+	columns, err := rows.Columns()
+	for err == nil && rows.Next() {
+		r, into := make(row, len(columns)), make([]any, len(columns))
+		for i := range r {
+			into[i] = &r[i]
+		}
+		err = rows.Scan(into...)
+		all = append(all, r)
+	}
+	err = cmp.Or(err, rows.Err())
+	if len(all) > 0 && errors.Is(err, sqldriver.ErrBadConn) { // it is not asked for again
+		err = errors.New("the connection ended within the answer")
+	}
+	return all, err
 }
 
-// busyTime is how long a request tries to get the lock of SQLite's file.
+// resultOf is rowsOf for a write of MySQL.
+func resultOf(name string, r sql.Result, err error) (all answer, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	n, first := r.RowsAffected()
+	id, second := r.LastInsertId()
+	for range n {
+		all = append(all, row{{String: name}, {}, {String: strconv.FormatInt(id, 10), Valid: true}, {}})
+	}
+	return all, errors.Join(first, second)
+}
+
+// busyTime is how long a request tries to get the lock of SQLite's file, and a transaction that of a row.
 const busyTime = 5 * time.Second
 
 // send runs a request on a connection, in another goroutine: not every driver returns when the context ends. The request keeps its
 // room, see package lanes, for as long as its connection. The error says whether the request may have been applied.
-func (k *kv) send(ctx context.Context, do func(queries, []any) error) error {
-	if k.tx != nil {
-		return k.explain(true, do(k.tx, nil))
+func (k *kv) send(ctx context.Context, reads bool, do send) (answer, error) {
+	for began := time.Now(); k.tx != nil; {
+		if all, err := do(k.tx, nil); !k.again(ctx, began, err) {
+			return all, k.explain(true, err)
+		}
 	}
 	if err := k.lanes.Enter(ctx, lanes.From(ctx)); err != nil {
-		return err
+		return nil, err
 	}
 	var claimed atomic.Bool // by who sends it, or by the caller that returns: then it must not be sent
-	done := make(chan error, 1)
-	go func() {
+	all, err := beside.Do(ctx, func() (answer, error) {
 		defer k.lanes.Leave()
-		done <- k.onConn(ctx, &claimed, do)
-	}()
-	select {
-	case err := <-done:
-		if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
-		}
-		return err
-	case <-ctx.Done():
-		return k.explain(claimed.Swap(true), ctx.Err())
+		return k.onConn(ctx, reads, &claimed, do)
+	})
+	switch {
+	case err != nil && err == ctx.Err(): // the request goes on
+		err = k.explain(claimed.Swap(true), err)
+	case err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
+	return all, err
 }
 
 // onConn gets a connection first: an error of that is certain. What a driver calls a bad connection is mostly an old one, so the request
 // is sent on another one; it may have been applied on the first, so only a conflict is certain then.
-func (k *kv) onConn(ctx context.Context, claimed *atomic.Bool, do func(queries, []any) error) error {
+func (k *kv) onConn(ctx context.Context, reads bool, claimed *atomic.Bool, do send) (all answer, _ error) {
 	for began, bad := time.Now(), 0; ; {
 		conn, err := k.db.Conn(ctx)
 		if err != nil {
-			return k.explain(bad > 0, err)
+			return nil, k.explain(bad > 0, err)
 		}
-		args := k.oneMessage(conn)
-		if bad > 0 || !claimed.Swap(true) {
-			err = do(conn, args)
+		args := k.simpleProtocol(conn)
+		switch {
+		case bad == 0 && claimed.Swap(true):
+		case k.Dialect == SQLite:
+			all, err = alone(ctx, conn, reads, do)
+		default:
+			all, err = do(conn, args)
 		}
 		_ = conn.Close() // it goes back to the pool
 		switch {
@@ -292,9 +261,23 @@ func (k *kv) onConn(ctx context.Context, claimed *atomic.Bool, do func(queries, 
 			if err = k.explain(true, err); bad > 0 && err != nil && !errors.Is(err, casstore.ErrConflict) {
 				err = errors.New(err.Error())
 			}
-			return err
+			return all, err
 		}
 	}
+}
+
+// alone sends a request to SQLite in a transaction of its own. BEGIN fails if one of the program's is open on the connection.
+func alone(ctx context.Context, conn *sql.Conn, reads bool, do send) (answer, error) {
+	tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: reads})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	all, err := do(tx, nil)
+	if err == nil {
+		err = tx.Commit()
+	}
+	return all, err
 }
 
 // again says, after a pause, that SQLite's file was locked for a shorter time than a request tries. A transaction whose reads are older than
@@ -304,21 +287,16 @@ func (k *kv) again(ctx context.Context, began time.Time, err error) bool {
 		time.Since(began) < busyTime && pause.For(ctx, mathrand.N(10*time.Millisecond)) == nil
 }
 
-var numberOf = regexp.MustCompile(`\bError (\d+)\b`)
-
 // explain says of an error whether the request was applied: it may have been, unless the error matches lockstore.ErrUnavailable,
 // lockstore.ErrCorrupt or casstore.ErrConflict. A server's error undoes the whole statement.
 func (k *kv) explain(sent bool, err error) error {
-	if err == nil || errors.Is(err, lockstore.ErrCorrupt) {
-		return err
+	if err == nil {
+		return nil
 	}
 	code := err.Error()
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		code = state.SQLState()
-	}
-	if m := numberOf.FindStringSubmatch(code); m != nil && k.Dialect == MySQL {
-		code = m[1]
 	}
 	var f fault
 	if i := slices.IndexFunc(k.faults, func(f fault) bool { return regexp.MustCompile(f.matches).MatchString(code) }); i >= 0 {
@@ -333,21 +311,15 @@ func (k *kv) explain(sent bool, err error) error {
 	return fmt.Errorf("%w: %w%s", f.kind, err, f.advice)
 }
 
-// oneMessage returns what the driver wants in front of the arguments of a query, so that it sends the query in one message and prepares
+// simpleProtocol returns what the driver wants in front of the arguments of a query, so that it sends the query in one message and prepares
 // no statement: of pgx the constant QueryExecModeSimpleProtocol, whose type only pgx has. Others want nothing.
-func (k *kv) oneMessage(conn *sql.Conn) (args []any) {
+func (k *kv) simpleProtocol(conn *sql.Conn) (args []any) {
 	if known := k.args.Load(); known != nil {
 		return *known
 	}
 	err := conn.Raw(func(c any) error {
-		if of, ok := reflect.TypeOf(c).MethodByName("Conn"); !ok || of.Type.String() != "func(*stdlib.Conn) *pgx.Conn" {
-			return nil
-		}
-		mode := reflect.ValueOf(c).MethodByName("Conn").Call(nil)[0].MethodByName("Config").Call(nil)[0].Elem().FieldByName("DefaultQueryExecMode")
-		for n := range int64(10) {
-			if mode.SetInt(n); fmt.Sprint(mode) == "simple protocol" {
-				args = []any{mode.Interface()}
-			}
+		if _, passes := c.(sqldriver.NamedValueChecker); passes {
+			args = modeOf(reflect.ValueOf(c), 5)
 		}
 		return nil
 	})
@@ -357,83 +329,95 @@ func (k *kv) oneMessage(conn *sql.Conn) (args []any) {
 	return args
 }
 
-// pageSize is how many rows one request lists.
-const pageSize = 100
-
-// ifRefused says what Read refuses. No lock has the key "".
-func (k *kv) ifRefused(ctx context.Context) error {
-	_, _, err := k.Read(ctx, "", true)
-	return err
-}
-
-// List implements casstore.Lister, by one request for each page.
-func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
-	if err := k.ifRefused(ctx); err != nil {
-		return err
+// modeOf looks for the connection of pgx in that of a driver, which may be within a few others, such as that of otelsql.
+func modeOf(conn reflect.Value, within int) []any {
+	if conn.Kind() == reflect.Interface {
+		conn = conn.Elem()
 	}
-	for last, end := "", false; !end; {
-		var p casstore.Page
-		statement := k.fill(fmt.Sprint("SELECT {now}, k.key, k.version, k.written, k.entry FROM {table} AS k WHERE k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize),
-			"{last}", k.literal(last), "{prefix}", k.literal(prefix))
-		n, err := k.ask(ctx, statement, func(scan scan) error {
-			var r row
-			err := scan(&r.now, &r.name, &r.version, &r.written, &r.entry)
-			last, p.Now = r.name, time.UnixMicro(r.now)
-			switch {
-			case err != nil || !strings.HasPrefix(r.name, prefix):
-				end = true
-			case lockstore.ValidateKey(r.name) != nil:
-				p.Damaged++
-				p.DamagedNames = append(p.DamagedNames, r.name)
-			default:
-				p.Entries = append(p.Entries, casstore.Listed{Key: r.name, Name: r.name, Entry: r.toEntry()})
+	if within == 0 || !conn.IsValid() {
+		return nil
+	}
+	if of, ok := conn.Type().MethodByName("Conn"); ok && of.Type.String() == "func(*stdlib.Conn) *pgx.Conn" {
+		config, _ := of.Type.Out(0).MethodByName("Config")
+		field, ok := config.Type.Out(0).Elem().FieldByName("DefaultQueryExecMode") // not in pgx v4
+		for n := int64(0); ok && n < 10; n++ {
+			mode := reflect.New(field.Type).Elem()
+			if mode.SetInt(n); fmt.Sprint(mode) == "simple protocol" {
+				return []any{mode.Interface()}
 			}
-			return err
-		})
-		if err != nil {
-			return err
 		}
-		if err := page(p); err != nil {
-			return err
+	}
+	if conn = reflect.Indirect(conn); conn.Kind() == reflect.Struct {
+		for field, inner := range conn.Fields() {
+			if field.Type.Implements(reflect.TypeFor[sqldriver.Conn]()) {
+				if args := modeOf(inner, within-1); args != nil {
+					return args
+				}
+			}
 		}
-		end = end || n < pageSize
 	}
 	return nil
 }
 
+// pageSize is how many rows one request lists.
+const pageSize = 100
+
+// List implements casstore.Lister, by one request for each page. The time of a page is that of the request before. No lock has the key "".
+func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
+	_, now, err := k.Read(ctx, "", true)
+	for last, end := "", false; err == nil && !end; {
+		p := casstore.Page{Now: now}
+		var rows []casstore.Listed
+		rows, now, err = k.read(ctx, fmt.Sprint("k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize), "{last}", k.literal(last), "{prefix}", k.literal(prefix))
+		end = len(rows) < pageSize
+		for _, r := range rows {
+			last = max(last, r.Key)
+			switch {
+			case !strings.HasPrefix(r.Key, prefix):
+				end = true
+			case lockstore.ValidateKey(r.Key) != nil:
+				p.Damaged++
+				p.DamagedNames = append(p.DamagedNames, r.Key)
+			default:
+				p.Entries = append(p.Entries, r)
+			}
+		}
+		if err == nil {
+			err = page(p)
+		}
+	}
+	return err
+}
+
 // Extent implements casstore.Lister, mostly by what the server has counted before.
-func (k *kv) Extent(ctx context.Context) (lockstore.Extent, error) {
-	var e lockstore.Extent
-	if err := k.ifRefused(ctx); err != nil {
+func (k *kv) Extent(ctx context.Context) (e lockstore.Extent, err error) {
+	if _, _, err = k.Read(ctx, "", true); err != nil {
 		return e, err
 	}
-	if _, err := k.ask(ctx, k.fill(k.extent), func(scan scan) error { return scan(&e.Entries, &e.Bytes) }); err != nil {
-		return lockstore.Extent{}, err
+	rows, err := k.ask(ctx, "", k.extent, 2)
+	for _, r := range rows {
+		e.Entries, _ = strconv.ParseInt(r[0].String, 10, 64)
+		e.Bytes, _ = strconv.ParseInt(r[1].String, 10, 64)
 	}
-	return e, nil
+	return e, err
 }
 
 // Check implements driver.Checker.
-func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
-	var all []lockstore.Finding
-	_, err := k.ask(ctx, k.fill(k.check), func(scan scan) error {
-		var f lockstore.Finding
-		err := scan(&f.Problem, &f.Fix)
-		if f.Problem != "" {
-			all = append(all, f)
-		}
-		return err
-	})
+func (k *kv) Check(ctx context.Context) (all []lockstore.Finding, err error) {
+	rows, err := k.ask(ctx, "", k.check, 2)
 	if err != nil {
 		return nil, err
+	}
+	for _, r := range rows {
+		all = append(all, lockstore.Finding{Problem: r[0].String, Fix: r[1].String})
 	}
 	if k.db.Stats().MaxOpenConnections == 0 {
 		all = append(all, lockstore.Finding{Problem: "the pool of connections has no limit: this program may take all that the server has", Fix: "call SetMaxOpenConns, and SetMaxIdleConns with the same number"})
 	}
 	// Writes that change nothing find missing rights.
-	if err = k.ifRefused(ctx); err == nil {
+	if _, _, err = k.Read(ctx, "", true); err == nil {
 		if _, err = k.Write(ctx, "check", nil, "no version"); errors.Is(err, casstore.ErrConflict) {
-			_, err = k.ask(ctx, k.fill("INSERT INTO {table} SELECT * FROM {table} WHERE false"), func(scan) error { return nil })
+			_, err = k.ask(ctx, "", "INSERT INTO {table} SELECT * FROM {table} WHERE false", 0)
 		}
 	}
 	if ctx.Err() == nil && err != nil {
@@ -442,13 +426,15 @@ func (k *kv) Check(ctx context.Context) ([]lockstore.Finding, error) {
 	return all, ctx.Err()
 }
 
-var networks = regexp.MustCompile(`^(nfs|cifs|smb|9p|ceph|afs|gluster|lustre|fuse\.|virtiofs)`)
+var (
+	networks = regexp.MustCompile(`^(nfs|cifs|smb|9p|ceph|afs|gluster|lustre|fuse\.|virtiofs)`)
 
-// mountsFile is another one in tests.
-var mountsFile = "/proc/mounts"
+	// mountsFile is another one in tests.
+	mountsFile = "/proc/mounts"
 
-// mounted gives the signs back that a list of mounts has as numbers.
-var mounted = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	// mounted gives the signs back that a list of mounts has as numbers.
+	mounted = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+)
 
 // network says that other machines may have the file system of a file, too; else "". mounts is a list as in /proc/mounts.
 func network(file, mounts string) string {
@@ -457,10 +443,7 @@ func network(file, mounts string) string {
 	}
 	place, kind := "", ""
 	for line := range strings.Lines(mounts) {
-		f := strings.Fields(line) // a device, a directory, a type
-		if len(f) < 3 {
-			continue
-		}
+		f := append(strings.Fields(line), "", "", "") // a device, a directory, a type
 		if at := mounted.Replace(f[1]); len(at) >= len(place) && strings.HasPrefix(file, strings.TrimSuffix(at, "/")+"/") {
 			place, kind = at, f[2]
 		}

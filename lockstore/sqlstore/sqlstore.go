@@ -47,11 +47,12 @@ func (t Table) open(sends bool) (*kv, error) {
 	if !found {
 		schema, bare = d.schema, name
 	}
-	table, inSchema := d.mark+bare+d.mark, "DATABASE()"
+	table := d.mark + bare + d.mark
 	if schema != "" {
-		table, inSchema = d.mark+schema+d.mark+"."+table, "'"+schema+"'"
+		table = d.mark + schema + d.mark + "." + table
 	}
-	words := []string{"{table}", table, "{name}", "'" + table + "'", "{bare}", "'" + bare + "'", "{schema}", inSchema, "{remark}", "'locks of lambdalock, " + d.name + " 1'", "{now}", d.now}
+	words := []string{"{table}", table, "{name}", "'" + table + "'", "{bare}", "'" + bare + "'", "{schema}", "'" + schema + "'", "{remark}", "'locks of lambdalock, " + d.name + " 1'", "{now}", d.now, "{clock}", cmp.Or(d.clock, d.now),
+		"{refuses}", "CASE " + d.refuses + d.alone + "ELSE '' END"}
 	for _, op := range []string{"=", "<>", "<", ">", ">="} {
 		words = append(words, "{"+op+"}", fmt.Sprintf(d.operator, op))
 	}
@@ -146,7 +147,8 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeO
 // that case, with SQLSTATE 40001. So what the transaction writes is committed only if no other owner has been granted the key.
 //
 // Call it last, just before Commit: the row of the key is locked, and on SQLite the file. Other requests wait for a while, and are
-// then refused, the renewal of this lease among them. Let the server end transactions in which nothing happens.
+// then refused, the renewal of this lease among them. Let the server end transactions in which nothing happens. The call waits for a row that
+// another transaction has for five seconds at most.
 //
 // The error matches lockstore.ErrLost if the lease has ended. From REPEATABLE READ on the call fails, too, if the row has changed since
 // the transaction began. Roll the transaction back after every error. Do not call it behind a savepoint: to roll back to that would give
@@ -181,30 +183,23 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r 
 	case tx == nil:
 		return lockstore.Invalidf("sqlstore: the *sql.Tx is nil")
 	}
-	k.tx = tx
+	k.tx, k.words = tx, append([]string{"{refuses}", "CASE " + k.refuses + "ELSE '' END"}, k.words...)
 	s, err := k.store(k)
 	if err != nil {
 		return err
 	}
-	if k.locks == "" {
-		for began := time.Now(); ; {
-			_, err = tx.ExecContext(ctx, k.fill("UPDATE {table} AS k SET version = version WHERE k.key {=} {key}", "{key}", k.literal(lease.Key)))
-			if !k.again(ctx, began, err) {
-				break
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("sqlstore: key %q: not applied: %w", lease.Key, k.explain(true, err))
-		}
-	}
-	a, err := s.Driver().Do(ctx, lease.Key, driver.Request{Kind: driver.Inspect})
+	limited, cancel := context.WithTimeout(ctx, busyTime)
+	defer cancel()
+	a, err := s.Driver().Do(limited, lease.Key, driver.Request{Kind: driver.Inspect})
 	has := slices.ContainsFunc(a.Status.Holders, func(h driver.LiveLease) bool { return h.Fence == lease.Fence && h.State != driver.Revoked })
 	if err == nil && r.Kind == driver.Complete {
-		r.Owner = k.ownerOf(lease.Fence)
-		a, err = s.Driver().Do(ctx, lease.Key, r)
+		r.Owner = cmp.Or(casstore.OwnerOf(k.seen, lease.Fence), "nobody")
+		a, err = s.Driver().Do(limited, lease.Key, r)
 		has = a.Outcome == driver.Done
 	}
 	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w%s", err, tooLong)
 	case err != nil:
 		return err
 	case a.Outcome == driver.Exclusive:

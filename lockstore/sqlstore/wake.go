@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
+	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
@@ -30,14 +31,13 @@ type waker struct {
 	ctx     context.Context // until Close
 	stop    context.CancelFunc
 
-	mu      sync.Mutex
-	waiters map[string]chan string // by tag
-	kept    map[string]string      // notes by tag, of owners that do not wait in this process, or not yet
-	since   time.Time              // from when on none is missing; zero while it does not listen
+	mu    sync.Mutex
+	notes map[string]chan string // by tag: the note of an owner's wake-up. They are of those that wait in this process, and of others for a while
+	since time.Time              // from when on none is missing; zero while it does not listen
 }
 
 func newWaker(k *kv, listen func(context.Context, string, func(), func(string)) error) *waker {
-	w := &waker{kv: k, listen: listen, channel: "lambdalock_" + tag(k.fill("{table}"), ""), ready: make(chan struct{}), waiters: map[string]chan string{}, kept: map[string]string{}}
+	w := &waker{kv: k, listen: listen, channel: "lambdalock_" + tag(k.fill("{table}"), ""), ready: make(chan struct{}), notes: map[string]chan string{}}
 	w.isReady = sync.OnceFunc(func() { close(w.ready) })
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
@@ -49,14 +49,19 @@ func tag(key, owner string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// WriteAndWake implements casstore.Waker: the notification is part of the write.
+// WriteAndWake implements casstore.Waker: the notification is part of the write. If it is refused, such as when the server's queue of notifications is full,
+// the write goes without it.
 func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	var all []string
 	for owner, note := range notes {
 		all = append(all, tag(key, owner)+" "+note)
 	}
 	notify := "pg_catalog.pg_notify('" + w.channel + "', " + w.literal(strings.Join(all, ",")) + ")::pg_catalog.text"
-	return w.write(ctx, key, value, ifVersion, "CASE WHEN w.written IS NOT NULL THEN "+notify+" END")
+	e, err := w.write(ctx, key, value, ifVersion, "CASE WHEN w.written IS NOT NULL THEN "+notify+" END")
+	if errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrCorrupt) {
+		return w.Write(ctx, key, value, ifVersion)
+	}
+	return e, err
 }
 
 // Listen implements casstore.Waker.
@@ -70,20 +75,35 @@ func (w *waker) Listen(ctx context.Context, key, owner string, since time.Time) 
 	case <-ctx.Done():
 		return nil, false, nil, ctx.Err()
 	}
-	t, woken := tag(key, owner), make(chan string, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiters[t] = woken
-	if note, ok := w.kept[t]; ok {
-		w.wake(t, note)
-	}
+	t := tag(key, owner)
+	woken := w.of(t)
 	return woken, !w.since.IsZero() && w.since.Before(since), func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.waiters[t] == woken {
-			delete(w.waiters, t)
+		if w.notes[t] == woken {
+			delete(w.notes, t)
 		}
 	}, nil
+}
+
+// of needs the lock.
+func (w *waker) of(tag string) chan string {
+	if w.notes[tag] == nil {
+		w.notes[tag] = make(chan string, 1)
+	}
+	return w.notes[tag]
+}
+
+// drop forgets the notes that nobody has read. It needs the lock.
+func (w *waker) drop() {
+	for t, note := range w.notes {
+		if len(note) > 0 {
+			delete(w.notes, t)
+			w.since = time.Now()
+		}
+	}
 }
 
 // run listens until the store is closed.
@@ -102,11 +122,11 @@ func (w *waker) run() {
 func (w *waker) listening() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.drop()
 	w.since = time.Now()
-	clear(w.kept)
 	w.isReady()
-	for t := range w.waiters {
-		w.wake(t, "")
+	for _, note := range w.notes {
+		note <- ""
 	}
 }
 
@@ -117,24 +137,17 @@ func (w *waker) woken(payload string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.kept) >= mostKept {
-		w.since = time.Now()
-		clear(w.kept)
+	if len(w.notes) >= mostKept {
+		w.drop()
 	}
 	for text := range strings.SplitSeq(payload, ",") {
-		t, note, _ := strings.Cut(text, " ")
-		w.wake(t, note)
-	}
-}
-
-// wake needs the lock.
-func (w *waker) wake(tag, note string) {
-	if woken := w.waiters[tag]; woken != nil {
-		woken <- note
-		delete(w.waiters, tag)
-		delete(w.kept, tag)
-	} else {
-		w.kept[tag] = note
+		t, text, _ := strings.Cut(text, " ")
+		note := w.of(t)
+		select {
+		case <-note: // an older one
+		default:
+		}
+		note <- text
 	}
 }
 

@@ -4,10 +4,15 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,30 +37,92 @@ func TestMain(m *testing.M) {
 		return
 	}
 	watchdog.Start()
-	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+	goleak.VerifyTestMain(withServers{m}, goleak.IgnoreCurrent())
+}
+
+// withServers are all tests, and then the end of the servers that they share.
+type withServers struct{ *testing.M }
+
+func (m withServers) Run() int {
+	code := m.M.Run()
+	for _, end := range slices.Backward(ends) {
+		end()
+	}
+	return code
+}
+
+// forAll is what a server needs of its test, for one that all tests share. Without its program each of them is skipped.
+type forAll struct{ testing.TB }
+
+var (
+	starting sync.Mutex // guards all of these
+	started  = map[string]*testservers.Server{}
+	ends     []func()
+	named    int
+)
+
+func (forAll) Cleanup(end func()) { ends = append(ends, end) }
+
+func (f forAll) TempDir() string {
+	dir, err := os.MkdirTemp("", "sqltest")
+	require.NoError(f, err)
+	f.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir = filepath.Join(dir, "server")
+	require.NoError(f, os.Mkdir(dir, 0o700))
+	return dir
+}
+
+// shared is the server of a kind that all tests share, and the name of a database that no other test has.
+func shared(t testing.TB, kind string, start func(testing.TB) *testservers.Server) (addr, database string) {
+	starting.Lock()
+	defer starting.Unlock()
+	if started[kind] == nil {
+		started[kind] = start(forAll{t})
+	}
+	named++
+	return started[kind].Addr, fmt.Sprint("test", named)
 }
 
 // engine is a database, its dialect and a driver.
 type engine struct {
-	name    string
-	dialect *sqlstore.Dialect
-	addr    string // of the server; "" for a file
-	driver  string
-	dsn     func(addr string) string
+	name     string
+	dialect  *sqlstore.Dialect
+	addr     string // of the server; "" for a file
+	database string
+	driver   string
+	dsn      func(addr string) string
+}
+
+func onPostgreSQL(addr, database string) engine {
+	return engine{"PostgreSQL", sqlstore.PostgreSQL, addr, database, "postgres", func(addr string) string {
+		return strings.Replace(testservers.PostgreSQLURL(addr), "/postgres?", "/"+database+"?", 1)
+	}}
+}
+
+func onMariaDB(addr, database string) engine {
+	return engine{"MariaDB", sqlstore.MySQL, addr, database, "mysql", func(addr string) string { return "root@tcp(" + addr + ")/" + database }}
+}
+
+// fresh is the engine with a new database.
+func fresh(t testing.TB, of func(addr, database string) engine, usual, addr, database string) engine {
+	run(t, of(addr, usual).pool(t, addr, 1), "CREATE DATABASE "+database)
+	return of(addr, database)
 }
 
 func postgreSQL(t testing.TB) engine {
-	return engine{"PostgreSQL", sqlstore.PostgreSQL, testservers.StartPostgreSQL(t).Addr, "postgres", testservers.PostgreSQLURL}
+	addr, database := shared(t, "PostgreSQL", testservers.StartPostgreSQL)
+	return fresh(t, onPostgreSQL, "postgres", addr, database)
 }
 
 func mariaDB(t testing.TB) engine {
-	return engine{"MariaDB", sqlstore.MySQL, testservers.MariaDB(t).Addr, "mysql", func(addr string) string { return "root@tcp(" + addr + ")/locks" }}
+	addr, database := shared(t, "MariaDB", testservers.MariaDB)
+	return fresh(t, onMariaDB, "locks", addr, database)
 }
 
 // sqlite does not wait for the disk, as the servers of the tests: TestProcesses does.
 func sqlite(t testing.TB) engine {
 	file := "file:" + t.TempDir() + "/locks.db?_pragma=synchronous(OFF)"
-	return engine{"SQLite", sqlstore.SQLite, "", "sqlite", func(addr string) string {
+	return engine{"SQLite", sqlstore.SQLite, "", "", "sqlite", func(addr string) string {
 		if addr == patient {
 			return file + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
 		}
@@ -108,7 +175,7 @@ func connected(t *testing.T, db *sql.DB, n int) {
 
 func (e engine) table(name string) sqlstore.Table {
 	if e.dialect == sqlstore.MySQL {
-		name = "locks." + name
+		name = e.database + "." + name
 	}
 	return sqlstore.Table{Dialect: e.dialect, Name: name}
 }
@@ -210,14 +277,14 @@ func (r rows) SetValue(t *testing.T, key string, value []byte) {
 	if value != nil {
 		text := strings.ReplaceAll(string(value), "\x00", "\x01")
 		now := strconv.FormatInt(time.Now().UnixMicro(), 10)
-		_, err = r.db.Exec(r.bind("INSERT INTO lambdalock VALUES ($1, $2, "+now+", 0, $3)"), key, "set "+strconv.FormatInt(versions.Add(1), 10), text)
+		_, err = r.db.Exec(r.bind("INSERT INTO lambdalock VALUES ($1, $2, "+now+", $3)"), key, "set "+strconv.FormatInt(versions.Add(1), 10), text)
 		require.NoError(t, err)
 	}
 }
 
 // clocks are the expressions for the time in statements of the store.
 var clocks = regexp.MustCompile(`\(EXTRACT\(epoch FROM pg_catalog\.\w+\(\)\) OPERATOR\(pg_catalog\.\*\) 1000000::pg_catalog\.numeric\)::pg_catalog\.int8` +
-	`|TIMESTAMPDIFF\(MICROSECOND, '1970-01-01', UTC_TIMESTAMP\(6\)\)` +
+	`|\(TIMESTAMPDIFF\(MICROSECOND, '1970-01-01', UTC_TIMESTAMP\(6\)\) \+ TIMESTAMPDIFF\(MICROSECOND, NOW\(6\), SYSDATE\(6\)\)\)` +
 	`|\(CAST\(strftime\('%s', 'now'\) \|\| substr\(strftime\('%f', 'now'\), 4\) AS INTEGER\) \* 1000\)`)
 
 // clocked is a database whose clock is that of the bubble, moved by shift.
@@ -255,6 +322,10 @@ type edited struct {
 
 func (c *edited) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, c.edit(statement), args)
+}
+
+func (c *edited) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	return c.Conn.(driver.ConnBeginTx).BeginTx(ctx, o)
 }
 
 func (c *edited) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {

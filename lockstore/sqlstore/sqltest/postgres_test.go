@@ -31,7 +31,8 @@ import (
 // Two processes of a program want the same keys of one table, while other programs use another table. All share the two connections of a
 // pooler, which may give a connection to another client between two messages of a request. The drivers are as they are by default. F26.
 func TestPooler(t *testing.T) {
-	e := postgreSQL(t)
+	addr, _ := shared(t, "PostgreSQL", testservers.StartPostgreSQL)
+	e := onPostgreSQL(addr, "postgres") // the one behind PgBouncer
 	a, b := e.table("locks_a"), e.table("locks_b")
 	admin := e.create(t, a)
 	e.create(t, b)
@@ -272,7 +273,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	e := postgreSQL(t)
 	admin := e.pool(t, e.addr, 2)
-	run(t, admin, "ALTER DATABASE postgres SET idle_in_transaction_session_timeout = '10s'")
+	run(t, admin, "ALTER DATABASE "+e.database+" SET idle_in_transaction_session_timeout = '10s'")
 	table := e.table("lambdalock")
 	e.create(t, table)
 	ctx := minute(t)
@@ -280,7 +281,7 @@ func TestCheck(t *testing.T) {
 	// findings are those of a role of its own. fsync is off in all tests.
 	findings := func(settings string, grants string) string {
 		role++
-		name := fmt.Sprint("role", role)
+		name := fmt.Sprint("checks", role)
 		run(t, admin, "CREATE ROLE "+name+" LOGIN")
 		if settings != "" {
 			run(t, admin, "ALTER ROLE "+name+" SET "+settings)
@@ -328,7 +329,7 @@ func TestRefusals(t *testing.T) {
 	e.create(t, table)
 	ctx := minute(t)
 	as := func(settings ...string) *sql.DB {
-		name := fmt.Sprintf("role%d", count(t, admin, "SELECT count(*) FROM pg_catalog.pg_roles"))
+		name := fmt.Sprintf("refused%d", count(t, admin, "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname LIKE 'refused%'"))
 		run(t, admin, "CREATE ROLE "+name+" LOGIN; GRANT SELECT, INSERT, UPDATE ON lambdalock TO "+name)
 		for _, s := range settings {
 			run(t, admin, "ALTER ROLE "+name+" SET "+s)
@@ -358,7 +359,7 @@ func TestRefusals(t *testing.T) {
 	check("a table that is not ours", admin, e.table("theirs"), lockstore.ErrCorrupt, "lockctl schema")
 	check("a table of pgstore", admin, e.table("pgstores"), lockstore.ErrCorrupt, "lockctl schema")
 	check("no table", admin, e.table("nothing"), lockstore.ErrCorrupt, "lockctl schema")
-	check("another dialect's server", admin, sqlstore.Table{Dialect: sqlstore.MySQL, Name: "public.lambdalock"}, lockstore.ErrUnavailable, "syntax error")
+	check("another dialect's server", admin, sqlstore.Table{Dialect: sqlstore.MySQL, Name: "public.lambdalock"}, lockstore.ErrUnavailable, "does not exist")
 	closed, err := sql.Open("postgres", e.dsn(e.addr))
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
@@ -409,7 +410,7 @@ func TestRefusals(t *testing.T) {
 func TestReplica(t *testing.T) {
 	t.Parallel()
 	server := testservers.StartPostgreSQL(t)
-	e := engine{"PostgreSQL", sqlstore.PostgreSQL, server.Addr, "postgres", testservers.PostgreSQLURL}
+	e := onPostgreSQL(server.Addr, "postgres")
 	table := e.table("lambdalock")
 	e.create(t, table)
 	s := store(t, e.pool(t, e.addr, 4), sqlstore.Options{Table: table})
@@ -484,8 +485,34 @@ func TestWakeUp(t *testing.T) {
 	require.Empty(t, woken)
 
 	note, _ = wait("me", time.Now())
-	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
 	require.Empty(t, note(), "the connection was lost: everybody looks")
+}
+
+// The server's queue of notifications is full: the release stands, and who waits finds out.
+func TestFullQueue(t *testing.T) {
+	t.Parallel()
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table)
+	run(t, admin, "CREATE FUNCTION full_queue(text, text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$")
+	var refused atomic.Int32
+	s := store(t, limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+		conn, err := admin.Driver().Open(e.dsn(e.addr))
+		return &edited{conn, func(statement string) string {
+			if strings.Contains(statement, "pg_catalog.pg_notify") {
+				refused.Add(1)
+			}
+			return strings.ReplaceAll(statement, "pg_catalog.pg_notify", "public.full_queue")
+		}}, err
+	})), 2), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+	held, next := acquire(t, s, request("k")), request("k")
+	next.JoinQueue = true
+	_, err := s.Acquire(minute(t), next)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+	require.NoError(t, s.Release(minute(t), held))
+	require.EqualValues(t, 1, refused.Load())
+	acquire(t, s, next)
 }
 
 // The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
@@ -494,7 +521,7 @@ func TestSerializationFailures(t *testing.T) {
 	e := postgreSQL(t)
 	table := sqlstore.Table{Dialect: sqlstore.DSQL}
 	admin := e.create(t, table)
-	run(t, admin, "ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'")
+	run(t, admin, "ALTER DATABASE "+e.database+" SET default_transaction_isolation = 'repeatable read'")
 	// The trigger fails at COMMIT, once for each second write, as a conflict of Aurora DSQL.
 	run(t, admin, `CREATE SEQUENCE writes; GRANT USAGE ON writes TO public;
 		CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

@@ -34,7 +34,7 @@ func refuses(t *testing.T, e engine, dsn string, table sqlstore.Table, want erro
 
 func TestRefusalsOfMariaDB(t *testing.T) {
 	t.Parallel()
-	e := mariaDB(t)
+	e := onMariaDB(testservers.MariaDB(t).Addr, "locks")
 	table := e.table("lambdalock")
 	admin := e.create(t, table)
 	own := e.dsn(e.addr)
@@ -115,8 +115,22 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 		acquire(t, usual, request(key)) // nobody has it
 	}
 
+	// SET timestamp of a while ago changes nothing, and one that is ahead is refused.
+	late := request("late")
+	acquire(t, changed("SET timestamp = UNIX_TIMESTAMP(SYSDATE(6)) - 30", none), late)
+	late.Owner = lockstore.NewOwner()
+	_, err := usual.Acquire(minute(t), late)
+	refused, ok := errors.AsType[*lockstore.Refused](err)
+	require.True(t, ok, "%v", err)
+	require.Greater(t, refused.StateEndsIn, 45*time.Second, "the lease began when it was written")
+	_, err = changed("SET timestamp = UNIX_TIMESTAMP(SYSDATE(6)) + 30", none).Acquire(minute(t), request("early"))
+	require.ErrorContains(t, err, "SET timestamp")
+	acquire(t, usual, request("early"))
+	_, err = changed("", strings.NewReplacer("SYSDATE(6)", "NOW(6)")).Acquire(minute(t), request("c"))
+	require.ErrorContains(t, err, "sysdate-is-now")
+
 	run(t, admin, "CREATE DATABASE other")
-	run(t, admin, "CREATE TABLE other.lambdalock LIKE locks.lambdalock")
+	run(t, admin, "CREATE TABLE other.lambdalock LIKE "+table.Name)
 	moved := changed("USE other", none)
 	for _, key := range []string{"a", "b"} {
 		acquire(t, moved, request(key))
@@ -124,11 +138,11 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrRefused)
 	}
 	require.Zero(t, count(t, admin, "SELECT count(*) FROM other.lambdalock"))
-	_, err := sqlstore.New(admin, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.MySQL}})
+	_, err = sqlstore.New(admin, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.MySQL}})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	require.ErrorContains(t, err, "DATABASE.lambdalock")
 	opener := sqlstore.Opener(func(string) (*sql.DB, error) { return admin, nil }, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.MySQL}})
-	s, err := lockstore.Open(t.Context(), "mysql://"+e.addr+"/locks", func(string) string { return "" }, opener)
+	s, err := lockstore.Open(t.Context(), "mysql://"+e.addr+"/"+e.database, func(string) string { return "" }, opener)
 	require.NoError(t, err)
 	_, err = s.Acquire(minute(t), request("a"))
 	require.ErrorIs(t, err, lockstore.ErrRefused)
@@ -140,6 +154,37 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 	_, err = changed("", strings.NewReplacer("'WSREP_ON'", "'AUTOCOMMIT'")).Acquire(minute(t), request("c"))
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "Galera")
+}
+
+// A program has left a transaction on the only connection: a lock in it would end with it. MySQL itself does not say that.
+func TestLeftOpen(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, e engine) {
+		table := e.table("lambdalock")
+		e.create(t, table)
+		usual := store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+		db := e.pool(t, e.addr, 1)
+		s := store(t, db, sqlstore.Options{Table: table})
+		held := acquire(t, s, request("held"))
+		require.NoError(t, s.Release(minute(t), acquire(t, s, request("released"))))
+		run(t, db, "BEGIN")
+		for _, key := range []string{"new", "released"} {
+			_, err := s.Acquire(minute(t), request(key))
+			require.ErrorContains(t, err, "a transaction")
+			if key == "new" || e.dialect != sqlstore.MySQL { // a conflict might be the echo of the write
+				require.ErrorIs(t, err, lockstore.ErrUnavailable)
+				require.ErrorContains(t, err, "not applied")
+			}
+		}
+		_, err := s.Renew(minute(t), held, time.Hour)
+		require.ErrorContains(t, err, "a transaction")
+		run(t, db, "COMMIT")
+		acquire(t, usual, request("new"))
+		acquire(t, usual, request("released"))
+		status, err := usual.Inspect(minute(t), "held")
+		require.NoError(t, err)
+		require.Less(t, status.Remaining, 2*time.Minute, "it was not renewed")
+	})
 }
 
 func TestRefusalsOfSQLite(t *testing.T) {
@@ -192,7 +237,7 @@ type legacy struct{ driver.Conn }
 func TestDriverWithoutContexts(t *testing.T) {
 	t.Parallel()
 	e := postgreSQL(t)
-	table := e.table("lambdalock")
+	table := sqlstore.Table{Dialect: sqlstore.DSQL} // which does not refuse several messages
 	e.create(t, table)
 	p := testservers.Proxy(t, e.addr)
 	connect, err := pq.NewConnector(e.dsn(p.Addr))
@@ -210,6 +255,60 @@ func TestDriverWithoutContexts(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
+// traced is pgx's connection within that of another driver, as otelsql has it.
+type traced struct {
+	driver.Conn
+	_ string
+}
+
+func (c traced) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, statement, args)
+}
+
+func (c traced) CheckNamedValue(v *driver.NamedValue) error {
+	return c.Conn.(driver.NamedValueChecker).CheckNamedValue(v)
+}
+
+// hidden is a connection where nobody finds it.
+type hidden struct {
+	query func(context.Context, string, []driver.NamedValue) (driver.Rows, error)
+	end   func() error
+}
+
+func (hidden) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
+func (hidden) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+func (c hidden) Close() error                      { return c.end() }
+func (c hidden) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
+	return c.query(ctx, statement, args)
+}
+
+// A driver around pgx changes nothing. If pgx cannot be found, its requests of several messages are refused.
+func TestWrappedDriver(t *testing.T) {
+	t.Parallel()
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	e.create(t, table)
+	pgx, err := sql.Open("pgx", e.dsn(e.addr))
+	require.NoError(t, err)
+	limited(t, pgx, 1)
+	wrapped := func(params string, wrap func(driver.Conn) driver.Conn) *lockstore.Store {
+		return store(t, limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+			conn, err := pgx.Driver().Open(e.dsn(e.addr) + params)
+			if err != nil {
+				return nil, err
+			}
+			return wrap(conn), nil
+		})), 2), sqlstore.Options{Table: table})
+	}
+	s := wrapped("", func(c driver.Conn) driver.Conn { return &traced{Conn: traced{Conn: c}} })
+	require.NoError(t, s.Release(minute(t), acquire(t, s, request("k"))))
+	hides := func(c driver.Conn) driver.Conn { return hidden{c.(driver.QueryerContext).QueryContext, c.Close} }
+	_, err = wrapped("", hides).Acquire(minute(t), request("k"))
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "default_query_exec_mode=simple_protocol")
+	acquire(t, wrapped("&default_query_exec_mode=simple_protocol", hides), request("k"))
+}
+
 // failing is a connection whose statements fail.
 type failing struct{ err error }
 
@@ -222,6 +321,12 @@ func (f failing) QueryContext(context.Context, string, []driver.NamedValue) (dri
 func (f failing) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
 	return nil, f.err
 }
+func (failing) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return noTx{}, nil }
+
+type noTx struct{}
+
+func (noTx) Commit() error   { return nil }
+func (noTx) Rollback() error { return nil }
 
 // sqlError is an error as drivers have them.
 type sqlError string
