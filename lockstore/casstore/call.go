@@ -98,7 +98,7 @@ func (c *call) do() (driver.Answer, error) {
 // start returns the entry to begin with. For an Acquire that is granted, and for Renew, Release, MarkStarted and
 // Complete, that is this process's last write of the key, if one write on top of it is the whole answer: this write
 // fails if the entry has changed since. Otherwise, or if somebody waits, start reads: others have probably joined since,
-// and a conflict costs more than a read.
+// and a conflict costs more than a read. Who takes a place soon after a write, as a process does that runs again after its release, reads nothing either.
 func (c *call) start() (view, error) {
 	switch c.Kind {
 	case driver.Inspect, driver.Leave, driver.Resolve, driver.Revoke:
@@ -106,14 +106,19 @@ func (c *call) start() (view, error) {
 	case driver.Abandon: // of an owner that the entry may not know
 		return c.read(false)
 	}
-	if v, ok := c.store.remembered(c.key); ok && len(v.Queue) == 0 && c.ctx.Err() == nil {
+	if v, ok := c.store.remembered(c.key); ok && c.ctx.Err() == nil {
 		_, changed, a, basis := c.decide(v, c.Request)
-		if changed && basis != rules.OnStamp && a.Outcome != driver.Refused {
+		alone := len(v.Queue) == 0 && a.Outcome != driver.Refused
+		joins := a.Outcome == driver.Refused && c.store.clockAt(v).Early.Sub(v.written) < soon && !c.yields(v) && !c.renewsSoon(v)
+		if changed && basis != rules.OnStamp && (alone || joins) {
 			return v, nil
 		}
 	}
 	return c.read(false)
 }
+
+// soon after a write hardly anybody else has written.
+const soon = 5 * time.Millisecond
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
 // that this request goes at once. The pause grows slowly, and to ten round trips at most: during a
@@ -148,8 +153,7 @@ func (c *call) first(v view) bool {
 }
 
 // yields says that an Acquire that only wants a place, or a Leave, must not write now: a holder of this process has lost
-// against such a write already, or others write the entry, too, and a holder is in the second half of its lease. Its
-// renewal must not lose. Nobody renews a lease that is revoked.
+// against such a write already, or others write the entry, too, and a holder renews its lease soon. Its renewal must not lose.
 func (c *call) yields(v view) bool {
 	if c.first(v) {
 		return false
@@ -160,9 +164,13 @@ func (c *call) yields(v view) bool {
 	if loses > 0 {
 		return true
 	}
+	return (c.conflicts > 0 || c.store.clockAt(v).Early.Sub(v.written) < 4*c.trip) && c.renewsSoon(v)
+}
+
+// renewsSoon says that a holder is in the second half of its lease. Nobody renews a lease that is revoked.
+func (c *call) renewsSoon(v view) bool {
 	now := c.store.clockAt(v).Early
-	others := c.conflicts > 0 || now.Sub(v.written) < 4*c.trip
-	return others && slices.ContainsFunc(v.Holders, func(h rules.Holder) bool {
+	return slices.ContainsFunc(v.Holders, func(h rules.Holder) bool {
 		return !h.Revoked && now.Before(h.End()) && now.Sub(h.Since.Add(-c.store.codec.Blur())) > h.TTL/2
 	})
 }

@@ -25,7 +25,7 @@
 // Requests of the KV, reads included (on ZooKeeper a fresh read sends two):
 //
 //	acquire a free key                        2, and 1 after a release by the same process
-//	a refusal                                 1, and one more to take a place in the queue
+//	a refusal                                 1, and one more to take a place in the queue; that alone soon after a write of the same process
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
 //	Leave, Revoke                             2; mostly 1 if nothing changes

@@ -515,6 +515,45 @@ func TestFullQueue(t *testing.T) {
 	acquire(t, s, next)
 }
 
+// TestRequests: 16 processes want one key again and again. A run sends few requests.
+func TestRequests(t *testing.T) {
+	e := postgreSQL(t)
+	table := e.table("lambdalock")
+	admin := e.create(t, table)
+	const processes, runs = 16, 20
+	var requests atomic.Int64
+	var all sync.WaitGroup
+	ctx := minute(t)
+	for range processes {
+		db := sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+			conn, err := admin.Driver().Open(e.dsn(e.addr))
+			return &edited{conn, func(statement string) string {
+				requests.Add(1)
+				return statement
+			}}, err
+		}))
+		db.SetMaxIdleConns(2)
+		t.Cleanup(func() { _ = db.Close() }) // the context of a read ended its connection
+		g, err := guard.New(store(t, db, sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))}), guard.Options{Wait: time.Minute})
+		require.NoError(t, err)
+		all.Go(func() {
+			for range runs {
+				err := g.Do(ctx, "k", func(context.Context, guard.Lock) error {
+					<-time.After(time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	a := float64(requests.Load()) / (processes * runs)
+	t.Logf("%.1f requests a run", a)
+	require.Less(t, a, 6.5)
+}
+
 // The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
 func TestSerializationFailures(t *testing.T) {
 	t.Parallel()
