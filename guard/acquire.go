@@ -127,7 +127,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 }
 
 // mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; mayBegin is the look before the work.
+// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the look before the work.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
@@ -314,7 +314,7 @@ func (a *attempt) leaveQueue() error {
 // giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an
 // Abandon: then no request of this owner takes the lock any more. An abandon ends the
 // place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. acquire and giveUp call it, at most once for an owner. It changes nothing of the attempt. It may hand the key over, and then
+// outcomes. giveUp calls it, and acquire after a lease that came too late; at most once for an owner. It changes nothing of the attempt. It may hand the key over, and then
 // sendRelease wakes parked owners. nil says that nothing is left, also if the lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {

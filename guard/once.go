@@ -72,7 +72,7 @@ func (r *run) markStarted() (Outcome, error) {
 	if outcome == OutcomeLost {
 		r.window.loseBy(said)
 	}
-	return r.mayBegin(outcome, err)
+	return r.checkBegin(outcome, err)
 }
 
 // completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats.

@@ -200,7 +200,8 @@ func (c *call) do(keys []string, j job) (err error) {
 }
 
 // beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust outlasts the time for the work; it calls
-// Options.Granted, waits for it for tellTime at most, and asks mayBegin whether the call may go on. Only do calls it.
+// Options.Granted, waits for it for tellTime at most, and checks the window a last time (checkBegin), which may note that the lease is lost, and end this
+// context and those of the runs around. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.
 	if ends := r.window.look(); ends.trust <= ends.stop {
@@ -208,12 +209,12 @@ func (r *run) beginHold() (Outcome, error) {
 		go r.renew()
 	}
 	r.tellGranted()
-	return r.mayBegin(OutcomeOK, nil)
+	return r.checkBegin(OutcomeOK, nil)
 }
 
-// mayBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
+// checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
 // err say how that ended. It changes only the window and those of the runs around (check). beginHold and markStarted call it.
-func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
+func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.callerGone()
 	lost := r.window.look().lost
 	switch {
@@ -232,10 +233,11 @@ func (r *run) mayBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHold ends the time under the lease; do defers it. It checks and closes the window, waits for renew, lets the job end the lease in the store (endLease),
-// waits for the wake-ups that are left, and sets holdTime. endLease sends a Release or a Complete, and sets releaseErr or completeErr; it sends nothing if the key
-// stays in doubt. It may also note a loss in the window, or take one back, and this decides the outcome. worked says that the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost after work,
-// unless the work panicked, and unavailable before it.
+// endHold ends the time under the lease; do defers it. It sets holdTime, which does not include the release. Then it checks and closes the window, waits for
+// renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a Complete, and sets
+// releaseErr or completeErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back, and this decides the outcome.
+// worked says that the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost
+// after work, unless the work panicked, and unavailable before it.
 func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime
 	r.window.check()

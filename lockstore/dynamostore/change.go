@@ -100,10 +100,11 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 	return t.change(ctx, key, q, seen, r, false)
 }
 
-// change answers a request for a row as a reply has brought it. acquire calls it after each arrival, applied or refused; release after its first write, if that was refused;
-// readAndChange after its read. ambiguous says that an earlier write of the request was applied, or may have been. If the rules change nothing, answerUnchanged
-// answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row has not changed, and again for
-// the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, giveUp if none is.
+// change answers a request for a row as a reply has brought it. acquire calls it after each arrival, applied or refused; release after its first write, if
+// that was refused; readAndChange after its read. ambiguous says that an earlier write of the request was applied, or may have been. If the rules change
+// nothing, answerUnchanged answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row
+// has not changed, and again for the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, giveUp if none is.
+// The memory of rows changes only in answerWrite and answerUnchanged.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	q := request{key: key, Request: asked, ambiguous: ambiguous}
 	for n := 0; ; n++ {
@@ -192,7 +193,7 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 }
 
 // answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise
-// forgets the key if the owner had it alone.
+// forgets the key if the owner had it alone. After a write that closes the key it only forgets.
 // The place and the state of a refusal are those after the write. It sends one more write in two cases: a mark came after the end of its lease (unmark), or a
 // hand-over was slow (correctTurn).
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
@@ -251,7 +252,7 @@ func parkedIn(before row) []driver.Owner {
 }
 
 // answerUnchanged answers when the rules change nothing in change's row, also after a write whose reply was lost. It sends
-// a write only if that one was a mark that came after the end of its lease (unmark).
+// a write only if that one was a mark that came after the end of its lease (unmark). It remembers the row of a lease that is granted.
 func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
 	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
 		a.Wake = q.wakes(seen)
