@@ -127,7 +127,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 }
 
 // mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the look before the work.
+// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the one before the work, and changes the window.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)

@@ -103,7 +103,8 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 // change answers a request for a row as a reply has brought it. acquire calls it after each arrival, applied or refused; release after its first write, if
 // that was refused; readAndChange after its read. ambiguous says that an earlier write of the request was applied, or may have been. If the rules change
 // nothing, answerUnchanged answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row
-// has not changed, and again for the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, giveUp if none is.
+// has not changed, and again for the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, and may
+// send one more; giveUp answers if none is applied.
 // The memory of rows changes only in answerWrite and answerUnchanged.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	q := request{key: key, Request: asked, ambiguous: ambiguous}

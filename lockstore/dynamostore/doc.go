@@ -57,7 +57,7 @@
 //	                 that has started; a Release, if this process does not know that somebody waits; any of these after a lost reply
 //	1 read           Acquire of an owner that found the queue full
 //
-// If others change the row meanwhile, a request writes up to 16 times.
+// If others change the row meanwhile, a request writes up to 16 times more.
 //
 // A run in the queue reads at least once a second. With 16 runs in a
 // queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work, and 3.0 writes and 23 reads with 1 s.
