@@ -80,6 +80,9 @@ func parse(in []byte) (request, error) {
 	if _, isEvent := object["detail-type"]; isEvent {
 		return parseEvent(in)
 	}
+	if len(in) > maxInputBytes {
+		return request{}, fmt.Errorf("input: has %d bytes; want at most %d", len(in), maxInputBytes)
+	}
 	return parseAction(string(in))
 }
 

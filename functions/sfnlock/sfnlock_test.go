@@ -359,7 +359,7 @@ func TestBadInput(t *testing.T) {
 		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                                                                           "Key has 1025 bytes",
 		`{"action": "acquire", "key": "` + long + `"}`:                                                                                                      "execution: is missing",
 		`{"action": "acquire", "key": "a\nb", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                                         "control character",
-		`{"action": "acquire", "key": "` + strings.Repeat("k", 8192) + `"}`:                                                                                 "want at most 8192",
+		`{"action": "acquire", "key": "` + strings.Repeat("k", 8192) + `"}`:                                                                                 "bytes; want at most 8192",
 	} {
 		refused(t, in, want)
 	}

@@ -302,6 +302,10 @@ func TestABodyThatWasReadOutside(t *testing.T) {
 			r.Header.Set("Content-Encoding", "gzip")
 			r.ContentLength += 24
 		}, [2]string{"a", "b"}, "", false, []int{200, 200, 422}},
+		"decoded, and a form": {func(t *testing.T, r *http.Request) {
+			parses(t, r)
+			r.Header.Set("Content-Encoding", "gzip")
+		}, [2]string{"cents=1", "cents=2"}, urlencoded, false, []int{500, 500, 500}},
 		"a form":        {parses, [2]string{"cents=1", "cents=2"}, urlencoded, false, []int{500, 500, 500}},
 		"chunked":       {parses, [2]string{"cents=1", "cents=2"}, urlencoded, true, []int{500, 500, 500}},
 		"a part":        {func(_ *testing.T, r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1) }, [2]string{"ab", "cb"}, "", false, []int{500, 500, 500}},

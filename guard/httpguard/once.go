@@ -152,8 +152,9 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 	in.hasBody, in.body = true, body
 	what := opt.Fingerprint
 	if what == nil {
-		// A body that a middleware has decoded has another length.
-		if in.r.Header.Get("Content-Encoding") == "" && (int64(len(body)) < in.r.ContentLength || in.r.ContentLength < 0 && len(body) == 0) {
+		// A body that a middleware has decoded has another length, and is not empty.
+		decoded := in.r.Header.Get("Content-Encoding") != ""
+		if len(body) == 0 && in.r.ContentLength != 0 || !decoded && int64(len(body)) < in.r.ContentLength {
 			tell.Log(in.r.Context(), nil, slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
 				slog.String("route", in.r.Pattern), slog.Int("left", len(body)), slog.Int64("contentLength", in.r.ContentLength))
 			return nil, &httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The body cannot be compared with that of an earlier request, and the request was not begun."}

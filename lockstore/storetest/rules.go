@@ -281,8 +281,8 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 	switch {
 	case got.err != nil && !s.unheard:
 		return got.err.Error(), false
-	case len(m.beliefs) == 0 && m.passed(append(slices.Clone(before), all[0].belief)):
-		return "", false // a slow answer may be of before or of after that time, and a place that is given up may make such a time
+	case len(m.beliefs) == 0 && (!m.virtual || s.kind == driver.Abandon || s.kind == driver.Leave) && m.passed(append(slices.Clone(before), all[0].belief)):
+		return "", false // a slow answer may be of before or of after that time, and who gives up a place may make such a time
 	case len(m.beliefs) == 0:
 		return difference, false
 	}
