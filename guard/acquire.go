@@ -39,6 +39,7 @@ type wanted struct {
 type attempt struct {
 	run      *run
 	acquires *retrier
+	pauses   pauses // between polls
 	owner    lockstore.Owner
 	queued   bool            // the owner may have a place in the queue: it has had one, and nothing has ended it surely
 	joins    bool            // the present request asks for one
@@ -62,7 +63,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	if outcome, err := r.mayStart(); err != nil {
 		return outcome, err
 	}
-	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil()))}
+	a := &attempt{run: r, acquires: r.newRetrier(&r.window, max(r.call.waitEnd, r.askUntil())), pauses: r.guard.newPauses()}
 	a.startOver()
 	for {
 		outcome, err := a.requestLease()
@@ -89,11 +90,13 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			a.startOver()
 		case OutcomeBusy:
 			a.noteRefusal(newLockBusy(r.key, err))
+			if a.busy.refusal().Covered {
+				r.noteHolder(a.busy)
+				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, a.busy.Holder, err})
+			}
 			again := a.wait()
 			r.noteHolder(a.busy)
 			switch gone := r.callerGone(); {
-			case a.busy.refusal().Covered:
-				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, a.busy.Holder, err})
 			case gone != nil:
 				return a.giveUp(OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone})
 			case !again:

@@ -149,7 +149,7 @@ func TestUnavailableStoreAfterARefusal(t *testing.T) {
 		on(name, t, newBench, Options{Wait: c.wait}, func(t *testing.T, b *bench) {
 			began := time.Now()
 			b.store.acquire = func(context.Context, int, request) (driver.Answer, error) {
-				if time.Since(began) >= 2*time.Second {
+				if time.Since(began) > 2*time.Second {
 					return driver.Answer{}, c.later
 				}
 				return driver.Answer{Outcome: driver.Refused, Status: driver.Status{State: driver.Held, Fence: 7}}, nil

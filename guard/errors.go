@@ -22,8 +22,9 @@ var errShutdown = errors.New("guard is shut down")
 // LockBusy: the store refused the lock, and waiting did not help. The work did
 // not run. It matches lockstore.ErrRefused.
 //
-// The fields are from the last refusal. While a run with a place in the queue waits, most stores refuse it only once
-// (Redis does every 0.1 to 1 s). So the lock may have another holder by now.
+// The fields are from the last answer of the store: a refusal or, for a run without a place in the queue, a
+// read. While a run with a place waits, most stores give it no newer answer (Redis does every 0.1 to 1 s).
+// So the lock may have another holder by now.
 type LockBusy struct {
 	Key   string
 	State lockstore.State // Free only if the store gave no reason
@@ -33,7 +34,7 @@ type LockBusy struct {
 	StateEndsIn   time.Duration
 	QueuePosition int
 
-	err error // the last refusal
+	err error // the last refusal; can be older than State
 }
 
 func newLockBusy(key string, err error) *LockBusy {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -147,6 +148,7 @@ type Guard struct {
 	clock  *clock
 	random func(time.Duration) time.Duration // 0 up to its argument
 	runs   *registry
+	polls  *sync.Map // by keys, what runs that wait without a place have just read
 }
 
 // New checks the store and the options, and returns a Guard. Its error names the option and
@@ -183,7 +185,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	return &Guard{
 		store: store.OnWake(wakeParked), opt: opt, parks: parks, maxHolders: 1,
 		clock: systemClock(), random: rand.N[time.Duration],
-		runs: &registry{runs: make(map[*run]struct{})},
+		runs: &registry{runs: make(map[*run]struct{})}, polls: new(sync.Map),
 	}, nil
 }
 

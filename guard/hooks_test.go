@@ -39,6 +39,7 @@ type hooked struct {
 	extended    lockstore.Fence // of the last request, if it extends a lease
 	renewals    []time.Duration
 	releases    []lockstore.Lease
+	polls       int
 	awaits      []lockstore.Owner
 	leaves      []lockstore.Owner
 	marks       int
@@ -79,7 +80,8 @@ func (h *hooked) note(r request) (hook, int) {
 		h.releases = append(h.releases, lockstore.Lease{Key: r.Key, Owner: r.Owner, Fence: r.Fence})
 		return h.release, len(h.releases)
 	case driver.Inspect:
-		return h.inspect, 1
+		h.polls++
+		return h.inspect, h.polls
 	case driver.AwaitTurn:
 		h.awaits = append(h.awaits, r.Owner)
 		return h.await, len(h.awaits)

@@ -2,6 +2,8 @@ package guard
 
 import (
 	"cmp"
+	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -26,21 +28,19 @@ func (r *run) noteHolder(busy *LockBusy) {
 }
 
 // wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is
-// over. acquire calls it after each refusal. What it sends is in awaitTurn.
+// over. acquire calls it after each refusal. What it sends is in awaitTurn and pollKey.
 func (a *attempt) wait() bool {
 	r, busy := a.run, a.busy
 	switch {
-	case busy.State == lockstore.InDoubt, busy.refusal().Covered:
-		return false // nobody knows when it is free, or nobody has to wait
+	case busy.State == lockstore.InDoubt:
+		return false // nobody knows when it is free
 	case busy.State.Done():
 		// It is free at a known time. The run does not wait if it asks for the result.
 		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()
 	}
-	// The queue is full, or the store has not said where the place is. It asks less often if a store answers slowly: then too many ask.
-	askAgain := a.sent + max(maxPause, min(4*a.acquires.took, 2*maxPause))
-	return r.sleep(min(askAgain, r.call.waitEnd)-r.now()) && r.now() < r.call.waitEnd
+	return a.pollKey()
 }
 
 // mostNotYet is how many answers without news a run takes before it sends an Acquire: a store that gives them
@@ -79,7 +79,56 @@ func (a *attempt) awaitTurn() bool {
 		a.early = 0
 	}
 	if a.early > 1 || a.early == 1 && err != nil {
-		r.sleep(min(r.guard.random(maxWaitPause), r.call.waitEnd-r.now()))
+		r.sleep(min(r.guard.random(maxWaitPause)+1, r.call.waitEnd-r.now()))
 	}
 	return r.window.Err() == nil && r.now() < r.call.waitEnd
+}
+
+// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
+// busy says of the key, and heard. After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
+// the queue may have room now.
+func (a *attempt) pollKey() bool {
+	r, busy := a.run, a.busy
+	slow := slowed(a.acquires.took)
+	askAgain := a.sent + max(maxPause, slow)
+	for r.sleep(min(max(a.pauses.next(), slow), askAgain-r.now(), r.call.waitEnd-r.now())) && r.now() < r.call.waitEnd {
+		began := r.now()
+		if began >= askAgain {
+			return true
+		}
+		status := a.inspectKey(min(callTime, r.call.waitEnd-began))
+		slow = slowed(r.now() - began)
+		switch {
+		case status == nil:
+		case status.State == lockstore.Free, status.State.Done(), status.State == lockstore.InDoubt:
+			return true // a refusal of an acquire says more
+		default:
+			busy.State, busy.Holder, busy.StateEndsIn, a.heard = status.State, status.Holder, status.Remaining, r.now()
+		}
+	}
+	return false
+}
+
+// slowed is how long a run without a place pauses before it asks again, when its last call took d: a store
+// that answers slowly has too many who ask.
+func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
+
+// inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it
+// returns what that run has read (Guard.polls). It is nil if there is no news.
+func (a *attempt) inspectKey(limit time.Duration) *lockstore.Status {
+	r, polls := a.run, a.run.guard.polls
+	shared, begun := polls.LoadOrStore(r.key, new(atomic.Pointer[lockstore.Status]))
+	last := shared.(*atomic.Pointer[lockstore.Status])
+	if begun {
+		return last.Load()
+	}
+	time.AfterFunc(firstPause, func() { polls.Delete(r.key) })
+	ctx, cancel := context.WithTimeout(&r.window, limit)
+	defer cancel()
+	status, err := r.guard.store.Inspect(ctx, r.key)
+	if r.calls.count(err); err != nil {
+		return nil
+	}
+	last.Store(&status)
+	return &status
 }

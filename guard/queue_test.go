@@ -58,6 +58,7 @@ func TestQueue(t *testing.T) {
 		b.oneOwner(t)
 		require.Len(t, b.store.requests, 2, "one refused, one granted")
 		require.Equal(t, 20*time.Second, b.store.requests[1].HolderInfo.Since.Sub(began), "it holds the lock since then")
+		require.Zero(t, b.store.polls)
 		r := b.report(t)
 		require.Equal(t, 20*time.Second, r.WaitTime)
 		require.Equal(t, 1, r.QueuePosition)

@@ -21,7 +21,7 @@ type Report struct {
 
 	Outcome  Outcome
 	Err      error           // what Do returned
-	KeyState lockstore.State // of the key in the last refusal; Free if there was none
+	KeyState lockstore.State // of the key in the last refusal or later read; Free if there was none
 
 	// HeldFor is how long the holder had had the key that was refused last, by the clocks of the holder and of this process. It is 0 if that
 	// is unknown or State is not Held.

@@ -36,7 +36,10 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 			b.occupy(t, "k", time.Hour)
 			b.store.await = hangs
 		}},
-		"while it waits without a place": {opt: Options{Wait: time.Hour}, bench: newBenchFull, prepare: func(t *testing.T, b *bench) { b.occupy(t, "k", time.Hour) }},
+		"while it polls": {opt: Options{Wait: time.Hour}, bench: newBenchFull, prepare: func(t *testing.T, b *bench) {
+			b.occupy(t, "k", time.Hour)
+			b.store.inspect = hangs
+		}},
 		"while it abandons": {prepare: func(_ *testing.T, b *bench) {
 			b.store.acquire = b.trusts(0)
 		}},
