@@ -46,7 +46,7 @@ func makeAppTable(t testing.TB, client *dynamodb.Client) {
 	})
 }
 
-// appStore keeps its locks there. What a table for locks alone can do is a part of it.
+// appStore keeps its locks in appTable, which can do all that a table for locks alone can do.
 func appStore(t testing.TB, client *dynamodb.Client) *dynamostore.Store {
 	s, err := dynamostore.New(client, appTable, appNames)
 	require.NoError(t, err)
