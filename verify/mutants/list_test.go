@@ -7,7 +7,7 @@ var bugs = []bug{
 	{"M16", "an unknown outcome is taken as held", guardSimulation, "P1: fence 0 begins",
 		"guard/acquire.go", "\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {",
 		"\t\t\tif outcome == OutcomeUnknown && r.take(lockstore.Lease{Key: r.key, Owner: a.owner, TTL: a.ttl}, a.sent, false) {\n\t\t\t\treturn OutcomeOK, nil\n\t\t\t}\n\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {"},
-	{"M17", "an unknown outcome is taken as busy and not abandoned", guardSimulation, "M18 M91 M92 M109: a run of",
+	{"M17", "an unknown outcome is taken as busy and not abandoned", guardSimulation, "M17: busy, but the store never said so",
 		"guard/acquire.go", "\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {",
 		"\t\t\tif a.acquires.unknown != nil {\n\t\t\t\ta.acquires.unknown = nil\n\t\t\t\treturn a.giveUp(OutcomeBusy, &LockBusy{Key: r.key})\n\t\t\t}\n\t\t\treturn a.giveUp(a.notGranted(err))\n\t\t}\n\t\tif !a.acquires.backOff() {"},
 	{"M18", "an unknown attempt is not abandoned", guardSimulation, "M18",
