@@ -110,16 +110,15 @@ var queueCases = []testCase{
 				c.release(lease)
 				lease = c.served(lease, waits)
 
-				ttl := c.toJoin()
-				c.complete(lease, []byte("result"), ttl)
+				c.complete(lease, []byte("result"), long)
 				damage(lockstore.Completed)
 				_, err := c.tryAcquire(queued(req.Key))
 				c.isCompleted(err, []byte("result"))
-				c.complete(lease, []byte("result"), ttl)
+				c.complete(lease, []byte("result"), long)
 				if !c.virtual { // to wait for each damage takes minutes
 					continue
 				}
-				c.expire(ttl)
+				c.expire(long)
 				req.Owner, req.TTL = lockstore.NewOwner(), short
 				lease = c.acquire(req)
 				c.markStarted(lease)
