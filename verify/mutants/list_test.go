@@ -172,7 +172,7 @@ var bugs = []bug{
 		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
 
 	// One waits for all.
-	{"M181", "an old read covers an event", test{pkg: dynamo, run: "^TestCoveredEvents$/^F31"}, "Should be false",
+	{"M181", "an old read covers an event, so a throttled acquire is no refusal", test{pkg: dynamo, run: "^TestCoveredEvents$/^F31"}, "the table is throttled",
 		"lockstore/dynamostore/acquire.go", "\t\t\tq.Work = \"\" // the read may be old, and covers nobody\n", ""},
 	{"M182", "two events that meet both wait", test{pkg: dynamo, run: "^TestCoveredEvents$/^two_events_meet"}, "Should be true",
 		"lockstore/dynamostore/write.go", "\t\tmost = len(seen.queue)\n\t}\n\tif slices", "\t\tmost = max(most, 0)\n\t}\n\tif slices"},
