@@ -129,8 +129,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	}
 }
 
-// mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the one before the work, and changes the window.
+// mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the deadline is too
+// near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the one before the work, and changes the window.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
@@ -162,9 +162,9 @@ func (r *run) callerGone() error {
 	return context.Cause(r.window.ctx)
 }
 
-// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says
-// that it is the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the context has ended or
-// too little time is left. It sends nothing; only acquire calls it.
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says that it is
+// the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the
+// context has ended or too little time is left. It sends nothing; only acquire calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()
@@ -228,10 +228,10 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	return r.guard.store.Acquire(ctx, req)
 }
 
-// noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a look
-// at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease),
-// adds to r.waiting, and sends nothing. The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer
-// to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
+// noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a
+// look at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease), adds to r.waiting, and sends nothing.
+// The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer to the front. This counts as a
+// lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
 	w := &a.run.waiting
 	place, refusal := busy.QueuePosition, busy.refusal()
@@ -260,10 +260,10 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, err}
 }
 
-// giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the
-// queue, and then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner
-// that the caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is unknown (ended, which sets r.releaseErr). The place alone of an owner that the caller has
-// chosen does not make it so.
+// giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the queue, and
+// then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner that the
+// caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is unknown (ended, which sets
+// r.releaseErr). The place alone of an owner that the caller has chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
@@ -314,11 +314,10 @@ func (a *attempt) leaveQueue() error {
 	})
 }
 
-// giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an
-// Abandon: then no request of this owner takes the lock any more. An abandon ends the
-// place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
-// outcomes. giveUp calls it, and acquire after a lease that came too late; at most once for an owner. It changes nothing of the attempt. It may hand the key over, and then
-// sendRelease wakes parked owners. nil says that nothing is left, also if the lease had ended by itself.
+// giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an Abandon: then no request of this
+// owner takes the lock any more. An abandon ends the place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
+// outcomes. giveUp calls it, and acquire after a lease that came too late; at most once for an owner. It changes nothing of the attempt. It may hand the key
+// over, and then sendRelease wakes parked owners. nil says that nothing is left, also if the lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)

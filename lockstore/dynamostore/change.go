@@ -103,9 +103,8 @@ func (t *table) readAndChange(ctx context.Context, key string, q driver.Request)
 // change answers a request for a row as a reply has brought it. acquire calls it after each arrival, applied or refused; release after its first write, if
 // that was refused; readAndChange after its read. ambiguous says that an earlier write of the request was applied, or may have been. If the rules change
 // nothing, answerUnchanged answers, which seldom sends a write. Otherwise it sends a write that makes their next state of the row, on condition that the row
-// has not changed, and again for the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, and may
-// send one more; giveUp answers if none is applied.
-// The memory of rows changes only in answerWrite and answerUnchanged.
+// has not changed, and again for the changed row (seeAgain), maxWrites times at most. answerWrite answers after the one that is applied, and may send one
+// more; giveUp answers if none is applied. The memory of rows changes only in answerWrite and answerUnchanged.
 func (t *table) change(ctx context.Context, key string, asked driver.Request, seen row, r reply, ambiguous bool) (driver.Answer, error) {
 	q := request{key: key, Request: asked, ambiguous: ambiguous}
 	for n := 0; ; n++ {
@@ -193,10 +192,9 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	return t.random(time.Duration(slots) * slot)
 }
 
-// answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise
-// forgets the key if the owner had it alone. After a write that closes the key it only forgets.
-// The place and the state of a refusal are those after the write. It sends one more write in two cases: a mark came after the end of its lease (unmark), or a
-// hand-over was slow (correctTurn).
+// answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise forgets
+// the key if the owner had it alone. After a write that closes the key it only forgets. The place and the state of a refusal are those after the write. It
+// sends one more write in two cases: a mark came after the end of its lease (unmark), or a hand-over was slow (correctTurn).
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
 	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
@@ -230,9 +228,10 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 	return a, err
 }
 
-// correctTurn sends a write that moves the end of a hand-over later, if it is too early because the request was slow, and if this lease is there still and not
-// extended; answerWrite calls it last, for what is neither granted nor refused: a hand-over by a Release, Leave, Abandon, Resolve or Revoke. The request is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may
-// have seen the first end, trusts the lease, and is not told of another one.
+// correctTurn sends a write that moves the end of a hand-over later, if it is too early because the request was slow, and if this lease is there still and
+// not extended; answerWrite calls it last, for what is neither granted nor refused: a hand-over by a Release, Leave, Abandon, Resolve or Revoke. The request
+// is done, whatever becomes of this. It makes no end earlier: whoever was handed the key may have seen the first end, trusts the lease, and is not told of
+// another one.
 func (t *table) correctTurn(ctx context.Context, key string, seen row, next rules.State, r reply) {
 	h := (row{State: next}).alone()
 	if h == nil || !h.HandedOver || h.Fence == seen.LastFence || r.date.IsZero() {

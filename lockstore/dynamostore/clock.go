@@ -72,10 +72,10 @@ func (t *table) expiresAt(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl + t.skew).Truncate(time.Millisecond)
 }
 
-// trust is for how long an owner may trust a lease with this end in the row, counted from before the request; it may be 0 or less. It changes nothing;
-// only answerWrite and answerUnchanged call it, for the answer Granted. Await reckons the trust of a hand-over by itself. Date is of the reply, so the trust ends
-// before a takeover can begin, also if the clocks run at different rates. Another process may have written the lease with another skew; then it allows
-// for DefaultSkew.
+// trust is for how long an owner may trust a lease with this end in the row, counted from before the request; it may be 0 or less. It changes nothing; only
+// answerWrite and answerUnchanged call it, for the answer Granted. Await reckons the trust of a hand-over by itself. Date is of the reply, so the trust ends
+// before a takeover can begin, also if the clocks run at different rates. Another process may have written the lease with another skew; then it allows for
+// DefaultSkew.
 func (t *table) trust(key string, end time.Time, r reply) (time.Duration, error) {
 	if r.date.IsZero() {
 		// The row may be written, but the time of trust is not known.

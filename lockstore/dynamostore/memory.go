@@ -17,9 +17,9 @@ type memory struct {
 	rows map[string]row
 }
 
-// remember keeps a row in which the owner has a lease; one that is damaged it drops. Without a lease in it, it forgets the key if this owner had it alone, and
-// changes nothing for a shared key. For a new key it drops any other one if there are too many. answerWrite calls it after a write that does not close the key, answerUnchanged and Await only for a
-// lease that is granted.
+// remember keeps a row in which the owner has a lease; one that is damaged it drops. Without a lease in it, it forgets the key if this owner had it alone,
+// and changes nothing for a shared key. For a new key it drops any other one if there are too many. answerWrite calls it after a write that does not close
+// the key, answerUnchanged and Await only for a lease that is granted.
 func (m *memory) remember(key string, r row, owner driver.Owner) {
 	if r.holder(owner) < 0 {
 		m.forget(key, owner)
