@@ -30,7 +30,7 @@ import (
 // send it in one message, and no pooler can put something of another client in between.
 type kv struct {
 	*Dialect
-	words []string // what fill puts into each statement
+	words *strings.Replacer // what fill puts into each statement
 	db    *sql.DB
 	lanes *lanes.Lanes
 	args  atomic.Pointer[[]any] // see simpleProtocol
@@ -56,8 +56,7 @@ func (k *kv) ClockResolution() time.Duration { return k.resolution }
 
 // fill puts texts in place of the words in braces of a statement. The texts of pairs may have such words, too, which stay.
 func (k *kv) fill(statement string, pairs ...string) string {
-	words := strings.NewReplacer(k.words...)
-	return strings.NewReplacer(pairs...).Replace(words.Replace(words.Replace(statement)))
+	return strings.NewReplacer(pairs...).Replace(k.words.Replace(k.words.Replace(statement)))
 }
 
 // Read implements casstore.KV.

@@ -32,8 +32,8 @@ const DefaultTable = "lambdalock"
 
 var tableName = regexp.MustCompile(`^([A-Za-z0-9_-]{1,64}\.)?[a-z_][a-z0-9_]{0,39}$`)
 
-// open returns the KV of the table, without a database. sends says that requests will be sent to it.
-func (t Table) open(sends bool) (*kv, error) {
+// open returns the KV of the table, without a database. sends says that requests will be sent to it. tx is a transaction of the program, or nil.
+func (t Table) open(sends bool, tx *sql.Tx) (*kv, error) {
 	d, name := t.Dialect, cmp.Or(t.Name, DefaultTable)
 	switch {
 	case d == nil:
@@ -51,17 +51,21 @@ func (t Table) open(sends bool) (*kv, error) {
 	if schema != "" {
 		table = d.mark + schema + d.mark + "." + table
 	}
+	refuses := d.refuses
+	if tx == nil {
+		refuses += d.alone
+	}
 	words := []string{"{table}", table, "{name}", "'" + table + "'", "{bare}", "'" + bare + "'", "{schema}", "'" + schema + "'", "{remark}", "'locks of lambdalock, " + d.name + " 1'", "{now}", d.now, "{clock}", cmp.Or(d.clock, d.now),
-		"{refuses}", "CASE " + d.refuses + d.alone + "ELSE '' END"}
+		"{refuses}", "CASE " + refuses + "ELSE '' END"}
 	for _, op := range []string{"=", "<>", "<", ">", ">="} {
 		words = append(words, "{"+op+"}", fmt.Sprintf(d.operator, op))
 	}
-	return &kv{Dialect: d, words: words}, nil
+	return &kv{Dialect: d, words: strings.NewReplacer(words...), tx: tx}, nil
 }
 
 // Schema is the SQL that makes the table. It may run again.
 func (t Table) Schema() (string, error) {
-	k, err := t.open(false)
+	k, err := t.open(false, nil)
 	if err != nil {
 		return "", err
 	}
@@ -84,7 +88,7 @@ type Options struct {
 // and then db. Of db it uses as many connections at once as SetMaxOpenConns allows when New is called, and ten if there is no
 // limit; one for SQLite. An error that it returns matches lockstore.ErrInvalid.
 func New(db *sql.DB, o Options) (*lockstore.Store, error) {
-	k, err := o.Table.open(true)
+	k, err := o.Table.open(true, nil)
 	switch {
 	case err != nil:
 		return nil, err
@@ -128,7 +132,7 @@ func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeO
 		if database := strings.Trim(u.Path, "/"); d == MySQL && database != "" && !strings.Contains(o.Table.Name, ".") {
 			o.Table.Name = database + "." + cmp.Or(o.Table.Name, DefaultTable)
 		}
-		if _, err := o.Table.open(true); err != nil {
+		if _, err := o.Table.open(true, nil); err != nil {
 			return nil, err
 		}
 		query.Del("table")
@@ -176,14 +180,13 @@ func (t Table) Complete(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, 
 
 // within locks the row in a transaction of the caller's. Then it looks for the lease, or completes it.
 func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r driver.Request) error {
-	k, err := t.open(true)
+	k, err := t.open(true, tx)
 	switch {
 	case err != nil:
 		return err
 	case tx == nil:
 		return lockstore.Invalidf("sqlstore: the *sql.Tx is nil")
 	}
-	k.tx, k.words = tx, append([]string{"{refuses}", "CASE " + k.refuses + "ELSE '' END"}, k.words...)
 	s, err := k.store(k)
 	if err != nil {
 		return err
