@@ -85,9 +85,11 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	if json.Unmarshal(r.Payload, &out) != nil {
 		return answer{} // an answer of another form
 	}
-	switch {
-	case out.StatusCode == 409 && isCovered(out.Body):
+	switch code := problemCode(out.Body); {
+	case out.StatusCode == 409 && code == "covered":
 		return answer{failed: covers, detail: out.Body}
+	case out.StatusCode == 409 && code == "in-doubt": // to send it again does not help
+		return answer{failed: "HTTP 409", detail: out.Body}
 	case out.StatusCode == 409:
 		return answer{busy: true, detail: out.Body}
 	case out.StatusCode >= 400:
@@ -105,10 +107,11 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 // covers is the type of the failure of an event that another run covers.
 const covers = "LockCovered"
 
-// isCovered says whether the problem of an HTTP answer is the one of a covered request.
-func isCovered(body string) bool {
+// problemCode is the code of the problem that is an HTTP answer's body; "" if it has none.
+func problemCode(body string) string {
 	var p struct{ Code string }
-	return json.Unmarshal([]byte(body), &p) == nil && p.Code == "covered"
+	_ = json.Unmarshal([]byte(body), &p) // a body of another form has no code
+	return p.Code
 }
 
 // batchFailure is the type of a failure of a batch's item.

@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 		"409":                {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "held"}`)}, answer{busy: true, detail: "held"}},
 		"covered":            {lambdatest.Result{ErrorType: "LockCovered", ErrorMessage: "x"}, answer{failed: "LockCovered", detail: "x"}},
 		"covered, HTTP":      {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "{\"code\":\"covered\"}"}`)}, answer{failed: "LockCovered", detail: `{"code":"covered"}`}},
-		"in doubt, HTTP":     {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "{\"code\":\"in-doubt\"}"}`)}, answer{busy: true, detail: `{"code":"in-doubt"}`}},
+		"in doubt, HTTP":     {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "{\"code\":\"in-doubt\"}"}`)}, answer{failed: "HTTP 409", detail: `{"code":"in-doubt"}`}},
 		"no store":           {lambdatest.Result{ErrorType: "LockStoreUnavailable", ErrorMessage: "x"}, answer{failed: "LockStoreUnavailable", detail: "x", again: true}},
 		"no store, HTTP":     {lambdatest.Result{Payload: []byte(`{"statusCode": 503, "headers": {"Retry-After": "1"}, "body": "no"}`)}, answer{failed: "HTTP 503", detail: "no", again: true}},
 		"503 of another":     {lambdatest.Result{Payload: []byte(`{"statusCode": 503, "body": "no"}`)}, answer{failed: "HTTP 503", detail: "no"}},
