@@ -96,7 +96,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			}
 			again := a.wait()
 			r.noteHolder(a.busy)
-			switch gone := r.callerGone(); {
+			switch gone := r.whyEnded(); {
 			case gone != nil:
 				return a.giveUp(OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone})
 			case !again:
@@ -154,8 +154,9 @@ func (r *run) hasTime() (Outcome, error) {
 	return OutcomeOK, nil
 }
 
-// callerGone says why nobody waits for this run any more; nil while somebody does.
-func (r *run) callerGone() error {
+// whyEnded says why the run's context has ended, nil while it has not: the caller's cancellation, Shutdown, and, noted by window.check, that the time for the
+// work is over (ErrDeadline) or that a run around has lost its lease. acquire, notGranted and checkBegin call it.
+func (r *run) whyEnded() error {
 	if r.window.ctx.Err() == nil {
 		return nil
 	}
@@ -248,10 +249,10 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 
 // notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
 // the way, and no answer was lost, the answer is busy, although the last request failed: an overloaded pool or store
-// drops requests. It sends and changes nothing; giveUp follows.
+// drops requests. It sends and changes nothing. acquire calls it, also when no time is left to ask as a new owner, and passes what it returns to giveUp.
 func (a *attempt) notGranted(err error) (Outcome, error) {
 	r := a.run
-	if gone := r.callerGone(); gone != nil {
+	if gone := r.whyEnded(); gone != nil {
 		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone}
 	}
 	if a.busy != nil && a.lease.Fence == 0 && outcomeOf(err) == OutcomeUnavailable && a.acquires.unknown == nil && r.now()-a.heard < storeRetryBudget {

@@ -61,7 +61,8 @@ var errInDoubt = errors.New("the work started and did not say that it had no eff
 
 // markStarted sends MarkStarted: the work begins. The work may run only if the store has
 // confirmed this, and if there is still time for the work. Otherwise DoOnce releases
-// the lease; this also removes the mark if its answer was lost. It sets started, and may note a loss in the window. do calls it beside renew.
+// the lease; this also removes the mark if its answer was lost. It sets started, and may note a loss in the window. checkBegin makes OutcomeUnavailable of a
+// loss, because no work has run. do calls it beside renew.
 func (r *run) markStarted() (Outcome, error) {
 	var said error
 	outcome, err := r.request(func(ctx context.Context) error {

@@ -215,14 +215,14 @@ func (r *run) beginHold() (Outcome, error) {
 // checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
 // err say how that ended. It changes only the window and those of the runs around (check). beginHold and markStarted call it.
 func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
-	left, gone := r.window.check(), r.callerGone()
+	left, gone := r.window.check(), r.whyEnded()
 	lost := r.window.look().lost
 	switch {
 	case lost != nil:
 		return OutcomeUnavailable, lost // endHold makes the error of a lock that was lost before the work
 	case err != nil:
 		return outcome, err
-	case gone != nil:
+	case gone != nil && gone != ErrDeadline: // else the time for the work is over
 		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone}
 	case left >= leastWork:
 		return OutcomeOK, nil

@@ -39,7 +39,8 @@ func (r *run) tellTime() time.Duration {
 // hookTime is how long a hook may take when so much time is left.
 func hookTime(left time.Duration) time.Duration { return max(noticeTime, min(tell.Most, left/2)) }
 
-// value lets code that has the work's context find the run. The other values are those of Options.Granted.
+// value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned, which is made of
+// window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.
 func (r *run) value(key any) any {
 	if key == (runKey{}) {
 		return r

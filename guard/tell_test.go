@@ -103,7 +103,8 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 		"Granted is slow, and nothing renews the lease": {time.Second, func(*bench) { pass(4 * time.Second) }, &LockStoreUnavailable{}},
 		"F08 a freeze until the lease is over":          {time.Second, func(b *bench) { b.shift(instant{wall: time.Second}) }, &LockStoreUnavailable{}},
 		"F08 a freeze until the deadline":               {time.Minute, func(b *bench) { b.shift(instant{wall: 29650 * time.Millisecond}) }, &LockNoTime{}},
-		"Shutdown":                                      {time.Minute, func(b *bench) { b.Shutdown() }, &LockNoTime{}},
+		"F08 a freeze until the work's time is over":    {time.Minute, func(b *bench) { b.shift(instant{wall: 29900 * time.Millisecond}) }, &LockNoTime{}},
+		"Shutdown": {time.Minute, func(b *bench) { b.Shutdown() }, &LockNoTime{}},
 	} {
 		for call, do := range map[string]func(*bench, context.Context) error{
 			"Do": func(b *bench, ctx context.Context) error { return b.Do(ctx, "k", neverRuns(t)) },
@@ -126,7 +127,11 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 					return ctx
 				}})
 				b.store.renew = fails(errLostReply)
-				require.IsType(t, c.err, do(b, within(t, 30*time.Second)))
+				err := do(b, within(t, 30*time.Second))
+				require.IsType(t, c.err, err)
+				if e, ok := err.(*LockNoTime); ok {
+					require.Equal(t, name == "Shutdown", e.Err != nil, "%v", e.Err)
+				}
 				pass(5 * time.Second) // Granted returns
 				b.free(t, "k")
 				b.free(t, "a")

@@ -88,8 +88,8 @@ func (w *window) open(stop, trust time.Duration) {
 	w.setTimer()
 }
 
-// extend makes the trust last longer; renew calls it after a renewal. A renewal never shortens it, though a store that rounds to whole
-// seconds may return less.
+// extend makes the trust last longer, and returns the ends by which renew plans the next renewal; renew calls it after a renewal. A renewal never shortens the
+// trust, though a store that rounds to whole seconds may return less. It sets no timer: the old one fires, and tick sets the next. A loss stays.
 func (w *window) extend(trust time.Duration) bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
