@@ -58,7 +58,7 @@
 //   - The store's clock gains more than the margin during a lease.
 //   - The store loses the lease in a failover, or somebody deletes it or revokes it with OpenAtOnce.
 //
-// The work's context ends at the earliest of these moments. [context.Cause] says which, Err does not:
+// The work's context ends at the earliest of these moments. [context.Cause] says which, Err only if it was ErrDeadline:
 //
 //	DeadlineMargin before the caller's deadline           ErrDeadline
 //	MaxHold after the grant                               ErrDeadline
@@ -75,12 +75,12 @@
 //
 //	one call to the store                                at most 2 s
 //	acquire, with all repeats                            5 s or Wait, whichever is longer, but at most half of the time left
-//	Renew, with all repeats                              5 s, but at most half of the time left
+//	Guard.Renew, with all repeats                        5 s, but at most half of the time left
 //	release, abandon or leave, with all repeats          1 s; 5 s if the answers match lockstore.ErrContended
 //	storing a result, or a release after the work was
 //	marked as started, with all repeats                  1 minute, or MaxHold if that is less
 //
-// The last two end 100 ms before the deadline, or 300 ms after Shutdown, but have at least 100 ms.
+// Releases and results end 100 ms before the deadline, or 300 ms after Shutdown, but have at least 100 ms.
 //
 // # What is not promised
 //

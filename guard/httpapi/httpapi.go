@@ -11,7 +11,7 @@
 // success for SQS, and the messages would be lost.
 //
 // Who sends a request is known only as far as the source has authenticated it, see Request.Caller. A load balancer that
-// authenticates users adds the header X-Amzn-Oidc-Identity, but without such a rule it hands on a header of that name
+// authenticates users adds the header X-Amzn-Oidc-Identity. One that does not authenticate hands on a header of that name
 // that a client has written. So Caller is empty behind a load balancer. A function that wants the user checks the signature
 // and the signer of X-Amzn-Oidc-Data.
 //

@@ -27,13 +27,13 @@
 //	                       longer than its lease, that failed, or that could not store its result
 //	AtMostOnce             the work has at most one effect: if such a run had begun its work, the
 //	                       key is in doubt, until somebody resolves it with lockctl resolve, with
-//	                       ResolveEffect, or with ResolveNoEffect of the store. It costs a write more
+//	                       ResolveEffect, or with ResolveNoEffect of the store. AtMostOnce costs a write more
 //
 // A fence does not change this: it refuses a late writer, and does not stop a second run.
 //
 // If the effect must happen exactly once, write the effect and the result in one transaction.
-// On DynamoDB [Prepare] returns what to store, and CompleteItem of a dynamostore.Store makes a part of a
-// TransactWriteItems of it. Then AtLeastOnce is right, because a run without a result has had
+// On DynamoDB [Prepare] returns what to store, and CompleteItem of a dynamostore.Store makes of this one
+// item of a TransactWriteItems. Then AtLeastOnce is right, because a run without a result has had
 // no effect.
 //
 // AtMostOnce does not hold where the store forgets: a failover, a flush or an eviction of Redis
@@ -45,7 +45,7 @@
 // its effect: it is in doubt when the lease ends. If the work returns a result after its context or its lease has ended, the result is
 // stored, unless somebody has revoked the lease or resolved the key, or another run was granted it.
 // Work that knows that it had no effect returns [NoEffect] of its error. Then the lease is released.
-// The key is in doubt only if this release fails, as that of a revoked lease does. An example of such an error is the *guard.LockBusy of a lock inside the work, if nothing was done before.
+// The key is in doubt only if this release fails, as that of a revoked lease does. NoEffect is right, for example, for the *guard.LockBusy of a lock inside the work, if nothing was done before.
 //
 // # The result
 //
