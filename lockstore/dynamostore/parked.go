@@ -39,7 +39,7 @@ func isAddressRow(name string) bool {
 }
 
 // PutAddress implements driver.Parker. It sends one write, and a second one if it replaces an address. Each write names the address
-// that it replaces, or none: so a copy that arrives late changes nothing.
+// that it replaces, or none: so a copy that arrives late changes nothing. If somebody takes that address between the two, it begins again.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	w := write{
 		row: t.names.addressRow(key, owner),
@@ -52,20 +52,21 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 	}
 	for range maxWrites {
 		r, err := t.update(ctx, key, w)
-		switch kept := r.item[attrResult].(type) {
-		default:
-			if err != nil || r.applied {
-				return err
-			}
-			return t.noAddress(key, r.item)
-		case *types.AttributeValueMemberB:
-			if r.item[attrSize] == nil || r.item[t.names.ttl] == nil {
-				return t.noAddress(key, r.item)
-			}
+		if err != nil || r.applied {
+			return err
+		}
+		kept, there := r.item[attrResult].(*types.AttributeValueMemberB)
+		ours := r.item[attrSize] != nil && r.item[t.names.ttl] != nil
+		switch {
+		case there && ours:
 			w.makesRow, w.expects[attrResult] = false, kept
+		case !w.makesRow && (len(r.item) == 0 || ours && r.item[attrResult] == nil): // taken, or deleted, since the last write
+			w.makesRow, w.expects[attrResult] = true, nil
+		default:
+			return t.notOurs(key, r.item)
 		}
 	}
-	return fmt.Errorf("dynamostore: key %q: not applied: others have replaced the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
+	return fmt.Errorf("dynamostore: key %q: not applied: others have changed the address of the parked owner meanwhile: %w", key, lockstore.ErrUnavailable)
 }
 
 // TakeAddress implements driver.Parker. It sends one write. If its reply is lost, so is the address.
@@ -91,11 +92,11 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 	case taken, len(r.item) == 0:
 		return nil, nil
 	}
-	return nil, t.noAddress(key, r.item)
+	return nil, t.notOurs(key, r.item)
 }
 
-// noAddress is the error of a row that is not this store's.
-func (t *table) noAddress(key string, item values) error {
+// notOurs is the error of a row for an address that this store has not written. PutAddress and TakeAddress call it.
+func (t *table) notOurs(key string, item values) error {
 	if item[t.names.ttl] == nil {
 		return t.names.wrongTTL(key, item)
 	}

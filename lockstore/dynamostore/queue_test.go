@@ -170,6 +170,29 @@ func TestNameOfAnAddress(t *testing.T) {
 	}
 }
 
+// An owner replaces its address while somebody takes the old one, or while the time to live deletes its row.
+func TestAddressThatIsTakenMeanwhile(t *testing.T) {
+	bubble(t, "taken, then deleted", func(t *testing.T) {
+		service, s := newFake(t)
+		p := s.Driver().(driver.Parker)
+		for _, meanwhile := range []func(){
+			func() {
+				address, err := p.TakeAddress(t.Context(), key, "a")
+				require.NoError(t, err)
+				require.Equal(t, "old", string(address))
+			},
+			func() { service.SetRow(s.AddressRow(key, "a"), nil) },
+		} {
+			require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.HiddenBytes("old"), time.Hour))
+			beforeWrite(service, 2, func() (f fakedynamo.Fault) { meanwhile(); return f })
+			require.NoError(t, p.PutAddress(t.Context(), key, "a", driver.HiddenBytes("new"), time.Hour))
+			address, err := p.TakeAddress(t.Context(), key, "a")
+			require.NoError(t, err)
+			require.Equal(t, "new", string(address))
+		}
+	})
+}
+
 func TestAddressWhoseReplyIsLost(t *testing.T) {
 	bubble(t, "F23", func(t *testing.T) {
 		service := fakedynamo.New(table)
