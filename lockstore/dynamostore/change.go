@@ -207,7 +207,7 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 	}
 	switch {
 	case a.Outcome == driver.Granted:
-		a.TTL, err = t.trust(q.key, stored.end(q.Owner), u)
+		a.TTL, err = t.trust(q.key, stored.leaseEnd(q.Owner), u)
 		return a, err
 	case a.Outcome == driver.Refused:
 		if _, _, now := t.decide(stored, u, q.Request); now.Outcome == driver.Refused {
@@ -263,7 +263,7 @@ func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r repl
 		var err error
 		t.memory.remember(q.key, seen, q.Owner)
 		a.Wake = q.wakes(seen)
-		a.TTL, err = t.trust(q.key, seen.end(q.Owner), r)
+		a.TTL, err = t.trust(q.key, seen.leaseEnd(q.Owner), r)
 		return a, err
 	case a.Outcome == driver.Refused && a.Position > 0:
 		a.Hint = placeNote(a.Position, t.clock.local(), seen)

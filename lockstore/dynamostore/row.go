@@ -116,8 +116,9 @@ func (r row) holder(o driver.Owner) int {
 	return slices.IndexFunc(r.Holders, func(h rules.Holder) bool { return h.Owner == o })
 }
 
-// end is when the owner's lease ends, zero without one.
-func (r row) end(o driver.Owner) time.Time {
+// leaseEnd is when the owner's lease ends by the row, zero without one. It has the tolerance of clocks, but for a hand-over that nobody has extended.
+// answerWrite and answerUnchanged call it.
+func (r row) leaseEnd(o driver.Owner) time.Time {
 	if i := r.holder(o); i >= 0 {
 		return r.Holders[i].End()
 	}
@@ -129,8 +130,8 @@ func (r row) place(o driver.Owner) int {
 	return slices.IndexFunc(r.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
-// decode reads a row from a reply. The error matches lockstore.ErrCorrupt if the row is
-// damaged, or if this store did not write it.
+// decode reads a row from an item: of a reply, or of a refused transaction of the program (see ended). The error matches lockstore.ErrCorrupt if the row is
+// damaged, or if this store did not write it. A damaged queue is no error, see row.damaged.
 func (n names) decode(key string, item values) (row, error) {
 	r := row{item: item}
 	if len(item) == 0 {
@@ -286,7 +287,8 @@ func list(places ...place) types.AttributeValue {
 	return l
 }
 
-// encode returns the attributes of a state besides its queue. seen is the row that the state comes from.
+// encode returns the attributes of a state besides its queue and the time to live; becoming calls it, and adds these and a new mark. seen is the row that the
+// state comes from. The ends of the leases in next have the tolerance of clocks already, see clockOf and end.
 func (t *table) encode(seen row, next rules.State) values {
 	item := values{}
 	last := fenceNumber(next.LastFence)
