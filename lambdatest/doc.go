@@ -28,7 +28,7 @@
 // # What can happen to an environment
 //
 //	a test wants                       it calls            the event under way ends with
-//	a crash, in the middle of work     Env.Kill            ErrorExit
+//	a crash, in the middle of work     e.Kill              ErrorExit
 //	a frozen process that wakes up     Env.Freeze, Thaw    what the function answers
 //	a timeout of the function          Config.Timeout      ErrorTimeout
 //	the end of an idle environment     Env.Shutdown        (there is none)

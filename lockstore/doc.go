@@ -8,11 +8,11 @@
 //	owner          the secret id of one acquisition
 //	lease          the grant of a key to an owner, for a limited time: its TTL
 //	fence          the number of a lease ([Fence]); it only grows for its key
-//	holder         says, for people, who has the lock
+//	holder         who has the lock, as a text for people
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
-//	hand-over      the request that makes room makes the first in the queue the holder, see [TurnTime]
+//	hand-over      what makes room also makes the first in the queue the holder, see [TurnTime]
 //	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
 //	result         what the work returned, stored in the key's entry: the answer to a refused Acquire has it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
@@ -65,8 +65,8 @@
 //
 // # Cost
 //
-// For a free key with MaxHolders 1, Acquire is one request and Release is one request. Acquire, Renew and
-// Release send no extra read: the answer that refuses a request has all that they need.
+// For a free key with MaxHolders 1, Acquire is one request and Release is one request, and the first one of a process may be one more. Where the
+// process knows the lease, Acquire, Renew and Release send no extra read: the answer that refuses a request has all that they need.
 // A database that can only compare and swap needs one read more, unless
 // the same process wrote the entry last.
 //
@@ -78,7 +78,7 @@
 //
 //   - Reads. If a store answers [ErrLost] or a [Status] from a read, the read has to be
 //     linearizable: it sees every write that ended before the read began. [ErrRefused] may
-//     come from an older read, because it only delays the caller.
+//     come from an older read, because it only delays the caller, and so may the [ErrLost] of an acquire that has ended.
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
 //     lease's end. If the store rounds the end of a lease down, let the holder trust the

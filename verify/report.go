@@ -14,7 +14,7 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Induction, "Every step of the rules from every small state of a key, reachable or not, and from random ones: the invariant holds after it, nobody loses what it trusts, and the answer is true. " +
+	{verifyrecord.Induction, "From every small state of a key, reachable or not, and from random ones, each step of the rules keeps the invariant, takes from nobody a lease that is trusted, and answers truly. " +
 		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without a bound is about a model, which makes the same steps as the rules from random states."},
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},

@@ -17,15 +17,15 @@
 // answer has to rest on a fresh read or on a stamp, see rules.Basis, the store reads again, or writes the state as it is
 // and decides by the WrittenAt of this write.
 //
-// If a hand-over is younger than the owner's last refused Acquire, the owner trusts it for Turn - Margin from before that
-// Acquire, and needs no further request for short work.
+// An owner trusts a hand-over that came after its last refused Acquire for Turn - Margin, counted from before that Acquire. Short work needs no
+// further request.
 //
 // # Cost
 //
 // Requests of the KV, reads included (on ZooKeeper a fresh read sends two):
 //
 //	acquire a free key                        2, and 1 after a release by the same process
-//	a refusal                                 1, and one more to take a place in the queue; that alone soon after a write of the same process
+//	a refusal                                 1, and one more to take a place in the queue; only the latter soon after a write of the same process
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
 //	Leave, Revoke                             2; mostly 1 if nothing changes
@@ -35,7 +35,7 @@
 //	resolve a key in doubt                    3
 //
 // A conflict costs a fresh read and the write again, and of those who do not hold the key a pause before it. Of their calls in
-// one process two are under way at once, and two that end a wait. The others wait, and share what these have read or written.
+// one process two are under way at once, and besides them two that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits
 //
@@ -56,7 +56,7 @@
 //     while its holder trusts it.
 //   - A fresh read is what the database calls strongly consistent or linearizable. If its reply has no time, write
 //     some other entry before it, and return the time of that write.
-//   - ErrConflict may be the answer to the second copy of a write that the client repeats by itself.
+//   - If the database's client repeats a write by itself, the second copy may be answered with ErrConflict.
 //   - Only a refusal that certainly comes before the write is applied is lockstore.ErrUnavailable. A timeout is not.
 package casstore
 
