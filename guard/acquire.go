@@ -165,7 +165,8 @@ func (r *run) whyEnded() error {
 
 // take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says that it is
 // the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the
-// context has ended or too little time is left. It sends nothing; only acquire calls it.
+// context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives back every other one. It sends nothing; only acquire
+// calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()

@@ -132,6 +132,6 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 // refuse ends a call with an error before it has asked the store.
 func (c *call) refuse(key string, err error) error {
 	r := c.newRun(key, nil)
-	defer r.unregister()
+	defer r.endRun()
 	return r.finish(r.failure(err))
 }

@@ -75,13 +75,13 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 	return g.acquireLease(ctx, req, wanted{turn: turn, address: address}, mistake)
 }
 
-// acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request.
+// acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request. The lease stays in the store; the run and its window end here.
 func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
 	}
 	r := g.newCall(ctx, req.Wait).newRun(req.Key, nil)
-	defer r.unregister()
+	defer r.endRun()
 	switch coalesces := req.Coalesce != ""; {
 	case req.Wait < 0:
 		mistake = lockstore.Invalidf("guard: Wait is %v; want 0 or more", req.Wait)
@@ -128,7 +128,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 		return 0, err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
-	defer r.unregister()
+	defer r.endRun()
 	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
 	var trusted time.Duration
 	outcome, err := r.request(func(ctx context.Context) error {
@@ -171,13 +171,14 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
-// endLease is the run of Release, Abandon and Complete: end sends its request.
+// endLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: newCall Options.HolderInfo, and finish, which waits for
+// the wake-ups, Options.Observe.
 func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
-	defer r.unregister()
+	defer r.endRun()
 	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
 	if err := end(r); err != nil {
 		return r.finish(r.failure(err))
@@ -191,7 +192,7 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 		return lockstore.Status{}, err
 	}
 	r := g.newCall(ctx, 0).newRun(key, nil)
-	defer r.unregister()
+	defer r.endRun()
 	var status lockstore.Status
 	_, err := r.request(func(ctx context.Context) (err error) {
 		status, err = g.store.Inspect(ctx, key)

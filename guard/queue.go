@@ -19,7 +19,8 @@ type waiting struct {
 	oldest   time.Duration   // how long the first in its queue had waited, at most
 }
 
-// noteHolder sets r.waiting's state and heldFor, of the key that was refused. It sends nothing; acquire calls it.
+// noteHolder sets r.waiting's state and heldFor, of the key that was refused. It sends nothing. acquire calls it after each
+// refusal, when the wait is over, because a poll may have brought newer news.
 func (r *run) noteHolder(busy *LockBusy) {
 	r.waiting.state, r.waiting.heldFor = busy.State, 0
 	if since := busy.Holder.Since; busy.State == lockstore.Held && !since.IsZero() {

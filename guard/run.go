@@ -86,7 +86,7 @@ func (r *run) lease() lockstore.Lease {
 type runKey struct{}
 
 // newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
-// registry; its caller owes an unregister. It sends nothing.
+// registry; its caller owes an endRun. It sends nothing.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {
@@ -165,7 +165,7 @@ func (c *call) do(keys []string, j job) (err error) {
 	locks := make(map[string]Lock, len(keys))
 	for i, key := range keys {
 		r := c.newRun(key, last)
-		defer r.unregister()
+		defer r.endRun()
 		last = r
 		r.wanted = j.wanted
 		r.wanted.long = r.wanted.long || i+1 < len(keys)
@@ -257,8 +257,8 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 	return outcome, err
 }
 
-// unregister removes the run from the guard's registry and closes its window. Who calls newRun defers it.
-func (r *run) unregister() {
+// endRun removes the run from the guard's registry and closes its window. Who calls newRun defers it.
+func (r *run) endRun() {
 	r.guard.runs.remove(r)
 	r.window.close()
 }

@@ -51,7 +51,7 @@ func (r *run) value(key any) any {
 	return r.window.ctx.Value(key)
 }
 
-// observed is the caller's context with the values of Options.Granted.
+// observed is the context for Options.Observe: the caller's, with the values of Options.Granted. Only observe calls it.
 func (r *run) observed() context.Context {
 	if ctx := r.values.Load(); ctx != nil {
 		return valued{r.call.caller, *ctx}

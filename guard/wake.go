@@ -44,7 +44,7 @@ type wakes struct {
 	err           error // of the first that failed
 }
 
-// wakeUps are those that one request has made necessary.
+// wakeUps are those that one request has made necessary: each asks the store for an address (TakeAddress), and calls Options.Wake.
 type wakeUps struct {
 	ctx    context.Context
 	cancel context.CancelFunc

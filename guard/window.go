@@ -104,7 +104,7 @@ func (w *window) trustUntil(trust time.Duration) {
 	w.why = why{due: w.why.due, missed: w.clock.missed()}
 }
 
-// close ends the work's context, and what the window knows of its lease stays as it is. endHold and unregister call it.
+// close ends the work's context, and what the window knows of its lease stays as it is. endHold and endRun call it.
 func (w *window) close() {
 	w.mu.Lock()
 	w.bounds.closed = true
@@ -202,7 +202,7 @@ func (w *window) setTimer() {
 	w.stopTimer = time.AfterFunc(d, w.tick).Stop
 }
 
-// tick is called by the timer.
+// tick checks, and sets the next timer unless the window is over. The timer calls it. Only open and tick set one, so there is one at most.
 func (w *window) tick() {
 	left := w.check()
 	w.mu.Lock()

@@ -56,6 +56,7 @@ func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	return client, err
 }
 
+// open makes the client for a URL, and sends nothing. OpenWith and Client call it.
 func open(cfg lockstore.Config, creds aws.CredentialsProvider) (*dynamodb.Client, settings, error) {
 	if cfg.Getenv == nil {
 		cfg.Getenv = func(string) string { return "" }

@@ -37,7 +37,7 @@ func (c *clock) correct(t time.Time) time.Time {
 //	the local time was in  [sent, now]
 //
 // So a clock that is right is not changed, and a slow reply changes little. Nor does a slow reply show whether the local clock
-// was set ahead meanwhile.
+// was set ahead meanwhile. update, read and List call it after each reply, also after an error that has a date.
 func (c *clock) learn(sent, date time.Time) {
 	if date.IsZero() {
 		return

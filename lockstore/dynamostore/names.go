@@ -35,6 +35,7 @@ const (
 // nameSort is what an expression calls the sort key, behind a '#'.
 const nameSort = "sort"
 
+// names checks the names of the table, and puts the defaults in. parse and New call it.
 func (opt Options) names() (names, error) {
 	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
 	if n.key == "" {

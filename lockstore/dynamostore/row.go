@@ -161,6 +161,7 @@ func (n names) decode(key string, item values) (row, error) {
 	return r, nil
 }
 
+// decodeOwner reads the leases, or for how long the key is closed. decode calls it only for an item with an owner: the row of a free key has none.
 func (r *row) decodeOwner() error {
 	owner := textOf(r.item[attrOwner])
 	fence, err := number(r.item, attrFence, maxMilli*1000)
@@ -345,7 +346,7 @@ func (t *table) encode(seen row, next rules.State) values {
 	return item
 }
 
-// encodeQueue returns the queue of a state as it is stored. A place of the row stays as it is.
+// encodeQueue returns the queue of a state as it is stored. A place of the row stays as it is. becoming calls it.
 func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 	if h := (row{State: next}).alone(); h != nil {
 		p := placeOf(rules.Waiter{Owner: h.Owner, Since: h.Since.Add(-t.skew)})

@@ -129,7 +129,7 @@ func serverTime(m middleware.Metadata) time.Time {
 	return date
 }
 
-// failureDate is the Date header of an error's response.
+// failureDate is the Date header of an error's response; zero without one. After a call that failed, update, read and List correct the clock by it.
 func failureDate(err error) time.Time {
 	resp, ok := errors.AsType[*awshttp.ResponseError](err)
 	if !ok || resp.Response == nil || resp.Response.Response == nil {

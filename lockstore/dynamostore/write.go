@@ -56,7 +56,7 @@ func (w *write) was(seen row, names ...string) {
 	}
 }
 
-// encodeWrite is a write as it is sent, alone or in a transaction. It adds what is the same in each. The row must have a time to live of this name:
+// encodeWrite is a write as update sends it alone, and StillHeld and CompleteItem in a transaction of the program. It adds what is the same in each. The row must have a time to live of this name:
 // otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. DynamoDB refuses a name or a value that no expression has.
 func (t *table) encodeWrite(key string, w write) types.Update {
 	set, remove, conditions := slices.Clip(w.set), slices.Clip(w.remove), slices.Clip(w.conditions)
