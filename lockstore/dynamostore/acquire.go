@@ -128,7 +128,7 @@ func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answ
 
 // lookForRoom sends a read for an owner whose hint says that it was refused without a place, mostly because the queue was full, and refuses it with this hint
 // while the queue is full; acquire calls it. It changes nothing. All who wait for a place see a free one at the same time, and a write costs more than a
-// read, also if it is refused. So the fewer places are free, the fewer go on, each after a pause and a second read, which is consistent.
+// read, also if it is refused. So the fewer places are free, and the more share the key, the fewer go on, each after a pause and a second read, which is consistent.
 func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
 	for _, again := range []bool{false, true} {
 		seen, r, err := t.read(ctx, key, again)
@@ -140,6 +140,9 @@ func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (
 			break // as the write says it
 		}
 		room := maxPlaces - len(seen.Queue)
+		if holders := len(seen.Holders); holders > 1 { // each of them writes, too, and goes first
+			room = (room + holders - 1) / holders
+		}
 		if room <= 0 || !q.Join || !again && (t.random(allTry) >= time.Duration(room) || pause.For(ctx, t.random(tryPause)) != nil) {
 			return a, true, nil
 		}
