@@ -48,7 +48,7 @@
 //
 // The store returns the trusted time in Lease.TTL. The guard asks for Options.TTL, or for the time left and a second if that is
 // less, but at least for 1 s. The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only
-// if the trust window may end before. So most functions never renew.
+// if the trust window may end before that. So most functions never renew.
 //
 // The guard reads the monotonic clock and the wall clock, and takes the one on which more time has passed: a frozen
 // Lambda environment may stop the monotonic clock. It reads them before the work begins, whenever the work asks its
@@ -58,7 +58,8 @@
 //   - The store's clock gains more than the margin during a lease.
 //   - The store loses the lease in a failover, or somebody deletes it or revokes it with OpenAtOnce.
 //
-// The work's context ends at the earliest of these moments. [context.Cause] says which, Err only if it was ErrDeadline:
+// The work's context ends at the earliest of these moments. [context.Cause] says which. Err is context.DeadlineExceeded for ErrDeadline, and
+// context.Canceled for all others:
 //
 //	DeadlineMargin before the caller's deadline           ErrDeadline
 //	MaxHold after the grant                               ErrDeadline
@@ -70,10 +71,10 @@
 // # When the store does not answer
 //
 // After a lost answer the guard repeats the same request with the same owner, and the store answers with the same
-// lease. When the time for repeats is over, it abandons the acquire: then no late request of it takes the lock. If the abandon
-// fails, too, the outcome is unknown.
+// lease. When the time for repeats is over, it abandons an acquire whose owner it has chosen itself: then no late request of it takes the
+// lock. If the abandon fails, too, the outcome is unknown.
 //
-//	one call to the store                                at most 2 s
+//	one call to the store, but not a wait for a turn     at most 2 s
 //	acquire, with all repeats                            5 s or Wait, whichever is longer, but at most half of the time left
 //	Guard.Renew, with all repeats                        5 s, but at most half of the time left
 //	release, abandon or leave, with all repeats          1 s; 5 s if the answers match lockstore.ErrContended

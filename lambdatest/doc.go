@@ -29,9 +29,9 @@
 //
 //	a test wants                       it calls            the event under way ends with
 //	a crash, in the middle of work     e.Kill              ErrorExit
-//	a frozen process that wakes up     Env.Freeze, Thaw    what the function answers
+//	a frozen process that wakes up     e.Freeze, Thaw      what the function answers
 //	a timeout of the function          Config.Timeout      ErrorTimeout
-//	the end of an idle environment     Env.Shutdown        (there is none)
+//	the end of an idle environment     e.Shutdown          (there is none)
 //	a retry of an asynchronous event   Event.ID            what the function answers
 //	two events in one process          MaxConcurrency      what the function answers
 //	a deadline in the past             Event.Deadline      what the function answers

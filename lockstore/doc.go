@@ -12,7 +12,7 @@
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
 //	state          what is true of a key, in one word, see [State]
-//	hand-over      what makes room also makes the first in the queue the holder, see [TurnTime]
+//	hand-over      a request that makes room also makes the first in the queue the holder, see [TurnTime]
 //	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
 //	result         what the work returned, stored in the key's entry: the answer to a refused Acquire has it
 //	in doubt       the lease has ended under work that had started; nobody knows how the work ended
@@ -30,8 +30,8 @@
 //     the next fence can be equal to an earlier one, or smaller.
 //  2. Acquire is idempotent per owner. The same request again, after a lost reply,
 //     returns the same lease with the time that is left. If the owner's lease has
-//     expired, Acquire returns [ErrLost] for as long as the store remembers the owner;
-//     the caller then needs a new owner. A store compares the owners themselves, not a hash or a part of them.
+//     expired, and was no hand-over, Acquire returns [ErrLost] for as long as the store
+//     remembers the owner; the caller then needs a new owner. A store compares the owners themselves, not a hash or a part of them.
 //  3. Renew extends a lease only if this owner holds it with this Fence. It never
 //     re-creates a lease and never shortens one. The same Renew again, after a lost
 //     reply, is no error.

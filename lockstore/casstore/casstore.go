@@ -9,15 +9,15 @@
 // of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that granted or renewed it, and
-// its holder trusts it for TTL - Margin from before this write. Another owner gets the key at TTL + ClockResolution +
+// its holder trusts it until TTL - Margin after it began this write. Another owner gets the key at TTL + ClockResolution +
 // MaxClockSkew.
 //
-// Only the stamp of a write of the same call is the time. Otherwise the store guesses, also after a fresh read: the last
+// Only a write of the same call tells the time, by its stamp. Otherwise the store guesses, also after a fresh read: the last
 // known time of the service, and what has passed since. A wrong guess may delay an answer, and nothing more: where an
 // answer has to rest on a fresh read or on a stamp, see rules.Basis, the store reads again, or writes the state as it is
 // and decides by the WrittenAt of this write.
 //
-// An owner trusts a hand-over that came after its last refused Acquire for Turn - Margin, counted from before that Acquire. Short work needs no
+// For Turn - Margin, counted from before its last refused Acquire, an owner trusts a hand-over that came later. Short work needs no
 // further request.
 //
 // # Cost
@@ -25,7 +25,7 @@
 // Requests of the KV, reads included (on ZooKeeper a fresh read sends two):
 //
 //	acquire a free key                        2, and 1 after a release by the same process
-//	a refusal                                 1, and one more to take a place in the queue; only the latter soon after a write of the same process
+//	a refusal                                 1, and 1 to take a place in the queue; soon after a write of this process only the 1 for the place
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
 //	Leave, Revoke                             2; mostly 1 if nothing changes
@@ -34,8 +34,8 @@
 //	extend a lease that was handed over       1 by a process that knows of it, else 2
 //	resolve a key in doubt                    3
 //
-// A conflict costs a fresh read and the write again, and of those who do not hold the key a pause before it. Of their calls in
-// one process two are under way at once, and besides them two that end a wait. The others wait, and share what these have read or written.
+// A conflict costs a fresh read and the write again, and before it a pause, except for holders. Those who do not hold the
+// key have two calls under way in a process, and two more that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits
 //

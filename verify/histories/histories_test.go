@@ -30,9 +30,9 @@ func TestHistories(t *testing.T) {
 		Limits: []string{
 			"Datastore and Cosmos DB are in no history. Their own tests have faults.",
 			"PostgreSQL has no replica here. With an asynchronous one a failover loses the last locks, as on Redis.",
-			"The histories do not say whether each answer is the one of the rule book: the comparison does. Refusals are looked at where nobody has a place in a queue.",
+			"The histories do not say whether each answer is the one of the rule book: the comparison does. Refusals are checked only where nobody has a place in a queue.",
 			"In the histories the clients' clocks are right. Only dynamostore writes leases by a client's clock, and the simulations set it wrong.",
-			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or told the owner busy. A refusal that a delayed duplicate may explain counts as no violation.",
+			"On Redis and DynamoDB a late duplicate of an acquire takes the key until its TTL ends, if the store has forgotten the owner or refused it as busy. A refusal that a delayed duplicate may explain counts as no violation.",
 		},
 	}
 	var mu sync.Mutex // guards result and ran
