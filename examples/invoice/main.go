@@ -1,4 +1,4 @@
-// Command invoice is the program of README.md.
+// Command invoice numbers invoices: README.md.
 package main
 
 import (
