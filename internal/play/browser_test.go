@@ -92,12 +92,13 @@ func TestPage(t *testing.T) {
 	require.Equal(t, "rgb(209, 36, 47)", tab.Eval(`getComputedStyle(document.querySelector("#timeline rect.overlap")).fill`), "red")
 	tab.Eval(`document.getElementById("speed").add(new Option("100"))`)
 	for _, s := range situations[1:] {
-		tab.Eval(`document.body.dataset.state = "another"; location.hash = "` + s.Name + `"`)
-		assert.True(t, strings.HasPrefix(verdict(), "0 of "), s.Name)
-		assert.Equal(t, 0.0, tab.Eval(`document.querySelectorAll("#timeline rect.overlap").length`), s.Name)
+		tab.Eval(`document.body.dataset.state = "another"; location.hash = "` + s.name + `"`)
+		assert.True(t, strings.HasPrefix(verdict(), "0 of "), s.name)
+		assert.Equal(t, "#"+s.name, tab.Eval(`document.querySelector("#situations [aria-current=page]").hash`), "the page has a text for it")
+		assert.Equal(t, 0.0, tab.Eval(`document.querySelectorAll("#timeline rect.overlap").length`), s.name)
 		story := ended(tab)
 		tab.Eval(`document.getElementById("speed").value = "100"; document.body.dataset.state = "another"; document.getElementById("again").click()`)
-		assert.Equal(t, story, ended(tab), "%s at another speed", s.Name)
+		assert.Equal(t, story, ended(tab), "%s at another speed", s.name)
 		tab.Eval(`document.getElementById("speed").value = "20"`)
 	}
 	choose := func(what, value string) {
@@ -176,18 +177,23 @@ func TestKeyboardInABrowser(t *testing.T) {
 	require.Empty(t, tab.Faults())
 }
 
-// The pages link to each situation, and to no other.
+// The pages of docs link to each situation, and to no other; so does the page itself.
 func TestSituationsOfThePages(t *testing.T) {
-	named, here := map[string]bool{}, map[string]bool{}
-	for _, file := range []string{"waiting.md", "fencing.md"} {
-		text, err := os.ReadFile("../../docs/" + file)
-		require.NoError(t, err)
-		for _, m := range regexp.MustCompile(`\(http://`+regexp.QuoteMeta(address)+`/#([a-z]+)\)`).FindAllStringSubmatch(string(text), -1) {
-			named[m[1]] = true
+	named := func(link string, files ...string) map[string]bool {
+		names := map[string]bool{}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			for _, m := range regexp.MustCompile(link).FindAllStringSubmatch(string(text), -1) {
+				names[m[1]] = true
+			}
 		}
+		return names
 	}
+	here := map[string]bool{}
 	for _, s := range situations {
-		here[s.Name] = true
+		here[s.name] = true
 	}
-	require.Equal(t, here, named)
+	require.Equal(t, here, named(`\(http://`+regexp.QuoteMeta(address)+`/#([a-z]+)\)`, "../../docs/waiting.md", "../../docs/fencing.md"))
+	require.Equal(t, here, named(`<a href="#([a-z]+)" data-text="[^"]`, "page/index.html"))
 }

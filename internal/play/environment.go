@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,7 +22,6 @@ const (
 	freezeTime = 9 * time.Second  // of a fault
 	parkedTurn = 10 * time.Second
 	parkedBeat = 20 * time.Second      // then a parked event asks again
-	noPlace    = 2 * time.Second       // the same, without a place
 	look       = 50 * time.Millisecond // how often the work looks at its context
 	slowness   = 5
 )
@@ -33,129 +32,156 @@ const (
 	kill   = "kill"
 )
 
-var errGone = errors.New("the environment is gone")
+var (
+	errGone   = errors.New("the environment is gone")
+	errParked = errors.New(parked)
+)
 
-// parking ends the invocation of an event that has parked. If nobody wakes the event, it asks again after this time.
-type parking time.Duration
-
-func (parking) Error() string { return "the event has parked" }
-
-// environment is one process, with guards that have its clocks. While it stands still it sends nothing, and its monotonic clock stands still.
+// environment is one process. While it stands still it sends nothing, and its monotonic clock stands still.
 type environment struct {
 	*world
-	lane   int
-	guards map[string]*guard.Guard // by the work that coalesces; "" does not
+	index int
 
 	// With the lock of the world.
+	lane
 	dice   *rand.Rand
 	run    *run // nil: it is free
-	slow   bool
 	dead   bool
 	ice    *span         // nil: it does not stand still
-	still  time.Time     // since then, if it does
 	missed time.Duration // for how long it stood still before
 }
 
-type runKey struct{}
+func (w *world) newEnvironment(index int) *environment {
+	dice := rand.New(rand.NewPCG(1, uint64(index)))
+	return &environment{world: w, index: index, lane: lane{Name: fmt.Sprintf("env %d", index+1)}, dice: dice}
+}
 
-func (w *world) newEnvironment(lane int) *environment {
-	e := &environment{world: w, lane: lane, dice: rand.New(rand.NewPCG(1, uint64(lane))), guards: map[string]*guard.Guard{}}
-	name := fmt.Sprintf("env %d", lane+1)
-	store := w.store.WrapDriver(func(d driver.Driver) driver.Driver { return network{e, d} })
-	eventID := func(ctx context.Context) string {
-		return fmt.Sprint("event ", ctx.Value(runKey{}).(*run).number)
+// draws begins a span. This and all down to strike is called with the lock.
+func (e *environment) draws(kind string, r *run) *span {
+	s := &span{From: now(), Kind: kind, run: r}
+	e.Spans = append(e.Spans, s)
+	return s
+}
+
+// does notes what a run does from now on; "" is nothing more.
+func (e *environment) does(r *run, kind string) {
+	if r.span != nil {
+		r.span.To = now()
 	}
-	for _, work := range []string{"", coalesce} {
-		g, err := guard.New(store, guard.Options{
-			TTL: ttl, MaxHold: timeout, Wait: timeout, Coalesce: work, EventID: eventID,
-			HolderInfo: func(ctx context.Context) lockstore.HolderInfo {
-				return lockstore.HolderInfo{Name: name, ID: eventID(ctx)}
-			},
-			Wake: func(_ context.Context, address lockstore.WakeAddress) error {
-				token, _ := address.TaskToken()
-				number, err := strconv.Atoi(token)
-				w.locked(func() { w.wake(w.events[number-1], "is woken by "+name) })
-				return err
-			},
-		})
-		if err != nil {
-			panic(err) // these options never change
+	if r.span = nil; kind != "" {
+		r.span = e.draws(kind, r)
+	}
+}
+
+// begins notes that the work of a run begins, and which runs overlap: more are at work than one of them allows.
+func (e *environment) begins(r *run, lock guard.Lock) {
+	if r.fence, r.seat = lock.Fence, lock.Seat; r.fence != 0 {
+		e.say(e.Name, "event %d: its work begins with fence %d", r.number, r.fence)
+	}
+	e.does(r, "held")
+	limit, working := r.limit, []*run{}
+	for _, e := range e.environments {
+		if other := e.run; other != nil && other.key == r.key && other.works() {
+			working, limit = append(working, other), min(limit, other.limit)
 		}
-		seam.Guard(g, e.clocks, e.upTo)
-		e.guards[work] = g
 	}
-	return e
-}
-
-func (e *environment) clocks() (mono, wall time.Duration) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := time.Now()
-	if mono = now.Sub(e.start) - e.missed; e.ice != nil {
-		mono -= now.Sub(e.still)
+	if len(working) > limit {
+		for _, other := range working {
+			other.span.Kind = "overlap"
+		}
 	}
-	return mono, time.Duration(now.UnixNano())
+	facts := &e.shown.Facts
+	facts.Runs++
+	facts.Most = max(facts.Most, len(working))
 }
 
-func (e *environment) upTo(most time.Duration) (d time.Duration) {
-	e.locked(func() { d = time.Duration(e.dice.Float64() * float64(most)) })
-	return d
+// ends notes how a run ended.
+func (e *environment) ends(r *run, outcome string) {
+	e.does(r, "")
+	r.outcome = outcome
+	e.say(e.Name, "event %d: %s", r.number, outcome)
+	facts := &e.shown.Facts
+	switch {
+	case outcome == "LockCovered":
+		facts.Covered++
+		facts.Wanted++
+	case outcome == "done" && !r.reads:
+		facts.Wanted++
+	case outcome != "done" && outcome != parked:
+		facts.Unserved++
+	}
 }
 
-// strike does to the environment what a visitor or a situation wants: freeze, thaw, kill, slow, or fast. It is called with the lock held.
+// strike does to the environment what a visitor or a situation wants: freeze, thaw, kill, slow, or fast.
 func (e *environment) strike(what string) {
-	now := time.Now()
 	switch {
 	case what == freeze && e.ice == nil:
-		e.ice, e.still = e.draws(e.lane, freeze, nil), now
-		e.say(e.lane, "it stands still")
-	case (what == "thaw" || what == kill) && e.ice != nil:
-		e.ice.To, e.missed = now.UnixMilli(), e.missed+now.Sub(e.still)
-		if e.ice = nil; what == "thaw" {
-			e.say(e.lane, "it goes on")
-		}
+		e.ice = e.draws(freeze, nil)
+		e.say(e.Name, "it stands still")
+	case what == "thaw" && e.ice != nil:
+		e.ice.To = now()
+		e.missed += time.Duration(e.ice.To-e.ice.From) * time.Millisecond
+		e.ice = nil
+		e.say(e.Name, "it goes on")
 	case what == "slow" || what == "fast":
-		e.slow = what == "slow"
-		e.say(e.lane, "it is %s", what)
-	}
-	if what == kill {
+		e.Slow = what == "slow"
+		e.say(e.Name, "it is %s", what)
+	case what == kill:
+		if e.ice != nil {
+			e.ice.To = now()
+			e.ice = nil
+		}
 		e.dead = true
-		e.draws(e.lane, kill, nil).To = now.Add(look).UnixMilli()
-		e.say(e.lane, "it is killed")
+		e.draws(kill, nil).To = now() + look.Milliseconds()
+		e.say(e.Name, "it is killed")
 		if e.run != nil {
-			e.run.parked = nil
+			delete(e.parked, e.run)
 			e.ends(e.run, "killed")
 		}
-		e.environments[e.lane] = e.newEnvironment(e.lane) // Lambda starts another process
+		next := e.newEnvironment(e.index) // Lambda starts another process
+		next.Spans = slices.Clone(e.Spans)
+		e.environments[e.index] = next
 	}
 	e.dispatch()
 }
 
-// pass lets time of the environment pass. In a dead one it returns when the world is over.
+// clocks are those of a guard. This and all below is called without the lock.
+func (e *environment) clocks() (mono, wall time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wall = time.Duration(time.Now().UnixNano())
+	if mono = wall; e.ice != nil {
+		mono = time.Duration(e.ice.From) * time.Millisecond
+	}
+	return mono - e.missed, wall
+}
+
+func (e *environment) upTo(most time.Duration) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Duration(e.dice.Float64() * float64(most))
+}
+
+// pass lets time of the environment pass.
 func (e *environment) pass(d time.Duration) error {
 	for {
 		e.mu.Lock()
 		dead, still, part := e.dead, e.ice != nil, min(look, d)
-		if e.slow {
+		if e.Slow {
 			part *= slowness
 		}
 		e.mu.Unlock()
-		var passed <-chan time.Time
 		switch {
-		case dead: // no time passes
+		case dead:
+			return errGone
 		case still:
-			passed = time.After(look)
+			part = look
 		case d <= 0:
 			return nil
 		default:
-			passed = time.After(part)
 			d -= look
 		}
-		select {
-		case <-e.over:
-			return errGone
-		case <-passed:
-		}
+		<-time.After(part)
 	}
 }
 
@@ -171,72 +197,84 @@ type network struct {
 func (n network) Unwrap() driver.Driver { return n.Driver }
 
 func (n network) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	return n.send(ctx, key, r, n.Driver.Do)
+	return n.send(ctx, func() (driver.Answer, error) { return n.Driver.Do(ctx, key, r) })
 }
 
 func (n network) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
-	return n.send(ctx, key, r, n.Driver.Await)
+	return n.send(ctx, func() (driver.Answer, error) { return n.Driver.Await(ctx, key, r) })
 }
 
-func (n network) send(ctx context.Context, key string, r driver.Request, deliver func(context.Context, string, driver.Request) (driver.Answer, error)) (a driver.Answer, err error) {
+func (n network) send(ctx context.Context, deliver func() (driver.Answer, error)) (driver.Answer, error) {
 	if err := n.e.travel(); err != nil {
-		return a, err
+		return driver.Answer{}, err
 	}
-	answer, failed := deliver(ctx, key, r)
-	if err := n.e.travel(); err != nil {
-		return a, err
-	}
-	if ctx.Err() != nil { // nobody waits for the answer any more
-		return a, ctx.Err()
+	answer, failed := deliver()
+	// Nobody waits for an answer after the end of ctx.
+	if err := cmp.Or(n.e.travel(), ctx.Err()); err != nil {
+		return driver.Answer{}, err
 	}
 	return answer, failed
 }
 
-// invoke is an invocation: the handler as the lock is set.
-func (e *environment) invoke(r *run, set settings) {
-	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), runKey{}, r), timeout)
+// guard is that of the function, as the lock was set when the run began.
+func (e *environment) guard(r *run) *guard.Guard {
+	id := fmt.Sprint("event ", r.number)
+	opt := guard.Options{
+		TTL: ttl, MaxHold: timeout, Wait: timeout,
+		EventID:    func(context.Context) string { return id },
+		HolderInfo: func(context.Context) lockstore.HolderInfo { return lockstore.HolderInfo{Name: e.Name, ID: id} },
+		Wake: func(_ context.Context, address lockstore.WakeAddress) error {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			for r := range e.parked {
+				if r.address == address {
+					e.wake(r, "is woken by "+e.Name)
+				}
+			}
+			return nil
+		},
+	}
+	if r.lock == coalesce {
+		opt.Coalesce = coalesce
+	}
+	g, err := guard.New(e.store.WrapDriver(func(d driver.Driver) driver.Driver { return network{e, d} }), opt)
+	if err != nil {
+		panic(err) // these options never change
+	}
+	seam.Guard(g, e.clocks, e.upTo)
+	return g.WithMaxHolders(r.limit)
+}
+
+// invoke is an invocation.
+func (e *environment) invoke(r *run) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	g, work := e.guards[""], func(ctx context.Context, lock guard.Lock) error { return e.work(ctx, r, lock) }
+	work := func(ctx context.Context, lock guard.Lock) error { return e.work(ctx, r, lock) }
 	var err error
-	switch set.Lock {
+	switch r.lock {
 	case off:
 		err = work(ctx, guard.Lock{})
 	case parked:
-		err = e.workOrPark(ctx, r, g)
-	case coalesce:
-		r.covers = true
-		err = e.guards[coalesce].Do(ctx, keys[r.key], work)
+		err = e.workOrPark(ctx, r)
 	default:
-		if set.Lock == holders {
-			r.limit = set.Holders
-		} else if r.reads {
-			r.limit = lockstore.MaxHolders
-		}
-		err = g.WithMaxHolders(r.limit).Do(ctx, keys[r.key], work)
+		err = e.guard(r).Do(ctx, keys[r.key], work)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.dead {
-		return
+	if !e.dead {
+		e.run = nil
+		e.ends(r, outcomeOf(err))
+		e.dispatch()
 	}
-	e.run = nil
-	e.ends(r, outcomeOf(err))
-	if beat, ok := err.(parking); ok {
-		e.after(time.Duration(beat), func() {
-			if r.parked == r {
-				e.wake(r.event, "asks again")
-			}
-		})
-	}
-	e.dispatch()
 }
 
 // outcomeOf is how an invocation ends. Lambda shows the type of an error, too.
 func outcomeOf(err error) string {
-	if _, ok := err.(parking); ok {
-		return parked
-	} else if err == nil {
+	switch err {
+	case nil:
 		return "done"
+	case errParked:
+		return parked
 	}
 	if name, ok := strings.CutPrefix(fmt.Sprintf("%T", err), "*guard."); ok {
 		return name
@@ -244,16 +282,17 @@ func outcomeOf(err error) string {
 	return "error: " + err.Error()
 }
 
-// workOrPark is what a state machine does that has a lock: it takes the lock and works, or parks and ends the invocation. Who is woken comes again.
-func (e *environment) workOrPark(ctx context.Context, r *run, g *guard.Guard) error {
-	e.locked(func() { r.parked = r }) // a wake-up may come before Park returns
-	lease, err := g.Park(ctx, guard.LeaseRequest{Key: keys[r.key], TTL: 2 * ttl, Owner: r.owner}, parkedTurn, lockstore.TaskToken(strconv.Itoa(r.number)))
-	if busy, ok := err.(*guard.LockBusy); ok && busy.QueuePosition > 0 {
-		return parking(parkedBeat)
-	} else if ok {
-		return parking(noPlace)
+// workOrPark is what a state machine does that has a lock: it takes the lock and works, or parks and ends the invocation. Who is woken comes
+// again. Who is not woken asks again after parkedBeat.
+func (e *environment) workOrPark(ctx context.Context, r *run) error {
+	e.locked(func() { e.parked[r] = true }) // a wake-up may come before Park returns
+	g, request := e.guard(r), guard.LeaseRequest{Key: keys[r.key], TTL: 2 * ttl, Owner: r.owner}
+	lease, err := g.Park(ctx, request, parkedTurn, r.address)
+	if _, busy := err.(*guard.LockBusy); busy {
+		e.after(parkedBeat, func() { e.wake(r, "asks again") })
+		return errParked
 	}
-	e.locked(func() { r.parked = nil })
+	e.locked(func() { delete(e.parked, r) })
 	if err != nil {
 		return err
 	}
@@ -269,12 +308,9 @@ func (e *environment) work(ctx context.Context, r *run, lock guard.Lock) error {
 	var think time.Duration
 	entry := &e.resource[r.key]
 	e.locked(func() {
-		if r.fence, r.seat = lock.Fence, lock.Seat; r.fence != 0 {
-			e.say(e.lane, "event %d: its work begins with fence %d", r.number, r.fence)
-		}
-		e.begins(r)
-		next, think = entry.stored+1, time.Duration(float64(e.think)*(0.6+0.8*e.dice.Float64()))
-		if r.covers {
+		e.begins(r, lock)
+		next, think = entry.stored+1, time.Duration(float64(e.situation.think)*(0.6+0.8*e.dice.Float64()))
+		if r.lock == coalesce { // it does what all events ask for that have come
 			next = entry.asked
 		}
 	})
@@ -284,32 +320,33 @@ func (e *environment) work(ctx context.Context, r *run, lock guard.Lock) error {
 		e.locked(func() {
 			if r.works() {
 				e.does(r, "lost")
-				e.say(e.lane, "event %d: its context is cancelled: %v", r.number, cause)
+				e.say(e.Name, "event %d: its context is cancelled: %v", r.number, cause)
 			}
 		})
 	})()
 	for ; think > 0; think -= look {
-		if err := e.pass(min(think, look)); err != nil {
+		if err := cmp.Or(e.pass(min(think, look)), context.Cause(ctx)); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 	}
-	if r.fault != "" {
-		e.locked(func() { e.strike(r.fault) })
+	if r.number == 1 && e.situation.fault != "" {
+		e.locked(func() { e.strike(e.situation.fault) })
 		e.after(freezeTime, func() { e.strike("thaw") })
 	}
-	if err := e.travel(); err != nil {
+	if err := e.travel(); err != nil || r.reads {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case r.reads:
-		return nil
-	case r.limit > 1: // holders side by side store rows of their own
+	if last := entry.fences[r.seat]; r.fence != 0 && r.fence < last {
+		e.shown.Facts.Refused++
+		err := fmt.Errorf("the resource has seen fence %d", last)
+		e.say(e.Name, "its write with fence %d is refused: %v", r.fence, err)
+		return err
+	}
+	if r.limit > 1 { // holders side by side store rows of their own
 		next = entry.stored + 1
 	}
-	return e.storeInvoice(r, next)
+	entry.stored, entry.fences[r.seat] = next, max(r.fence, entry.fences[r.seat])
+	return nil
 }

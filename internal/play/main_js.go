@@ -15,32 +15,27 @@ func main() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(256 << 20)
 
-	w, known := open(os.Args[1])
-	answer := func(f func([]js.Value) any) js.Func {
+	w := open(os.Args[1])
+	does := func(f func([]js.Value)) js.Func {
 		return js.FuncOf(func(_ js.Value, args []js.Value) any {
-			text, err := json.Marshal(f(args))
-			if err != nil {
-				panic(err) // these types have nothing that JSON lacks
-			}
-			return string(text)
+			w.locked(func() { f(args) })
+			return nil
 		})
 	}
+	picture := func(_ js.Value, args []js.Value) any {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		text, err := json.Marshal(w.picture(args[0].Int()))
+		if err != nil {
+			panic(err) // a picture has nothing that JSON lacks
+		}
+		return string(text)
+	}
 	js.Global().Set("lockWorld", map[string]any{
-		"known":      known,
-		"situations": answer(func([]js.Value) any { return situations }),
-		"picture":    answer(func(args []js.Value) any { return w.picture(args[0].Int()) }),
-		"send": answer(func(args []js.Value) any {
-			w.locked(func() { w.send(args[0].Int(), time.Second, "") })
-			return nil
-		}),
-		"choose": answer(func(args []js.Value) any {
-			w.locked(func() { w.set = settings{args[0].String(), args[1].Int(), args[2].Int()} })
-			return nil
-		}),
-		"strike": answer(func(args []js.Value) any {
-			w.locked(func() { w.environments[args[0].Int()].strike(args[1].String()) })
-			return nil
-		}),
+		"picture": js.FuncOf(picture),
+		"send":    does(func(args []js.Value) { w.send(args[0].Int(), time.Second) }),
+		"choose":  does(func(args []js.Value) { w.shown.Set = settings{args[0].String(), args[1].Int(), args[2].Int()} }),
+		"strike":  does(func(args []js.Value) { w.environments[args[0].Int()].strike(args[1].String()) }),
 	})
 	select {}
 }

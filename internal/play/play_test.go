@@ -15,21 +15,25 @@ import (
 // played is the picture of a world when nothing is left to do.
 func played(t *testing.T, w *world) picture {
 	t.Helper()
-	for {
-		p := w.picture(0)
+	for begin := time.Now(); ; {
+		p := w.look()
 		if p.Idle {
+			t.Logf("%v: %+v", time.Since(begin), p.Facts)
 			return p
 		}
-		require.Less(t, time.Since(w.start), 10*time.Minute, "%+v", p.Facts)
+		require.Less(t, time.Since(begin), 10*time.Minute, "%+v", p.Facts)
 		<-time.After(100 * time.Millisecond)
 	}
 }
 
-// end lets those return that stand still or are dead.
-func (w *world) end() {
-	close(w.over)
-	<-time.After(time.Minute)
+// look is the picture of a world with its whole story.
+func (w *world) look() (p picture) {
+	w.locked(func() { p = w.picture(0) })
+	return p
 }
+
+// end lets those return that are dead: their guards give up.
+func end() { <-time.After(time.Minute) }
 
 // bars are the spans of some kinds in all lanes, sorted by their begin.
 func (p picture) bars(kinds ...string) (all []*span) {
@@ -138,14 +142,10 @@ func TestSituations(t *testing.T) {
 	}
 	require.Len(t, ends, len(situations))
 	for _, s := range situations {
-		t.Run(s.Name, func(t *testing.T) {
+		t.Run(s.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, known := open(s.Name)
-				require.True(t, known)
-				defer w.end()
-				p := played(t, w)
-				t.Logf("%v: %+v", time.Since(w.start), p.Facts)
-				ends[s.Name](t, p)
+				defer end()
+				ends[s.name](t, played(t, open(s.name)))
 			})
 		})
 	}
@@ -157,22 +157,24 @@ func TestVisitor(t *testing.T) {
 	for _, lock := range []string{off, "on", holders, readers, coalesce, parked} {
 		t.Run(lock, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(8, 100*time.Millisecond, settings{lock, 3, 4})
-				defer w.end()
+				defer end()
+				w := newWorld(situation{environments: 8, think: 100 * time.Millisecond, lock: lock})
 				rng := rand.New(rand.NewPCG(7, 7))
-				w.locked(func() { w.send(200, time.Second, "") })
+				w.locked(func() {
+					w.shown.Set.Keys = 4
+					w.send(200, time.Second)
+				})
 				for range 40 {
 					<-time.After(time.Duration(rng.Int64N(int64(time.Second))))
 					w.locked(func() {
 						w.environments[rng.IntN(8)].strike([]string{freeze, "thaw", kill, "slow", "fast"}[rng.IntN(5)])
-						w.send(1, time.Second, "")
+						w.send(1, time.Second)
 					})
 				}
 				for lane := range 8 {
 					w.locked(func() { w.environments[lane].strike("thaw") })
 				}
 				p := played(t, w)
-				t.Logf("%v: %+v", time.Since(w.start), p.Facts)
 				require.Equal(t, 240, p.Facts.Events)
 				require.Equal(t, lock == off, p.Facts.Overlaps > 0)
 				if lock != off {
@@ -187,27 +189,29 @@ func TestVisitor(t *testing.T) {
 	}
 }
 
-// Who kills an environment that stands still does not make it go on first.
+// Who kills an environment that stands still does not make it go on first, and the end of its freeze changes nothing any more.
 func TestKillWhileItStandsStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(1, time.Second, settings{"on", 3, 1})
-		defer w.end()
-		for _, what := range []string{freeze, "thaw", freeze, kill} {
-			w.locked(func() { w.environments[0].strike(what) })
+		w := newWorld(situation{environments: 1, think: time.Second, lock: "on"})
+		e := w.environments[0]
+		for _, what := range []string{freeze, "thaw", freeze, kill, "thaw"} {
+			<-time.After(time.Second)
+			w.locked(func() { e.strike(what) })
 		}
+		p := w.look()
 		var story []string
-		for _, l := range w.picture(0).Story {
+		for _, l := range p.Story {
 			story = append(story, l.Text)
 		}
 		assert.Equal(t, []string{"it stands still", "it goes on", "it stands still", "it is killed"}, story)
+		for _, b := range p.bars(freeze) {
+			assert.Equal(t, time.Second.Milliseconds(), b.To-b.From)
+		}
 	})
 }
 
 func TestUnknownSituation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, known := open("no such")
-		require.False(t, known)
-		played(t, w)
-		w.end()
+		require.Equal(t, 40, played(t, open("no such")).Facts.Events, "the first situation")
 	})
 }

@@ -22,7 +22,7 @@ const (
 	parked   = "parked"   // no environment waits
 )
 
-// settings are what a visitor may change at any time. An invocation reads them when it begins.
+// settings are what a visitor may change at any time. A run has those of its begin.
 type settings struct {
 	Lock    string `json:"lock"`
 	Holders int    `json:"holders"` // 1 to lockstore.MaxHolders
@@ -35,49 +35,45 @@ var keys = [...]string{"invoices/acme", "invoices/birch", "invoices/cobalt", "in
 // world is a source of events, the environments that work on them, a store of locks, and a resource. Its time is that of package time: a test and
 // the page make that virtual.
 type world struct {
-	start time.Time
-	store *lockstore.Store
-	think time.Duration // the work takes so long on average
-	over  chan struct{} // closed when a test has ended: those who stand still, or are dead, give up
+	situation situation
+	store     *lockstore.Store
 
 	mu           sync.Mutex // nobody holds it while time passes, or while it calls a guard
-	set          settings
-	coming       int      // events
-	events       []*event // that have come
-	source       []*event // that wait for an environment
+	shown        picture
+	coming       int           // events
+	source       []*event      // that wait for an environment
+	parked       map[*run]bool // until they are woken
 	environments []*environment
 	resource     [len(keys)]entry
-	lanes        []lane // of the environments
-	story        []line
-	facts        facts
 }
 
 // event asks for one invoice.
 type event struct {
 	number, key int // the key's index
 	reads       bool
-	fault       string          // strikes between the last look at the context and the write
 	owner       lockstore.Owner // of its lock, if it parks
-	parked      *run            // its run that has parked, until it is woken
-}
-
-// entry is what the resource has of a key.
-type entry struct {
-	stored int                                   // the number of the last invoice
-	asked  int                                   // events that have come
-	fences [lockstore.MaxHolders]lockstore.Fence // the last one of each seat
+	address     lockstore.WakeAddress
 }
 
 // run is what an environment does for an event.
 type run struct {
 	*event
-	lane    int  // of the environment
-	limit   int  // how many may be at work at once, as far as this run is concerned
-	covers  bool // it does what all events ask for that have come when its work begins
+	lock    string
+	limit   int // how many may be at work at once, as far as this run is concerned
 	fence   lockstore.Fence
 	seat    int
-	span    *span // what it does now; nil: it has not come, or its work has ended
+	span    *span // what it does now; nil: its work has ended
 	outcome string
+}
+
+func newRun(ev *event, set settings) *run {
+	r := &run{event: ev, lock: set.Lock, limit: 1}
+	if set.Lock == holders {
+		r.limit = set.Holders
+	} else if set.Lock == readers && ev.reads {
+		r.limit = lockstore.MaxHolders
+	}
+	return r
 }
 
 func (r *run) String() string {
@@ -88,17 +84,38 @@ func (r *run) String() string {
 	return text + ": " + cmp.Or(r.outcome, "under way")
 }
 
-// lane has the spans of one environment, as page.js draws them. Times are milliseconds since 1970.
+func (r *run) works() bool {
+	return r.span != nil && (r.span.Kind == "held" || r.span.Kind == "overlap")
+}
+
+// entry is what the resource has of a key.
+type entry struct {
+	stored int                                   // the number of the last invoice
+	asked  int                                   // events that have come
+	fences [lockstore.MaxHolders]lockstore.Fence // the last one of each seat
+}
+
+// picture is what the page shows of the world at one moment. Times are milliseconds since 1970.
+type picture struct {
+	Idle  bool          `json:"idle"` // nothing is left to do for any event
+	Set   settings      `json:"set"`
+	Keys  page.Snapshot `json:"keys"`
+	Lanes []lane        `json:"lanes"`
+	Facts facts         `json:"facts"`
+	Story []line        `json:"story"`
+}
+
+// lane is what an environment does, as page.js draws it.
 type lane struct {
 	Name   string  `json:"name"`
-	Frozen bool    `json:"frozen"` // in a picture
+	Frozen bool    `json:"frozen"`
 	Slow   bool    `json:"slow"`
 	Spans  []*span `json:"spans"`
 }
 
 type span struct {
 	From int64  `json:"from"`
-	To   int64  `json:"to"` // in a world 0: it lasts
+	To   int64  `json:"to"` // 0, but not in a picture: it lasts
 	Kind string `json:"kind"`
 	Text string `json:"text"` // in a picture
 	run  *run
@@ -115,7 +132,7 @@ type line struct {
 type facts struct {
 	Events   int   `json:"events"`   // that have come
 	Runs     int   `json:"runs"`     // whose work began
-	Overlaps int   `json:"overlaps"` // of them, those beside which more were at work than may be
+	Overlaps int   `json:"overlaps"` // of them, those beside which more were at work than may be; in a picture
 	Most     int   `json:"most"`     // runs of one key at work at once
 	Covered  int   `json:"covered"`  // events
 	Wanted   int   `json:"wanted"`   // invoices of events that were answered as done or covered
@@ -125,16 +142,18 @@ type facts struct {
 	PaidWait int64 `json:"paidWait"` // milliseconds that environments have waited; in a picture
 }
 
-func newWorld(environments int, think time.Duration, set settings) *world {
-	w := &world{start: time.Now(), store: memstore.New(nil), think: think, over: make(chan struct{}), set: set}
-	for i := range environments {
-		w.lanes = append(w.lanes, lane{Name: fmt.Sprintf("env %d", i+1)})
+func newWorld(s situation) *world {
+	w := &world{situation: s, store: memstore.New(nil), parked: map[*run]bool{}}
+	w.shown = picture{Set: settings{s.lock, 3, 1}, Story: []line{}}
+	for i := range s.environments {
 		w.environments = append(w.environments, w.newEnvironment(i))
 	}
 	return w
 }
 
-// locked calls f with the lock.
+func now() int64 { return time.Now().UnixMilli() }
+
+// locked calls f with the lock. All functions below are called with it.
 func (w *world) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,20 +162,18 @@ func (w *world) locked(f func()) {
 
 func (w *world) after(d time.Duration, f func()) { time.AfterFunc(d, func() { w.locked(f) }) }
 
-// send makes n events come, evenly spread over this time. The fault strikes the environment of the first. This and all below, but picture, is
-// called with the lock held.
-func (w *world) send(n int, over time.Duration, fault string) {
+// send makes n events come, evenly spread over this time.
+func (w *world) send(n int, over time.Duration) {
 	w.coming += n
 	for i := range n {
 		w.after(over*time.Duration(i)/time.Duration(n)+time.Millisecond, func() {
-			came := len(w.events)
-			ev := &event{number: came + 1, key: came % w.set.Keys, owner: lockstore.NewOwner(), reads: w.set.Lock == readers && came%6 != 3}
-			if i == 0 {
-				ev.fault = fault
-			}
-			w.coming, w.events, w.source = w.coming-1, append(w.events, ev), append(w.source, ev)
-			w.facts.Events++
+			came, set := w.shown.Facts.Events, w.shown.Set
+			ev := &event{number: came + 1, key: came % set.Keys, reads: set.Lock == readers && came%6 != 3}
+			ev.owner, ev.address = lockstore.NewOwner(), lockstore.TaskToken(fmt.Sprint(ev.number))
+			w.coming--
+			w.shown.Facts.Events++
 			w.resource[ev.key].asked++
+			w.source = append(w.source, ev)
 			w.dispatch()
 		})
 	}
@@ -166,147 +183,65 @@ func (w *world) send(n int, over time.Duration, fault string) {
 func (w *world) dispatch() {
 	for _, e := range w.environments {
 		if len(w.source) > 0 && e.run == nil && e.ice == nil {
-			e.run = &run{event: w.source[0], lane: e.lane, limit: 1}
+			e.run = newRun(w.source[0], w.shown.Set)
 			w.source = w.source[1:]
-			w.does(e.run, "wait")
-			go e.invoke(e.run, w.set)
+			e.does(e.run, "wait")
+			go e.invoke(e.run)
 		}
 	}
 }
 
-// wake makes an event come again, if it is parked.
-func (w *world) wake(ev *event, why string) {
-	if ev.parked != nil {
-		ev.parked = nil
-		w.say(-1, "event %d %s", ev.number, why)
-		w.source = slices.Insert(w.source, 0, ev)
+// wake makes the event of a run come again, if it is parked.
+func (w *world) wake(r *run, why string) {
+	if w.parked[r] {
+		delete(w.parked, r)
+		w.say("source", "event %d %s", r.number, why)
+		w.source = slices.Insert(w.source, 0, r.event)
 		w.dispatch()
 	}
 }
 
-// idle says that nothing is left to do for any event.
-func (w *world) idle() bool {
-	return w.coming+len(w.source) == 0 &&
-		!slices.ContainsFunc(w.events, func(ev *event) bool { return ev.parked != nil }) &&
-		!slices.ContainsFunc(w.environments, func(e *environment) bool { return e.run != nil })
-}
-
-// say adds a line to the story; lane -1 is the source of the events.
-func (w *world) say(lane int, format string, args ...any) {
-	who := "source"
-	if lane >= 0 {
-		who = w.lanes[lane].Name
-	}
-	w.story = append(w.story, line{time.Now().UnixMilli(), who, fmt.Sprintf(format, args...)})
-}
-
-// draws begins a span in a lane.
-func (w *world) draws(lane int, kind string, r *run) *span {
-	s := &span{From: time.Now().UnixMilli(), Kind: kind, run: r}
-	w.lanes[lane].Spans = append(w.lanes[lane].Spans, s)
-	return s
-}
-
-// does notes what a run does from now on; "" is nothing more.
-func (w *world) does(r *run, kind string) {
-	if r.span != nil {
-		r.span.To = time.Now().UnixMilli()
-	}
-	if r.span = nil; kind != "" {
-		r.span = w.draws(r.lane, kind, r)
-	}
-}
-
-func (r *run) works() bool {
-	return r.span != nil && (r.span.Kind == "held" || r.span.Kind == "overlap")
-}
-
-// begins notes that the work of a run begins, and which runs overlap: more are at work than one of them allows.
-func (w *world) begins(r *run) {
-	w.does(r, "held")
-	limit, working := r.limit, []*run{}
-	for _, e := range w.environments {
-		if other := e.run; other != nil && other.key == r.key && other.works() {
-			working, limit = append(working, other), min(limit, other.limit)
-		}
-	}
-	for _, other := range working {
-		if len(working) > limit && other.span.Kind == "held" {
-			other.span.Kind = "overlap"
-			w.facts.Overlaps++
-		}
-	}
-	w.facts.Runs, w.facts.Most = w.facts.Runs+1, max(w.facts.Most, len(working))
-}
-
-// ends notes how a run ended.
-func (w *world) ends(r *run, outcome string) {
-	w.does(r, "")
-	r.outcome = outcome
-	w.say(r.lane, "event %d: %s", r.number, outcome)
-	switch {
-	case outcome == "LockCovered":
-		w.facts.Covered, w.facts.Wanted = w.facts.Covered+1, w.facts.Wanted+1
-	case outcome == "done" && !r.reads:
-		w.facts.Wanted++
-	case outcome != "done" && outcome != parked:
-		w.facts.Unserved++
-	}
-}
-
-// storeInvoice is a write. The resource refuses it if it has seen a larger fence on this seat.
-func (w *world) storeInvoice(r *run, number int) error {
-	e := &w.resource[r.key]
-	if last := e.fences[r.seat]; r.fence != 0 && r.fence < last {
-		w.facts.Refused++
-		w.say(r.lane, "its write with fence %d is refused: the resource has seen fence %d", r.fence, last)
-		return fmt.Errorf("the resource has seen fence %d", last)
-	}
-	e.stored, e.fences[r.seat] = number, max(r.fence, e.fences[r.seat])
-	return nil
-}
-
-// picture is what the page shows of the world at one moment.
-type picture struct {
-	Start int64         `json:"start"`
-	Idle  bool          `json:"idle"` // nothing is left to do for any event
-	Set   settings      `json:"set"`
-	Keys  page.Snapshot `json:"keys"`
-	Lanes []lane        `json:"lanes"`
-	Facts facts         `json:"facts"`
-	Story []line        `json:"story"`
+// say adds a line to the story.
+func (w *world) say(who, format string, args ...any) {
+	w.shown.Story = append(w.shown.Story, line{now(), who, fmt.Sprintf(format, args...)})
 }
 
 // picture has the lines of the story that come after so many.
 func (w *world) picture(told int) picture {
-	const shown = 2 * time.Minute // of lanes, at most
-	now, all := time.Now(), []lockstore.Status{}
+	const longest = 2 * time.Minute // of lanes
+	var all []lockstore.Status
 	// A listing of memstore does not fail.
 	_ = w.store.List(context.Background(), "", func(p lockstore.Page) error {
 		all = append(all, p.Keys...)
 		return nil
 	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := picture{Start: w.start.UnixMilli(), Idle: w.idle(), Set: w.set, Story: append([]line{}, w.story[told:]...), Facts: w.facts,
-		Keys: page.Of(all, now, 100, func(s string) string { return s })}
+	p := w.shown
+	p.Keys = page.Of(all, time.Now(), 100, func(s string) string { return s })
+	p.Story = p.Story[told:]
+	p.Idle = w.coming+len(w.source)+len(w.parked) == 0
 	for _, e := range w.resource {
 		p.Facts.Stored += e.stored
 	}
-	for i, e := range w.environments {
-		p.Lanes = append(p.Lanes, lane{w.lanes[i].Name, e.ice != nil, e.slow, []*span{}})
-		for _, s := range w.lanes[i].Spans {
+	for _, e := range w.environments {
+		p.Idle = p.Idle && e.run == nil
+		l := lane{e.Name, e.ice != nil, e.Slow, []*span{}}
+		for _, s := range e.Spans {
 			s := *s
-			if s.To = cmp.Or(s.To, now.UnixMilli()); s.Kind == "wait" {
-				p.Facts.PaidWait += s.To - s.From
-			}
-			if s.Text = s.Kind; s.run != nil {
+			s.To, s.Text = cmp.Or(s.To, now()), s.Kind
+			if s.run != nil {
 				s.Text = s.run.String()
 			}
-			if s.To > now.Add(-shown).UnixMilli() {
-				p.Lanes[i].Spans = append(p.Lanes[i].Spans, &s)
+			switch s.Kind {
+			case "wait":
+				p.Facts.PaidWait += s.To - s.From
+			case "overlap":
+				p.Facts.Overlaps++
+			}
+			if s.To > now()-longest.Milliseconds() {
+				l.Spans = append(l.Spans, &s)
 			}
 		}
+		p.Lanes = append(p.Lanes, l)
 	}
 	return p
 }

@@ -60,12 +60,12 @@ async function begin() {
     return notice($('error'), 'The program of the page does not run: ' + e.message);
   }
   [clock, world] = [own, globalThis.lockWorld];
-  const situations = JSON.parse(world.situations()), s = situations.find((s) => s.name === name) || situations[0];
-  notice($('error'), world.known ? '' : `There is no situation "${name}".`);
-  fit($('situations'), situations.map((o) => el('a', { href: '#' + o.name, 'aria-current': o === s && 'page' }, o.title)));
-  fit($('title'), s.title);
-  fit($('text'), s.text);
-  document.title = s.title + ' – lambdalock';
+  const links = [...$('situations').children], known = links.find((a) => a.hash === '#' + name), link = known || links[0];
+  notice($('error'), known ? '' : `There is no situation "${name}".`);
+  for (const a of links) a.ariaCurrent = a === link ? 'page' : null;
+  fit($('title'), link.textContent);
+  fit($('text'), link.dataset.text);
+  document.title = link.textContent + ' – lambdalock';
   fit($('story'));
   rows.show({ at: 0, keys: [] });
   look();
@@ -90,11 +90,11 @@ const strike = (lane, name, what, pressed) => el('button', { type: 'button', 'ar
 // look shows the world as it is now.
 function look() {
   picture = JSON.parse(world.picture($('story').childElementCount));
-  const { start, idle, facts, lanes, story, keys } = picture, from = Math.max(start, clock.now - axes.at(-1));
-  fit($('clock'), seconds(clock.now - start));
+  const { idle, facts, lanes, story, keys } = picture, from = Math.max(birth, clock.now - axes.at(-1));
+  fit($('clock'), seconds(clock.now - birth));
   fit($('verdict'), el('span', facts.overlaps || idle && facts.stored < facts.wanted ? 'bad' : '',
     `${facts.overlaps} of ${facts.runs} runs overlap; invoices stored: ${facts.stored} of ${facts.wanted}`));
-  fit($('timeline'), timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - start)));
+  fit($('timeline'), timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - birth)));
   fit($('legend'), legend(['held', 'overlap', 'wait', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind)))));
   fit($('facts'), [
     ['events', facts.events], ['most at work at once', facts.most], ['waiting that is paid for', seconds(facts.paidWait)],
@@ -106,7 +106,7 @@ function look() {
   rows.show(keys);
   for (const { at, who, text } of story) {
     const line = document.createElement('li');
-    fit(line, el('span', 'dim', seconds(at - start)), el('span', '', who), el('span', /cancelled|refused|still|killed/.test(text) ? 'weighty' : '', text));
+    fit(line, el('span', 'dim', seconds(at - birth)), el('span', '', who), el('span', /cancelled|refused|still|killed/.test(text) ? 'weighty' : '', text));
     $('story').prepend(line);
   }
 }
