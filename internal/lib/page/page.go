@@ -6,7 +6,6 @@ import (
 	"embed"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -28,12 +27,12 @@ type Snapshot struct {
 	More         int   `json:"more"`         // keys that are not among Keys, because there are too many
 }
 
-// Key is the state of a key.
+// Key is the state of a key. A fence is above 2^50, and many readers of JSON round numbers, so it is a text there.
 type Key struct {
 	Key          string                `json:"key"`
 	State        lockstore.State       `json:"state"`
-	Holder       *lockstore.HolderInfo `json:"holder,omitempty"` // if the key may have one
-	Fence        string                `json:"fence,omitempty"`  // of the last grant
+	Holder       *lockstore.HolderInfo `json:"holder,omitempty"`       // if the key may have one
+	Fence        lockstore.Fence       `json:"fence,string,omitempty"` // of the last grant
 	LeftMs       int64                 `json:"leftMs,omitempty"`
 	Started      bool                  `json:"started,omitempty"` // the work has marked its start: the key is in doubt if its lease ends without an answer
 	Waiting      int                   `json:"waiting"`
@@ -53,7 +52,7 @@ type Key struct {
 type Holder struct {
 	State      lockstore.State       `json:"state"`
 	Holder     *lockstore.HolderInfo `json:"holder,omitempty"`
-	Fence      string                `json:"fence"`
+	Fence      lockstore.Fence       `json:"fence,string"`
 	Seat       int                   `json:"seat"`
 	MaxHolders int                   `json:"maxHolders"`
 	LeftMs     int64                 `json:"leftMs"`
@@ -69,14 +68,14 @@ type Place struct {
 // KeyOf is the state of a key, without the texts of a snapshot.
 func KeyOf(s lockstore.Status) Key {
 	k := Key{
-		Key: s.Key, State: s.State, Fence: FenceText(s.Fence), LeftMs: s.Remaining.Milliseconds(), Started: s.Started,
+		Key: s.Key, State: s.State, Fence: s.Fence, LeftMs: s.Remaining.Milliseconds(), Started: s.Started,
 		Waiting: s.Waiting, Parked: s.Parked, OldestWaitMs: s.OldestWait.Milliseconds(), MaxHolders: s.MaxHolders(),
 	}
 	if s.State.Taken() && k.MaxHolders <= 1 {
 		k.Holder = &s.Holder
 	}
 	for _, h := range s.Holders {
-		one := Holder{State: h.State, Fence: FenceText(h.Fence), Seat: h.Seat, MaxHolders: h.MaxHolders, LeftMs: h.Remaining.Milliseconds()}
+		one := Holder{State: h.State, Fence: h.Fence, Seat: h.Seat, MaxHolders: h.MaxHolders, LeftMs: h.Remaining.Milliseconds()}
 		if h.State.Taken() {
 			one.Holder = &h.HolderInfo
 		}
@@ -151,12 +150,4 @@ func Since(s lockstore.Status) time.Time {
 		}
 	}
 	return first
-}
-
-// FenceText is "" if there is none. A fence is above 2^50, and many readers of JSON round numbers, so it is a text there.
-func FenceText(f lockstore.Fence) string {
-	if f == 0 {
-		return ""
-	}
-	return strconv.FormatInt(int64(f), 10)
 }

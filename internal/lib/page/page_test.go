@@ -44,8 +44,8 @@ func TestOrderAndNumbers(t *testing.T) {
 	assert.Equal(t, []any{4, 4, time.Hour.Milliseconds(), 1, 1}, []any{s.Held, s.Waiting, s.OldestWaitMs, s.InDoubt, s.More}, "of all keys, shown or not")
 	a := by("a", time.Minute)
 	assert.Equal(t, page.Key{
-		Key: "stuck", Shown: "STUCK", State: lockstore.Held, Holder: &a, Who: "A (1)", SinceAt: a.Since.UnixMilli(), LeftMs: 60_000, Fence: "1795295118105467", MaxHolders: 1,
-		Holders: []page.Holder{{State: lockstore.Held, Holder: &a, Who: "A (1)", LeftMs: 60_000, Fence: "1795295118105467", MaxHolders: 1}},
+		Key: "stuck", Shown: "STUCK", State: lockstore.Held, Holder: &a, Who: "A (1)", SinceAt: a.Since.UnixMilli(), LeftMs: 60_000, Fence: 1795295118105467, MaxHolders: 1,
+		Holders: []page.Holder{{State: lockstore.Held, Holder: &a, Who: "A (1)", LeftMs: 60_000, Fence: 1795295118105467, MaxHolders: 1}},
 		Waiting: 1, OldestWaitMs: time.Hour.Milliseconds(), Queue: []page.Place{{WaitedMs: time.Hour.Milliseconds()}},
 	}, s.Keys[0])
 	assert.Equal(t, []page.Place{{Parked: true}}, page.Of(all[6:], now, 1, strings.ToUpper).Keys[0].Queue)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
-	"github.com/lambdalock/lambdalock/internal/lib/page"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -72,7 +71,7 @@ func notWoken(ctx context.Context, l *looker) (found []lockstore.Finding, err er
 				left = append(left, h.Fence)
 			case !first:
 				found = append(found, lockstore.Finding{
-					Problem: fmt.Sprintf("%q was handed over to a parked run, fence %s, and the run does not come: it was not woken, or it has ended", l.key, page.FenceText(h.Fence)),
+					Problem: fmt.Sprintf("%q was handed over to a parked run, fence %d, and the run does not come: it was not woken, or it has ended", l.key, h.Fence),
 					Fix:     "look for wakeError in the log line of the run that released the key; its function needs guard.Options.Wake and the right states:SendTaskSuccess",
 				})
 			}

@@ -42,7 +42,10 @@ func viewsOf(s lockstore.Status, now time.Time) []view {
 }
 
 func viewOf(state lockstore.State, h lockstore.HolderInfo, since time.Time, left time.Duration, fence lockstore.Fence, now time.Time) view {
-	v := view{state: state.String(), holder: "-", age: "-", left: "-", fence: cmp.Or(page.FenceText(fence), "-")}
+	v := view{state: state.String(), holder: "-", age: "-", left: "-", fence: "-"}
+	if fence != 0 {
+		v.fence = fmt.Sprint(fence)
+	}
 	if state.Taken() {
 		h.Since = time.Time{} // AGE and SINCE say it
 		v.holder = exit.Visible(h.String())
