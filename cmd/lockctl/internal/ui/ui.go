@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,11 +64,11 @@ type Action struct {
 type server struct {
 	Page
 	token string
-	turn  chan struct{}
-	last  *state
-	began time.Time   // the reading of last
-	read  time.Time   // it ended
 	old   atomic.Bool // last is, because somebody has changed a key
+
+	reading sync.Mutex // pages that are open at the same time read once
+	last    state
+	began   time.Time // the reading of last
 }
 
 // Serve prints the address of the page, and serves it until the context ends.
@@ -77,16 +78,12 @@ func (p Page) Serve(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	s := newServer(p, rand.Text())
+	p.Store, p.Which = exit.Visible(p.Store), exit.Visible(p.Which)
+	s := &server{Page: p, token: rand.Text()}
 	if _, err := fmt.Fprintf(out, "http://%s/%s/\n", listener.Addr(), s.token); err != nil {
 		return err
 	}
 	return serve.Until(ctx, listener, s.handler())
-}
-
-func newServer(p Page, token string) *server {
-	p.Store, p.Which = exit.Visible(p.Store), exit.Visible(p.Which)
-	return &server{Page: p, token: token, turn: make(chan struct{}, 1)}
 }
 
 func (s *server) handler() http.Handler {
@@ -118,9 +115,9 @@ func (s *server) only(next http.Handler) http.Handler {
 		given, _, whole := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		switch {
 		case origin != own && (origin != "" || r.Method != http.MethodGet):
-			answer(w, http.StatusForbidden, said{Error: fmt.Sprintf("the header Origin is %.60q; want %q", origin, own)})
+			refuse(w, http.StatusForbidden, "the header Origin is %.60q; want %q", origin, own)
 		case !whole || subtle.ConstantTimeCompare([]byte(given), []byte(s.token)) != 1:
-			answer(w, http.StatusForbidden, said{Error: "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one"})
+			refuse(w, http.StatusForbidden, "this address needs the token with which lockctl ui has printed it: open the whole address. If lockctl was started again, it has printed a new one")
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -141,56 +138,50 @@ type state struct {
 
 // state reads the store for whoever asks first, and gives the others what was read less than Every ago.
 func (s *server) state(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-r.Context().Done():
-		return
-	}
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	// Pages wait for Every, too, and no clock of theirs is exact.
-	if s.old.Swap(false) || s.last == nil || time.Since(s.began) > s.Every*9/10 {
-		began := time.Now()
+	if began := time.Now(); s.old.Swap(false) || began.Sub(s.began) > s.Every*9/10 {
 		got, err := s.Read(r.Context())
 		if err != nil {
 			s.old.Store(true) // what was read before this is still old
-			answer(w, http.StatusServiceUnavailable, said{Error: exit.Visible(err.Error())})
+			refuse(w, http.StatusServiceUnavailable, "%v", err)
 			return
 		}
 		now := time.Now()
 		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
-		s.last, s.began, s.read = &state{
-			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), Page: s.Page, EveryMs: s.Every.Milliseconds(), TookMs: now.Sub(began).Milliseconds(),
+		s.began, s.last = began, state{
+			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), Page: s.Page,
+			EveryMs: s.Every.Milliseconds(), TookMs: now.Sub(began).Milliseconds(),
 			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: exit.Visible(got.Damaged),
-		}, began, now
+		}
 	}
-	sent := *s.last
-	sent.AgeMs = time.Since(s.read).Milliseconds()
-	answer(w, http.StatusOK, sent)
+	s.last.AgeMs = time.Now().UnixMilli() - s.last.At
+	answer(w, http.StatusOK, s.last)
 }
 
 // act runs a command. The answer has what it says, also if that is an error.
 func (s *server) act(w http.ResponseWriter, r *http.Request) {
 	var a Action
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&a); err != nil {
-		answer(w, http.StatusBadRequest, said{Error: "the request cannot be read: " + exit.Visible(err.Error())})
+		refuse(w, http.StatusBadRequest, "the request cannot be read: %v", err)
 		return
 	}
-	if a.Typed != exit.Visible(a.Key) {
-		answer(w, http.StatusConflict, said{Error: exit.Visible(fmt.Sprintf("the key is %q, and %.200q was typed; nothing was done", exit.Visible(a.Key), a.Typed))})
+	if key := exit.Visible(a.Key); a.Typed != key {
+		refuse(w, http.StatusConflict, "the key is %q, and %.200q was typed; nothing was done", key, a.Typed)
 		return
 	}
 	text, err := s.Act(r.Context(), a)
 	s.old.Store(true) // after an error, too: another may have changed the key, or the outcome is unknown
 	if err != nil {
-		answer(w, http.StatusConflict, said{Error: exit.Visible(text + err.Error())})
+		refuse(w, http.StatusConflict, "%s%v", text, err)
 		return
 	}
-	answer(w, http.StatusOK, said{Text: exit.Visible(strings.TrimSpace(text))})
+	answer(w, http.StatusOK, map[string]string{"text": exit.Visible(strings.TrimSpace(text))})
 }
 
-type said struct {
-	Text  string `json:"text,omitempty"`
-	Error string `json:"error,omitempty"`
+func refuse(w http.ResponseWriter, status int, format string, args ...any) {
+	answer(w, status, map[string]string{"error": exit.Visible(fmt.Sprintf(format, args...))})
 }
 
 func answer(w http.ResponseWriter, status int, v any) {

@@ -48,7 +48,7 @@ func start(t *testing.T, p Page) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.Until(ctx, listener, newServer(p, token).handler())
+		served <- serve.Until(ctx, listener, (&server{Page: p, token: token}).handler())
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -162,7 +162,7 @@ func TestWhoGetsIn(t *testing.T) {
 func TestReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int32
-		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token)
+		s := &server{Page: Page{Every: 2 * time.Second, Read: reads(&n, held)}, token: token}
 		type shown struct {
 			Requests, ReadUnits                  float64
 			Held, Waiting, OldestWaitMs, InDoubt int
