@@ -100,20 +100,19 @@ func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
 		o := v.operator
 		o.key = key
 		status, err := o.inspect(ctx)
-		r.Requests++
 		switch {
+		case err == nil:
+			r.Keys = append(r.Keys, status)
 		case exit.Status(err) == exit.Damaged:
 			d.add(1, key)
-		case err != nil:
-			return r, err
 		default:
-			r.Keys = append(r.Keys, status)
+			return r, err
 		}
 	}
+	r.Requests, r.Damaged = len(v.names), d.String()
 	if v.store.Name() == "dynamostore" {
 		r.ReadUnits = float64(r.Requests) // a row of up to 4 kB
 	}
-	r.Damaged = d.String()
 	return r, nil
 }
 
@@ -148,16 +147,15 @@ func (v *viewer) act(ctx context.Context, a ui.Action) (string, error) {
 	o := v.operator
 	o.key, o.out, o.err = a.Key, exit.Writer{To: &out}, exit.Writer{To: &out}
 	o.store = o.waking(v.store) // its warnings are for the page, too
-	var command interface {
-		check() error
-		run(ctx context.Context) error
-	} = &resolver{operator: o, how: a.Do, fence: a.Fence, time: resultTime}
+	resolve := &resolver{operator: o, how: a.Do, fence: a.Fence, time: resultTime}
+	check, run := resolve.check, resolve.run
 	if a.Do == "revoke" {
-		command = &revoker{operator: o, fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
+		revoke := &revoker{operator: o, fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
+		check, run = revoke.check, revoke.run
 	}
-	err := command.check()
+	err := check()
 	if err == nil {
-		err = command.run(ctx)
+		err = run(ctx)
 	}
 	return out.String(), err
 }
