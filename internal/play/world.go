@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -20,6 +21,12 @@ const (
 	readers  = "readers"  // many readers or one writer
 	coalesce = "coalesce" // one waits for all
 	parked   = "parked"   // no environment waits
+)
+
+// The faults of an environment.
+const (
+	freeze = "freeze"
+	kill   = "kill"
 )
 
 // settings are what a visitor may change at any time. A run has those of its begin.
@@ -55,37 +62,14 @@ type event struct {
 	address     lockstore.WakeAddress
 }
 
-// run is what an environment does for an event.
-type run struct {
-	*event
-	lock    string
-	limit   int // how many may be at work at once, as far as this run is concerned
-	fence   lockstore.Fence
-	seat    int
-	span    *span // what it does now; nil: its work has ended
-	outcome string
-}
-
-func newRun(ev *event, set settings) *run {
-	r := &run{event: ev, lock: set.Lock, limit: 1}
-	if set.Lock == holders {
-		r.limit = set.Holders
-	} else if set.Lock == readers && ev.reads {
-		r.limit = lockstore.MaxHolders
-	}
-	return r
-}
-
-func (r *run) String() string {
-	text := fmt.Sprintf("event %d, %s", r.number, keys[r.key])
-	if r.fence != 0 {
-		text += fmt.Sprintf(", fence %d, seat %d", r.fence, r.seat)
-	}
-	return text + ": " + cmp.Or(r.outcome, "under way")
-}
-
-func (r *run) works() bool {
-	return r.span != nil && (r.span.Kind == "held" || r.span.Kind == "overlap")
+// environment is one process after the other. While it stands still it sends nothing, and its monotonic clock stands still.
+type environment struct {
+	*world
+	lane   // Frozen is in a picture
+	dice   *rand.Rand
+	run    *run          // nil: it is free
+	ice    *span         // nil: it does not stand still
+	missed time.Duration // for how long it stood still before
 }
 
 // entry is what the resource has of a key.
@@ -146,14 +130,15 @@ func newWorld(s situation) *world {
 	w := &world{situation: s, store: memstore.New(nil), parked: map[*run]bool{}}
 	w.shown = picture{Set: settings{s.lock, 3, 1}, Story: []line{}}
 	for i := range s.environments {
-		w.environments = append(w.environments, w.newEnvironment(i))
+		e := &environment{world: w, lane: lane{Name: fmt.Sprintf("env %d", i+1)}, dice: rand.New(rand.NewPCG(1, uint64(i)))}
+		w.environments = append(w.environments, e)
 	}
 	return w
 }
 
 func now() int64 { return time.Now().UnixMilli() }
 
-// locked calls f with the lock. All functions below are called with it.
+// locked calls f with the lock. All functions below are called with it, but clocks and upTo.
 func (w *world) locked(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -183,10 +168,10 @@ func (w *world) send(n int, over time.Duration) {
 func (w *world) dispatch() {
 	for _, e := range w.environments {
 		if len(w.source) > 0 && e.run == nil && e.ice == nil {
-			e.run = newRun(w.source[0], w.shown.Set)
+			e.run = e.newRun(w.source[0])
 			w.source = w.source[1:]
-			e.does(e.run, "wait")
-			go e.invoke(e.run)
+			e.run.does("wait")
+			go e.run.invoke()
 		}
 	}
 }
@@ -244,4 +229,57 @@ func (w *world) picture(told int) picture {
 		p.Lanes = append(p.Lanes, l)
 	}
 	return p
+}
+
+// draws begins a span.
+func (e *environment) draws(kind string, r *run) *span {
+	s := &span{From: now(), Kind: kind, run: r}
+	e.Spans = append(e.Spans, s)
+	return s
+}
+
+// strike does to the environment what a visitor or a situation wants: freeze, thaw, kill, slow, or fast.
+func (e *environment) strike(what string) {
+	if e.ice != nil && (what == "thaw" || what == kill) {
+		e.ice.To = now()
+		e.missed += time.Duration(e.ice.To-e.ice.From) * time.Millisecond
+		e.ice = nil
+		if what == "thaw" {
+			e.say(e.Name, "it goes on")
+		}
+	}
+	switch {
+	case what == freeze && e.ice == nil:
+		e.ice = e.draws(freeze, nil)
+		e.say(e.Name, "it stands still")
+	case what == "slow" || what == "fast":
+		e.Slow = what == "slow"
+		e.say(e.Name, "it is %s", what)
+	case what == kill:
+		e.draws(kill, nil).To = now() + look.Milliseconds()
+		e.say(e.Name, "it is killed")
+		if e.run != nil {
+			delete(e.parked, e.run)
+			e.run.ends("killed")
+		}
+		e.Slow = false // Lambda starts another process
+	}
+	e.dispatch()
+}
+
+// clocks are those of a guard.
+func (e *environment) clocks() (mono, wall time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wall = time.Duration(time.Now().UnixNano())
+	if mono = wall; e.ice != nil {
+		mono = time.Duration(e.ice.From) * time.Millisecond
+	}
+	return mono - e.missed, wall
+}
+
+func (e *environment) upTo(most time.Duration) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.Duration(e.dice.Float64() * float64(most))
 }
