@@ -101,6 +101,9 @@ func (r *run) begins(lock guard.Lock) {
 
 // ends notes how the run ended. The environment is free.
 func (r *run) ends(outcome string) {
+	if outcome == "LockCovered" && r.span != nil {
+		r.span.Kind = "covered"
+	}
 	r.does("")
 	r.outcome, r.environment.run = outcome, nil
 	r.say(r.Name, "event %d: %s", r.number, outcome)

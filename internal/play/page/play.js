@@ -95,7 +95,7 @@ function look() {
   fit($('verdict'), el('span', facts.overlaps || idle && facts.stored < facts.wanted ? 'bad' : '',
     `${facts.overlaps} of ${facts.runs} runs overlap; invoices stored: ${facts.stored} of ${facts.wanted}`));
   fit($('timeline'), timeline($('timeline'), lanes, from, from + axes.find((ms) => ms >= clock.now - from), (at) => seconds(at - birth)));
-  fit($('legend'), legend(['held', 'overlap', 'wait', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind)))));
+  fit($('legend'), legend(['held', 'overlap', 'wait', 'covered', 'lost', 'freeze', 'kill'].filter((kind) => lanes.some((l) => l.spans.some((s) => s.kind === kind)))));
   fit($('facts'), [
     ['events', facts.events], ['most at work at once', facts.most], ['waiting that is paid for', seconds(facts.paidWait)],
     ['covered by another run', facts.covered], ['answered with an error', facts.unserved, facts.unserved], ['stale writes refused', facts.refused],
