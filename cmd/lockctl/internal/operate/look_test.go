@@ -101,13 +101,13 @@ func TestWaits(t *testing.T) {
 		want      ended
 		lines     int // printed
 	}{
-		"revoke until it is open":             {revokes, time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}, 0},
-		"revoke until it is reserved":         {revokes, time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}, 0},
-		"revoke until another has it":         {revokes, time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}, 0},
+		"revoke until it is open":             {revokes, time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}, 1},
+		"revoke until it is reserved":         {revokes, time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}, 1},
+		"revoke until another has it":         {revokes, time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}, 1},
 		"revoke until it is in doubt":         {revokes, time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}, 0},
 		"revoke until it is resolved":         {revokes, time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}, 0},
-		"revoke for a store that fails":       {revokes, time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}, 0},
-		"revoke for a slow store":             {revokes, time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}, 0},
+		"revoke for a store that fails":       {revokes, time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}, 1},
+		"revoke for a slow store":             {revokes, time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}, 1},
 		"revoke until Ctrl-C":                 {revokes, 1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, looks: 2}, 0},
 		"revoke until Ctrl-C without a store": {revokes, 1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), looks: 2}, 0},
 		"revoke until the entry is damaged":   {revokes, time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 0},
@@ -204,7 +204,7 @@ func TestWatchSeveral(t *testing.T) {
 // A second operator waits, too, and is told who was first.
 func TestRevokeWaitsForAnother(t *testing.T) {
 	for wait, want := range map[bool]ended{
-		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\n", looks: 2},
+		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\nthe lease is over; \"k\" is free now.\n", looks: 2},
 		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
 	} {
 		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, o operator) error {

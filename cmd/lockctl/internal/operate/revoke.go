@@ -176,7 +176,8 @@ func (r *revoker) await(ctx context.Context) error {
 		case status.State.Taken() && !hasLease(status) && status.Fence == r.fence: // in doubt, or somebody has resolved it
 			return r.notThere(status)
 		default:
-			return nil
+			_, err := fmt.Fprintf(r.out, "the lease is over; %q is %v now.\n", r.key, status.State)
+			return err
 		}
 		l.pause = min(lookEvery, max(50*time.Millisecond, lease.Remaining))
 	}

@@ -76,7 +76,7 @@ func renewed(whole time.Duration) string {
 	case whole > lockstore.MaxTTL:
 		return "yes"
 	case whole > usual:
-		return fmt.Sprintf("yes, if its TTL is less than %v", whole.Round(time.Second))
+		return fmt.Sprintf("yes, unless its TTL, mostly 1m, is %v or more", whole.Round(time.Second))
 	}
 	return "not seen yet"
 }
@@ -132,6 +132,8 @@ func card(out io.Writer, s lockstore.Status) error {
 			fmt.Fprintln(&text)
 		case len(all) > 1: // the rest is said of each holder
 			v = view{key: v.key, state: v.state, holder: v.holder, waiting: v.waiting, oldest: v.oldest}
+		case s.State == lockstore.Free && s.Fence == 0:
+			v.fence = "- (nothing is stored of this key)"
 		}
 		for _, field := range [...][2]string{
 			{"KEY", v.key}, {"SEAT", v.seat}, {"STATE", v.state}, {"HOLDER", v.holder}, {"SINCE", v.since}, {"AGE", v.age},
