@@ -63,14 +63,14 @@ export const numbers = (s) => [['held', s?.held], ['waiting', s?.waiting], ['old
 const meaning = {
   free: 'Nobody has the key.',
   reserved: 'Those who wait get the key first; the next of them may be at work already.',
-  held: 'Somebody has a lease of the key.',
+  held: 'Somebody has a lease of the key. If it is renewed, its process lives: only its log says whether that works or hangs.',
   revoked: 'An operator has ended the lease; the key opens when its run ends or its time is over.',
   completed: 'The work is done, and its result is stored until the time is over.',
   cooldown: 'The work is done, and nobody gets the key until the time is over.',
   'in doubt': 'Nobody knows how the work ended: the key is closed until somebody resolves it.',
 };
 
-// Rows shows a row for each key, in the order of the snapshot. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
+// Rows shows a row for each key, in the order of the snapshot, but for a list that the pointer or the focus is in: that keeps its order. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
 // for a holder, or with null for the key.
 export class Rows {
   constructor(list, of = {}) {
@@ -85,13 +85,15 @@ export class Rows {
     });
   }
 
-  // show also keeps the focus, which a row that is moved loses. now is the time by the clock of the snapshot.
+  // show takes the time, now, by the clock of the snapshot.
   show(snapshot, now = snapshot.at) {
-    const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key)), focus = document.activeElement;
+    const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key));
+    const place = new Map([...old.keys()].map((key, i) => [key, i])), at = (k) => place.get(k.key) ?? old.size;
+    const still = this.list.matches(':hover') || this.list.contains(document.activeElement); // no row moves from under a pointer
     for (const [key, row] of old) if (!keys.has(key)) row.item.remove();
     this.rows = new Map();
     let last = null;
-    for (const k of snapshot.keys) {
+    for (const k of still ? snapshot.keys.toSorted((a, b) => at(a) - at(b)) : snapshot.keys) {
       const row = old.get(k.key) || new Row(this.of, k.key);
       this.rows.set(k.key, row);
       row.show(k, snapshot.at);
@@ -100,7 +102,6 @@ export class Rows {
       else if (next !== row.item) this.list.insertBefore(row.item, next);
       last = row.item;
     }
-    if (focus !== document.activeElement && this.list.contains(focus)) focus.focus({ preventScroll: true });
     this.tick(now);
   }
 
@@ -152,13 +153,14 @@ class Row {
     const age = (since) => since ? span(now - since) + ', since ' + clock(since, now) : '–';
     const renewed = (at) => at ? `, renewed ${span(now - at)} ago` : ', no renewal seen yet';
     return [
-      el('p', '', meaning[k.state], k.started && ' The work has started and marked it: if its lease ends without an answer, the key is in doubt.'),
+      el('p', '', meaning[k.state], k.started && (k.state === 'in doubt' ? ' The work had marked its start, and its lease ended without an answer.' : ' The work has marked its start: if its lease ends without an answer, the key is in doubt.')),
       ['in doubt', 'completed'].includes(k.state) && k.who && el('p', '', 'Work by ' + k.who + '.'),
       el('p', 'dim', 'key ', el('b', '', k.shown), ' · last fence ', el('span', 'fence', k.fence || '–')), buttons(null),
       k.holders && [el('h2', '', 'Holders'), el('ul', 'holders', k.holders.map((h) => el('li', '', el('span', '',
         el('span', 'state ' + word(h.state), h.state), ' ', h.who || 'not known before it asks for its full lease', h.maxHolders > 1 && `, seat ${h.seat} of ${h.maxHolders}`, el('br', ''),
-        el('span', 'dim', 'has it for ' + age(Date.parse(h.holder?.since)) + ' · left at most ' + span(h.leftMs - passed) + renewed(seen.get(h.fence)[1]) + ' · fence ' + h.fence)), buttons(h))))],
-      el('h2', '', k.waiting ? 'Queue' : 'Nobody waits'),
+        el('span', 'dim', (h.state === 'revoked' ? 'revoked for ' : 'has it for ') + age(Date.parse(h.holder?.since)) + ' · left at most ' + span(h.leftMs - passed),
+          h.state === 'held' && renewed(seen.get(h.fence)[1]), el('br', ''), 'fence ' + h.fence)), buttons(h))))],
+      el('h2', '', k.waiting ? 'Queue' : 'Nobody waits now'),
       el('ol', 'queue', (k.queue || []).map((p, i) => el('li', '', `${i + 1}. ${p.parked ? 'parked' : 'waits'} for ${span(p.waitedMs + passed)}`))),
       of.timeline && [el('h2', '', 'The last two minutes, as far as this page has looked'),
         timeline(this.item.querySelector('svg.timeline'), of.timeline(k), now - shownTime, now), legend(['held', 'reserved', 'revoked', 'doubt', 'done', 'wait', 'unseen'])],
@@ -170,7 +172,7 @@ class Row {
 const shownTime = 120_000;
 
 const names = {
-  held: 'held', overlap: 'overlaps others of the same key', wait: 'waiting for the lock', reserved: 'handed over', revoked: 'revoked', doubt: 'in doubt', done: 'completed',
+  held: 'held', overlap: 'overlaps others of the same key', wait: 'waiting for the lock', covered: 'covered by another run', reserved: 'reserved', revoked: 'revoked', doubt: 'in doubt', done: 'completed',
   lost: 'its lease was lost', freeze: 'frozen', kill: 'killed', unseen: 'not looked at',
 };
 
@@ -182,8 +184,8 @@ export const legend = (kinds) => el('div', 'legend', kinds.map((kind) => el('spa
 export function timeline(old, lanes, from, to, label = (at) => at === to ? 'now' : '−' + span(to - at)) {
   const width = Math.max(320, old?.clientWidth || 1000), margin = 72, height = 26, bottom = lanes.length * height, x = (t) => margin + (width - margin - 8) * (Math.min(to, Math.max(from, t)) - from) / (to - from);
   const bar = (s, top) => {
-    const high = s.kind === 'wait' ? Math.max(2, 18 * (s.level || 0)) : ['freeze', 'kill', 'unseen'].includes(s.kind) ? height - 4 : 16, y = s.kind === 'wait' && s.level ? top + 22 - high : top + (height - high) / 2;
-    return el('rect', { class: s.kind, x: x(s.from), y, width: Math.max(1.5, x(s.to) - x(s.from)), height: high }, el('title', '', s.text));
+    const high = s.kind === 'wait' ? Math.max(2, 18 * (s.level || 0)) : s.kind === 'covered' ? 6 : ['freeze', 'kill', 'unseen'].includes(s.kind) ? height - 4 : 16, y = s.kind === 'wait' && s.level ? top + 22 - high : top + (height - high) / 2;
+    return el('rect', { class: s.kind, x: x(s.from), y, width: Math.max(s.kind === 'covered' ? 4 : 1.5, x(s.to) - x(s.from)), height: high }, el('title', '', s.text));
   };
   return el('svg', { class: 'timeline', role: 'img', viewBox: `0 0 ${width} ${bottom + 24}` },
     el('title', '', lanes.map((l) => l.name + ': ' + l.spans.map((s) => s.text).join('; ')).join('. ')),
@@ -202,7 +204,8 @@ export class History {
   // add remembers a snapshot. gap says that nobody has looked for longer than usual.
   add(snapshot, gap) {
     const now = snapshot.at, since = gap ? now : this.last || now, shown = (s) => s.to > now - shownTime;
-    if (gap && this.last) this.gaps.push({ from: this.last, to: now, kind: 'unseen', text: 'not looked at for ' + span(now - this.last) });
+    const unseen = this.last || now - shownTime;
+    if (gap || !this.last) this.gaps.push({ from: unseen, to: now, kind: 'unseen', text: 'not looked at for ' + span(now - unseen) });
     this.gaps = this.gaps.filter(shown);
     for (const k of snapshot.keys) {
       const seen = (k.holders || []).map((h) => [`seat ${h.seat}`, h.state, h.state + ', fence ' + h.fence + (h.who ? ', ' + h.who : '')]);

@@ -149,7 +149,7 @@ FENCE    1795295118105467
 WAITING  3 (1 parked)
 OLDEST   2m5s
 `, show(held))
-		assert.Equal(t, "KEY      k\nSTATE    free\nFENCE    -\nWAITING  0\n", show(lockstore.Status{Key: "k"}))
+		assert.Equal(t, "KEY      k\nSTATE    free\nFENCE    - (nothing is stored of this key)\nWAITING  0\n", show(lockstore.Status{Key: "k"}))
 		assert.Regexp(t, `^KEY      export\nSTATE    held\nHOLDER   2 of 3\nWAITING  3 \(1 parked\)\nOLDEST   2m5s\n\nSEAT     0\n(?s:.*)\n\nSEAT     2\nSTATE    reserved\nLEFT     2s\nFENCE    1795295118105467\n$`, show(several))
 		held.Holder.Since = time.Now().Add(-lockstore.MaxTTL)
 		assert.Contains(t, show(held), "RENEWED  yes\n")

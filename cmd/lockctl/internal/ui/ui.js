@@ -65,7 +65,7 @@ function show() {
   fit($('numbers'), numbers(s));
   if (!s) return;
   fit($('title'), s.store);
-  fit($('about'), s.which + '. ' + (s.texts ? 'This page can revoke and resolve.' : 'This page changes nothing.'));
+  fit($('about'), s.which + '. ' + (s.texts ? 'This page can revoke and resolve.' : 'This page changes nothing; with --write it can revoke and resolve.'));
   const units = s.readUnits ? ` and ${Math.ceil(s.readUnits)} read units` : '';
   fit($('cost'), `Read at ${clock(s.at)}, once in ${span(Math.max(s.everyMs, s.tookMs))}: ${Math.ceil(s.requests)} requests${units} a minute while you look.`);
   notice($('none'), [!s.keys.length && 'There is no such key.', s.more && `${s.more} more keys are not shown: give lockctl ui a prefix.`, s.damaged].filter(Boolean).join(' '));
@@ -89,7 +89,7 @@ function actions(k, holder) {
 const choice = (type, name, value, ...about) => el('label', 'choice', el('input', { type, name, value, required: type === 'radio' }), el('span', '', about));
 
 const revoke = (k, holder, texts) => ask(k, holder.fence, 'Revoke the lease of ' + (holder.who || 'the run that was handed the key'), 'Revoke', [
-  el('p', '', texts.revoke), el('p', '', 'Fence ' + holder.fence + '. If another has the key by then, nothing happens.'),
+  el('p', '', texts.revoke), el('p', '', `Fence ${holder.fence}. If another has the key by then, nothing happens. Its lease has at most ${span(holder.leftMs)} left.`),
   el('input', { type: 'hidden', name: 'do', value: 'revoke' }), choice('checkbox', 'atOnce', 'true', texts.atOnce),
 ]);
 
@@ -105,7 +105,7 @@ function ask(k, fence, title, verb, content) {
   const draw = () => fit(form, el('h1', { id: 'question' }, title), content,
     el('label', '', el('span', '', 'Type the key to confirm: ', el('b', '', k.shown)), el('input', { name: 'typed', autocomplete: 'off', spellcheck: 'false' })),
     el('p', { class: 'error', role: 'alert' }, wrong),
-    el('div', 'row', button('Cancel', () => dialog.close()), el('button', { class: 'danger', disabled: sent || form.elements.typed?.value !== k.shown || !form.checkValidity() }, verb)));
+    el('div', 'row', button('Cancel', () => dialog.close()), el('button', { class: 'danger', disabled: sent || form.elements.typed?.value !== k.shown || !form.checkValidity() }, verb + (form.elements.atOnce?.checked ? ' and open at once' : ''))));
   form.oninput = draw;
   form.onsubmit = async (e) => {
     e.preventDefault();
@@ -113,7 +113,7 @@ function ask(k, fence, title, verb, content) {
     [sent, wrong] = [true, ''];
     draw();
     try {
-      notice($('said'), (await get('act', body)).text);
+      notice($('said'), clock(now()) + ': ' + (await get('act', body)).text);
       if (asks()) dialog.close();
     } catch (e) {
       if (asks()) wrong = e.message;
