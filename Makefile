@@ -15,7 +15,7 @@ run: build/lockctl ## the program of README.md in 8 environments, without and wi
 	@build/lockctl local --event examples/invoice/event.json --env 'ROWS_URL={{redis}}' --env 'FOLDER=$(CURDIR)/build/invoices' --think 5ms \
 		--before 'rm -f "$$FOLDER"/*' \
 		--after 'n=$$(ls "$$FOLDER" | wc -l); echo "invoices stored: $$n"; [ $$n = $$LOCKCTL_SUCCEEDED ]' \
-		--compare examples/invoice/without examples/invoice
+		--compare examples/invoice
 
 serve: build/lockctl ## the lock service on this machine, to try with curl; PORT=8080, LOCK_URL=memory://
 	@exec build/lockctl serve $(PORT)

@@ -48,13 +48,13 @@
 //
 // The store returns the trusted time in Lease.TTL. The guard asks for Options.TTL, or for the time left and a second if that is
 // less, but at least for 1 s. The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only
-// if the trust window may end before that. So most functions never renew.
+// if the trust window may end before this time. So most functions never renew.
 //
 // The guard reads the monotonic clock and the wall clock, and takes the one on which more time has passed: a frozen
 // Lambda environment may stop the monotonic clock. It reads them before the work begins, whenever the work asks its
 // context (Err, Done), and once a second. It notices three things too late. Then only the fence helps:
 //
-//   - The process is frozen, and the wall clock is set back by as much, between two readings.
+//   - The process is frozen, and the wall clock set back by the same time, between two readings.
 //   - The store's clock gains more than the margin during a lease.
 //   - The store loses the lease in a failover, or somebody deletes it or revokes it with OpenAtOnce.
 //

@@ -77,8 +77,8 @@
 // promises in the fewest lines, and storetest checks them. What neither shows:
 //
 //   - Reads. If a store answers [ErrLost] or a [Status] from a read, the read has to be
-//     linearizable: it sees every write that ended before the read began. [ErrRefused] may
-//     come from an older read, because it only delays the caller, and so may the [ErrLost] of an acquire that has ended.
+//     linearizable: it sees every write that ended before the read began. [ErrRefused],
+//     and the [ErrLost] of an acquire that has ended, may come from an older read: the first only delays the caller.
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
 //     lease's end. If the store rounds the end of a lease down, let the holder trust the

@@ -15,10 +15,10 @@ import (
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
 	{verifyrecord.Induction, "From every small state of a key, reachable or not, and from random ones, each step of the rules keeps the invariant, takes no lease that somebody trusts, and answers truly. " +
-		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without a bound is about a model. From random states it makes the same steps as the rules."},
+		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without a bound is about a model. From random states this model makes the same steps as the rules."},
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
-	{verifyrecord.Histories, "Shipped guards on real servers during faults. A sweep looks at who could trust a lease at the same time, seats, fences, what a resource accepted, results, and refusals of a free key. In the end each key becomes free."},
+	{verifyrecord.Histories, "Shipped guards on real servers during faults. A sweep looks at seats, fences, results, what a resource accepted, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
 	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing. " +
 		"Others get many events for one key, and one run does the work of those that came before it: the last number that it writes is that of all events."},
 	{verifyrecord.Mutants, "Bugs that are planted, one at a time. The test for a bug fails, with the words that name it."},
@@ -169,7 +169,7 @@ The promises are those of [Guarantees](guarantees.md).
 | P4 | induction: nobody is refused whose turn has come; simulation; processes | a waiter asks again within a second |
 | P5 | induction: answers are true, also if the time is a guess; comparison with lost replies; simulation | |
 | P6 | induction: no place moves, nobody is early; comparison | |
-| P7 | simulation with events that are sent again and delivered twice; induction: who covers has not begun; comparison; processes | the source sends each delivery again |
+| P7 | simulation with events that are sent again and delivered twice; induction: a covering run has not begun; comparison; processes | the source sends each delivery again |
 
 ## What it does not prove
 

@@ -85,7 +85,7 @@ var sdks = map[string][]string{
 }
 
 // mayUseLambda are the packages that know AWS Lambda.
-var mayUseLambda = []string{"boot", "guard/*", "functions/...", "examples/*/without", "examples/queue", "examples/reindex", "internal/...", "cmd/...", "verify/..."}
+var mayUseLambda = []string{"boot", "guard/*", "functions/...", "examples/queue", "examples/reindex", "internal/...", "cmd/...", "verify/..."}
 
 const lambdaModule = "github.com/aws/aws-lambda-go"
 

@@ -17,7 +17,7 @@
 // answer has to rest on a fresh read or on a stamp, see rules.Basis, the store reads again, or writes the state as it is
 // and decides by the WrittenAt of this write.
 //
-// For Turn - Margin, counted from before its last refused Acquire, an owner trusts a hand-over that came later. Short work needs no
+// An owner trusts a hand-over after its last refused Acquire for Turn - Margin, counted from before this Acquire. Short work needs no
 // further request.
 //
 // # Cost
@@ -25,7 +25,7 @@
 // Requests of the KV, reads included (on ZooKeeper a fresh read sends two):
 //
 //	acquire a free key                        2, and 1 after a release by the same process
-//	a refusal                                 1, and 1 to take a place in the queue; soon after a write of this process only the 1 for the place
+//	a refusal                                 1, plus 1 to take a place in the queue; soon after a write of this process only the 1 for the place
 //	Renew, Release, MarkStarted, Complete     1, and 2 from another process or while somebody waits
 //	Inspect                                   1
 //	Leave, Revoke                             2; mostly 1 if nothing changes
@@ -35,7 +35,7 @@
 //	resolve a key in doubt                    3
 //
 // A conflict costs a fresh read and the write again, and before it a pause, except for holders. Those who do not hold the
-// key have two calls under way in a process, and two more that end a wait. The others wait, and share what these have read or written.
+// key have together two calls under way in a process, and two more that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits
 //

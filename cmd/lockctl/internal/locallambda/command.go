@@ -28,7 +28,7 @@ type settings struct {
 	timeout, think       time.Duration
 	freeze, kill         int
 	coalesce             bool
-	compare              string
+	compare              bool // without the lock first
 	before, after        string
 	fenced               bool // the data of the function refuses late writes
 
@@ -67,7 +67,7 @@ HTTP status 409 or a batch whose locks were busy, and up to three times if the s
 available.
 
 Critical sections are read from the report lines of the guard, so the function has to log them as
-JSON, as boot.MustGuardFromEnv does; examples/own-function/without shows it for --compare. A run
+JSON, as boot.MustGuardFromEnv does. A run
 that ends without a log line, as after a timeout, is no section. If a run that --freeze stops
 returns no error though the next run of its key has begun, the check fails, unless --fenced says
 that the data refuses late writes. Nothing is known of work that goes on after its answer, of work
@@ -99,7 +99,7 @@ or was answered with success without its lock, or a command failed; those of loc
 	f.BoolVar(&s.fenced, "fenced", false, "the function's data compares fences: a run that --freeze stopped may return\nsuccess after its lease")
 	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_LOG=start, and LOCK_TTL=2s unless --env sets LOCK_TTL")
 	f.BoolVar(&s.coalesce, "coalesce", false, "LOCK_COALESCE=true: of many events for one key only one waits, and covers the others;\nLockCovered is no failure")
-	f.StringVar(&s.compare, "compare", "", "`BINARY` or package folder of a build without the lock, which runs first")
+	f.BoolVar(&s.compare, "compare", false, "run it first as without the lock: with LOCK_MAX_HOLDERS=32, and an embedded Redis that is\nempty for each phase")
 	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
 	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")
 	return cmd

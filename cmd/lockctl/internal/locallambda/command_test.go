@@ -33,7 +33,6 @@ func TestWrongUsage(t *testing.T) {
 		"--store memory:// --event " + event + " " + program: `no store for the scheme "memory"`, // each environment would have its own
 		"--event none.json " + program:                       "--event cannot be read: open none.json",
 		"--event " + text + " " + program:                    "--event " + text + " is neither JSON nor one JSON text in each line, after {{n}} and {{run}} have been replaced",
-		"--compare none " + program:                          "--compare: stat none",
 		"-c 0 " + program:                                    "-c, --environments is 0; want 1 to 100",
 		"-c 101 " + program:                                  "-c, --environments is 101; want 1 to 100",
 		"-n 0 " + program:                                    "-n, --events is 0; want 1 to 100000",

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 const (
@@ -32,12 +33,12 @@ type driver struct {
 }
 
 // phase sends all events to one build of the function.
-func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase, err error) {
+func (d *driver) phase(ctx context.Context, title string, f function) (_ phase, err error) {
 	run := rand.Text()[:8]
-	if _, err := d.hook(ctx, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
+	if _, err := d.hook(ctx, title, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
 		return phase{}, err
 	}
-	all, err := d.start(ctx, name, binary)
+	all, err := d.start(ctx, title, f)
 	defer func() { err = errors.Join(err, all.close()) }()
 	if err != nil {
 		return phase{}, err
@@ -55,9 +56,14 @@ func (d *driver) phase(ctx context.Context, title, name, binary string) (_ phase
 		p.covered = append(p.covered, e.reports.covered...)
 		p.reported = p.reported || e.reports.found
 	}
+	for i := range p.sections { // what is judged is the lock that is not there
+		if s := &p.sections[i]; title == unlocked && s.maxHolders == lockstore.MaxHolders {
+			s.maxHolders = 1
+		}
+	}
 	p.finish()
 	fmt.Fprintf(d.out, "%s: %d events in %.1f s\n", title, d.events, p.took.Seconds())
-	text, err := d.hook(ctx, "--after", d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", p.succeeded))
+	text, err := d.hook(ctx, title, "--after", d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", p.succeeded))
 	p.rows, p.afterErr = rowsOf(text), err // which is one of the phase
 	return p, ctx.Err()
 }
@@ -77,14 +83,14 @@ type environments []*environment
 
 // start starts all environments at the same time. Also when one does not start it
 // returns those that did.
-func (d *driver) start(ctx context.Context, name, binary string) (environments, error) {
+func (d *driver) start(ctx context.Context, title string, f function) (environments, error) {
 	started, errs := make(environments, d.environments), make([]error, d.environments)
 	var all sync.WaitGroup
 	for i := range d.environments {
 		all.Go(func() {
 			e := &environment{reports: newReports(i)}
 			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
-				Binary: binary, Name: name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
+				Binary: f.path, Name: f.name, Timeout: d.timeout, Env: d.variables(title), Log: e.reports,
 			})
 			started[i] = e
 		})
@@ -95,7 +101,7 @@ func (d *driver) start(ctx context.Context, name, binary string) (environments, 
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case ok && init.LastLine != "":
-			return started, fmt.Errorf("%s does not start: %s", name, strings.TrimPrefix(init.LastLine, "lambdalock: "))
+			return started, fmt.Errorf("%s does not start: %s", f.name, strings.TrimPrefix(init.LastLine, "lambdalock: "))
 		default: // mostly all of them say the same
 			return started, err
 		}

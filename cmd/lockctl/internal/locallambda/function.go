@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
-// function is what an argument, or --compare, names.
+// function is what the argument names.
 type function struct {
 	name  string // for people, and as the function's name on Lambda
 	path  string // of the binary or the package's folder
@@ -22,8 +22,8 @@ type function struct {
 }
 
 // find looks at the path of a binary or of a package's folder.
-func find(argument, path string) (function, error) {
-	const want = "want a bootstrap binary for this machine, or the folder of its main package"
+func find(path string) (function, error) {
+	const argument, want = "BINARY-or-PACKAGE-DIR", "want a bootstrap binary for this machine, or the folder of its main package"
 	info, err := os.Stat(path)
 	if err != nil {
 		return function{}, exit.WrongUsage("%s: %w; %s", argument, err, want)

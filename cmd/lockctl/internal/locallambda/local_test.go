@@ -148,7 +148,7 @@ func TestCommandsOfThePages(t *testing.T) {
 				assert.Regexp(t, `succeeded .* `+c.succeeded+`\n`, text)
 				assert.Regexp(t, `overlapping sections .* 0\n`, text)
 				if name == "make run" {
-					assert.Regexp(t, `(?s)^200 events for invoice, 8 Lambda environments at once, on an embedded Redis at\nredis://127\.0\.0\.1:.*built without in .*\n  invoices stored +1?\d\d +200\n`, text)
+					assert.Regexp(t, `(?s)^200 events for invoice, 8 Lambda environments at once, on an embedded Redis at\nredis://127\.0\.0\.1:.*built invoice in .*\n  invoices stored +1?\d\d +200\n`, text)
 					assert.NotContains(t, text, "no critical sections overlapped")
 					svg, err := os.ReadFile(picture)
 					require.NoError(t, err)
@@ -248,7 +248,7 @@ func phaseOf(t *testing.T, s settings) phase {
 	require.NoError(t, err)
 	t.Cleanup(target.close)
 	d := driver{settings: s, target: target, event: event, out: t.Output()}
-	p, err := d.phase(ctx, "with the lock", "counter", s.function)
+	p, err := d.phase(ctx, "with the lock", function{name: "counter", path: s.function})
 	require.NoError(t, err)
 	return p
 }
@@ -316,10 +316,6 @@ func TestRunsThatFail(t *testing.T) {
 			event:  `{"do": "echo", "n": {{n}}}`,
 			says:   []string{"no report line was found", "guard.LogReports"},
 			prints: "\n  overlapping sections                         -\n",
-		},
-		"no report lines of the build without the lock": {
-			event: `{"do": "echo", "n": {{n}}}`, change: func(s *settings) { s.compare = s.function },
-			prints: "The build of --compare logged no critical sections. Let it log them as examples/own-function/without does",
 		},
 		"no start": {
 			event: `{}`, change: func(s *settings) { s.env = []string{"FAIL_INIT=1"} },

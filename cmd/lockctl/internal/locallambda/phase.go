@@ -10,7 +10,10 @@ import (
 	"time"
 )
 
-// phase is what was seen of one build: the one without a lock, or the one with it.
+// unlocked is the title of the phase in which so many may hold a key that nobody waits.
+const unlocked = "without the lock"
+
+// phase is what was seen of the function: as without the lock, or with it.
 type phase struct {
 	title        string
 	environments int
@@ -158,17 +161,6 @@ func (p phase) done(kind faultKind) int {
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
 Let the function log each run of the guard as JSON, at the level INFO, as boot.MustGuardFromEnv does; with a guard of your own
 set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
-
-// withoutLock says what is missing if the phase without a lock does not show what a lock is for.
-func (p phase) withoutLock() string {
-	switch {
-	case !p.reported:
-		return "The build of --compare logged no critical sections. Let it log them as examples/own-function/without does, or let --after count what was lost.\n"
-	case p.overlapping == 0:
-		return "Without the lock no critical sections overlapped this time: try again, or send more events.\n"
-	}
-	return ""
-}
 
 // remark says why a run shows nothing about a lock, if that is so.
 func (p phase) remark() string {

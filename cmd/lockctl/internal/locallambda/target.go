@@ -22,6 +22,7 @@ type target struct {
 	url   string   // for the functions
 	env   []string // what the functions need besides, to reach it
 	redis string   // URL of the embedded Redis, if it runs
+	empty func()   // the embedded Redis
 	close func()
 }
 
@@ -51,13 +52,13 @@ func forFunctions(u *url.URL, getenv func(string) string) map[string]string {
 // openTarget opens the store that lockURL names. It starts an embedded Redis if lockURL is
 // "", or if something else needs one.
 func openTarget(ctx context.Context, lockURL string, needsRedis bool, getenv func(string) string) (target, error) {
-	t := target{url: lockURL, close: func() {}}
+	t := target{url: lockURL, empty: func() {}, close: func() {}}
 	if lockURL == "" || needsRedis {
 		embedded := miniredis.NewMiniRedis()
 		if err := embedded.StartAddr("127.0.0.1:0"); err != nil {
 			return t, fmt.Errorf("the embedded Redis cannot start: %w", err)
 		}
-		t.redis, t.close = "redis://"+embedded.Addr(), embedded.Close
+		t.redis, t.empty, t.close = "redis://"+embedded.Addr(), embedded.FlushAll, embedded.Close
 	}
 	if lockURL == "" {
 		t.name, t.url = "an embedded Redis at\n"+t.redis, t.redis
