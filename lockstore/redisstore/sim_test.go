@@ -3,8 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/proto"
 	resp "github.com/alicebob/miniredis/v2/server"
 	"github.com/stretchr/testify/require"
 
@@ -76,9 +75,6 @@ func (s byteByByte) Close() error {
 // serve is one connection. What has arrived from the client reaches the server, even if the
 // client does not wait any more.
 func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn) {
-	server, err := n.server.Dial()
-	require.NoError(n.T, err)
-	defer server.Close()
 	way := resp.NewServerConn()
 	defer way.Close()
 	way.SetPreHook(func(c *resp.Peer, name string, args ...string) bool {
@@ -86,11 +82,16 @@ func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn
 		reply, err := "", error(nil)
 		if strings.HasPrefix(command[0], "eval") {
 			if p.Chance(0.02, "scripts forgotten") {
-				n.exchange(server, []string{"SCRIPT", "FLUSH"})
+				n.exchange("SCRIPT", "FLUSH")
 			}
-			reply, err = leasesim.Send(ctx, p, func() (string, bool, error) { return n.script(command) })
+			reply, err = leasesim.Send(ctx, p, func() (reply string, again bool, err error) {
+				reply = n.exchange(command...)
+				_, answer, _ := strings.Cut(reply, "\r\n")
+				_, refused := states[(answer + " ")[0]] // a refusal comes with the state of the key
+				return reply, !refused, nil
+			})
 		} else {
-			reply = n.exchange(server, command)
+			reply = n.exchange(command...)
 		}
 		if errors.Is(err, leasesim.ErrDown) {
 			reply, err = "-LOADING Redis is loading the dataset in memory\r\n", nil
@@ -106,27 +107,13 @@ func (n network) serve(ctx context.Context, p *leasesim.Process, client net.Conn
 	<-ctx.Done() // the client has closed it
 }
 
-// script runs a script. A refusal comes with the state of the key.
-func (n network) script(command []string) (reply string, again bool, err error) {
-	server, err := n.server.Dial()
+// exchange sends a command to the server, over a connection of its own, and reads the reply.
+func (n network) exchange(command ...string) string {
+	conn, err := n.server.Dial()
 	require.NoError(n.T, err)
+	server := proto.NewClient(conn)
 	defer server.Close()
-	reply = n.exchange(server, command)
-	_, answer, _ := strings.Cut(reply, "\r\n")
-	_, refused := states[(answer + " ")[0]]
-	return reply, !refused, nil
-}
-
-// exchange sends a command and reads the reply, which the server writes at once.
-func (n network) exchange(server net.Conn, command []string) string {
-	text := fmt.Sprintf("*%d\r\n", len(command))
-	for _, word := range command {
-		text += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
-	}
-	_, err := io.WriteString(server, text)
+	reply, err := server.Do(command...)
 	require.NoError(n.T, err)
-	reply := make([]byte, 1<<16)
-	size, err := server.Read(reply)
-	require.NoError(n.T, err)
-	return string(reply[:size])
+	return reply
 }
