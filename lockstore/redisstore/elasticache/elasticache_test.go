@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -91,16 +90,11 @@ func TestToken(t *testing.T) {
 	u, err := url.Parse("http://" + signed)
 	require.NoError(t, err)
 	q := u.Query()
-	assert.Equal(t, "connect", q.Get("Action"))
-	assert.Equal(t, "locks", q.Get("User"))
-	assert.Equal(t, "ServerlessCache", q.Get("ResourceType"))
-	assert.Equal(t, "900", q.Get("X-Amz-Expires"))
-	assert.Equal(t, "AWS4-HMAC-SHA256", q.Get("X-Amz-Algorithm"))
-	assert.Equal(t, "20261121T040000Z", q.Get("X-Amz-Date"))
-	assert.Equal(t, "AKIDEXAMPLE/20261121/eu-west-1/elasticache/aws4_request", q.Get("X-Amz-Credential"))
-	assert.Equal(t, "session", q.Get("X-Amz-Security-Token"))
-	assert.Equal(t, "host", q.Get("X-Amz-SignedHeaders"))
 	assert.Len(t, q.Get("X-Amz-Signature"), 64)
+	q.Del("X-Amz-Signature")
+	assert.Equal(t, "Action=connect&ResourceType=ServerlessCache&User=locks&X-Amz-Algorithm=AWS4-HMAC-SHA256"+
+		"&X-Amz-Credential=AKIDEXAMPLE%2F20261121%2Feu-west-1%2Felasticache%2Faws4_request"+
+		"&X-Amz-Date=20261121T040000Z&X-Amz-Expires=900&X-Amz-Security-Token=session&X-Amz-SignedHeaders=host", q.Encode())
 
 	now = now.Add(10*time.Minute - time.Second)
 	assert.Equal(t, signed, text(t, tok), "a token is used again")
@@ -120,24 +114,17 @@ func TestNoTokenIsTooOld(t *testing.T) {
 		require.NoError(t, err)
 		signed, err := time.Parse("20060102T150405Z", u.Query().Get("X-Amz-Date"))
 		require.NoError(t, err)
-		require.Equal(t, strconv.Itoa(int(valid.Seconds())), u.Query().Get("X-Amz-Expires"))
 		require.Less(t, now.Sub(signed), valid-2*time.Minute, now)
 		require.GreaterOrEqual(t, now.Sub(signed), time.Duration(0), now)
 	}
-}
-
-// The monotonic clock may stand still while the process is frozen. The server uses the wall
-// clock, so a token's age is wall time.
-func TestAgeOfATokenIsWallTime(t *testing.T) {
-	tok := newToken(t, "cache=my&prefix=p:")
-	text(t, tok)
-	require.NotContains(t, tok.signed.String(), "m=", "F08 a reading of the monotonic clock")
 }
 
 func TestNewCredentialsSignANewToken(t *testing.T) {
 	assert.NotContains(t, text(t, newToken(t, "cache=my&serverless=false&cluster=false")), "ResourceType", "of a replication group")
 	tok := newToken(t, "cache=my")
 	first := text(t, tok)
+	// The monotonic clock may stand still while the process is frozen. The server uses the wall clock.
+	assert.NotContains(t, tok.signed.String(), "m=", "F08 a reading of the monotonic clock")
 	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: "AKIDOTHER", SecretAccessKey: "s"}, nil
 	})
