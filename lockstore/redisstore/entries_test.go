@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -43,7 +44,8 @@ type patientConn struct{ net.Conn }
 func (patientConn) SetReadDeadline(time.Time) error  { return nil }
 func (patientConn) SetWriteDeadline(time.Time) error { return nil }
 
-// How long an entry is kept: until an hour after the end of its lease, result or cooldown, and for a month after a start.
+// How long an entry is kept: until an hour after the end of its lease, result or cooldown, and for a month after a start. No time is shorter
+// than requested.
 func TestHowLongAnEntryIsKept(t *testing.T) {
 	s, m, now := stillStore(t)
 	d := driverOf(s)
@@ -52,7 +54,8 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 		require.NoError(t, err)
 		return a
 	}
-	const ttl = 10*time.Second + 500*time.Microsecond // rounded up to a millisecond
+	const ttl = 10*time.Second + time.Microsecond
+	const asked = ttl - time.Nanosecond
 	for name, c := range map[string]struct {
 		requests []driver.Kind // after the Acquire
 		want     time.Duration
@@ -66,7 +69,7 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 		"abandoned":            {[]driver.Kind{driver.Abandon}, 0},
 		"handed over":          {[]driver.Kind{driver.Acquire, driver.Release}, driver.TurnTime},
 	} {
-		a := do(name, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: ttl, MaxHolders: 1})
+		a := do(name, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: asked, MaxHolders: 1})
 		for _, kind := range c.requests {
 			r := driver.Request{Kind: kind, Owner: "OWNER", Fence: a.Fence, TTL: time.Minute, MaxHolders: 1, Result: driver.HiddenBytes("result")}
 			if kind == driver.Acquire {
@@ -83,17 +86,18 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 		for _, closed := range []bool{false, true} {
 			m.SetTime(now)
 			key := fmt.Sprint("F19", back, closed)
-			a := do(key, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: ttl, MaxHolders: 1})
+			a := do(key, driver.Request{Kind: driver.Acquire, Owner: "OWNER", TTL: asked, MaxHolders: 1})
 			if closed {
-				do(key, driver.Request{Kind: driver.Complete, Owner: "OWNER", Fence: a.Fence, TTL: ttl})
+				do(key, driver.Request{Kind: driver.Complete, Owner: "OWNER", Fence: a.Fence, TTL: asked})
 			}
-			m.SetTime(now.Add(-back))
-			other := driver.Request{Kind: driver.Acquire, Owner: "OTHER", TTL: ttl, MaxHolders: 1}
-			require.Equal(t, ttl, do(key, other).Status.Remaining)
-			m.SetTime(now.Add(-back + ttl - time.Microsecond))
-			require.Equal(t, time.Microsecond, do(key, other).Status.Remaining)
+			for later, left := range []time.Duration{ttl, time.Microsecond} {
+				m.SetTime(now.Add(-back + time.Duration(later)*(ttl-left)))
+				a = do(key, driver.Request{Kind: driver.Acquire, Owner: "OTHER", TTL: asked, MaxHolders: 1})
+				require.Equal(t, left, a.Status.Remaining)
+			}
 			m.SetTime(now.Add(-back + ttl))
-			require.Equal(t, driver.Granted, do(key, other).Outcome)
+			a = do(key, driver.Request{Kind: driver.Acquire, Owner: "OTHER", TTL: asked, MaxHolders: 1})
+			require.Equal(t, driver.Granted, a.Outcome)
 		}
 	}
 
@@ -120,11 +124,37 @@ func TestTwoEventsOfOneWork(t *testing.T) {
 	}
 }
 
-// The last fences: above 2^53 a number of Lua cannot grow by one.
-func TestNoFenceIsLeft(t *testing.T) {
+// What an event costs whose work another's run does: one script that writes nothing.
+func TestCostOfACoveredEvent(t *testing.T) {
+	url := "redis://" + testservers.Redis(t)
+	s, admin := openStore(t, url), openClient(t, url)
+	loadScript(t, s)
+	sent := counted(driverOf(s).client)
+	writes := func() string {
+		return infoField(admin.Info(t.Context(), "persistence").Val(), "rdb_changes_since_last_save")
+	}
+	event := func(id string) error {
+		return failure(s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: lockstore.MaxTTL, JoinQueue: true, Work: "index", Event: id}))
+	}
+	require.NoError(t, event("1"))
+	require.ErrorIs(t, event("2"), lockstore.ErrRefused)
+	before := writes()
+	require.NotEmpty(t, before)
+	for n := range int32(20) {
+		refused, _ := errors.AsType[*lockstore.Refused](event("another"))
+		require.NotNil(t, refused)
+		require.True(t, refused.Covered)
+		require.EqualValues(t, 3+n, sent.Load())
+	}
+	require.Equal(t, before, writes())
+}
+
+// The last fences: above 2^53 a number of Lua cannot grow by one. And an owner may look like a mark of the entry.
+func TestLastFencesAndOwnersLikeMarks(t *testing.T) {
 	s, m, _ := stillStore(t)
 	for last, more := range map[int64]bool{1<<52 + 1: true, 1<<53 - 2: true, 1<<53 - 1: false} {
-		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock3 F000%d OWNER 0\n1000000000000000 1 \n", last)))
+		require.NoError(t, m.Set(DefaultPrefix+"k", fmt.Sprintf("lambdalock3 F000%d D0000000000000007 0\n1000000000000000 1 \n", last)))
+		require.ErrorIs(t, s.ResolveNoEffect(t.Context(), "k", 7), lockstore.ErrLost)
 		lease, err := s.Acquire(t.Context(), newRequest("k"))
 		if !more {
 			require.ErrorIs(t, err, lockstore.ErrCorrupt)
@@ -138,7 +168,7 @@ func TestNoFenceIsLeft(t *testing.T) {
 // FuzzEntry writes any value to a lock's key.
 func FuzzEntry(f *testing.F) {
 	s, m, now := stillStore(f)
-	client := dialerClient(f, mini, patient(func(string, string) (net.Conn, error) { return m.Dial() }))
+	client := dialerClient(f, "redis://"+m.Addr(), patient(net.Dial))
 	sound, damaged, full, cut := entries(now)
 	for i, entry := range slices.Concat(sound, damaged, full, cut) {
 		// One goroutine asks. Real servers read all in TestEntriesOnRealServers.
@@ -162,28 +192,52 @@ func TestEntriesOnRealServers(t *testing.T) {
 		for _, entry := range damaged {
 			require.Equal(t, len(everyKind), checkEntry(t, s, client, entry), "%q", entry)
 		}
+		lease := func(owner string, fence, seat, most int, flags string) string {
+			return fmt.Sprintf("%s %016d %d %d 0000000000000001 9 %s \n", owner, fence, seat, most, flags)
+		}
+		for leases, says := range map[string]string{
+			lease("a", 9, 0, 2, "") + lease("b", 9, 1, 2, ""):  "the fences of the holders do not grow up to the last fence",
+			lease("a", 9, 0, 2, "") + lease("b", 10, 1, 2, ""): "the fences of the holders do not grow up to the last fence",
+			lease("a", 8, 0, 2, "") + lease("a", 9, 1, 2, ""):  "an owner has two leases",
+			lease("a", 8, 1, 2, "") + lease("b", 9, 1, 2, ""):  "two holders have one seat",
+			lease("a", 8, 0, 2, "") + lease("b", 9, 1, 1, ""):  "more hold the key than one of them allows",
+			lease("a", 9, 0, 2, "s"):                           "the work of a lease with others has started",
+		} {
+			entry := "lambdalock3 X0000000000000000009  0\n0000000000000000 0 \n" + leases + "\n"
+			require.Equal(t, len(everyKind), checkEntry(t, s, client, entry), "%q", entry)
+			require.ErrorContains(t, failure(s.Inspect(t.Context(), "0")), says)
+		}
 		for _, entry := range slices.Concat(full, cut) {
 			checkEntry(t, s, client, entry)
 		}
 	})
 }
 
-// checkEntry sends requests to a key with this value, of its owners and of others. Each is answered, or the value is refused as no entry,
+// checkEntry sends requests to keys with this value, of its owners and of others. Each is answered, or the value is refused as no entry,
 // and stays. It returns how many refuse it. What the answers to an entry are, the comparison with the rule book says.
-func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, entry string) (refused int) {
+func checkEntry(t *testing.T, s *lockstore.Store, client redis.UniversalClient, entry string) int {
 	t.Helper()
 	ctx := t.Context()
-	for _, r := range everyKind {
-		require.NoError(t, client.Set(ctx, DefaultPrefix+"k", entry, time.Hour).Err())
-		_, err := driverOf(s).Do(ctx, "k", r)
-		if err == nil {
-			continue
+	_, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range everyKind {
+			p.Set(ctx, DefaultPrefix+fmt.Sprint(i), entry, time.Hour)
 		}
-		refused++
-		require.ErrorIs(t, err, lockstore.ErrCorrupt, "%+v of %q", r, entry)
-		require.Equal(t, entry, client.Get(ctx, DefaultPrefix+"k").Val(), "%+v", r)
+		return nil
+	})
+	require.NoError(t, err)
+	var refused []string
+	for i, r := range everyKind {
+		if _, err := driverOf(s).Do(ctx, fmt.Sprint(i), r); err != nil {
+			require.ErrorIs(t, err, lockstore.ErrCorrupt, "%+v of %q", r, entry)
+			refused = append(refused, DefaultPrefix+fmt.Sprint(i))
+		}
 	}
-	return refused
+	if len(refused) > 0 {
+		for i, value := range client.MGet(ctx, refused...).Val() {
+			require.Equal(t, entry, value, refused[i])
+		}
+	}
+	return len(refused)
 }
 
 // everyKind are requests of a stranger, and of those that entries name.
@@ -214,11 +268,10 @@ var everyKind = func() (all []driver.Request) {
 func waits(owners ...string) string {
 	queue := " "
 	for _, o := range owners {
-		owner, most, shares := strings.Cut(o, ",")
-		if !shares {
-			most = "1"
+		if !strings.Contains(o, ",") {
+			o += ",1"
 		}
-		queue += owner + "\x01" + most + "\x010000000000000006 "
+		queue += strings.Replace(o, ",", "\x01", 1) + "\x010000000000000006 "
 	}
 	return queue
 }

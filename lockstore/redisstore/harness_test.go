@@ -3,7 +3,6 @@ package redisstore
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -20,10 +19,16 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 	"github.com/lambdalock/lambdalock/lockstore/storetest/golden"
 )
+
+func TestMain(m *testing.M) {
+	watchdog.Start()
+	m.Run()
+}
 
 // TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual
 // time. It computes, so it does not run beside the tests on real servers, which wait for them.
@@ -48,11 +53,11 @@ func TestPairs(t *testing.T) {
 func TestRuleBookOnServers(t *testing.T) {
 	on := func(start func(testing.TB, ...string) string, rights ...any) func(*testing.T) storetest.Harness {
 		return func(t *testing.T) storetest.Harness {
-			url := "redis://" + start(t)
+			client := openClient(t, "redis://"+start(t))
 			if len(rights) > 0 {
-				require.NoError(t, openClient(t, url).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err())
+				require.NoError(t, client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err())
 			}
-			return harness(t, openClient(t, url), openClient(t, url))
+			return harness(t, client, client)
 		}
 	}
 	leasesim.RuleBookOnServers(t, "random requests to Redis and Valkey and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
@@ -78,17 +83,25 @@ func TestGoldenEntries(t *testing.T) {
 }
 
 func TestOnServers(t *testing.T) {
-	t.Parallel()
 	onBoth(t, "one server", func(t *testing.T, program string) {
 		conformance(t, testservers.Start(t, program).Addr, "")
 	})
-	// What makes no faults of a server shares one cluster: to start its nodes takes seconds.
+}
+
+// What makes no faults of a server shares one cluster: to start its nodes takes seconds.
+func TestOnClusters(t *testing.T) {
 	onBoth(t, "cluster", func(t *testing.T, program string) {
 		addrs := testservers.Cluster(t, program)
 		url := "redis://" + addrs[0] + "?cluster=true"
+		t.Run("slots", func(t *testing.T) { testSlots(t, url) })
 		t.Run("address", func(t *testing.T) { testAddress(t, url) })
 		t.Run("requests of a wake-up", func(t *testing.T) { testRequestsOfAWakeUp(t, url) })
-		t.Run("F36 policies", func(t *testing.T) { testPolicies(t, url, addrs[1:]) })
+		t.Run("F36 policies", func(t *testing.T) {
+			for _, addr := range addrs[1:] {
+				configure(t, openClient(t, "redis://"+addr), "maxmemory-policy", "volatile-ttl")
+			}
+			finds(t, url, "no append-only file", "volatile-ttl") // once, also if several nodes have it
+		})
 		t.Run("F44 rights", func(t *testing.T) { testUsersOfTheCache(t, addrs) })
 		conformance(t, addrs[1], "?cluster=true")
 	})
@@ -142,15 +155,6 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 	number := func(places string) func(*testing.T, string) {
 		return change(func(e string) string { return e[:13] + places + e[16:] })
 	}
-	// holders is an entry of several holders, which are over, whose last fence is 9.
-	holders := func(all ...string) func(*testing.T, string) {
-		return change(func(string) string {
-			return "lambdalock3 X0000000000000000009  0\n0000000000000000 0 \n" + strings.Join(all, "") + "\n"
-		})
-	}
-	holder := func(owner string, fence, seat, most int, flags string) string {
-		return fmt.Sprintf("%s %016d %d %d 0000000000000001 9 %s \n", owner, fence, seat, most, flags)
-	}
 	return storetest.Harness{
 		Parks:    true,
 		Store:    store,
@@ -168,31 +172,18 @@ func harness(t *testing.T, client, direct redis.UniversalClient) storetest.Harne
 		Foreign: map[string]func(*testing.T, string){
 			"list":         func(t *testing.T, key string) { require.NoError(t, direct.RPush(ctx, at(key), "a").Err()) },
 			"plain string": func(t *testing.T, key string) { require.NoError(t, direct.Set(ctx, at(key), "hello", 0).Err()) },
-			"another lock's token": func(t *testing.T, key string) {
-				require.NoError(t, direct.Set(ctx, at(key), rand.Text(), time.Hour).Err())
-			},
 		},
+		// TestEntriesOnRealServers has more of these.
 		Corrupt: map[string]func(*testing.T, string){
 			"cut in the numbers": change(func(e string) string { return e[:50] }),
 			"a later format":     change(func(e string) string { return strings.Replace(e, "lambdalock3", "lambdalock4", 1) }),
 			"unknown state":      change(func(e string) string { return e[:12] + "Y" + e[13:] }),
-			"TTL is huge": change(func(string) string {
-				return "lambdalock3 H0000000000000000009 a 0\n0000000000000001 315360000000000000 \n"
-			}),
-			"says: the fences of the holders do not grow up to the last fence":                         holders(holder("a", 9, 0, 2, ""), holder("b", 9, 1, 2, "")),
-			"a fence above the last; says: the fences of the holders do not grow up to the last fence": holders(holder("a", 9, 0, 2, ""), holder("b", 10, 1, 2, "")),
-			"says: an owner has two leases":                                                            holders(holder("a", 8, 0, 2, ""), holder("a", 9, 1, 2, "")),
-			"says: two holders have one seat":                                                          holders(holder("a", 8, 1, 2, ""), holder("b", 9, 1, 2, "")),
-			"says: more hold the key than one of them allows":                                          holders(holder("a", 8, 0, 2, ""), holder("b", 9, 1, 1, "")),
-			"says: the work of a lease with others has started":                                        holders(holder("a", 9, 0, 2, "s")),
 		},
 		DamageQueue: map[string]func(*testing.T, string){
 			"cut short":    queue(func(q string) string { return q[:max(0, len(q)-1)] }),
 			"one is empty": queue(func(q string) string { return " " + q }),
-			"all are":      queue(func(string) string { return "  " }),
 			"another line": queue(func(q string) string { return q + "\n" }),
 			"a text":       queue(func(string) string { return "me" }),
-			"bytes":        queue(func(string) string { return "\x00\x01\x02\xff" }),
 			"other places": queue(func(q string) string { return q + " me 7\n " }),
 			"gone":         queue(func(string) string { return "" }),
 			"no number":    number("000"),
@@ -297,13 +288,13 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 }
 
 // hook is asked before each command of a client, and may refuse it.
-type hook func(redis.Cmder) error
+type hook func(context.Context, redis.Cmder) error
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := h(cmd); err != nil {
+		if err := h(ctx, cmd); err != nil {
 			cmd.SetErr(err)
 			return err
 		}
@@ -315,17 +306,10 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
-// fromServer is an error of a server.
-type fromServer string
-
-func (e fromServer) Error() string { return string(e) }
-
-func (fromServer) RedisError() {}
-
 // counted counts the commands that the client sends from now on.
 func counted(client redis.UniversalClient) *atomic.Int32 {
 	n := &atomic.Int32{}
-	client.AddHook(hook(func(redis.Cmder) error { n.Add(1); return nil }))
+	client.AddHook(hook(func(context.Context, redis.Cmder) error { n.Add(1); return nil }))
 	return n
 }
 
@@ -341,10 +325,7 @@ func config(t testing.TB, rawURL string) lockstore.Config {
 }
 
 func openClient(t testing.TB, rawURL string) redis.UniversalClient {
-	client, err := Client(config(t, rawURL))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
-	return client
+	return openWith(t, rawURL, func(*redis.UniversalOptions) {})
 }
 
 // openWith is openClient with other settings.
@@ -353,7 +334,7 @@ func openWith(t testing.TB, rawURL string, change func(*redis.UniversalOptions))
 	require.NoError(t, err)
 	change(opt)
 	client := newClient(opt)
-	t.Cleanup(func() { _ = client.Close() })
+	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
 	return client
 }
 

@@ -2,9 +2,10 @@ package redisstore
 
 import (
 	"context"
+	"net"
 	"os"
-	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,101 +18,64 @@ import (
 
 func TestOpen(t *testing.T) {
 	addr := testservers.Redis(t)
-	for _, url := range []string{
-		"redis://" + addr,
-		"valkey://" + addr,
-		"redis://" + addr + "/",
-		"redis://" + addr + "/0",
-		"redis://" + addr + "/3",
-		"redis://" + addr + "?prefix=other:",
-		"redis://" + addr + "?cluster=false",
-	} {
-		t.Run(url, func(t *testing.T) {
-			store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
+	for _, url := range []string{addr, addr + "/", addr + "/0", addr + "/3", addr + "?prefix=other:", addr + "?cluster=false"} {
+		for _, scheme := range []string{"redis://", "valkey://"} {
+			store, err := lockstore.Open(t.Context(), scheme+url, os.Getenv, Opener)
 			require.NoError(t, err)
-			lockUnlock(t, store)
-		})
-	}
-	keys := func(db int) []string {
-		client := redis.NewClient(&redis.Options{Addr: addr, DB: db})
-		defer client.Close()
-		return client.Keys(t.Context(), "*").Val()
-	}
-	require.ElementsMatch(t, []string{"lambdalock:account/7", "other:account/7"}, keys(0))
-	require.Equal(t, []string{"lambdalock:account/7"}, keys(3))
-}
-
-// Two locks are the same if prefix + key is the same text.
-func TestPrefixAndKey(t *testing.T) {
-	s, _, _ := stillStore(t)
-	client := driverOf(s).client
-	store := func(prefix string) *lockstore.Store {
-		s, err := New(client, Options{Prefix: prefix})
-		require.NoError(t, err)
-		return s
-	}
-	acquire(t, store("shop:"), "eu:7")
-	requireHeld(t, store("shop:eu:"), "7")
-	acquire(t, store("shop-eu:"), "7")
-	acquire(t, store("shop:"), "7")
-	acquire(t, store(""), "7")
-	requireHeld(t, store(DefaultPrefix), "7")
-	require.ElementsMatch(t, []string{DefaultPrefix + "7", "shop-eu:7", "shop:7", "shop:eu:7"}, client.Keys(t.Context(), "*").Val(), "M29")
-}
-
-// Open makes no network call: a function's start must not depend on the cache. A URL without TLS is only for this machine,
-// see TestIsThisMachine, or needs plaintext=true.
-func TestOpenDoesNotConnect(t *testing.T) {
-	for url, without := range map[string]bool{ // TLS at another machine
-		"rediss://no.such.host.test/1": false, "valkeys://[2001:db8::1]:7000?cluster=true": false, "redis://192.0.2.1?plaintext=true": false,
-		"redis://user:s3cret@localhost": false, "valkey://user:s3cret@[::1]:7000": false, "redis://user:s3cret@host.docker.internal:6379": false,
-		"redis://user:s3cret@cache.example.com": true, "valkey://user:s3cret@10.0.0.5:6379": true, "redis://user:s3cret@[2001:db8::1]?plaintext=false": true,
-	} {
-		start := time.Now()
-		store, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
-		require.Less(t, time.Since(start), dialTimeout/2)
-		if !without {
-			require.NoError(t, err)
-			require.NoError(t, driverOf(store).client.Close())
-			continue
+			lockUnlock(t, store, "account/7")
 		}
-		require.ErrorIs(t, err, lockstore.ErrInvalid, url)
-		scheme, _, _ := strings.Cut(url, ":")
-		require.ErrorContains(t, err, "is without TLS and its host is not this machine; want "+scheme+"s://, or plaintext=true")
-		require.NotContains(t, err.Error(), "s3cret")
+	}
+	for db, want := range map[string][]string{"/0": {"lambdalock:account/7", "other:account/7"}, "/3": {"lambdalock:account/7"}} {
+		require.ElementsMatch(t, want, openClient(t, "redis://"+addr+db).Keys(t.Context(), "*").Val())
 	}
 }
 
-func TestOpenRefusesBadURLs(t *testing.T) {
+// Open makes no network call: a function's start must not depend on the cache.
+func TestOpenDoesNotConnect(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, failure(lockstore.Open(t.Context(), "redis://"+server.Addr().String(), os.Getenv, Opener)))
+	require.NoError(t, server.(*net.TCPListener).SetDeadline(time.Now().Add(50*time.Millisecond)))
+	require.ErrorIs(t, failure(server.Accept()), os.ErrDeadlineExceeded, "nobody has connected")
+}
+
+func TestURLs(t *testing.T) {
 	for _, scheme := range Opener.Schemes {
 		storetest.URLs(t, Opener, os.Getenv, scheme+"://localhost?prefix=p", "user", "port", "path")
 	}
+	const plain = "is without TLS and its host is not this machine; want "
 	for url, says := range map[string]string{
-		"redis://user:s3cret@":                         "no host",
-		"rediss://user:s3cret@host/s3cret":             "path",
-		"rediss://user:s3cret@host/1/2":                "path",
-		"rediss://user:s3cret@host?cluster=s3cret":     "cluster",
-		"rediss://s3cret@host":                         "a user without a password",
-		"rediss://user:s3cret@host/1?cluster=true":     "database 0 only",
-		"rediss://user:s3cret@host?connections=s3cret": "connections",
-		"rediss://user:s3cret@host?connections=1":      "2 to 1000",
-		"rediss://user:s3cret@host?connections=1001":   "2 to 1000",
-		"unix://user:s3cret@host":                      `"unix"`,
-		"rediss://user:s3cret@host?plaintext=true":     "has plaintext=true, but its scheme means TLS",
-		"redis://user:s3cret@host?plaintext=s3cret":    "a parameter plaintext that is not true or false",
-		"rediss://user:s3cret@host1:6379,host2:6379":   "several hosts",
+		"rediss://no.such.host.test/1": "", "valkeys://[2001:db8::1]:7000?cluster=true": "", "redis://192.0.2.1?plaintext=true": "",
+		"redis://user:s3cret@localhost": "", "valkey://user:s3cret@[::1]:7000": "", "redis://user:s3cret@host.docker.internal:6379": "", // see TestIsThisMachine
+		"redis://user:s3cret@":                              "no host",
+		"rediss://user:s3cret@host/s3cret":                  "path",
+		"rediss://user:s3cret@host/1/2":                     "path",
+		"rediss://user:s3cret@host?cluster=s3cret":          "cluster",
+		"rediss://s3cret@host":                              "a user without a password",
+		"rediss://user:s3cret@host/1?cluster=true":          "database 0 only",
+		"rediss://user:s3cret@host?connections=s3cret":      "connections",
+		"rediss://user:s3cret@host?connections=1":           "2 to 1000",
+		"rediss://user:s3cret@host?connections=1001":        "2 to 1000",
+		"unix://user:s3cret@host":                           `"unix"`,
+		"rediss://user:s3cret@host?plaintext=true":          "has plaintext=true, but its scheme means TLS",
+		"redis://user:s3cret@host?plaintext=s3cret":         "a parameter plaintext that is not true or false",
+		"rediss://user:s3cret@host1:6379,host2:6379":        "several hosts",
+		"redis://user:s3cret@cache.example.com":             plain + "rediss://, or plaintext=true",
+		"valkey://user:s3cret@10.0.0.5:6379":                plain + "valkeys://, or plaintext=true",
+		"redis://user:s3cret@[2001:db8::1]?plaintext=false": plain + "rediss://, or plaintext=true",
 	} {
-		t.Run(url, func(t *testing.T) {
-			_, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
-			require.ErrorIs(t, err, lockstore.ErrInvalid)
-			require.ErrorContains(t, err, says)
-			require.NotContains(t, err.Error(), "s3cret")
-		})
+		_, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
+		if says == "" {
+			require.NoError(t, err, url)
+			continue
+		}
+		require.ErrorIs(t, err, lockstore.ErrInvalid, url)
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "s3cret")
 	}
-	_, err := open(t.Context(), lockstore.Config{})
-	require.ErrorIs(t, err, lockstore.ErrInvalid)
-	_, err = open(t.Context(), config(t, "http://host"))
-	require.ErrorContains(t, err, "scheme")
+	require.ErrorIs(t, failure(open(t.Context(), lockstore.Config{})), lockstore.ErrInvalid)
+	require.ErrorContains(t, failure(open(t.Context(), config(t, "http://host"))), "scheme")
 }
 
 // Lambda may have frozen the process: what was idle meanwhile is not used, and the guard decides on repeats, not the client.
@@ -134,23 +98,78 @@ func TestClientSettings(t *testing.T) {
 	require.LessOrEqual(t, lifetime, 6*time.Hour)
 }
 
-// After the handshake a new connection sends only the lock's own command.
-func TestHandshakeIsOneRequest(t *testing.T) {
-	commands := make(chan string, 10)
-	addr := fakeServer(t, func(command []string) string {
-		commands <- strings.ToLower(command[0])
-		return "$10\r\nI7 0 0 0 \n\r\n"
+// The client asks for the password when it makes a connection.
+func TestClientWithCredentials(t *testing.T) {
+	addr := testservers.Redis(t)
+	admin := openClient(t, "redis://"+addr)
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "on", ">token-1", "~lambdalock:*",
+		"+evalsha", "+eval", "+get", "+set", "+setrange", "+pexpire", "+time").Err())
+
+	asked, password := 0, "token-1"
+	client, err := ClientWithCredentials(config(t, "redis://ignored:ignored@"+addr), func(context.Context) (string, string, error) {
+		asked++
+		return "locks", password, nil
 	})
-	status, err := openStore(t, "redis://"+addr).Inspect(t.Context(), "k")
 	require.NoError(t, err)
-	require.EqualValues(t, 7, status.Fence)
-	require.Equal(t, "evalsha", <-commands)
-	require.Empty(t, commands)
+	t.Cleanup(func() { _ = client.Close() })
+	store := storeOn(t, client)
+	lockUnlock(t, store, "k")
+	require.Equal(t, 1, asked, "once for each connection")
+
+	require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "locks", "resetpass", ">token-2").Err())
+	require.NoError(t, admin.Do(t.Context(), "CLIENT", "KILL", "USER", "locks").Err())
+	use := func() error { return failure(store.Inspect(t.Context(), "k")) }
+	require.Eventually(t, func() bool { return use() != nil }, 5*time.Second, 10*time.Millisecond)
+	require.ErrorIs(t, use(), lockstore.ErrUnavailable, "F71 a refused token is neither a lock nor busy")
+	password = "token-2"
+	require.Eventually(t, func() bool { return use() == nil }, 5*time.Second, 10*time.Millisecond)
 }
 
-// A lease is not shorter than requested.
-func TestMicrosRoundsUp(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0", 1: "1", time.Microsecond: "1", time.Microsecond + 1: "2", lockstore.MaxTTL: "86400000000"} {
-		require.Equal(t, want, micros(d), "microseconds of %v", d)
+// A credentials function can limit its own time, sees its caller's deadline and values, and
+// ends with its caller.
+func TestCredentialsHaveTheCallersContext(t *testing.T) {
+	type name struct{}
+	for limit, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: 3 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "the caller"), 3*time.Second)
+			defer cancel()
+			m := newMini(t)
+			s := storeOn(t, openWith(t, mini, func(opt *redis.UniversalOptions) {
+				dials(m)(opt)
+				opt.CredentialsProviderContext = func(got context.Context) (string, string, error) {
+					want, _ := ctx.Deadline()
+					deadline, _ := got.Deadline()
+					require.True(t, want.Equal(deadline), "%v, %v", want, deadline)
+					require.Equal(t, "the caller", got.Value(name{}))
+					own, cancel := context.WithTimeout(got, limit)
+					defer cancel()
+					<-own.Done() // a service that hangs
+					return "", "", own.Err()
+				}
+			}))
+			began := time.Now()
+			_, err := s.Acquire(ctx, newRequest("k"))
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, want, time.Since(began))
+		})
+	}
+}
+
+// After a call nothing of it stays in memory, and a hook that goes on can limit its time: the context has the caller's deadline.
+func TestAHookThatGoesOnAfterTheCall(t *testing.T) {
+	s, _, _ := stillStore(t)
+	var late *callContext
+	driverOf(s).client.AddHook(hook(func(ctx context.Context, _ redis.Cmder) error {
+		late = ctx.Value(callKey{}).(*callContext)
+		return nil
+	}))
+	require.NoError(t, failure(s.Inspect(context.Background(), "k")))
+	_, limited := late.Deadline()
+	require.False(t, limited)
+	calls.Lock()
+	defer calls.Unlock()
+	for _, call := range calls.by {
+		require.NotSame(t, late, call)
 	}
 }

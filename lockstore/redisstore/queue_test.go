@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -58,25 +59,6 @@ func handed(t *testing.T, s *lockstore.Store, req lockstore.Request) lockstore.L
 	return news.Lease
 }
 
-// A wake-up that gets lost costs the rest of one wait at the server.
-func TestLostWakeUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := openMini(t)
-		s := h.Store
-		lease := acquire(t, s, "k")
-		req := queued(t, s, "k")
-		began := time.Now()
-		done := awaiting(t, s, req)
-		synctest.Wait()
-		// F60: the key is handed over, and nobody is told.
-		require.Equal(t, req.Owner, releaseSilently(t, s, lease).owner)
-		require.True(t, (<-done).Ask)
-		require.Equal(t, driverOf(s).wakeUps.block, time.Since(began))
-		_, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
-	})
-}
-
 // releaseSilently hands the key over, and tells nobody.
 func releaseSilently(t *testing.T, s *lockstore.Store, lease lockstore.Lease) news {
 	t.Helper()
@@ -87,7 +69,8 @@ func releaseSilently(t *testing.T, s *lockstore.Store, lease lockstore.Lease) ne
 	return handed[0]
 }
 
-// A wait at the server ends before its context, and before the timeout of a client of another's.
+// A wait at the server ends before its context, and before the timeout of a client of another's. A wake-up that gets lost costs the rest
+// of one wait.
 func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 	client := redis.NewClient(&redis.Options{PoolSize: 10, MaxActiveConns: 4, ReadTimeout: 400 * time.Millisecond})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
@@ -96,15 +79,20 @@ func TestBoundsOfAWaitAtTheServer(t *testing.T) {
 	require.Equal(t, 2, cap(w.slots), "half of the connections that the client may use")
 	synctest.Test(t, func(t *testing.T) {
 		s := openMini(t).Store
-		acquire(t, s, "k")
-		req := queued(t, s, "k")
+		lease, req := acquire(t, s, "k"), queued(t, s, "k")
 		all := sentBy(driverOf(s).client)
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		require.NoError(t, storetest.AwaitTurn(ctx, s, "k", req.Owner))
+		began, done := time.Now(), awaiting(t, s, req)
+		synctest.Wait()
+		require.Equal(t, req.Owner, releaseSilently(t, s, lease).owner, "F60 it is handed the key")
+		require.True(t, (<-done).Ask)
+		require.Equal(t, maxBlock, time.Since(began))
 		driverOf(s).wakeUps.block = minBlock
 		require.NoError(t, storetest.AwaitTurn(t.Context(), s, "k", req.Owner))
-		require.Equal(t, []string{"blpop 0.48", "blpop 0.01"}, all.commands)
+		require.Equal(t, []string{"blpop 0.48", "blpop 0.8", "evalsha 1", "blpop 0.01"}, *all)
+		require.NoError(t, failure(s.Acquire(t.Context(), req)))
 	})
 }
 
@@ -137,6 +125,41 @@ func TestHandOverInOneProcess(t *testing.T) {
 	})
 }
 
+// fewConnections is a client of a miniredis.
+func fewConnections(t *testing.T, n int) redis.UniversalClient {
+	m := newMini(t)
+	return openWith(t, mini, func(opt *redis.UniversalOptions) {
+		dials(m)(opt)
+		opt.PoolSize = n
+	})
+}
+
+// Many runs of one process wait for a key that is held, and few of them have a connection to wait at the server. A run asks about
+// once a second.
+func TestRequestsOfIdleWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fewConnections(t, defaultConnections)
+		s := storeOn(t, client)
+		loadScript(t, s)
+		acquire(t, s, "k")
+		g, err := guard.New(s, guard.Options{Wait: 3 * time.Second})
+		require.NoError(t, err)
+		const runs = 40
+		var all sync.WaitGroup
+		for range runs {
+			all.Go(func() {
+				_ = g.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }) // it is busy
+			})
+		}
+		leasesim.Pass(1500 * time.Millisecond)
+		sent := counted(client)
+		leasesim.Pass(time.Second)
+		t.Logf("%d requests in a second", sent.Load())
+		assert.Less(t, sent.Load(), int32(5*runs))
+		all.Wait()
+	})
+}
+
 // An owner that finds no connection to wait at the server gets its element at once, and asks nothing meanwhile: the wait
 // of another one in its process is for both.
 func TestWaitForOthers(t *testing.T) {
@@ -159,7 +182,7 @@ func TestWaitForOthers(t *testing.T) {
 		require.Greater(t, (<-pauses).Lease.Fence, lease.Fence)
 		require.Zero(t, time.Since(began))
 		require.Equal(t, lockstore.AwaitedTurn{Hint: second.Hint}, <-waits, "it waits on, and asks nothing")
-		require.Len(t, sent.commands, 2, "the release and the push")
+		require.Len(t, *sent, 2, "the release and the push")
 		require.Empty(t, w.pausing)
 	})
 }
@@ -176,7 +199,7 @@ func TestServerThatHangs(t *testing.T) {
 		require.LessOrEqual(t, time.Since(began), driverOf(s).wakeUps.block+silence+pollTime*3/2)
 		require.Empty(t, driverOf(s).wakeUps.slots)
 		goOn()
-		driverOf(s).client.AddHook(hook(func(cmd redis.Cmder) error {
+		driverOf(s).client.AddHook(hook(func(_ context.Context, cmd redis.Cmder) error {
 			if words := cmd.Args(); len(words) > 5 && words[5] == "wake" {
 				goOn = h.Hang(t)
 			}
@@ -186,107 +209,65 @@ func TestServerThatHangs(t *testing.T) {
 		require.NoError(t, s.Release(t.Context(), lease))
 		require.Equal(t, wakeTime, time.Since(began))
 		goOn()
-		_, err := s.Acquire(t.Context(), req)
-		require.NoError(t, err)
+		require.NoError(t, failure(s.Acquire(t.Context(), req)))
 	})
 }
 
 // An element may be old, late or damaged. Then its owner asks the entry.
 func TestElements(t *testing.T) {
-	for element, c := range map[string]struct {
-		note    lockstore.Hint
-		elapsed time.Duration
-		want    driver.Answer
-	}{
-		"8 2000000 3 next": {"7", 100 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Hint: "next"}},
-		"8 2000000 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
-		"8 2000001 0 ":     {"7", 1250 * time.Millisecond, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}},
-		"8 2000000 1 ":     {"7", 1251 * time.Millisecond, driver.Answer{}},
-		"7 2000000 0 next": {"7", 0, driver.Answer{}},
-		"6 2000000 0 next": {"7", 0, driver.Answer{}},
-		"9 2000000 0 next": {"", 0, driver.Answer{}},
-		"9 2000000 1 next": {"next", 0, driver.Answer{}},
-		"9 2000000":        {"7", 0, driver.Answer{}},
-		"9 x 0 ":           {"7", 0, driver.Answer{}},
-		"1":                {"0", 0, driver.Answer{}},
-		"":                 {"7", 0, driver.Answer{}},
+	at := func(element string, note lockstore.Hint, elapsed time.Duration) driver.Answer {
+		return granting(element, driver.Request{Kind: driver.AwaitTurn, Hint: note, Elapsed: elapsed})
+	}
+	require.Equal(t, driver.Answer{Outcome: driver.Granted, Fence: 8, Seat: 3, TTL: 1650 * time.Millisecond, Hint: "next"}, at("8 2000000 3 next", "7", 100*time.Millisecond))
+	for _, element := range []string{"8 2000000 0 ", "8 2000001 0 "} {
+		require.Equal(t, driver.Answer{Outcome: driver.Granted, Fence: 8, TTL: driver.LeastTrust}, at(element, "7", 1250*time.Millisecond))
+		require.Equal(t, driver.Answer{Outcome: driver.Ask, Hint: "7"}, at(element, "7", 1251*time.Millisecond))
+	}
+	for element, note := range map[string]lockstore.Hint{
+		"7 2000000 0 next": "7", "6 2000000 0 next": "7", "9 2000000 0 next": "", "9 2000000 1 next": "next",
+		"9 2000000": "7", "9 x 0 ": "7", "1": "0", "": "7",
 	} {
-		if c.want.Outcome == 0 {
-			c.want = driver.Answer{Outcome: driver.Ask, Hint: c.note}
-		}
-		require.Equal(t, c.want, granting(element, driver.Request{Kind: driver.AwaitTurn, Hint: c.note, Elapsed: c.elapsed}), element)
+		require.Equal(t, driver.Answer{Outcome: driver.Ask, Hint: note}, at(element, note, 0), element)
 	}
-}
-
-// The list of an owner is in the slot of its key, wherever the name of the key has braces.
-func TestListIsWithItsKey(t *testing.T) {
-	addr := testservers.Redis(t, "--cluster-enabled", "yes") // a node without slots knows them
-	client := openClient(t, "redis://"+addr)
-	for _, key := range []string{"a", "a/b", "{a}", "{a}b", "a{b}c", "{a", "a}", "a}b{c}", "a{}", "{}", "}{", "a{{b}}", "é"} {
-		for _, prefix := range []string{DefaultPrefix, "{p}:", "p{:"} {
-			s, err := New(client, Options{Prefix: prefix})
-			require.NoError(t, err)
-			list := driverOf(s).list(key, "owner")
-			require.True(t, strings.HasPrefix(list, prefix), "the rights of the user are those for the prefix")
-			slot := func(name string) int64 { return client.ClusterKeySlot(t.Context(), name).Val() }
-			if driverOf(s).together(key) {
-				require.Equal(t, slot(prefix+key), slot(list), list)
-			}
-		}
-	}
-	s := driverOf(openStore(t, "redis://"+addr))
-	require.True(t, s.together("a"))
-	require.NotEqual(t, s.list("a", "owner"), s.list("{"+DefaultPrefix+"a}", "owner"), "each key has lists of its own")
 }
 
 // A release wakes the first in line and nobody else. A wake-up waits for its owner for 5 s,
 // so an owner that begins to wait after it is not too late.
 func TestOneWakeUpForARelease(t *testing.T) {
-	for name, waiters := range map[string]int{"F59 one waits": 1, "F59 128 wait": 128} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := openMini(t).Store
-				client := driverOf(s).client
-				lease := acquire(t, s, "k")
-				var waiting []lockstore.Request
-				for range waiters {
-					waiting = append(waiting, queued(t, s, "k"))
-				}
-				for i, req := range waiting {
-					require.NoError(t, s.Release(t.Context(), lease))
-					lists := client.Keys(t.Context(), "*\n*").Val()
-					require.Equal(t, []string{driverOf(s).list("k", req.Owner)}, lists, "one wake-up for a release")
-					require.Equal(t, int64(1), client.LLen(t.Context(), lists[0]).Val())
-					require.Equal(t, 5*time.Second, client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
-					began := time.Now()
-					lease = await(t, s, req).Lease
-					require.Zero(t, time.Since(began), "a wake-up that came before the wait")
-					status, err := s.Inspect(t.Context(), "k")
-					require.NoError(t, err)
-					require.Equal(t, waiters-1-i, status.Waiting)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store
+		client := driverOf(s).client
+		lease := acquire(t, s, "k")
+		waiting := make([]lockstore.Request, 30)
+		for i := range waiting {
+			waiting[i] = queued(t, s, "k")
+		}
+		for i, req := range waiting {
+			require.NoError(t, s.Release(t.Context(), lease))
+			lists := client.Keys(t.Context(), "*\n*").Val()
+			require.Equal(t, []string{driverOf(s).list("k", req.Owner)}, lists, "F59 one wake-up for a release")
+			require.Equal(t, int64(1), client.LLen(t.Context(), lists[0]).Val())
+			require.Equal(t, 5*time.Second, client.PTTL(t.Context(), lists[0]).Val(), "how long a wake-up waits")
+			began := time.Now()
+			lease = await(t, s, req).Lease
+			require.Zero(t, time.Since(began), "a wake-up that came before the wait")
+			status, err := s.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, len(waiting)-1-i, status.Waiting)
+		}
+	})
 }
 
-// sent are the names of the commands and their numbers of keys that a client sends.
-type sent struct {
-	mu       sync.Mutex
-	commands []string
-}
-
-func sentBy(client redis.UniversalClient) *sent {
-	s := &sent{}
-	client.AddHook(hook(func(cmd redis.Cmder) error {
+// sentBy are the names of the commands and their numbers of keys that a client sends from now on, one after the other.
+func sentBy(client redis.UniversalClient) *[]string {
+	all := &[]string{}
+	client.AddHook(hook(func(_ context.Context, cmd redis.Cmder) error {
 		if len(cmd.Args()) > 2 { // or it is of the handshake
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.commands = append(s.commands, fmt.Sprint(cmd.Name(), " ", cmd.Args()[2]))
+			*all = append(*all, fmt.Sprint(cmd.Name(), " ", cmd.Args()[2]))
 		}
 		return nil
 	}))
-	return s
+	return all
 }
 
 // A release wakes the first in the queue with its own request, if the lease's note names it.
@@ -297,34 +278,25 @@ func TestRequestsOfAWakeUp(t *testing.T) {
 
 func testRequestsOfAWakeUp(t *testing.T, url string) {
 	const own, both = "evalsha 1", "evalsha 2"
-	for name, c := range map[string]struct {
-		change func(t *testing.T, s *lockstore.Store, first lockstore.Request, lease *lockstore.Lease)
-		want   []string
-	}{
-		"F59 nothing changes": {nil, []string{both}},
-		"F59 the first has left": {func(t *testing.T, s *lockstore.Store, first lockstore.Request, _ *lockstore.Lease) {
-			require.NoError(t, s.Leave(t.Context(), first.Key, first.Owner))
-		}, []string{both, own}},
-		"F59 the note is lost": {func(_ *testing.T, _ *lockstore.Store, _ lockstore.Request, lease *lockstore.Lease) {
-			lease.Hint = ""
-		}, []string{own, own}},
+	for name, want := range map[string][]string{
+		"F59 nothing changes": {both}, "F59 the first has left": {both, own}, "F59 the note is lost": {own, own},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, url)
 			lease := acquire(t, s, name)
-			holder, first, second := queued(t, s, name), queued(t, s, name), queued(t, s, name)
+			holder, woken, second := queued(t, s, name), queued(t, s, name), queued(t, s, name)
 			require.NoError(t, s.Release(t.Context(), lease))
 			lease = handed(t, s, holder)
-			if c.change != nil {
-				c.change(t, s, first, &lease)
+			switch name {
+			case "F59 the first has left":
+				require.NoError(t, s.Leave(t.Context(), name, woken.Owner))
+				woken = second
+			case "F59 the note is lost":
+				lease.Hint = ""
 			}
 			all := sentBy(driverOf(s).client)
 			require.NoError(t, s.Release(t.Context(), lease))
-			require.Equal(t, c.want, all.commands)
-			woken := first
-			if strings.Contains(name, "left") {
-				woken = second
-			}
+			require.Equal(t, want, *all)
 			require.Equal(t, int64(1), openClient(t, url).LLen(t.Context(), driverOf(s).list(name, woken.Owner)).Val())
 			require.Greater(t, handed(t, s, woken).Fence, lease.Fence)
 		})

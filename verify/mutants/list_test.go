@@ -152,7 +152,7 @@ var bugs = []bug{
 		"lockstore/redisstore/call.go", `return fmt.Errorf("redisstore: key %q: %s: %w: %w", c.key, c.says("not applied"), lockstore.ErrUnavailable, err)`, "return &lockstore.Refused{Key: c.key, State: lockstore.Held}"},
 	{"M56", "a request is written after its call has ended", redisTest("TestCallsEndWithTheirContext"), "written after the call has ended",
 		"lockstore/redisstore/call.go", "before&returned != 0 || ", ""},
-	{"M61", "an unwritten EVAL hides that an earlier attempt may have been applied", redisTest("TestUnwrittenEvalAfterALostReplyIsUnknown"), "lock store is unavailable",
+	{"M61", "an unwritten EVAL hides that an earlier attempt may have been applied", redisTest("TestReleaseRepeatedByTheClient"), "lock store is unavailable",
 		"lockstore/redisstore/call.go", "state&ambiguous == 0 && (state&written == 0 || what.refused)", "state&written == 0 || state&ambiguous == 0 && what.refused"},
 	{"M87", "the end of a call does not reach its connection", redisTest("TestCallsEndWithTheirContext"), "the call goes on after its context",
 		"lockstore/redisstore/conn.go", "_ = used.Conn.SetDeadline(past)", ""},
