@@ -196,7 +196,7 @@ func TestNoConnectionIsLost(t *testing.T) {
 			all.Wait()
 			return time.Since(began)
 		}
-		for round := range 60 {
+		for round := range 15 {
 			atOnce(10*connections, func(i int) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+(i/4+round)%5)*takes)
 				defer cancel()

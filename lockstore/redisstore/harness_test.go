@@ -19,6 +19,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/internal/testservers"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
@@ -30,10 +31,16 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual
-// time. It computes, so it does not run beside the tests on real servers, which wait for them.
+// TestConformanceVirtualTime runs the suite with the real client on miniredis, in virtual time, while the tests on real servers wait.
 func TestConformanceVirtualTime(t *testing.T) {
-	storetest.Run(t, openMini, synctest.Test)
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		h := openMini(t)
+		if verifyrecord.WithRaceDetector { // each sequence has the same races
+			h.Sequences = 20
+		}
+		return h
+	}, synctest.Test)
 }
 
 // TestRuleBook compares the store on miniredis with the rule book by random requests.

@@ -103,7 +103,7 @@ func TestHandOverInOneProcess(t *testing.T) {
 		driverOf(s).wakeUps.slots = make(chan struct{}, 1)
 		lease := acquire(t, s, "k")
 		var all sync.WaitGroup
-		for range 20 {
+		for range 8 {
 			req := queued(t, s, "k")
 			all.Go(func() {
 				for got := (lockstore.Lease{}); ; {
@@ -307,8 +307,7 @@ func testRequestsOfAWakeUp(t *testing.T, url string) {
 func TestListsThatTheUserMayNotTouch(t *testing.T) {
 	onBoth(t, "F44 no permission", func(t *testing.T, program string) {
 		addr := testservers.Start(t, program).Addr
-		admin := openClient(t, "redis://"+addr)
-		require.NoError(t, admin.Do(t.Context(), "ACL", "SETUSER", "shop", "on", ">secret", "~lambdalock:shop/*", "+@all").Err())
+		require.NoError(t, openClient(t, "redis://"+addr).Do(t.Context(), "ACL", "SETUSER", "shop", "on", ">secret", "~lambdalock:shop/*", "+@all").Err())
 		s := openStore(t, "redis://shop:secret@"+addr)
 		lease := acquire(t, s, "shop/1")
 		waiting := []lockstore.Request{queued(t, s, "shop/1"), queued(t, s, "shop/1")}

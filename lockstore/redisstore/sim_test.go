@@ -21,6 +21,7 @@ import (
 // TestSimulation is package leasesim with the real client and the real scripts, on miniredis. The server forgets its scripts
 // now and then, and replies arrive byte by byte.
 func TestSimulation(t *testing.T) {
+	t.Parallel() // it computes while the tests on real servers wait
 	leasesim.Sim{
 		Part:  leasesim.Part{Name: "simulated guards over miniredis, whose connections are reset (F30)", Few: 4, Full: 100, Must: []string{"scripts forgotten"}},
 		Open:  openNetwork,

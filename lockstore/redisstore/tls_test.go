@@ -48,6 +48,7 @@ func TestTLSIsVerified(t *testing.T) {
 		"TLS at a silent server":    {"rediss://" + silent.Addr().String(), advice},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, host, _ := strings.Cut(c.url, "//")
 			says := strings.Replace(c.says, "HOST", host, 1)
 			limit := time.Minute
