@@ -34,7 +34,12 @@ func main() {
 		signal.Stop(signals) // a second signal ends the process at once
 		end(&exit.BySignal{Signal: sig.(syscall.Signal)})
 	}()
-	cmd, err := command().ExecuteContextC(ctx)
+	os.Exit(execute(ctx, command()))
+}
+
+// execute runs a command line, prints its error and returns the exit status.
+func execute(ctx context.Context, root *cobra.Command) int {
+	cmd, err := root.ExecuteContextC(ctx)
 	if cmd.Name() != "run" { // which passes signals on, and knows how it ended
 		err = interrupted(ctx, err)
 	}
@@ -44,7 +49,7 @@ func main() {
 	if aside, ok := cmd.ErrOrStderr().(*exit.Aside); ok {
 		aside.Flush()
 	}
-	os.Exit(exit.Status(err))
+	return exit.Status(err)
 }
 
 // interrupted is the error of a command that a signal may have ended. What the command says of a call that was under way is

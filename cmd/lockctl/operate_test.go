@@ -37,69 +37,25 @@ type site struct {
 
 func at(t *testing.T, storeURL string) site {
 	t.Helper()
-	store, err := stores.Open(t.Context(), storeURL, func(string) string { return "" })
+	return with(t, storeURL, func(string) string { return "" })
+}
+
+func with(t *testing.T, storeURL string, getenv func(string) string) site {
+	t.Helper()
+	store, err := stores.Open(t.Context(), storeURL, getenv)
 	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, store.Close()) })
 	return site{t, storeURL, store}
 }
 
-// sites are the stores that the commands are tested on. To lockctl Valkey is Redis.
-func sites(t *testing.T) map[string]func(t *testing.T) site {
-	return map[string]func(t *testing.T) site{
-		"Redis": func(t *testing.T) site { return at(t, "redis://"+testservers.Redis(t)) },
-		"DynamoDB": func(t *testing.T) site {
-			return at(t, testservers.Table(t, testservers.DynamoDB(t), tableName(), "key"))
-		},
-		"ZooKeeper": func(t *testing.T) site {
-			p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
-			t.Cleanup(func() { assert.NoError(t, p.store.Close()) })
-			return p
-		},
-		"PostgreSQL": func(t *testing.T) site {
-			url := testservers.PostgreSQL(t)
-			p := at(t, url+"&table=ops.locks")
-			p.makeTable("postgres", url, "CREATE SCHEMA ops; CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA ops TO looker;", "--table", "ops.locks")
-			return p
-		},
-		"PostgreSQL behind PgBouncer": func(t *testing.T) site {
-			server := testservers.StartPostgreSQL(t)
-			p := at(t, testservers.PgBouncer(t, server, "transaction"))
-			p.makeTable("postgres", testservers.PostgreSQLURL(server.Addr), "")
-			return p
-		},
-		"MariaDB": func(t *testing.T) site {
-			addr := testservers.MariaDB(t).Addr
-			p := at(t, "mysql://root@"+addr+"/locks?tls=false&table=ops")
-			p.makeTable("mysql", "root@tcp("+addr+")/locks", "", "--dialect", "mysql", "--table", "ops")
-			return p
-		},
-		"SQLite": func(t *testing.T) site { return at(t, "sqlite://"+filepath.Join(t.TempDir(), "locks.db")) },
-	}
-}
-
-// makeTable runs the SQL that lockctl schema prints.
-func (p site) makeTable(driver, dsn, before string, flags ...string) {
-	p.t.Helper()
-	schema := p.lockctl(append([]string{"schema"}, flags...)...)
-	require.Equal(p.t, 0, schema.status, schema.err)
-	db, err := sql.Open(driver, dsn)
-	require.NoError(p.t, err)
-	_, err = db.ExecContext(p.t.Context(), before+schema.out)
-	require.NoError(p.t, err)
-	require.NoError(p.t, db.Close())
-}
-
-// lockctl runs a command to its end.
 func (p site) lockctl(args ...string) result {
 	p.t.Helper()
-	return lockctl(p.url, args...).start(p.t).result(p.t)
+	return ends(p.t, p.url, args...)
 }
 
-// says runs a command line, and compares the status and what it prints with a regular expression.
-func (p site) says(t *testing.T, status int, says, line string) {
-	t.Helper()
-	r := p.lockctl(strings.Fields(line)...)
-	assert.Equal(t, status, r.status, "%q: %s", line, r.err)
-	assert.Regexp(t, says, r.out+r.err, line)
+func (p site) says(status int, text, line string) {
+	p.t.Helper()
+	says(p.t, p.url, status, text, line)
 }
 
 // acquire takes a key for a holder with a name.
@@ -145,184 +101,168 @@ func (p site) renew(lease lockstore.Lease) error {
 	return err
 }
 
-// shown is what show and list print as JSON.
+// shown is what show prints as JSON.
 type shown struct {
-	Key, State, Fence   string
-	Holder              struct{ Name, ID string }
-	LeftMs              int64
-	Waiting, MaxHolders int
-	Holders             []shown
-	Seat                int
-	End                 bool
+	State, Fence string
+	Holder       struct{ Name string }
+	LeftMs       int64
+	Waiting      int
 }
 
-func read(t *testing.T, text string) (all []shown) {
-	t.Helper()
-	for line := range strings.Lines(text) {
-		var s shown
-		require.NoError(t, json.Unmarshal([]byte(line), &s), line)
-		all = append(all, s)
-	}
-	return all
+// state is what show says of a key.
+func (p site) state(key string) (s shown) {
+	p.t.Helper()
+	r := p.lockctl("show", "--json", key)
+	require.NoError(p.t, json.Unmarshal([]byte(r.out), &s), r.err)
+	return s
 }
 
 func fence(l lockstore.Lease) string { return strconv.FormatInt(int64(l.Fence), 10) }
 
-// tableName is new each time.
-func tableName() string { return "locks-" + strconv.FormatInt(time.Now().UnixNano(), 36) }
-
-// state is what show says of a key.
-func (p site) state(key string) shown {
+// commands: each command reaches the store. What the store answers is in its suite, and what lockctl says of it in TestOnRedis.
+func (p site) commands(key string) {
 	p.t.Helper()
-	r := p.lockctl("show", "--json", key)
-	require.Equal(p.t, 0, r.status, r.err)
-	return read(p.t, r.out)[0]
+	lease := p.take(key, "withdraw")
+	p.says(0, `^KEY      `+key+`\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  not seen yet\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, "show "+key)
+	p.says(0, `^KEY .*\n`+key+` +held .*withdraw \(4f1c\)\n$`, "list "+key)
+	p.says(exit.Busy, `^lockctl: busy: lock "`+key+`" is held by withdraw \(4f1c\)`, "run -n "+key+" -- true")
+	p.says(0, `^the lease of "`+key+`" is revoked: withdraw \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, "revoke --fence "+fence(lease)+" "+key)
+	require.ErrorIs(p.t, p.renew(lease), lockstore.ErrLost)
+	p.says(0, "^$", "run -n "+key+"/free -- true")
 }
 
-// inCheck is what check finds in SQL databases. Those of tests write nothing to the disk at once.
-var inCheck = map[string]string{
-	"PostgreSQL":                  `^synchronous_commit is off or local, or fsync is off: .*\n .*\nidle_in_transaction_session_timeout is 0.*\n .*\n$`,
-	"PostgreSQL behind PgBouncer": `^synchronous_commit is off or local, or fsync is off: .*\n .*\nidle_in_transaction_session_timeout is 0.*\n .*\n$`,
-	"MariaDB":                     `^innodb_flush_log_at_trx_commit is not 1: .*\n .*\n$`,
-	"SQLite":                      `^nothing that endangers locks was found\n$`,
-}
-
-func TestOperators(t *testing.T) {
-	for name, open := range sites(t) {
+func TestOnRedis(t *testing.T) {
+	t.Parallel()
+	addr := testservers.Redis(t)
+	p := at(t, "redis://"+addr)
+	p.commands("account/7")
+	assert.Equal(t, exit.No, p.lockctl("list", "--longer-than", "0.001", "account/").status, "cron is told")
+	p.says(0, `^KEY .*\naccount/7/free +free +.*\n$`, "list --state free account/")
+	for name, test := range map[string]func(*testing.T){
+		"revoke": p.testRevoke, "resolve": p.testResolve, "resolve, and the repeat": p.testResolveRepeats, "the output cannot be written": p.testOutputNotWritable,
+		"a parked run that is not woken": p.testNotWoken,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := open(t)
-			t.Run("show", p.testShow)
-			t.Run("list", p.testList)
-			t.Run("revoke", p.testRevoke)
-			if found, sql := inCheck[name]; sql {
-				t.Run("resolve", p.testResolve)
-				t.Run("check", func(t *testing.T) {
-					r := p.lockctl("check")
-					assert.Regexp(t, found, r.out, r.err)
-				})
-			}
-			if name != "Redis" { // what a store answers is in its suite
-				return
-			}
-			t.Run("several holders", p.testSeveral)
-			t.Run("resolve", p.testResolve)
-			t.Run("resolve, and the repeat", p.testResolveRepeats)
+			test(t)
 		})
 	}
 }
 
-func (p site) testShow(t *testing.T) {
-	lease := p.take("show/7", "withdraw")
-	p.says(t, 0, `^KEY      show/7\nSTATE    held\nHOLDER   withdraw \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nLEFT     (1m\d+s|\d+s)\nRENEWED  not seen yet\nFENCE    `+fence(lease)+`\nWAITING  0\n$`, "show show/7")
-	s := p.state("show/7")
-	assert.Equal(t, []any{"show/7", "held", fence(lease), "withdraw", "4f1c"}, []any{s.Key, s.State, s.Fence, s.Holder.Name, s.Holder.ID})
-	assert.Positive(t, s.LeftMs)
-	assert.NotContains(t, p.lockctl("show", "--json", "show/7").out, string(lease.Owner), "the owner is a secret")
-	require.NoError(t, p.store.Release(t.Context(), lease))
-	assert.Equal(t, "free", p.state("show/7").State)
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
+	assert.Equal(t, result{0, "nothing that endangers locks was found\n", ""}, good.lockctl("check"))
+	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
+	bad.says(exit.No, `eviction policy is allkeys-lru(?s:.*)to do: set maxmemory-policy to noeviction`, "check")
 }
 
-func (p site) testList(t *testing.T) {
-	for _, key := range []string{"list/a", "list/b*", "list/c"} {
-		p.take(key, "lister")
+// refusal is what lockctl says of a store that refuses or is not there.
+type refusal struct {
+	url    string
+	status int
+	text   string
+	line   string
+}
+
+// refuse runs the command lines at the same time, when the test is over: lockctl run asks some stores for 5 s, because they may get well.
+func refuse(t *testing.T, all ...refusal) {
+	for _, r := range all {
+		t.Run(r.line, func(t *testing.T) {
+			t.Parallel()
+			says(t, r.url, r.status, r.text, r.line)
+		})
 	}
-	require.NoError(t, p.store.Release(t.Context(), p.take("list/free", "lister")))
-	for args, want := range map[string][]string{
-		"list/":              {"list/a", "list/b*", "list/c", "end"},
-		"list/b*":            {"list/b*", "end"},
-		"--state free list/": {"list/free", "end"},
-	} {
-		r := p.lockctl(append([]string{"list", "--json"}, strings.Fields(args)...)...)
-		require.Equal(t, 0, r.status, r.err)
-		var keys []string
-		for _, s := range read(t, r.out) {
-			if s.End {
-				s.Key = "end"
-			}
-			keys = append(keys, s.Key)
-		}
-		assert.ElementsMatch(t, want, keys)
+}
+
+func TestRefusedByRedis(t *testing.T) {
+	t.Parallel()
+	addr, valkey := testservers.Redis(t), testservers.Valkey(t)
+	url := "redis://" + addr
+	redisCLI(t, addr, "SET", "lambdalock:foreign", "x")
+	redisCLI(t, addr, "ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client")
+	for _, server := range []string{addr, valkey} {
+		redisCLI(t, server, "ACL", "SETUSER", "reader", "on", ">hunter2", "~*", "+@all", "-@write", "+evalsha", "+eval")
 	}
-	assert.Regexp(t, `^KEY .*\nlist/a +held .*lister \(4f1c\)\n$`, p.lockctl("list", "list/a").out)
-	assert.Equal(t, exit.No, p.lockctl("list", "--longer-than", "0.001", "list/").status, "cron is told")
+	refuse(t,
+		refusal{url, exit.Damaged, "not a lock", "show foreign"},
+		refusal{url, exit.Damaged, "not a lock", "revoke --fence 1 foreign"},
+		refusal{url, exit.Damaged, "not a lock", "run foreign -- true"},
+		refusal{url, 0, `1 entries are damaged or another program's, and not listed, such as \["lambdalock:foreign"\]`, "list"},
+		refusal{url + "?cluster=true", exit.Config, "remove cluster=true", "run k -- true"},
+		refusal{"redis://reader:hunter2@" + addr, exit.Permission, "The user executing the script can't run this command", "run k -- true"}, // however long it is to wait
+		refusal{"valkey://reader:hunter2@" + valkey, exit.Permission, "has no permissions to run the '", "run k -- true"},
+		refusal{"redis://looker:hunter2@" + addr, exit.Permission, "^lockctl: ", "show k"},
+		refusal{"redis://looker:hunter2@" + addr, exit.Permission, "^lockctl: ", "check"})
 }
 
 func (p site) testRevoke(t *testing.T) {
+	p.t = t
 	lease := p.take("revoke", "hangs")
-	p.says(t, exit.Busy, `"revoke" changed hands: nobody holds it with the fence 7; nothing was done`, "revoke --fence 7 revoke")
-	p.says(t, exit.No, "is not held", "revoke --fence 7 revoke/free")
+	p.says(exit.Busy, `"revoke" changed hands: nobody holds it with the fence 7; nothing was done`, "revoke --fence 7 revoke")
+	p.says(exit.No, "is not held", "revoke --fence 7 revoke/free")
 	require.NoError(t, p.renew(lease), "nothing was done")
 	next := lockstore.NewOwner()
 	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "revoke", Owner: next, TTL: time.Minute, JoinQueue: true})
 	require.ErrorIs(t, err, lockstore.ErrRefused)
 	assert.Equal(t, 1, p.state("revoke").Waiting)
 
-	p.says(t, 0, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, "revoke --fence "+fence(lease)+" revoke")
+	p.says(0, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, "revoke --fence "+fence(lease)+" revoke")
 	assert.Equal(t, 1, p.state("revoke").Waiting, "who waits keeps its place")
 	require.NoError(t, p.store.Leave(t.Context(), "revoke", next))
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 	assert.Equal(t, "revoked", p.state("revoke").State)
 	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, p.state("revoke").Holder.Name)
-	p.says(t, exit.Busy, `busy: lock "revoke" was revoked by `, "run -n revoke -- true")
-	p.says(t, exit.No, "was revoked already", "revoke --fence "+fence(lease)+" revoke")
-	p.says(t, 0, `^"revoke" is open\. The run with the fence `+fence(lease)+` may be at work for \S+ more, until \S+Z: `, "revoke --open-at-once --fence "+fence(lease)+" revoke")
-	p.says(t, 0, "", "run -n revoke -- true")
+	p.says(exit.Busy, `busy: lock "revoke" was revoked by `, "run -n revoke -- true")
+	p.says(exit.No, "was revoked already", "revoke --fence "+fence(lease)+" revoke")
+	p.says(0, `^"revoke" is open\. The run with the fence `+fence(lease)+` may be at work for \S+ more, until \S+Z: `, "revoke --open-at-once --fence "+fence(lease)+" revoke")
+	p.says(0, "", "run -n revoke -- true")
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 
 	started := p.take("revoke/started", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), started))
-	p.says(t, exit.No, "cannot be opened at once: its work has started", "revoke --open-at-once --fence "+fence(started)+" revoke/started")
+	p.says(exit.No, "cannot be opened at once: its work has started", "revoke --open-at-once --fence "+fence(started)+" revoke/started")
 	require.NoError(t, p.renew(started), "nothing was done")
 	assert.Contains(t, p.lockctl("revoke", "--fence", fence(started), "revoke/started").out, "; its work has started, so the key is in doubt within ")
 
 	done := p.take("revoke/cooldown", "effect")
 	require.NoError(t, p.store.Complete(t.Context(), done, nil, time.Minute))
-	p.says(t, exit.No, `"revoke/cooldown" has the state cooldown, has no lease to revoke, and opens within `, "revoke --open-at-once --fence "+fence(done)+" revoke/cooldown")
-}
+	p.says(exit.No, `"revoke/cooldown" has the state cooldown, has no lease to revoke, and opens within `, "revoke --open-at-once --fence "+fence(done)+" revoke/cooldown")
 
-// Each of the holders of a key is seen, and one of them is revoked.
-func (p site) testSeveral(t *testing.T) {
-	take := func(name string) lockstore.Lease {
-		return p.acquire(name, lockstore.Request{Key: "several/k", TTL: time.Minute, MaxHolders: 3})
-	}
-	a, b := take("first"), take("second")
-	s := p.state("several/k")
-	require.Len(t, s.Holders, 2)
-	assert.Equal(t, 3, s.MaxHolders)
-	assert.Equal(t, []any{"second", fence(b), 1}, []any{s.Holders[1].Holder.Name, s.Holders[1].Fence, s.Holders[1].Seat})
-
-	p.says(t, exit.Busy, "nobody holds it with the fence 7", "revoke --fence 7 several/k")
-	p.says(t, 0, `: first \(4f1c\) can renew it no more; its seat is free within `, "revoke --fence "+fence(a)+" several/k")
+	several := lockstore.Request{Key: "several", TTL: time.Minute, MaxHolders: 3}
+	a, b := p.acquire("first", several), p.acquire("second", several)
+	p.says(exit.Busy, "nobody holds it with the fence 7", "revoke --fence 7 several")
+	p.says(0, `: first \(4f1c\) can renew it no more; its seat is free within `, "revoke --fence "+fence(a)+" several")
 	require.ErrorIs(t, p.renew(a), lockstore.ErrLost)
 	require.NoError(t, p.renew(b))
-	p.says(t, exit.No, "; its seat is free within ", "revoke --fence "+fence(a)+" several/k")
-	p.says(t, 0, "", "revoke --open-at-once --fence "+fence(a)+" several/k")
-	assert.Zero(t, take("third").Seat, "the seat is free")
+	p.says(exit.No, "; its seat is free within ", "revoke --fence "+fence(a)+" several")
+	p.says(0, "", "revoke --open-at-once --fence "+fence(a)+" several")
+	assert.Zero(t, p.acquire("third", several).Seat, "the seat is free")
 }
 
 func (p site) testResolve(t *testing.T) {
+	p.t = t
 	completed := p.take("resolve/completed", "pay")
 	require.NoError(t, p.store.Complete(t.Context(), completed, []byte("a secret result"), time.Minute))
 	r := p.lockctl("show", "resolve/completed")
 	assert.Contains(t, r.out, "\nSTATE    completed\nHOLDER   pay (4f1c)\n")
 	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
-	p.says(t, exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+fence(completed)+" resolve/completed no-effect")
-	p.says(t, exit.Done, `lockctl: done already: lock "resolve/completed": the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
+	p.says(exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+fence(completed)+" resolve/completed no-effect")
+	p.says(exit.Done, `lockctl: done already: lock "resolve/completed": the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
 
 	live := p.take("resolve/live", "pay")
 	require.NoError(t, p.store.MarkStarted(t.Context(), live))
-	p.says(t, exit.Busy, `is held by pay \(4f1c\)`, "resolve --fence "+fence(live)+" resolve/live no-effect")
+	p.says(exit.Busy, `is held by pay \(4f1c\)`, "resolve --fence "+fence(live)+" resolve/live no-effect")
 
 	effect, noEffect := p.starts("resolve/effect"), p.starts("resolve/no-effect")
 	p.awaitDoubt("resolve/effect")
 	p.awaitDoubt("resolve/no-effect")
-	p.says(t, 0, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, "show resolve/effect")
+	p.says(0, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, "show resolve/effect")
 	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
-	assert.Len(t, read(t, r.out), 3, "two keys and the end: %s", r.out)
-	p.says(t, exit.No, "is in doubt", "revoke --fence "+fence(effect)+" resolve/effect")
-	p.says(t, exit.InDoubt, `lockctl: lock "resolve/effect" is in doubt: pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
-	p.says(t, exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve --fence 7 resolve/effect effect")
+	assert.Equal(t, 3, strings.Count(r.out, "\n"), "two keys and the end: %s", r.out)
+	p.says(exit.No, "is in doubt", "revoke --fence "+fence(effect)+" resolve/effect")
+	p.says(exit.InDoubt, `lockctl: lock "resolve/effect" is in doubt: pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
+	p.says(exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve --fence 7 resolve/effect effect")
 	for _, text := range []string{ // a second time is no error
 		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
 		"\"resolve/effect\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n",
@@ -330,7 +270,7 @@ func (p site) testResolve(t *testing.T) {
 		assert.Equal(t, result{0, text, ""}, p.lockctl("resolve", "--fence", fence(effect), "--result-time", "1h", "resolve/effect", "effect"))
 	}
 	assert.InDelta(t, time.Hour.Milliseconds(), p.state("resolve/effect").LeftMs, 60_000)
-	p.says(t, 0, "", "resolve --fence "+fence(noEffect)+" resolve/no-effect no-effect")
+	p.says(0, "", "resolve --fence "+fence(noEffect)+" resolve/no-effect no-effect")
 	assert.Equal(t, "free", p.state("resolve/no-effect").State)
 }
 
@@ -341,6 +281,7 @@ type receipt struct {
 
 // What the operator says is what the repeat gets, and nobody else sees.
 func (p site) testResolveRepeats(t *testing.T) {
+	p.t = t
 	g, err := guard.New(p.store, guard.Options{})
 	require.NoError(t, err)
 	once, err := idempotency.New(g, idempotency.Options{InDoubt: idempotency.AtMostOnce, Version: "2"})
@@ -355,47 +296,192 @@ func (p site) testResolveRepeats(t *testing.T) {
 			return receipt{}, errors.New("it ran")
 		}).Handle
 	file := filepath.Join(t.TempDir(), "result.json")
-	resolve := func(text, fence, order, version string) result {
+	pays := fence(p.starts("charge/7"))
+	resolve := func(text string, status int, want string) {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		return p.lockctl("resolve", "--fence", fence, "--result", file, "--result-version", version, "charge/"+order, "effect")
+		r := p.lockctl("resolve", "--fence", pays, "--result", file, "--result-version", "2", "charge/7", "effect")
+		assert.Equal(t, status, r.status, r.err)
+		assert.Contains(t, r.out+r.err, want)
+		assert.NotContains(t, r.out+r.err, "s3cret")
 	}
-	fences := []string{fence(p.starts("charge/7")), fence(p.starts("charge/old"))}
 	p.awaitDoubt("charge/7")
-	p.awaitDoubt("charge/old")
-	for _, bad := range []struct {
-		status int
-		text   string
-		result
-	}{
-		{exit.Usage, "the result has 8 bytes and is no JSON", resolve(`{"s3cret`, fences[0], "7", "2")},
-		{exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632", resolve(`"`+strings.Repeat("x", 261_631)+`"`, fences[0], "7", "2")},
-		{exit.No, "and not with " + fences[1], resolve("{}", fences[1], "7", "2")},
-	} {
-		assert.Equal(t, bad.status, bad.result.status)
-		assert.Contains(t, bad.err, bad.text)
-		assert.NotContains(t, bad.err, "s3cret")
-	}
+	resolve(`{"s3cret`, exit.Usage, "the result has 8 bytes and is no JSON")
+	resolve(`"`+strings.Repeat("x", 261_631)+`"`, exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632")
 	_, err = charge(t.Context(), "7")
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
 	require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 
-	r := resolve(`{"order": "found by the operator", "cents": 12345678901234567}`+"\n", fences[0], "7", "2")
-	assert.Equal(t, 0, r.status, r.err)
+	resolve(`{"order": "s3cret", "cents": 12345678901234567}`+"\n", 0, "")
 	got, err := charge(t.Context(), "7")
 	require.NoError(t, err)
-	assert.Equal(t, receipt{"found by the operator", 12345678901234567}, got)
-	printed := r.out
-	for _, args := range []string{"show charge/7", "show --json charge/7", "list --json --state completed charge/", "list --state completed charge/", "watch --until completed charge/7"} {
-		r = p.lockctl(strings.Fields(args)...)
-		assert.Regexp(t, `(?s)completed.*pay.*4f1c`, r.out, args)
-		printed += r.out + r.err
+	assert.Equal(t, receipt{"s3cret", 12345678901234567}, got)
+	for _, line := range []string{"show charge/7", "show --json charge/7", "list --json --state completed charge/", "list --state completed charge/", "watch --until completed charge/7"} {
+		r := p.lockctl(strings.Fields(line)...)
+		assert.Regexp(t, `(?s)completed.*pay.*4f1c`, r.out, line)
+		assert.NotContains(t, r.out+r.err, "s3cret")
+		assert.NotContains(t, r.out+r.err, "12345678901234567")
 	}
-	assert.NotContains(t, printed, "found by")
-	assert.NotContains(t, printed, "12345678901234567")
+}
 
-	assert.Equal(t, 0, resolve("{}", fences[1], "old", "1").status)
-	_, err = charge(t.Context(), "old")
-	require.ErrorContains(t, err, `it is of version "1", and this program reads version "2"`)
+// What is said of a full disk is neither "no" nor that the store does not answer.
+func (p site) testOutputNotWritable(t *testing.T) {
+	p.t = t
+	lease := p.take("full", "hangs")
+	doubt := fence(p.starts("full/doubt"))
+	p.awaitDoubt("full/doubt")
+	for line, before := range map[string]string{
+		"show full":   "",
+		"list --json": "",
+		"watch full":  "",
+		"check":       "",
+		"revoke --fence " + fence(lease) + " full":           `the lease of "full" is revoked; `,
+		"resolve --fence " + doubt + " full/doubt no-effect": `"full/doubt" is resolved; `,
+	} {
+		full, gone := io.Pipe()
+		require.NoError(t, full.CloseWithError(errors.New("no space left on device")))
+		status, said := inProcess(t, gone, p.url, strings.Fields(line)...)
+		assert.Equal(t, exit.Output, status, line)
+		assert.Equal(t, "lockctl: "+before+"the answer cannot be written: no space left on device\n", said)
+	}
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
+}
+
+// Who releases without waking the parked run that is next is found.
+func (p site) testNotWoken(t *testing.T) {
+	p.t = t
+	lease := p.take("parked", "withdraw")
+	p.park("parked", 8*time.Second)
+	assert.NotContains(t, p.lockctl("check", "parked").out, "parked run")
+	require.NoError(t, p.store.Release(t.Context(), lease))
+	found := p.lockctl("check", "parked")
+	assert.Equal(t, exit.No, found.status, found.err)
+	assert.Contains(t, found.out, `"parked" was handed over to a parked run, fence `)
+	assert.NotContains(t, found.out, "token-of")
+}
+
+// The region and the credentials are those of a profile. DynamoDB Local has other tables
+// for each region and each access key, so a wrong profile finds no table.
+func TestOnDynamoDB(t *testing.T) {
+	t.Parallel()
+	p := at(t, testservers.Table(t, testservers.DynamoDB(t), "locks", "key"))
+	p.commands("account/7")
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		return file
+	}
+	env := []string{
+		"AWS_EC2_METADATA_DISABLED=true", "AWS_PROFILE=elsewhere", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
+		"AWS_CONFIG_FILE=" + write("config", "[profile right]\nregion = us-east-1\n[profile elsewhere]\nregion = eu-west-1\n"),
+		"AWS_SHARED_CREDENTIALS_FILE=" + write("credentials", "[right]\naws_access_key_id = local\naws_secret_access_key = local\n[elsewhere]\naws_access_key_id = local\naws_secret_access_key = local\n"),
+	}
+	for flags, status := range map[string]int{
+		"--profile right":                        0,
+		"":                                       0, // AWS_PROFILE is for AWS, and an emulator has a region and a key of its own
+		"--profile elsewhere":                    exit.Config,
+		"--profile elsewhere --region us-east-1": 0,
+		"--profile nobody":                       exit.Config,
+	} {
+		cmd := lockctl(strings.Replace(p.url, "region=us-east-1&", "", 1), append([]string{"show", "k"}, strings.Fields(flags)...)...)
+		cmd.Env = append(cmd.Env, env...)
+		r := cmd.start(t).result(t)
+		assert.Equal(t, status, r.status, "%q: %s", flags, r.err)
+	}
+}
+
+func TestOnZooKeeper(t *testing.T) {
+	t.Parallel()
+	p := at(t, "zookeeper://"+testservers.ZooKeeper(t).Addr)
+	p.commands("account/7")
+
+	// A user without the rights is told so by each command.
+	p = with(t, p.url+"/owned", func(name string) string { return map[string]string{stores.AuthVariable: "owner:pw"}[name] })
+	lease := p.take("k", "withdraw")
+	revoke := "revoke --fence " + fence(lease) + " k"
+	for _, line := range []string{"show k", "list", revoke, "check"} {
+		p.says(exit.Permission, `^lockctl: .*the server denies access to the node: look at ZOOKEEPER_AUTH.*\n$`, line)
+	}
+	require.NoError(t, p.renew(lease), "nothing was done")
+	for _, line := range []string{"list", revoke} {
+		cmd := lockctl(p.url, strings.Fields(line)...)
+		cmd.Env = append(cmd.Env, "ZOOKEEPER_AUTH=owner:pw")
+		assert.Contains(t, cmd.start(t).result(t).out, "withdraw")
+	}
+	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
+}
+
+// makeTable runs the SQL that lockctl schema prints.
+func (p site) makeTable(driver, dsn, before string, flags ...string) {
+	p.t.Helper()
+	schema := p.lockctl(append([]string{"schema"}, flags...)...)
+	require.Equal(p.t, 0, schema.status, schema.err)
+	db, err := sql.Open(driver, dsn)
+	require.NoError(p.t, err)
+	_, err = db.ExecContext(p.t.Context(), before+schema.out)
+	require.NoError(p.t, err)
+	require.NoError(p.t, db.Close())
+}
+
+// In tests the databases write nothing to the disk at once, and check says so.
+func TestOnPostgreSQL(t *testing.T) {
+	t.Parallel()
+	server := testservers.StartPostgreSQL(t)
+	url := testservers.PostgreSQLURL(server.Addr)
+	p, pooled := at(t, url+"&table=ops.locks"), at(t, testservers.PgBouncer(t, server, "transaction")+"&table=ops.locks")
+	p.makeTable("postgres", url, "CREATE SCHEMA ops; CREATE ROLE looker LOGIN; GRANT USAGE ON SCHEMA ops TO looker;", "--table", "ops.locks")
+	for key, p := range map[string]site{"direct": p, "pooled": pooled} {
+		p.commands(key)
+		p.says(exit.No, `^synchronous_commit is off or local, or fsync is off: .*\n .*\nidle_in_transaction_session_timeout is 0.*\n .*\n$`, "check")
+	}
+	looker := strings.Replace(p.url, "postgres@", "looker:hunter2@", 1)
+	refuse(t,
+		refusal{looker, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "show k"},
+		refusal{looker, exit.Permission, "^lockctl: ", "list"},
+		refusal{looker, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "run k -- true"},
+		refusal{looker + "&table=other", exit.Config, "parameter table twice", "show k"},
+		refusal{strings.Replace(looker, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k"},
+		refusal{strings.Replace(looker, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k"},
+		refusal{strings.Replace(looker, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k"})
+}
+
+func TestOnMariaDB(t *testing.T) {
+	t.Parallel()
+	addr := testservers.MariaDB(t).Addr
+	p := at(t, "mysql://root@"+addr+"/locks?tls=false&table=ops")
+	p.makeTable("mysql", "root@tcp("+addr+")/locks", "", "--dialect", "mysql", "--table", "ops")
+	p.commands("account/7")
+	p.says(exit.No, `^innodb_flush_log_at_trx_commit is not 1: .*\n .*\n$`, "check")
+	refuse(t,
+		refusal{strings.Replace(p.url, "root@", "root:hunter2@", 1), exit.Permission, "Access denied", "show k"},
+		refusal{strings.Replace(p.url, "/locks?", "/nowhere?", 1), exit.Config, "Unknown database", "run k -- true"},
+		refusal{strings.Replace(p.url, "table=ops", "table=other", 1), exit.Config, "lockctl schema", "list"},
+		refusal{strings.Replace(p.url, "tls=false", "tls=hunter3", 1), exit.Config, "the function that opens the database", "show k"})
+}
+
+// What is wrong with a file is named, with what to do. Who looks at locks makes no file.
+func TestOnSQLite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	missing, text := "sqlite://"+filepath.Join(dir, "missing.db"), filepath.Join(dir, "text.db")
+	require.NoError(t, os.WriteFile(text, []byte(strings.Repeat("this is no database. ", 100)), 0o600))
+	p := at(t, "sqlite://"+filepath.Join(dir, "locks%20of%20a%3Fb.db"))
+	p.commands("account/7")
+	p.says(0, `^nothing that endangers locks was found\n$`, "check")
+	for _, line := range []string{"show k", "list", "check", "revoke --fence 1 k"} {
+		says(t, missing, exit.Config, "there is no such file; lockctl run and serve make it", line)
+	}
+	assert.NoFileExists(t, filepath.Join(dir, "missing.db"))
+	says(t, p.url+"?table=other", exit.Config, "lockctl schema", "show k")
+	says(t, p.url+"?table=other", 0, "^$", "run account/7 -- true") // another table
+	file, err := os.Stat(filepath.Join(dir, "locks of a?b.db"))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), file.Mode(), "the owners are secret")
+	refuse(t,
+		refusal{"sqlite://" + dir + "/none/locks.db", exit.Config, "unable to open database file", "run k -- true"},
+		refusal{"sqlite://" + text, exit.Damaged, "it is no database", "show k"},
+		refusal{"sqlite://locks.db", exit.Config, "sqlite:///FILE", "run k -- true"},
+		refusal{p.url + "?mode=ro", exit.Permission, "only reads", "run k2 -- true"})
 }
 
 // A signal ends lockctl local with all that it has started, also that of a terminal that is
@@ -417,90 +503,6 @@ func TestSignalEndsLocal(t *testing.T) {
 		assert.Equal(t, exit.Signal+int(sig), local.status(t))
 		assert.Contains(t, local.err.String(), "lockctl: interrupted: ")
 	}
-}
-
-func TestErrorsOfTheStore(t *testing.T) {
-	t.Parallel()
-	addr, valkey := testservers.Redis(t), testservers.Valkey(t)
-	p := at(t, "redis://"+addr)
-	redisCLI(t, addr, "SET", "lambdalock:foreign", "x")
-	redisCLI(t, addr, "ACL", "SETUSER", "looker", "on", ">hunter2", "~*", "+ping", "+hello", "+client")
-	for _, server := range []string{addr, valkey} {
-		redisCLI(t, server, "ACL", "SETUSER", "reader", "on", ">hunter2", "~*", "+@all", "-@write", "+evalsha", "+eval")
-	}
-	looker := strings.Replace(p.url, "//", "//looker:hunter2@", 1)
-	sql := strings.Replace(sites(t)["PostgreSQL"](t).url, "postgres@", "looker:hunter2@", 1)
-	maria := sites(t)["MariaDB"](t)
-	mysql := strings.Replace(maria.url, "root@", "root:hunter2@", 1)
-	tells(t, p.url, exit.Damaged, "not a lock", "show foreign")
-	tells(t, p.url, exit.Damaged, "not a lock", "revoke --fence 1 foreign")
-	tells(t, p.url, exit.Damaged, "not a lock", "run foreign -- true")
-	tells(t, p.url+"?cluster=true", exit.Config, "remove cluster=true", "run k -- true")
-	tells(t, "redis://reader:hunter2@"+addr, exit.Permission, "The user executing the script can't run this command", "run k -- true") // however long it is to wait
-	tells(t, "valkey://reader:hunter2@"+valkey, exit.Permission, "has no permissions to run the '", "run k -- true")
-	tells(t, looker, exit.Permission, "", "show k")
-	tells(t, looker, exit.Permission, "", "check")
-	tells(t, sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "show k")
-	tells(t, sql, exit.Permission, "", "list")
-	tells(t, sql, exit.Permission, "the role needs SELECT, INSERT and UPDATE", "run k -- true")
-	tells(t, sql+"&table=other", exit.Config, "parameter table twice", "show k")
-	tells(t, strings.Replace(sql, "ops.locks", "other", 1), exit.Config, "lockctl schema", "show k")
-	tells(t, strings.Replace(sql, "/postgres?", "/nowhere?", 1), exit.Config, `database "nowhere" does not exist`, "show k")
-	tells(t, strings.Replace(sql, "sslmode=disable", "sslmode=hunter3", 1), exit.Config, "the function that opens the database", "show k")
-	tells(t, mysql, exit.Permission, "Access denied", "show k")
-	tells(t, strings.Replace(maria.url, "/locks?", "/nowhere?", 1), exit.Config, "Unknown database", "run k -- true")
-	tells(t, strings.Replace(maria.url, "table=ops", "table=other", 1), exit.Config, "lockctl schema", "list")
-	tells(t, strings.Replace(maria.url, "tls=false", "tls=hunter3", 1), exit.Config, "the function that opens the database", "show k")
-	p.says(t, 0, `1 entries are damaged or another program's, and not listed, such as \["lambdalock:foreign"\]`, "list")
-}
-
-// A user of ZooKeeper without the rights is told so by each command.
-func TestRightsOnZooKeeper(t *testing.T) {
-	addr := testservers.ZooKeeper(t).Addr
-	owner := func(name string) string {
-		if name == "ZOOKEEPER_AUTH" {
-			return "owner:pw"
-		}
-		return ""
-	}
-	store, err := stores.Open(t.Context(), "zookeeper://"+addr, owner)
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, store.Close()) })
-	p := site{t, "zookeeper://" + addr, store}
-	lease := p.take("k", "withdraw")
-	for _, args := range [][]string{{"show", "k"}, {"list"}, {"revoke", "--fence", fence(lease), "k"}, {"check"}} {
-		r := p.lockctl(args...)
-		assert.Equal(t, exit.Permission, r.status, "%q: %s", args, r.err)
-		assert.Contains(t, r.err, "the server denies access to the node: look at ZOOKEEPER_AUTH")
-		assert.NotContains(t, r.out, "withdraw")
-	}
-	require.NoError(t, p.renew(lease), "nothing was done")
-	t.Setenv("ZOOKEEPER_AUTH", "owner:pw")
-	assert.Contains(t, p.lockctl("list").out, "withdraw")
-	p.says(t, 0, "", "revoke --fence "+fence(lease)+" k")
-	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
-}
-
-func TestCheck(t *testing.T) {
-	t.Parallel()
-	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
-	assert.Equal(t, result{0, "nothing that endangers locks was found\n", ""}, good.lockctl("check"))
-	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru", "--appendonly", "yes"))
-	bad.says(t, exit.No, `eviction policy is allkeys-lru(?s:.*)to do: set maxmemory-policy to noeviction`, "check")
-}
-
-// Who releases without waking the parked run that is next is found.
-func TestCheckOfAKey(t *testing.T) {
-	t.Parallel()
-	p := at(t, "redis://"+testservers.Redis(t))
-	lease := p.take("k", "withdraw")
-	p.park("k", 15*time.Second)
-	assert.NotContains(t, p.lockctl("check", "k").out, "parked")
-	require.NoError(t, p.store.Release(t.Context(), lease))
-	after := p.lockctl("check", "k")
-	assert.Equal(t, exit.No, after.status, after.err)
-	assert.Contains(t, after.out, `"k" was handed over to a parked run, fence `)
-	assert.NotContains(t, after.out, "token-of")
 }
 
 // Each command that hands a key over to a parked run wakes it. If it cannot, it does its work, and says so.
@@ -537,7 +539,7 @@ func TestWakesParkedRuns(t *testing.T) {
 	in, err := run.StdinPipe()
 	require.NoError(t, err)
 	run.start(t)
-	p.says(t, 0, "", "watch --until held run")
+	p.says(0, "", "watch --until held run")
 	p.park("run", lockstore.MaxParkedTurn)
 	require.NoError(t, in.Close())
 	woken("run", run.result(t))
@@ -547,69 +549,4 @@ func TestWakesParkedRuns(t *testing.T) {
 	assert.Contains(t, r.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken: ")
 	assert.Contains(t, r.err, "states:SendTaskSuccess")
 	assert.NotContains(t, r.err, "token-of-")
-}
-
-// What is said of a full disk is neither "no" nor that the store does not answer.
-func TestOutputNotWritable(t *testing.T) {
-	t.Parallel()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("this system has no /dev/full")
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = full.Close() })
-	p := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
-	lease := p.take("k", "hangs")
-	p.starts("resolve")
-	p.awaitDoubt("resolve")
-	n := p.state("resolve").Fence
-	for args, before := range map[string]string{
-		"show k":                                "",
-		"list --json":                           "",
-		"watch k":                               "",
-		"check":                                 "",
-		"revoke --fence " + fence(lease) + " k": `the lease of "k" is revoked; `,
-		"resolve --fence " + n + " resolve no-effect": `"resolve" is resolved; `,
-	} {
-		cmd := lockctl(p.url, strings.Fields(args)...)
-		cmd.Stdout = full
-		r := cmd.start(t).result(t)
-		assert.Equal(t, exit.Output, r.status, args)
-		assert.Equal(t, "lockctl: "+before+"the answer cannot be written: write /dev/stdout: no space left on device\n", r.err)
-	}
-	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost, "the lease is revoked all the same")
-}
-
-// The region and the credentials are those of a profile. DynamoDB Local has other tables
-// for each region and each access key, so a wrong profile finds no table.
-func TestProfile(t *testing.T) {
-	t.Parallel()
-	endpoint, name := testservers.DynamoDB(t), tableName()
-	testservers.Table(t, endpoint, name, "key")
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		file := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		return file
-	}
-	env := []string{
-		"AWS_EC2_METADATA_DISABLED=true", "AWS_PROFILE=elsewhere", "AWS_REGION=", "AWS_DEFAULT_REGION=", "AWS_ACCESS_KEY_ID=", "AWS_SECRET_ACCESS_KEY=",
-		"AWS_CONFIG_FILE=" + write("config", "[profile right]\nregion = us-east-1\n[profile elsewhere]\nregion = eu-west-1\n"),
-		"AWS_SHARED_CREDENTIALS_FILE=" + write("credentials", "[right]\naws_access_key_id = local\naws_secret_access_key = local\n[elsewhere]\naws_access_key_id = local\naws_secret_access_key = local\n"),
-	}
-	for _, c := range []struct {
-		status int
-		args   []string
-	}{
-		{0, []string{"--profile", "right"}},
-		{0, nil}, // AWS_PROFILE is for AWS, and an emulator has a region and a key of its own
-		{exit.Config, []string{"--profile", "elsewhere"}},
-		{0, []string{"--profile", "elsewhere", "--region", "us-east-1"}},
-		{exit.Config, []string{"--profile", "nobody"}},
-	} {
-		cmd := lockctl("dynamodb://"+name+"?endpoint="+endpoint, append([]string{"show", "k"}, c.args...)...)
-		cmd.Env = append(cmd.Env, env...)
-		r := cmd.start(t).result(t)
-		assert.Equal(t, c.status, r.status, "%q: %s", c.args, r.err)
-	}
 }
