@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -22,7 +21,7 @@ import (
 )
 
 const (
-	atOnce   = 10 // runs
+	atOnce   = 4 // runs to which the same happens
 	shortTTL = 3 * time.Second
 	// late is a delay of this machine that says nothing about lockctl: a process that
 	// gets no processor for that long cannot keep its promise.
@@ -32,21 +31,24 @@ const (
 // atWork is a lockctl whose command ignores SIGTERM and has a child.
 type atWork struct {
 	*process
-	key  string
-	pids []string // of the command and its child
+	key     string
+	pids    []string // of the command and its child
+	next    *guard.Guard
+	happens func(*atWork)
+	told    bool // lockctl goes on, and returns that the lock was lost
 }
 
-// startWork returns when the command and its child are at work.
-func startWork(t *testing.T, store string) *atWork {
+// work returns when the command and its child are at work. The next holder comes by a way on which nothing happens.
+func work(t *testing.T, storeURL string, next *guard.Guard, told bool, happens func(*atWork)) *atWork {
 	key := fmt.Sprintf("%s/%d", t.Name(), rand.Int64())
-	p, file := begun(t, store, `trap '' TERM; sleep 60 & echo $$ $! > "$1"; wait; sleep 60`, "--ttl", fmt.Sprint(shortTTL.Seconds()), key)
-	return &atWork{p, key, lines(t, file, 2)}
+	p, file := begun(t, storeURL, `trap '' TERM; sleep 60 & echo $$ $! > "$1"; wait; sleep 60`, "--ttl", fmt.Sprint(shortTTL.Seconds()), key)
+	return &atWork{p, key, lines(t, file, 2), next, happens, told}
 }
 
 // others waits until another owner is granted the key, and returns how many processes of the command
 // are still there.
-func (w *atWork) others(t *testing.T, g *guard.Guard) (left int32) {
-	lease, err := g.Acquire(t.Context(), guard.LeaseRequest{Key: w.key, TTL: 10 * time.Second, Wait: patience})
+func (w *atWork) others(t *testing.T) (left int32) {
+	lease, err := w.next.Acquire(t.Context(), guard.LeaseRequest{Key: w.key, TTL: 10 * time.Second, Wait: patience})
 	for _, pid := range w.pids { // at once
 		if alive(pid) {
 			left++
@@ -81,73 +83,59 @@ func TestNobodyElseIsAtWork(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("this test looks into /proc, which this system does not have")
 	}
-	for name, c := range map[string]struct {
-		happens func(*testservers.Server, *testservers.CutProxy, []*atWork)
-		told    bool // lockctl goes on, and returns that the lock was lost
-		sqlite  bool
-	}{
-		// One that is stopped in the middle of a write would keep the file from all others, for as long as it is stopped.
-		"lockctl is killed, on SQLite": {happens: func(_ *testservers.Server, _ *testservers.CutProxy, all []*atWork) {
-			for _, w := range all {
-				<-time.After(rand.N(shortTTL / atOnce))
-				_ = w.Process.Kill() // on a slow machine it may have ended
-			}
-		}, sqlite: true},
-		"lockctl is stopped or killed": {happens: func(_ *testservers.Server, _ *testservers.CutProxy, all []*atWork) {
-			for i, w := range all {
-				<-time.After(rand.N(shortTTL / atOnce))
-				_ = w.Process.Signal([]syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL}[i%2]) // on a slow machine it may have ended
-			}
-		}},
-		"the server is paused": {happens: func(server *testservers.Server, _ *testservers.CutProxy, _ []*atWork) {
-			<-time.After(rand.N(shortTTL))
-			server.Pause()
+	server, paused := testservers.Start(t, testservers.RedisServer), testservers.Start(t, testservers.RedisServer)
+	onServer, onPaused, onFile := "redis://"+server.Addr, "redis://"+paused.Addr, "sqlite://"+filepath.Join(t.TempDir(), "locks.db")
+	next := func(url string) *guard.Guard {
+		g, err := guard.New(at(t, url).store, guard.Options{})
+		require.NoError(t, err)
+		return g
+	}
+	nextOnServer, nextOnPaused, nextOnFile := next(onServer), next(onPaused), next(onFile)
+	signals := func(sig syscall.Signal) func(*atWork) {
+		return func(w *atWork) { _ = w.Process.Signal(sig) } // on a slow machine it may have ended
+	}
+	delay := delays(t)
+	for again := true; again; {
+		pause := sync.OnceFunc(func() {
+			paused.Pause()
 			<-time.After(shortTTL * 3 / 2)
-			server.Resume()
-		}, told: true},
-		"the network is cut": {happens: func(_ *testservers.Server, proxy *testservers.CutProxy, _ []*atWork) {
-			<-time.After(rand.N(shortTTL))
-			proxy.Swallow()
-			if rand.N(2) == 0 {
-				proxy.Disconnect()
-			}
-		}, told: true},
-	} {
-		// One after the other: a short lease is lost on a machine with too much to do.
-		t.Run(name, func(t *testing.T) {
-			server := testservers.Start(t, testservers.RedisServer)
-			url := "redis://" + server.Addr
-			if c.sqlite {
-				url = "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
-			}
-			g, err := guard.New(at(t, url).store, guard.Options{})
-			require.NoError(t, err)
-			delay := delays(t)
-			for again := true; again; {
-				proxy := testservers.Proxy(t, server.Addr)
-				var all []*atWork
-				for range atOnce {
-					all = append(all, startWork(t, strings.Replace(url, server.Addr, proxy.Addr, 1)))
-				}
-				delay()
-				c.happens(server, proxy, all)
-				var left atomic.Int32
-				var ended sync.WaitGroup
-				for _, w := range all {
-					ended.Go(func() { left.Add(w.others(t, g)) })
-				}
-				ended.Wait()
-				stood := delay()
-				for _, w := range all {
-					if c.told {
-						assert.Equal(t, exit.Lost, w.status(t), w.err.String())
-					}
-					_ = w.Process.Kill() // its guard process ends the command
-				}
-				again = left.Load() > 0 && stood > late
-				t.Logf("%d processes were still there, this machine stood still for %v", left.Load(), stood)
-				assert.True(t, again || left.Load() == 0, "processes at work when another owner was granted the key")
-			}
+			paused.Resume()
 		})
+		var all []*atWork
+		for range atOnce {
+			proxy := testservers.Proxy(t, server.Addr)
+			all = append(all,
+				work(t, onServer, nextOnServer, false, signals(syscall.SIGSTOP)),
+				work(t, onServer, nextOnServer, false, signals(syscall.SIGKILL)),
+				work(t, onFile, nextOnFile, false, signals(syscall.SIGKILL)), // one that is stopped in a write would keep the file from all
+				work(t, onPaused, nextOnPaused, true, func(*atWork) { pause() }),
+				work(t, "redis://"+proxy.Addr, nextOnServer, true, func(*atWork) {
+					proxy.Swallow()
+					if rand.N(2) == 0 {
+						proxy.Disconnect()
+					}
+				}))
+		}
+		delay()
+		var left atomic.Int32
+		var ended sync.WaitGroup
+		for _, w := range all {
+			ended.Go(func() {
+				<-time.After(rand.N(shortTTL))
+				w.happens(w)
+				left.Add(w.others(t))
+			})
+		}
+		ended.Wait()
+		stood := delay()
+		for _, w := range all {
+			if w.told {
+				assert.Equal(t, exit.Lost, w.status(t), w.err.String())
+			}
+			_ = w.Process.Kill() // its guard process ends the command
+		}
+		again = left.Load() > 0 && stood > late
+		t.Logf("%d processes were still there, this machine stood still for %v", left.Load(), stood)
+		assert.True(t, again || left.Load() == 0, "processes at work when another owner was granted the key")
 	}
 }
