@@ -50,14 +50,13 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 		"all, lockctl first, as KillMode=control-group":   {func(all []int) []int { return all }, []syscall.Signal{term}, "TERM"},
 		"all, lockctl last":                               {func(all []int) []int { slices.Reverse(all); return all }, []syscall.Signal{term}, "TERM"},
 		"all, two signals":                                {func(all []int) []int { return all }, []syscall.Signal{term, hup}, "HUP TERM"},
+		"lockctl alone, from a terminal":                  {func(all []int) []int { return all[:1] }, []syscall.Signal{syscall.SIGINT, syscall.SIGQUIT}, "INT QUIT"},
 		"the command, and later lockctl and the other":    {nil, []syscall.Signal{term}, "TERM"},
 		"lockctl, and the guard process long before that": {func(all []int) []int { return all[:1] }, []syscall.Signal{hup}, "HUP"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			goOn := filepath.Join(t.TempDir(), "go-on")
-			p, file := begun(t, addr, `trap 'echo TERM >> "$1"' TERM; trap 'echo HUP >> "$1"' HUP
-				echo begun > "$1"; while [ ! -e "`+goOn+`" ]; do sleep 0.01; done; exit 5`, "once-"+strconv.FormatInt(time.Now().UnixNano(), 36))
+			p, file := begun(t, addr, `for s in TERM HUP INT QUIT; do trap "echo $s >> '$1'" $s; done; `+job+"exit 5", "once-"+strconv.FormatInt(time.Now().UnixNano(), 36))
 			if strings.Contains(name, "long before") {
 				send(t, c.sends[0], tree(t, p.Process.Pid)[1:2])
 				<-time.After(time.Second)
@@ -77,7 +76,7 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 			}
 			lines(t, file, 1+len(strings.Fields(c.gets)))
 			<-time.After(time.Second / 2) // one more would have come by then
-			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+			goOn(t, file)
 			assert.Equal(t, 5, p.status(t), p.err.String())
 			got := lines(t, file, 1)[1:]
 			slices.Sort(got)
@@ -104,13 +103,18 @@ func TestNameOfTheGuardProcess(t *testing.T) {
 // is tried, because no program can be stopped between two of its instructions.
 func TestSignalAtTheStart(t *testing.T) {
 	addr, file := testservers.Redis(t), filepath.Join(t.TempDir(), "file")
-	for n := range 200 {
-		p := start(t, addr, "run", "-n", "start", "--", "sh", "-c", `sleep 10; echo ran >> "$1"`, "sh", file)
-		<-time.After(time.Duration(n%100) * 100 * time.Microsecond)
-		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-		require.Equal(t, exit.Signal+int(syscall.SIGTERM), p.status(t), "%d: %s", n, p.err.String())
+	t.Cleanup(func() { assert.NoFileExists(t, file) })
+	for first := range atOnce {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for n := first; n < 200; n += atOnce {
+				p := start(t, addr, "run", "-n", t.Name(), "--", "sh", "-c", `sleep 10; echo ran >> "$1"`, "sh", file)
+				<-time.After(time.Duration(n%100) * 100 * time.Microsecond)
+				require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+				require.Equal(t, exit.Signal+int(syscall.SIGTERM), p.status(t), "%d: %s", n, p.err.String())
+			}
+		})
 	}
-	assert.NoFileExists(t, file)
 }
 
 // nobodyReads are files for standard error whose reader is gone, or reads nothing, or that have no room.
@@ -145,22 +149,21 @@ func TestNobodyReadsWhatLockctlSays(t *testing.T) {
 	for name, stderr := range nobodyReads(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			begun, goOn := filepath.Join(dir, "begun"), filepath.Join(dir, "go-on")
+			file := filepath.Join(t.TempDir(), "file")
 			proxy := testservers.Proxy(t, addr)
 			run := func(args ...string) *process {
 				p := lockctl("redis://"+proxy.Addr, append([]string{"run"}, args...)...)
 				p.Stderr = stderr
 				return p.start(t)
 			}
-			p := run("--ttl", "6", name, "--", "sh", "-c", `echo begun > "$1"; while [ ! -e "$2" ]; do sleep 0.01; done; exit 5`, "sh", begun, goOn)
-			lines(t, begun, 1)
+			p := run("--ttl", "6", name, "--", "sh", "-c", job+"exit 5", "sh", file)
+			lines(t, file, 1)
 			assert.Equal(t, exit.Busy, run("-n", name, "--", "true").status(t))
 			proxy.CutRequests("") // the next renewal fails, and lockctl says so
 			until(t, "a request and its repeat are cut", func() bool { return proxy.Cuts() >= 2 })
 			proxy.Forward()
 			until(t, "the lease is renewed", func() bool { return inspect(t, addr, name).Remaining > 5*time.Second })
-			require.NoError(t, os.WriteFile(goOn, nil, 0o600))
+			goOn(t, file)
 			assert.Equal(t, 5, p.status(t))
 			assert.False(t, inspect(t, addr, name).State.Taken())
 		})

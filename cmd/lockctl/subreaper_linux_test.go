@@ -22,6 +22,7 @@ func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
 	command := lines(t, file, 1)[0]
 	require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
 	assert.Equal(t, exit.Bug, p.status(t), p.err.String())
+	assert.Contains(t, p.err.String(), "the guard process was killed")
 	assert.False(t, alive(command))
 	assert.False(t, inspect(t, addr, "k").State.Taken())
 }

@@ -98,34 +98,35 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 	}
 }
 
-// What lockctl makes of the last report of the guard process.
+// What lockctl makes of the last report of the guard process. After success, and only then, the key is closed.
 func TestEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		last   report
 		status int
 		text   string
+		key    lockstore.State
 	}{
-		"late":                        {report{Word: wordLate}, exit.Lost, "was not started"},
-		"success":                     {report{Word: wordEnded, Trusted: true, Gone: true}, 0, ""},
-		"lost":                        {report{Word: wordEnded, Gone: true}, exit.Lost, "was lost"},
-		"lost, and renewed too late":  {report{Word: wordEnded, Number: 143, Gone: true}, exit.Lost, "another wrote: no renewal had succeeded when 10s or less was left of the lease"},
-		"a process is left":           {report{Word: wordEnded, Trusted: true}, 0, ""},
-		"a process is left, and lost": {report{Word: wordEnded}, exit.Lost, "was lost"},
+		"late":                        {report{Word: wordLate}, exit.Lost, "was not started", lockstore.Free},
+		"success":                     {report{Word: wordEnded, Trusted: true, Gone: true}, 0, "", lockstore.Cooldown},
+		"failure":                     {report{Word: wordEnded, Number: 1, Trusted: true, Gone: true}, 1, "status 1", lockstore.Free},
+		"lost":                        {report{Word: wordEnded, Gone: true}, exit.Lost, "was lost", lockstore.Free},
+		"lost, and renewed too late":  {report{Word: wordEnded, Number: 143, Gone: true}, exit.Lost, "another wrote: no renewal had succeeded when 10s or less was left of the lease", lockstore.Free},
+		"a process is left":           {report{Word: wordEnded, Trusted: true}, 0, "", lockstore.Held},
+		"a process is left, and lost": {report{Word: wordEnded}, exit.Lost, "was lost", lockstore.Held},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
 			h := holdOf(t, memstore.New(time.Now), &stderr)
-			h.command = &guarded{started: true}
+			h.command, h.atLeastFor = &guarded{started: true}, time.Hour
 			err := h.ended(t.Context(), c.last)
 			assert.Equal(t, c.status, exit.Status(err))
 			if err != nil {
 				assert.ErrorContains(t, err, c.text)
 			}
-			left := strings.Contains(name, "left")
-			assert.Equal(t, left, strings.Contains(stderr.String(), "cannot be ended"), stderr.String())
+			assert.Equal(t, c.key == lockstore.Held, strings.Contains(stderr.String(), "cannot be ended"), stderr.String())
 			status, err := h.guard.Inspect(t.Context(), "k")
 			require.NoError(t, err)
-			assert.Equal(t, left, status.State.Taken())
+			assert.Equal(t, c.key, status.State)
 		})
 	}
 }
