@@ -10,11 +10,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
+	"github.com/lambdalock/lambdalock/internal/watchdog"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
+
+func TestMain(m *testing.M) {
+	watchdog.Start()
+	m.Run()
+}
 
 // scripted is the driver of a store whose answers are given, one for each look. The last one
 // stays.
@@ -212,4 +219,19 @@ func TestRevokeWaitsForAnother(t *testing.T) {
 			return r.already(ctx, revokedLease, false)
 		}))
 	}
+}
+
+// hands is the driver of a store that hands a key over to two parked owners, and has the addresses of neither.
+type hands struct{ driver.Driver }
+
+func (hands) Do(context.Context, string, driver.Request) (driver.Answer, error) {
+	return driver.Answer{Outcome: driver.Done, Wake: []driver.Owner{"p", "q"}}, nil
+}
+
+// Two owners are not woken at the same time: each has its line.
+func TestTwoOwnersAreNotWoken(t *testing.T) {
+	var said bytes.Buffer
+	o := operator{err: &said}
+	require.NoError(t, o.waking(lockstore.New("hands", hands{})).Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7}))
+	assert.Equal(t, 2, strings.Count(said.String(), "lockctl: warning: a parked run has to ask for the key again, and was not woken: "), said.String())
 }
