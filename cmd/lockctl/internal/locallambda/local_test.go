@@ -109,6 +109,11 @@ func counted(s settings) string {
 	return string(text)
 }
 
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
 // The commands of README.md, of make run and of a module that is not ours do what the pages say.
 func TestCommandsOfThePages(t *testing.T) {
 	makeRun := exec.CommandContext(t.Context(), "make", "--dry-run", "run")
@@ -131,7 +136,7 @@ func TestCommandsOfThePages(t *testing.T) {
 		"make run":                        {strings.ReplaceAll(string(recipe), "\\\n", " "), ".", nil, "200 of 200"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Chdir(filepath.Join(repository, c.dir))
+			t.Parallel()
 			folder := "FOLDER=" + t.TempDir()
 			commands := regexp.MustCompile(`(?m)^(?:    .*/)?build/lockctl (local .*)$`).FindAllStringSubmatch(c.text, -1)
 			require.NotEmpty(t, commands)
@@ -140,8 +145,14 @@ func TestCommandsOfThePages(t *testing.T) {
 				require.NoError(t, err)
 				var out bytes.Buffer
 				picture := filepath.Join(t.TempDir(), "made", "timeline.svg")
+				args := append(strings.Split(strings.TrimSpace(string(words)), "\n")[1:], c.flags...)
+				for i, arg := range args { // a file of the folder in which the page runs it
+					if file := filepath.Join(repository, c.dir, arg); exists(file) {
+						args[i] = file
+					}
+				}
 				cmd := command(picture)
-				cmd.SetArgs(append(strings.Split(strings.TrimSpace(string(words)), "\n")[1:], c.flags...))
+				cmd.SetArgs(args)
 				cmd.SetOut(&out)
 				require.NoError(t, cmd.ExecuteContext(testContext(t)), out.String())
 				text := out.String()
@@ -165,7 +176,6 @@ func TestCommandsOfThePages(t *testing.T) {
 
 // TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
 func TestPrograms(t *testing.T) {
-	t.Parallel()
 	for name, c := range map[string]struct {
 		mode   string
 		freeze int
@@ -188,6 +198,7 @@ func TestPrograms(t *testing.T) {
 		"writers in another store": {mode: "writers elsewhere", says: []string{" critical sections overlapped others of the same key, more than their lock allows"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := counter(t, c.mode)
 			s.environments, s.events, s.freeze, s.timeout = 3, 8, c.freeze, 30*time.Second
 			if c.change != nil {
@@ -256,7 +267,6 @@ func phaseOf(t *testing.T, s settings) phase {
 // TestInterrupted: a Ctrl-C in the middle ends the run at once, and goleak sees
 // whatever would be left.
 func TestInterrupted(t *testing.T) {
-	t.Parallel()
 	for name, change := range map[string]func(*settings){
 		"while events are sent": func(s *settings) { s.events = mostEvents },
 		"while one is frozen": func(s *settings) { // after 2 answers
@@ -265,6 +275,7 @@ func TestInterrupted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithCancel(testContext(t))
 			s := counter(t, "")
 			change(&s)
@@ -282,7 +293,6 @@ func TestInterrupted(t *testing.T) {
 }
 
 func TestRunsThatFail(t *testing.T) {
-	t.Parallel()
 	broken := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(broken, "go.mod"), []byte("module x\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(broken, "main.go"), []byte("package main\nfunc main() { x }\n"), 0o600))
@@ -343,6 +353,7 @@ func TestRunsThatFail(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := echo(t, c.event)
 			if c.change != nil {
 				c.change(&s)
