@@ -193,13 +193,10 @@ func TestCommandsOfThePages(t *testing.T) {
 	assert.Greater(t, commands, 15)
 }
 
-// A signal replaces no error that says what a call has done.
+// A signal replaces no error that says what a call has done. TestSignalEndsLocal has one that it ends.
 func TestInterrupted(t *testing.T) {
 	ctx, end := context.WithCancelCause(t.Context())
 	end(&exit.BySignal{Signal: syscall.SIGTERM})
-	err := interrupted(ctx, stores.Failed(fmt.Errorf("outcome unknown: %w", context.Canceled)))
-	require.EqualError(t, err, "interrupted: outcome unknown: context canceled")
-	assert.Equal(t, 143, exit.Status(err))
 	held := &exit.Error{Status: exit.No, Err: errors.New("is not held")}
 	assert.Equal(t, held, interrupted(ctx, held))
 	assert.NoError(t, interrupted(ctx, nil))

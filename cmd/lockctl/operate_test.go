@@ -139,7 +139,7 @@ func TestOnRedis(t *testing.T) {
 	assert.Equal(t, exit.No, p.lockctl("list", "--longer-than", "0.001", "account/").status, "cron is told")
 	p.says(0, `^KEY .*\naccount/7/free +free +.*\n$`, "list --state free account/")
 	for name, test := range map[string]func(*testing.T){
-		"revoke": p.testRevoke, "resolve": p.testResolve, "resolve, and the repeat": p.testResolveRepeats, "the output cannot be written": p.testOutputNotWritable,
+		"revoke": p.testRevoke, "resolve": p.testResolve, "the output cannot be written": p.testOutputNotWritable,
 		"a parked run that is not woken": p.testNotWoken,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,47 +240,13 @@ func (p site) testRevoke(t *testing.T) {
 	assert.Zero(t, p.acquire("third", several).Seat, "the seat is free")
 }
 
-func (p site) testResolve(t *testing.T) {
-	p.t = t
-	completed := p.take("resolve/completed", "pay")
-	require.NoError(t, p.store.Complete(t.Context(), completed, []byte("a secret result"), time.Minute))
-	r := p.lockctl("show", "resolve/completed")
-	assert.Contains(t, r.out, "\nSTATE    completed\nHOLDER   pay (4f1c)\n")
-	assert.NotContains(t, r.out+p.lockctl("show", "--json", "resolve/completed").out, "secret")
-	p.says(exit.No, `"resolve/completed" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+fence(completed)+" resolve/completed no-effect")
-	p.says(exit.Done, `lockctl: done already: lock "resolve/completed": the work was done by pay \(4f1c\)`, "run -n resolve/completed -- true")
-
-	live := p.take("resolve/live", "pay")
-	require.NoError(t, p.store.MarkStarted(t.Context(), live))
-	p.says(exit.Busy, `is held by pay \(4f1c\)`, "resolve --fence "+fence(live)+" resolve/live no-effect")
-
-	effect, noEffect := p.starts("resolve/effect"), p.starts("resolve/no-effect")
-	p.awaitDoubt("resolve/effect")
-	p.awaitDoubt("resolve/no-effect")
-	p.says(0, `^KEY      resolve/effect\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+fence(effect)+`\nWAITING  0\n$`, "show resolve/effect")
-	r = p.lockctl("list", "--json", "--state", "in doubt", "resolve/")
-	assert.Equal(t, 3, strings.Count(r.out, "\n"), "two keys and the end: %s", r.out)
-	p.says(exit.No, "is in doubt", "revoke --fence "+fence(effect)+" resolve/effect")
-	p.says(exit.InDoubt, `lockctl: lock "resolve/effect" is in doubt: pay \(4f1c\)`, "run -E 0 resolve/effect -- true")
-	p.says(exit.No, "is in doubt with the fence "+fence(effect)+", and not with 7", "resolve --fence 7 resolve/effect effect")
-	for _, text := range []string{ // a second time is no error
-		"\"resolve/effect\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n",
-		"\"resolve/effect\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n",
-	} {
-		assert.Equal(t, result{0, text, ""}, p.lockctl("resolve", "--fence", fence(effect), "--result-time", "1h", "resolve/effect", "effect"))
-	}
-	assert.InDelta(t, time.Hour.Milliseconds(), p.state("resolve/effect").LeftMs, 60_000)
-	p.says(0, "", "resolve --fence "+fence(noEffect)+" resolve/no-effect no-effect")
-	assert.Equal(t, "free", p.state("resolve/no-effect").State)
-}
-
 type receipt struct {
 	Order string `json:"order"`
 	Cents int64  `json:"cents"`
 }
 
 // What the operator says is what the repeat gets, and nobody else sees.
-func (p site) testResolveRepeats(t *testing.T) {
+func (p site) testResolve(t *testing.T) {
 	p.t = t
 	g, err := guard.New(p.store, guard.Options{})
 	require.NoError(t, err)
@@ -295,23 +261,40 @@ func (p site) testResolveRepeats(t *testing.T) {
 		func(context.Context, guard.Lock, string) (receipt, error) {
 			return receipt{}, errors.New("it ran")
 		}).Handle
+	live := p.take("charge/live", "pay")
+	require.NoError(t, p.store.MarkStarted(t.Context(), live))
+	p.says(exit.Busy, `is held by pay \(4f1c\)`, "resolve --fence "+fence(live)+" charge/live no-effect")
+
+	effect, noEffect := fence(p.starts("charge/7")), fence(p.starts("charge/none"))
+	p.awaitDoubt("charge/7")
+	p.awaitDoubt("charge/none")
+	p.says(0, `^KEY      charge/7\nSTATE    in doubt\nHOLDER   pay \(4f1c\)\nSINCE    \S+Z\nAGE      \d+s\nFENCE    `+effect+`\nWAITING  0\n$`, "show charge/7")
+	doubt := p.lockctl("list", "--json", "--state", "in doubt", "charge/")
+	assert.Equal(t, 3, strings.Count(doubt.out, "\n"), "two keys and the end: %s", doubt.out)
+	p.says(exit.No, "is in doubt", "revoke --fence "+effect+" charge/7")
+	p.says(exit.InDoubt, `lockctl: lock "charge/7" is in doubt: pay \(4f1c\)`, "run -E 0 charge/7 -- true")
+	p.says(exit.No, "is in doubt with the fence "+effect+", and not with 7", "resolve --fence 7 charge/7 effect")
+	p.says(0, "", "resolve --fence "+noEffect+" charge/none no-effect")
+	assert.Equal(t, "free", p.state("charge/none").State)
+
 	file := filepath.Join(t.TempDir(), "result.json")
-	pays := fence(p.starts("charge/7"))
 	resolve := func(text string, status int, want string) {
+		t.Helper()
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		r := p.lockctl("resolve", "--fence", pays, "--result", file, "--result-version", "2", "charge/7", "effect")
+		r := p.lockctl("resolve", "--fence", effect, "--result", file, "--result-version", "2", "--result-time", "1h", "charge/7", "effect")
 		assert.Equal(t, status, r.status, r.err)
 		assert.Contains(t, r.out+r.err, want)
 		assert.NotContains(t, r.out+r.err, "s3cret")
 	}
-	p.awaitDoubt("charge/7")
 	resolve(`{"s3cret`, exit.Usage, "the result has 8 bytes and is no JSON")
 	resolve(`"`+strings.Repeat("x", 261_631)+`"`, exit.Usage, "the result has 261633 bytes; want at most MaxResultBytes, 261632")
 	_, err = charge(t.Context(), "7")
 	require.IsType(t, &idempotency.RepeatInDoubt{}, err, "nothing was done")
 	require.ErrorContains(t, err, "resolve the key with lockctl resolve")
 
-	resolve(`{"order": "s3cret", "cents": 12345678901234567}`+"\n", 0, "")
+	resolve(`{"order": "s3cret", "cents": 12345678901234567}`+"\n", 0, "\"charge/7\" is resolved: its work had its effect, and does not run again for 1h0m0s.\n")
+	resolve(`{}`, 0, "\"charge/7\" was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.\n")
+	assert.InDelta(t, time.Hour.Milliseconds(), p.state("charge/7").LeftMs, 60_000)
 	got, err := charge(t.Context(), "7")
 	require.NoError(t, err)
 	assert.Equal(t, receipt{"s3cret", 12345678901234567}, got)
@@ -321,6 +304,8 @@ func (p site) testResolveRepeats(t *testing.T) {
 		assert.NotContains(t, r.out+r.err, "s3cret")
 		assert.NotContains(t, r.out+r.err, "12345678901234567")
 	}
+	p.says(exit.No, `"charge/7" is not in doubt, it has the state completed; nothing was done`, "resolve --fence "+effect+" charge/7 no-effect")
+	p.says(exit.Done, `lockctl: done already: lock "charge/7": the work was done by pay \(4f1c\)`, "run -n charge/7 -- true")
 }
 
 // What is said of a full disk is neither "no" nor that the store does not answer.
