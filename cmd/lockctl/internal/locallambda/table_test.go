@@ -97,17 +97,22 @@ func texts(t *testing.T, svg string) string {
 	}
 }
 
+// An event that is covered is a dot on the lane of its environment.
 func TestTimeline(t *testing.T) {
 	phases := twoPhases()
+	require.NotContains(t, timeline("withdraw", phases), "<circle")
+	for i := range 5 {
+		phases[1].covered = append(phases[1].covered, covered{environment: 1, requestID: fmt.Sprint("c-", i), key: "account/7", sent: at(10), at: at(50 + 10*i)})
+	}
 	svg := timeline("withdraw", phases)
 	all := texts(t, svg)
 	for _, want := range []string{
 		"4 events for withdraw, 2 Lambda environments at once",
 		"Without the lock: \n3 of 4 critical sections overlap",
 		"balance: 90.00, lost updates: 2",
-		"With the lock: \n0 of 4 critical sections overlap",
+		"With the lock: \n0 of 4 critical sections overlap, 5 events are covered",
 		"balance: 80.00, lost updates: 0",
-		"Without the lock 3 of 4 critical sections overlap. With the lock 0 of 4 critical sections overlap.",
+		"Without the lock 3 of 4 critical sections overlap. With the lock 0 of 4 critical sections overlap, 5 events are covered.",
 		"overlaps others of the same key", "waiting for the lock", "env 1", "env 2",
 		"0 ms", "fence 4", "request r-3",
 	} {
@@ -117,21 +122,9 @@ func TestTimeline(t *testing.T) {
 	assert.Equal(t, phases[0].overlapping, strings.Count(svg, `<rect class="bad"`)-legend, "the red bars are what is counted")
 	assert.Equal(t, 1+4, strings.Count(svg, `<rect class="good"`)-legend)
 	assert.Equal(t, 4, strings.Count(svg, `<rect class="lane"`), "a lane for each environment in both phases")
+	assert.Equal(t, 5, strings.Count(svg, `<circle class="covered"`)-legend)
+	assert.Contains(t, svg, `<circle class="covered" cx="578.5" cy="403" r="3"><title>env 2, account/7, 50 ms, covered, request c-0</title></circle>`)
 	assert.Contains(t, svg, "prefers-color-scheme: dark")
 	assert.Equal(t, 1, strings.Count(svg, "http"), "the namespace is its only address: nothing is loaded")
 	assert.NotContains(t, svg, "NaN")
-}
-
-// An event that is covered is a dot on the lane of its environment.
-func TestTimelineShowsCoveredEvents(t *testing.T) {
-	p := madeUp("with the lock", [2]int{0, 100}, [2]int{100, 200})
-	require.NotContains(t, timeline("reindex", []phase{p}), "<circle")
-	for i := range 5 {
-		p.covered = append(p.covered, covered{environment: 1, requestID: fmt.Sprint("c-", i), key: "account/7", sent: at(50), at: at(50 + 10*i)})
-	}
-	svg := timeline("reindex", []phase{p})
-	legend := 1
-	assert.Equal(t, 5, strings.Count(svg, `<circle class="covered"`)-legend)
-	assert.Contains(t, svg, `<circle class="covered" cx="356.0" cy="225" r="3"><title>env 2, account/7, 50 ms, covered, request c-0</title></circle>`)
-	assert.Contains(t, texts(t, svg), "0 of 2 critical sections overlap, 5 events are covered")
 }
