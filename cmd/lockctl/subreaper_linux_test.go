@@ -18,11 +18,13 @@ func TestGuardProcessIsKilledWhereNobodyReaps(t *testing.T) {
 	require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	defer func() { assert.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)) }()
 	addr := testservers.Redis(t)
-	p, file := begun(t, addr, `trap '' TERM; sleep 60 & echo $$ > "$1"; wait`, "k")
-	command := lines(t, file, 1)[0]
+	p, file := begun(t, addr, `trap '' TERM; sleep 90 & echo $$ $! > "$1"; wait`, "k")
+	group := lines(t, file, 2)
 	require.NoError(t, syscall.Kill(guardOf(t, p), syscall.SIGKILL))
 	assert.Equal(t, exit.Bug, p.status(t), p.err.String())
 	assert.Contains(t, p.err.String(), "the guard process was killed")
-	assert.False(t, alive(command))
+	for _, pid := range group {
+		assert.False(t, alive(pid))
+	}
 	assert.False(t, inspect(t, addr, "k").State.Taken())
 }
