@@ -58,54 +58,62 @@ func start(t *testing.T) (base, printed string, stop func()) {
 	return base, printed, cancel
 }
 
+// client is a connection on which a test writes requests itself.
+type client struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+func dial(t *testing.T, address string) client {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute))) // a server without a bound never answers
+	return client{conn, bufio.NewReader(conn)}
+}
+
+// asks sends a text, and returns the next answer.
+func (c client) asks(t *testing.T, text string) *http.Response {
+	t.Helper()
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+	r, err := http.ReadResponse(c.answers, nil)
+	require.NoError(t, err)
+	return r
+}
+
+// put is the head of a request.
+func put(length int, header string) string {
+	return fmt.Sprintf("PUT /locks/a HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %d\r\n\r\n", header, length)
+}
+
 // A server that is stopped answers those who wait for a lock, and ends.
 func TestStop(t *testing.T) {
 	base, _, stop := start(t)
-	put, err := http.NewRequestWithContext(t.Context(), "PUT", base+"/locks/a", strings.NewReader(`{"ttl": 60}`))
-	require.NoError(t, err)
-	had, err := http.DefaultClient.Do(put)
-	require.NoError(t, err)
-	require.NoError(t, had.Body.Close())
-	require.Equal(t, 200, had.StatusCode)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
-	require.NoError(t, err)
-	defer conn.Close()
-	body := `{"ttl": 60, "wait": 20}`
-	_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
-	require.NoError(t, err)
-	answers := bufio.NewReader(conn)
-	going, err := http.ReadResponse(answers, nil)
-	require.NoError(t, err)
-	require.Equal(t, 100, going.StatusCode, "the request is being answered")
+	address := strings.TrimPrefix(base, "http://")
+	const has, wants = `{"ttl": 60}`, `{"ttl": 60, "wait": 20}`
+	require.Equal(t, 200, dial(t, address).asks(t, put(len(has), "")+has).StatusCode)
+	waits := dial(t, address)
+	require.Equal(t, 100, waits.asks(t, put(len(wants), "Expect: 100-continue\r\n")).StatusCode, "the request is being answered")
 	stop()
-	_, err = io.WriteString(conn, body)
-	require.NoError(t, err)
-	r, err := http.ReadResponse(answers, nil)
-	require.NoError(t, err)
-	require.NoError(t, r.Body.Close())
-	assert.Equal(t, 503, r.StatusCode)
+	assert.Equal(t, 503, waits.asks(t, wants).StatusCode)
 }
 
 // A request that another name has led here is refused, as that of a web page whose name
 // points to this machine.
 func TestForeignHost(t *testing.T) {
-	base, _, _ := start(t)
-	port := base[strings.LastIndexByte(base, ':'):]
+	server := newServer(http.NotFoundHandler(), time.Second)
 	for host, want := range map[string]int{
-		"127.0.0.1" + port: 200, "localhost" + port: 200, "localhost": 200, "[::1]" + port: 200, "[::1]": 200, "127.0.0.1:9000": 200,
-		"evil.example" + port: 403, "localhost.evil.example": 403, "127.0.0.1.evil.example" + port: 403, "192.0.2.1": 403, "0.0.0.0" + port: 403,
+		"127.0.0.1:1": 404, "localhost:1": 404, "localhost": 404, "[::1]:1": 404, "[::1]": 404,
+		"evil.example:1": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example:1": 403, "192.0.2.1": 403, "0.0.0.0:1": 403,
 	} {
-		r, err := http.NewRequest("GET", base+"/locks/a", nil)
-		require.NoError(t, err)
+		r, answer := httptest.NewRequest("GET", "/locks/a", nil), httptest.NewRecorder()
 		r.Host = host
-		response, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		text, err := io.ReadAll(response.Body)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		assert.Equal(t, want, response.StatusCode, host)
+		server.Handler.ServeHTTP(answer, r)
+		assert.Equal(t, want, answer.Code, host)
 		if want == 403 {
-			assert.Contains(t, string(text), "want localhost or a loopback address")
+			assert.Contains(t, answer.Body.String(), "want localhost or a loopback address")
 		}
 	}
 }
@@ -126,20 +134,10 @@ func TestSlowBody(t *testing.T) {
 	}), short)
 	server.Start()
 	defer server.Close()
-	send := func(body string) *http.Response {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute))) // a server without a bound never answers
-		_, err = fmt.Fprintf(conn, "PUT /locks/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n%s", body)
-		require.NoError(t, err)
-		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		require.NoError(t, err)
-		return response
-	}
-	assert.Equal(t, 200, send("{}").StatusCode)
+	address := server.Listener.Addr().String()
+	assert.Equal(t, 200, dial(t, address).asks(t, put(2, "")+"{}").StatusCode)
 	require.NoError(t, <-lasts, "the request goes on after the time for its body")
-	slow := send("{")
+	slow := dial(t, address).asks(t, put(2, "")+"{")
 	assert.Equal(t, 400, slow.StatusCode)
 	assert.True(t, slow.Close)
 }
