@@ -86,14 +86,16 @@ func (p site) awaitDoubt(key string) {
 	require.Zero(p.t, p.lockctl("watch", "--until", "in doubt", key).status)
 }
 
-// park waits for a key that another holds in a parked place.
-func (p site) park(key string, parked time.Duration) {
+// waits takes a place in the queue of a key: a parked one, if its turn is above 0.
+func (p site) waits(key string, parked time.Duration) lockstore.Request {
 	p.t.Helper()
-	_, err := p.store.Acquire(p.t.Context(), lockstore.Request{
-		Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: parked, Address: lockstore.TaskToken("token-of-" + key),
-	})
-	refusal, ok := errors.AsType[*lockstore.Refused](err)
-	require.True(p.t, ok && refusal.QueuePosition == 1, "%v", err)
+	r := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "next", Since: time.Now()}, JoinQueue: true, Parked: parked}
+	if parked > 0 {
+		r.Address = lockstore.TaskToken("token-of-" + key)
+	}
+	_, err := p.store.Acquire(p.t.Context(), r)
+	require.ErrorIs(p.t, err, lockstore.ErrRefused)
+	return r
 }
 
 func (p site) renew(lease lockstore.Lease) error {
@@ -202,14 +204,12 @@ func (p site) testRevoke(t *testing.T) {
 	p.says(exit.Busy, `"revoke" changed hands: nobody holds it with the fence 7; nothing was done`, "revoke --fence 7 revoke")
 	p.says(exit.No, "is not held", "revoke --fence 7 revoke/free")
 	require.NoError(t, p.renew(lease), "nothing was done")
-	next := lockstore.NewOwner()
-	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "revoke", Owner: next, TTL: time.Minute, JoinQueue: true})
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	next := p.waits("revoke", 0)
 	assert.Equal(t, 1, p.state("revoke").Waiting)
 
 	p.says(0, `^the lease of "revoke" is revoked: hangs \(4f1c\) can renew it no more; the key opens within \S+, at \S+Z\.\n$`, "revoke --fence "+fence(lease)+" revoke")
 	assert.Equal(t, 1, p.state("revoke").Waiting, "who waits keeps its place")
-	require.NoError(t, p.store.Leave(t.Context(), "revoke", next))
+	require.NoError(t, p.store.Leave(t.Context(), "revoke", next.Owner))
 	require.ErrorIs(t, p.renew(lease), lockstore.ErrLost)
 	assert.Equal(t, "revoked", p.state("revoke").State)
 	assert.Regexp(t, `^revoked by .+@.+: was hangs \(4f1c\)$`, p.state("revoke").Holder.Name)
@@ -335,7 +335,7 @@ func (p site) testOutputNotWritable(t *testing.T) {
 func (p site) testNotWoken(t *testing.T) {
 	p.t = t
 	lease := p.take("parked", "withdraw")
-	p.park("parked", 8*time.Second)
+	p.waits("parked", 8*time.Second)
 	assert.NotContains(t, p.lockctl("check", "parked").out, "parked run")
 	require.NoError(t, p.store.Release(t.Context(), lease))
 	found := p.lockctl("check", "parked")
@@ -510,7 +510,7 @@ func TestWakesParkedRuns(t *testing.T) {
 	p := at(t, "redis://"+testservers.Redis(t))
 	revoke := func(key string) result {
 		lease := p.take(key, "hangs")
-		p.park(key, lockstore.MaxParkedTurn)
+		p.waits(key, lockstore.MaxParkedTurn)
 		return p.lockctl("revoke", "--open-at-once", "--fence", fence(lease), key)
 	}
 	woken := func(key string, r result) {
@@ -525,7 +525,7 @@ func TestWakesParkedRuns(t *testing.T) {
 	require.NoError(t, err)
 	run.start(t)
 	p.says(0, "", "watch --until held run")
-	p.park("run", lockstore.MaxParkedTurn)
+	p.waits("run", lockstore.MaxParkedTurn)
 	require.NoError(t, in.Close())
 	woken("run", run.result(t))
 	denied.Store(true)

@@ -91,12 +91,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, p.store.Release(t.Context(), p.take("other/1", "other")))
 	p.take("other/2", "other")
 
-	next := lockstore.Request{
-		Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, HolderInfo: lockstore.HolderInfo{Name: "next", Since: time.Now()},
-		JoinQueue: true, Parked: lockstore.MaxParkedTurn, Address: lockstore.TaskToken("t"),
-	}
-	_, err := p.store.Acquire(t.Context(), next)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	next := p.waits(key, lockstore.MaxParkedTurn)
 	v.says(key, ".queued", "1 parked, ")
 	v.number("waiting", "1")
 	v.Eval(row(key, ".head") + ".focus()")
@@ -107,7 +102,7 @@ func TestPage(t *testing.T) {
 	require.NoError(t, p.store.Release(t.Context(), lease))
 	v.says(key, ".state", "reserved")
 	v.says(key, ".body", "not known before it asks for its full lease")
-	_, err = p.store.Acquire(t.Context(), next)
+	_, err := p.store.Acquire(t.Context(), next)
 	require.NoError(t, err)
 	v.says(key, ".state", "held")
 	v.says(key, ".who", "next")
@@ -167,8 +162,7 @@ func TestPageOfManyKeys(t *testing.T) {
 	for i := range 2000 {
 		p.take(fmt.Sprintf("many/%04d", i), "many")
 	}
-	_, err := p.store.Acquire(t.Context(), lockstore.Request{Key: "many/1999", Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true})
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	p.waits("many/1999", 0)
 	v := p.ui(t, "many/")
 	v.Window(1280, 800, "light")
 	v.Until(`document.querySelectorAll("#keys > li").length === 2000`)
@@ -229,14 +223,6 @@ func TestPageWithoutItsStore(t *testing.T) {
 func TestPageFits(t *testing.T) {
 	t.Parallel()
 	p := at(t, "redis://"+testservers.Redis(t))
-	waits := func(key string, parked time.Duration) {
-		r := lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute, JoinQueue: true, Parked: parked}
-		if parked > 0 {
-			r.Address = lockstore.TaskToken("t")
-		}
-		_, err := p.store.Acquire(t.Context(), r)
-		require.ErrorIs(t, err, lockstore.ErrRefused)
-	}
 	takes := func(key, name, id string, ago time.Duration, r lockstore.Request) lockstore.Lease {
 		r.Key, r.Owner, r.HolderInfo = key, lockstore.NewOwner(), lockstore.HolderInfo{Name: name, ID: id, Since: time.Now().Add(-ago)}
 		lease, err := p.store.Acquire(t.Context(), r)
@@ -246,9 +232,9 @@ func TestPageFits(t *testing.T) {
 	minute := lockstore.Request{TTL: time.Minute}
 	p.starts("charge/31")
 	takes("account/7", "withdraw", "0e5f4f1c-93f6-4d5b-8d3a-1f1b8f1d7f60", 3*time.Hour+12*time.Minute, minute)
-	waits("account/7", 0)
-	waits("account/7", 0)
-	waits("account/7", lockstore.MaxParkedTurn)
+	for _, parked := range []time.Duration{0, 0, lockstore.MaxParkedTurn} {
+		p.waits("account/7", parked)
+	}
 	for i := range 3 {
 		takes("export", "report", fmt.Sprintf("run-%d", i), time.Duration(i*i)*40*time.Second, lockstore.Request{TTL: 5 * time.Minute, MaxHolders: 3})
 	}
@@ -261,10 +247,8 @@ func TestPageFits(t *testing.T) {
 
 	v := p.ui(t, "--write")
 	v.Until(`document.querySelectorAll("#keys > li").length === 7`)
-	handed := lockstore.Request{Key: "account/9", Owner: lockstore.NewOwner(), JoinQueue: true, TTL: time.Minute, Parked: lockstore.MaxParkedTurn, Address: lockstore.TaskToken("t")}
-	first := takes("account/9", "withdraw", "a", time.Second, minute)
-	_, err := p.store.Acquire(t.Context(), handed)
-	require.ErrorIs(t, err, lockstore.ErrRefused)
+	first := p.take("account/9", "withdraw")
+	p.waits("account/9", lockstore.MaxParkedTurn)
 	v.says("account/9", ".queued", "1 parked")
 	require.NoError(t, p.store.Release(t.Context(), first))
 	v.says("account/9", ".state", "reserved")
