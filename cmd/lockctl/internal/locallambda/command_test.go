@@ -2,6 +2,7 @@ package locallambda
 
 import (
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -77,39 +78,29 @@ func TestWrongUsage(t *testing.T) {
 // TestFunctionsGetWhatTheStoreNeeds: the region and the credentials of the caller go
 // to functions whose store is on AWS, and to no other ones.
 func TestFunctionsGetWhatTheStoreNeeds(t *testing.T) {
-	local := []string{"AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local"}
-	id, secret := "AWS_ACCESS_KEY_ID=mine", "AWS_SECRET_ACCESS_KEY=hunter2"
-	region, other := "AWS_REGION=eu-central-1", "AWS_DEFAULT_REGION=eu-central-1"
+	type env = map[string]string
+	local := env{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local"}
+	mine := env{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "hunter2", "HOME": "/root", "AWS_PROFILE": "x", "ZOOKEEPER_AUTH": "me:hunter2"}
+	both := env{"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "mine", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+	session := env{"AWS_DEFAULT_REGION": "eu-central-1", "AWS_SESSION_TOKEN": "t"}
 	for _, c := range []struct {
 		url       string
-		env, want []string
+		env, want env
 	}{
-		{"redis://127.0.0.1", []string{region, id, secret}, nil},
-		{"dynamodb://locks?endpoint=http://127.0.0.1:8000", []string{region, id, secret}, local},
+		{"redis://127.0.0.1", mine, env{}},
+		{"dynamodb://locks?endpoint=http://127.0.0.1:8000", mine, local},
 		{"dynamodb://locks?endpoint=http://localhost:8000", nil, local},
-		{"dynamodb://locks", []string{region, id, secret}, []string{region, other, id, secret}},
-		{"dynamodb://locks", []string{other, id, secret, "AWS_SESSION_TOKEN=t"}, []string{region, other, id, secret, "AWS_SESSION_TOKEN=t"}},
-		{"dynamodb://locks?region=eu-central-1", []string{id, secret, "HOME=/root", "AWS_PROFILE=x"}, []string{id, secret}},
-		{"dynamodb://locks?endpoint=http://192.168.1.2:8000", []string{region, id, secret}, []string{region, other, id, secret}},
-		{"zookeeper://127.0.0.1", []string{"ZOOKEEPER_AUTH=me:hunter2", secret}, []string{"ZOOKEEPER_AUTH=me:hunter2"}},
-		{"redis://127.0.0.1", []string{"ZOOKEEPER_AUTH=me:hunter2"}, nil},
-		{"elasticache://cache", []string{region, id, secret}, []string{region, other, id, secret}},
+		{"dynamodb://locks", mine, both},
+		{"dynamodb://locks", session, env{"AWS_REGION": "eu-central-1", "AWS_DEFAULT_REGION": "eu-central-1", "AWS_SESSION_TOKEN": "t"}},
+		{"dynamodb://locks?region=eu-central-1", env{"AWS_ACCESS_KEY_ID": "mine"}, env{"AWS_ACCESS_KEY_ID": "mine"}},
+		{"dynamodb://locks?endpoint=http://192.168.1.2:8000", mine, both},
+		{"zookeeper://127.0.0.1", mine, env{"ZOOKEEPER_AUTH": "me:hunter2"}},
+		{"elasticache://cache", mine, both},
 	} {
 		u, err := url.Parse(c.url)
 		require.NoError(t, err)
-		var got []string
-		for name, value := range forFunctions(u, func(name string) string {
-			for _, v := range c.env {
-				if value, ok := strings.CutPrefix(v, name+"="); ok {
-					return value
-				}
-			}
-			return ""
-		}) {
-			if value != "" {
-				got = append(got, name+"="+value)
-			}
-		}
-		assert.ElementsMatch(t, c.want, got, "%s", c.url)
+		got := forFunctions(u, func(name string) string { return c.env[name] })
+		maps.DeleteFunc(got, func(_, value string) bool { return value == "" })
+		assert.Equal(t, c.want, got, c.url)
 	}
 }
