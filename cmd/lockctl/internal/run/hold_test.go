@@ -84,6 +84,7 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 		"the end":                  {order{End: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			dir := t.TempDir()
 			begun, told := filepath.Join(dir, "begun"), filepath.Join(dir, "told")
 			g := startAlone(t, now().add(time.Hour), time.Minute, "sh", "-c", `trap : TERM
