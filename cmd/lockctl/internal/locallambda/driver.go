@@ -56,9 +56,9 @@ func (d *driver) phase(ctx context.Context, title string, f function) (_ phase, 
 		p.covered = append(p.covered, e.reports.covered...)
 		p.reported = p.reported || e.reports.found
 	}
-	for i := range p.sections { // what is judged is the lock that is not there
+	for i := range p.sections { // what is judged and drawn is as if there were no lock
 		if s := &p.sections[i]; title == unlocked && s.maxHolders == lockstore.MaxHolders {
-			s.maxHolders = 1
+			s.maxHolders, s.waiting = 1, time.Time{}
 		}
 	}
 	p.finish()
