@@ -93,7 +93,7 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 			_, err := s.Acquire(t.Context(), req)
 			require.True(t, isUnknown(err), "%v", err)
 			require.ErrorContains(t, err, "does not show what it has sent")
-			require.NotNil(t, fakeRows{service}.get(t, key)["owner"])
+			require.NotNil(t, rowsOf(service).get(t, key)["owner"])
 			_, err = s.Inspect(t.Context(), key)
 			require.True(t, isUnknown(err), "%v", err)
 

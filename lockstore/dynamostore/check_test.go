@@ -3,6 +3,7 @@ package dynamostore_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -14,17 +15,18 @@ import (
 
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
+	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
 // describingClient answers Check's two reads.
 type describingClient struct {
 	dynamostore.API
-	table types.TableDescription
+	table *types.TableDescription
 	ttl   *types.TimeToLiveDescription
 }
 
 func (d describingClient) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	return &dynamodb.DescribeTableOutput{Table: &d.table}, nil
+	return &dynamodb.DescribeTableOutput{Table: d.table}, nil
 }
 
 func (d describingClient) DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error) {
@@ -44,7 +46,7 @@ func TestCheck(t *testing.T) {
 	good := func() describingClient {
 		return describingClient{
 			API: dynamostore.ClientOver(refusing, fakeEndpoint, 0),
-			table: types.TableDescription{
+			table: &types.TableDescription{
 				TableStatus:          types.TableStatusActive,
 				KeySchema:            keys("key", ""),
 				AttributeDefinitions: []types.AttributeDefinition{{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}},
@@ -127,83 +129,41 @@ func TestCheckErrors(t *testing.T) {
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "Check needs dynamodb:DescribeTable")
 
-	_, err = newStoreOver(t, describesNothing{}, 0, dynamostore.Options{}).Check(t.Context())
+	_, err = newStoreOver(t, describingClient{}, 0, dynamostore.Options{}).Check(t.Context())
 	require.True(t, isUnknown(err))
 	require.ErrorContains(t, err, "describes no table")
 }
 
-// describesNothing answers Check's first read without a table.
-type describesNothing struct{ describingClient }
-
-func (describesNothing) DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
-	return &dynamodb.DescribeTableOutput{}, nil
-}
-
-// testCheck runs on DynamoDB Local, see TestOnDynamoDBLocal.
-func testCheck(t *testing.T, client *dynamodb.Client) {
-	check := func(name string) []lockstore.Finding {
-		s, err := dynamostore.New(client, name, dynamostore.Options{})
-		require.NoError(t, err)
-		findings, err := s.Check(t.Context())
-		require.NoError(t, err)
-		return findings
-	}
-	require.Empty(t, check(table))
-
-	_, err := client.CreateTable(t.Context(), &dynamodb.CreateTableInput{
-		TableName: aws.String("sorted"),
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String("at"), AttributeType: types.ScalarAttributeTypeN},
-		},
-		KeySchema:             keys("key", "at"),
-		ProvisionedThroughput: &types.ProvisionedThroughput{ReadCapacityUnits: aws.Int64(1), WriteCapacityUnits: aws.Int64(1)},
-	})
-	require.NoError(t, err)
-	var all strings.Builder
-	for _, f := range check("sorted") {
-		all.WriteString(f.Problem + "\n")
-	}
-	require.Contains(t, all.String(), "key S HASH, at N RANGE")
-	require.Contains(t, all.String(), "provisioned")
-	require.Contains(t, all.String(), "time to live is off")
-
-	t.Run("F44 what the service says to such tables", func(t *testing.T) {
-		for name, says := range map[string]string{"sorted": "no sort key", "missing": "does not exist"} {
-			s, err := dynamostore.New(client, name, dynamostore.Options{})
-			require.NoError(t, err)
-			for method, call := range methods(s, lockstore.Lease{Key: "k", Owner: lockstore.NewOwner(), Fence: 1}) {
-				err := call(t.Context())
-				require.ErrorIs(t, err, lockstore.ErrCorrupt, method)
-				require.ErrorContains(t, err, says, method)
+// A listing shows which keys are completed, and leaves their results in the table. If it has not come to its end, that is an error.
+func TestList(t *testing.T) {
+	bubble(t, "F23", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		var scans []string
+		store := newStoreOver(t, dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
+			if body := string(bodyOf(t, r)); strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".Scan") {
+				scans = append(scans, body)
 			}
-		}
-		s, err := dynamostore.New(client, "missing", dynamostore.Options{})
-		require.NoError(t, err)
-		_, err = s.Check(t.Context())
-		require.ErrorIs(t, err, lockstore.ErrCorrupt)
-	})
-}
+			return service.RoundTrip(r)
+		}), fakeEndpoint, 0), 0, dynamostore.Options{})
+		require.NoError(t, store.Complete(t.Context(), held(t, store), []byte("result"), time.Minute))
+		service.SetRow("damaged", fakedynamo.Item{"fence": {"N": "-1"}})
+		all := listed(t, store, "")
+		require.Equal(t, []string{"damaged"}, all.DamagedNames)
+		require.Len(t, all.Keys, 1)
+		require.Equal(t, lockstore.Completed, all.Keys[0].State)
+		require.Len(t, scans, 1)
+		require.Contains(t, scans[0], "ProjectionExpression")
+		require.NotContains(t, scans[0], "result")
 
-// testIndexes runs on DynamoDB Local, see TestOnDynamoDBLocal: DynamoDB refuses a write that does not fit an index, and the error says
-// what to look for.
-func testIndexes(t *testing.T, client *dynamodb.Client) {
-	const name = "indexed"
-	create(t, client, "ttl", &dynamodb.CreateTableInput{
-		TableName: aws.String(name),
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String("key"), AttributeType: types.ScalarAttributeTypeS}, {AttributeName: aws.String("queue"), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema:              keys("key", ""),
-		GlobalSecondaryIndexes: []types.GlobalSecondaryIndex{{IndexName: aws.String("theirs"), Projection: &types.Projection{ProjectionType: types.ProjectionTypeAll}, KeySchema: keys("queue", "")}},
+		service.SetRow("x", fakedynamo.Item{})
+		service.SetRow("y", fakedynamo.Item{})
+		pages := 0
+		err := store.List(t.Context(), "", func(p lockstore.Page) error {
+			pages++
+			service.Fault = always(fakedynamo.Fault{LoseReply: errReset})
+			return nil
+		})
+		require.ErrorContains(t, err, "connection reset by peer")
+		require.Equal(t, 1, pages)
 	})
-	s, err := dynamostore.New(client, name, dynamostore.Options{})
-	require.NoError(t, err)
-	findings, err := s.Check(t.Context())
-	require.NoError(t, err)
-	require.Len(t, findings, 1)
-	require.Contains(t, findings[0].Problem, `the index "theirs" has the key "queue"`)
-	_, err = s.Acquire(t.Context(), request(time.Minute))
-	require.ErrorIs(t, err, lockstore.ErrUnavailable)
-	require.ErrorContains(t, err, "Check names the index")
 }

@@ -1,11 +1,22 @@
 package dynamostore_test
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -50,15 +61,16 @@ func TestPairs(t *testing.T) {
 
 func onTheFake(t *testing.T) storetest.Harness {
 	service := fakedynamo.New(table)
-	return harness(t, service, fakeEndpoint, fakeRows{service})
+	return harness(t, service, fakeEndpoint, rowsOf(service))
 }
 
 func TestGoldenRows(t *testing.T) {
 	golden.Run(t, func(t *testing.T) golden.Storage {
 		service := fakedynamo.New(table)
+		client := dynamostore.ClientOver(service, fakeEndpoint, 0)
 		return golden.Storage{
 			Parks: true,
-			Open:  func() *lockstore.Store { return newStore(t, service, 0, dynamostore.Options{}).Store },
+			Open:  func() *lockstore.Store { return newStoreOver(t, client, 0, dynamostore.Options{}).Store },
 			Read: func() string {
 				text, err := json.Marshal(service.Row(golden.Key))
 				require.NoError(t, err)
@@ -69,6 +81,118 @@ func TestGoldenRows(t *testing.T) {
 				require.NoError(t, json.Unmarshal([]byte(text), &row))
 				service.SetRow(golden.Key, row)
 			},
+		}
+	})
+}
+
+// TestTrustNeverOverlaps is package leasesim over the fake of DynamoDB, whose time has whole seconds (M03). The stores' clocks are
+// wrong and step, and their tolerances differ (F16 F73). Several replies are lost in a row, or the SDK's next attempt
+// gets one.
+func TestTrustNeverOverlaps(t *testing.T) {
+	t.Parallel()
+	leasesim.Sim{
+		Part: leasesim.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 200},
+		Open: func(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
+			service := fakedynamo.New(table)
+			w.AtEnd(service.Wait)
+			w.Step = takeoverDelay
+			return func(p *leasesim.Process) *lockstore.Store {
+				p.Streak = 9
+				// Random pauses from the process's own numbers, so that a seed can be replayed.
+				client := dynamodb.New(dynamostore.ClientOver(way{p, service}, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
+					o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
+				})
+				var opt dynamostore.Options
+				if p.Float() < 0.3 {
+					opt.Skew = 100*time.Millisecond + p.UpTo(leasesim.TTL)
+				}
+				s, err := dynamostore.New(client, table, opt)
+				require.NoError(t, err)
+				s.SetNow(p.Now)
+				s.SetRandom(p.UpTo)
+				return s.Store
+			}
+		},
+		// A process whose clock is ahead may die before it corrects the end of its lease (P4).
+		Drift: 0.1, Offset: 3 * leasesim.TTL / 2, Slack: 8 * time.Second, Delay: 4*leasesim.TTL + takeoverDelay, Forget: true,
+	}.Run(t)
+}
+
+// way is a process's way to the service.
+type way struct {
+	p    *leasesim.Process
+	next http.RoundTripper
+}
+
+func (s way) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := bodyOf(s.p.T, r)
+	resp, err := leasesim.Send(r.Context(), s.p, func() (*http.Response, bool, error) {
+		sent := r.Clone(context.WithoutCancel(r.Context())) // what was sent arrives
+		sent.Body = io.NopCloser(bytes.NewReader(body))
+		resp, err := s.next.RoundTrip(sent)
+		return resp, err == nil && resp.StatusCode == http.StatusOK, err
+	})
+	switch {
+	case errors.Is(err, leasesim.ErrDown):
+		err = errRefused
+	case errors.Is(err, leasesim.ErrCut):
+		err = errReset
+	}
+	return resp, err
+}
+
+// jitter takes the pauses between attempts from the simulation's random numbers.
+type jitter struct {
+	aws.RetryerV2
+	p *leasesim.Process
+}
+
+func (j jitter) RetryDelay(int, error) (time.Duration, error) {
+	return j.p.UpTo(100 * time.Millisecond), nil
+}
+
+// FuzzRow puts any row into the table. A request that says that the row is damaged leaves it as it is, no error has an owner in
+// it, and the fence of a grant is above that of the row (F53 F54 M40).
+func FuzzRow(f *testing.F) {
+	const owner = "OWNEROWNEROWNEROWNEROWNER1"
+	service := fakedynamo.New(table)
+	store, rows := newStore(f, service, 0, dynamostore.Options{}), rowsOf(service)
+	for seed := range uint64(100) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		row := item{"ttl": n("1")}
+		texts := []string{owner, dynamostore.ClosedOwner, dynamostore.SharedOwner, "", "soon", `[{"fence":7,"owner":"a","max":2}]`}
+		numbers := []string{"0", "1", "7", "-7", "7.5", "4102444800000", "253402300799999", "253402300800000", "99999999999999999999999999999999999999"}
+		for _, name := range strings.Fields("owner fence lastFence expires handedOver revoked started holders text ended endedFence how abandoned result size queue") {
+			switch random.IntN(6) {
+			case 0:
+				row[name] = s(texts[random.IntN(len(texts))])
+			case 1, 2:
+				row[name] = n(numbers[random.IntN(len(numbers))])
+			case 3:
+				row[name] = []types.AttributeValue{listOf(), listOf(placeOf(owner, nil)...), listOf(s("a")), &types.AttributeValueMemberNULL{Value: true}}[random.IntN(4)]
+			}
+		}
+		for what, ask := range methods(store, lockstore.Lease{Key: key, Owner: owner, Fence: 7}) {
+			rows.put(t, key, row)
+			before := rows.get(t, key)
+			err := ask(t.Context())
+			if err != nil {
+				require.NotContains(t, err.Error(), owner, what)
+			}
+			if errors.Is(err, lockstore.ErrCorrupt) {
+				require.Equal(t, dump(before), dump(rows.get(t, key)), what)
+			}
+		}
+		rows.put(t, key, row)
+		if lease, err := store.Acquire(t.Context(), request(time.Minute)); err == nil {
+			for _, name := range []string{"fence", "lastFence"} {
+				if v, ok := row[name].(*types.AttributeValueMemberN); ok && len(v.Value) < 12 {
+					require.Greater(t, int64(lease.Fence), number(t, rows.get(t, key), "fence")-1)
+				}
+			}
 		}
 	})
 }

@@ -155,7 +155,7 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 			acquired(t, s, lockstore.Request{Key: "account/8", Owner: lockstore.NewOwner(), TTL: time.Minute}) // now it knows the time
 			if slow == 2 {
 				fence := time.Now().Add(time.Hour).UnixMicro()
-				fakeRows{service}.put(t, key, item{"lastFence": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
+				rowsOf(service).put(t, key, item{"lastFence": n(strconv.FormatInt(fence, 10)), "ttl": n("1")})
 			}
 			service.Fault = on(fakedynamo.Fault{In: 20 * time.Second, Repeat: time.Second}, service.Requests()+slow)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -166,7 +166,7 @@ func TestAcquireArrivesAfterItsAbandon(t *testing.T) {
 				require.NoError(t, s.Abandon(t.Context(), key, owner))
 			}
 			service.Wait()
-			require.Equal(t, lockstore.Free, inspected(t, s).State, dump(fakeRows{service}.get(t, key)))
+			require.Equal(t, lockstore.Free, inspected(t, s).State, dump(rowsOf(service).get(t, key)))
 		})
 	}
 }
@@ -179,14 +179,14 @@ func TestRenewalStopsATakeover(t *testing.T) {
 		lease := acquired(t, s, request(time.Second))
 		pass(5 * time.Second)
 		beforeWrite(service, 2, func() (f fakedynamo.Fault) { // the first write is refused
-			row := fakeRows{service}.get(t, key)
+			row := rowsOf(service).get(t, key)
 			row["expires"] = n(strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
-			fakeRows{service}.put(t, key, row)
+			rowsOf(service).put(t, key, row)
 			return f
 		})
 		isRefused(t, s, request(time.Minute))
 		require.Nil(t, service.Fault)
-		require.Equal(t, int64(lease.Fence), number(t, fakeRows{service}.get(t, key), "fence"))
+		require.Equal(t, int64(lease.Fence), number(t, rowsOf(service).get(t, key), "fence"))
 	})
 }
 
@@ -340,39 +340,6 @@ func TestSilentConnection(t *testing.T) {
 	})
 }
 
-// The attribute ttl is in seconds, at least a day after the last use.
-func TestSweepTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		service, s := newFake(t)
-		check := func(what string, used time.Time) {
-			t.Helper()
-			swept := time.Unix(number(t, fakeRows{service}.get(t, key), "ttl"), 0)
-			require.False(t, swept.Before(used.Add(24*time.Hour)), "M37 M38 %s: %v", what, swept)
-			require.True(t, swept.Before(used.Add(24*time.Hour+5*time.Second)), "%s: %v", what, swept)
-		}
-		lease := acquired(t, s, request(time.Hour))
-		check("Acquire", time.Now().Add(time.Hour))
-		_, err := s.Renew(t.Context(), lease, 2*time.Hour)
-		require.NoError(t, err)
-		check("Renew", time.Now().Add(2*time.Hour))
-		require.NoError(t, s.Release(t.Context(), lease))
-		check("Release", time.Now())
-		lease = acquired(t, s, request(time.Hour))
-		require.NoError(t, s.MarkStarted(t.Context(), lease))
-		check("MarkStarted", time.Now().Add(lockstore.StartMarkTime))
-		_, err = s.Renew(t.Context(), lease, 2*time.Hour)
-		require.NoError(t, err)
-		check("Renew after MarkStarted", time.Now().Add(lockstore.StartMarkTime))
-		require.NoError(t, s.Complete(t.Context(), lease, nil, 3*time.Hour))
-		check("Complete", time.Now().Add(27*time.Hour))
-		require.NoError(t, s.Abandon(t.Context(), key, lockstore.NewOwner()))
-		pass(4 * time.Hour)
-		require.NoError(t, s.Abandon(t.Context(), "account/8", lockstore.NewOwner()))
-		row := service.Row("account/8")
-		require.NotNil(t, row["ttl"], "the row of an abandon is deleted too")
-	})
-}
-
 // The largest row with a key of 470 bytes has at most 1024 bytes: one write unit.
 func TestOneWriteUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -396,24 +363,27 @@ func TestOneWriteUnit(t *testing.T) {
 // rowSize is about as many bytes as DynamoDB counts.
 func rowSize(row fakedynamo.Item) (size int) {
 	for name, v := range row {
-		size += len(name)
-		if text, ok := v["S"].(string); ok {
-			size += len(text)
-		}
-		if digits, ok := v["N"].(string); ok {
-			size += (len(digits)+1)/2 + 1 // DynamoDB's rule of thumb, rounded up
-		}
-		if list, ok := v["L"].([]any); ok {
-			size += 3
-			for _, element := range list {
-				text, _ := element.(map[string]any)["S"].(string)
-				more, _ := element.(map[string]any)["M"].(map[string]any)
-				if size += 1 + len(text); more != nil {
-					size += 3
-				}
-				for name := range more {
-					size += 1 + len(name) + 8
-				}
+		size += len(name) + sizeOf(v)
+	}
+	return size
+}
+
+func sizeOf(v map[string]any) (size int) {
+	for kind, is := range v {
+		switch is := is.(type) {
+		case string:
+			if size = len(is); kind == "N" {
+				size = (size+1)/2 + 1 // DynamoDB's rule of thumb, rounded up
+			}
+		case []any:
+			size = 3
+			for _, element := range is {
+				size += 1 + sizeOf(element.(map[string]any))
+			}
+		case map[string]any:
+			size = 3
+			for name, more := range is {
+				size += 1 + len(name) + sizeOf(more.(map[string]any))
 			}
 		}
 	}
@@ -465,4 +435,18 @@ func TestErrorsNameTheTable(t *testing.T) {
 	require.NotContains(t, missing(local), "secret")
 	require.Regexp(t, `^dynamostore: table missing in eu-west-1: it does not`, missing(dynamostore.ClientOver(service, "", 0)))
 	require.Regexp(t, `^dynamostore: table missing, key "account/7": the outcome is unknown`, missing(brokenClient{end: func() {}}), "a client that does not show its options")
+}
+
+// An arrival has taken a place, and then the write that grants the key is throttled. Nothing says that nothing was applied.
+func TestAFailedSecondWriteIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		held(t, s)
+		pass(time.Minute + takeoverDelay)
+		first := service.Requests() + 1
+		service.Fault = on(throttled, first+1, first+2, first+3) // of each attempt of the second one
+		_, err := s.Acquire(t.Context(), queued(1))
+		require.True(t, isUnknown(err), "%v", err)
+		require.ErrorIs(t, err, lockstore.ErrContended)
+	})
 }

@@ -1,11 +1,14 @@
 package dynamostore_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,6 +20,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
+
+// transact sends items in one transaction.
+func transact(ctx context.Context, client *dynamodb.Client, items ...types.TransactWriteItem) error {
+	_, err := client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{TransactItems: items})
+	return err
+}
+
+// addsOne adds 1 to a number in the caller's own item.
+func addsOne(table string, key item, name string) types.TransactWriteItem {
+	return types.TransactWriteItem{Update: &types.Update{
+		TableName: &table, Key: key, UpdateExpression: aws.String("ADD " + name + " :one"), ExpressionAttributeValues: item{":one": n("1")},
+	}}
+}
 
 // deposit is a write to the caller's own item, with the fence.
 func deposit(ctx context.Context, client *dynamodb.Client, account string, amount string, fence lockstore.Fence) error {
@@ -39,7 +55,7 @@ const dataTable = "accounts"
 // testFenced runs on DynamoDB Local, see TestOnDynamoDBLocal.
 func testFenced(t *testing.T, client *dynamodb.Client) {
 	ctx, store := t.Context(), appStore(t, client)
-	data := realRows{client, dataTable, tableKey}
+	data := rows{ctx, client, dataTable, tableKey}
 	lock := func() lockstore.Lease {
 		return acquired(t, store, lockstore.Request{Key: "fenced/7", Owner: lockstore.NewOwner(), TTL: time.Minute})
 	}
@@ -60,58 +76,6 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		require.Equal(t, int64(16), number(t, data.get(t, "7"), "balance"))
 	})
 
-	both := func(key string, fence lockstore.Fence, condition string) error {
-		adds := addsOne(dataTable, item{"key": s("8")}, "balance")
-		adds.Update.ConditionExpression, adds.Update.ReturnValuesOnConditionCheckFailure = &condition, types.ReturnValuesOnConditionCheckFailureAllOld
-		return transact(ctx, client, adds, store.StillHeld(key, fence))
-	}
-	const holds, fails = "attribute_not_exists(closed)", "attribute_exists(closed)"
-	t.Run("F12 a transaction", func(t *testing.T) {
-		stale := func(fence lockstore.Fence) {
-			t.Helper()
-			for _, condition := range []string{holds, fails} {
-				err := both("fenced/7", fence, condition)
-				require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), fence), "%v", err)
-			}
-		}
-		require.NoError(t, both("fenced/7", lease.Fence, holds))
-		err := both("fenced/7", lease.Fence, fails)
-		require.Error(t, err)
-		require.False(t, store.IsStale(err, lease.Fence), "the caller's own condition: %v", err)
-		stale(old.Fence)
-		require.NoError(t, store.Release(ctx, lease))
-		stale(lease.Fence)
-		revoked := lock()
-		for _, now := range []bool{false, true} {
-			_, err = store.Revoke(ctx, lockstore.RevokeRequest{Key: "fenced/7", Fence: revoked.Fence, OpenAtOnce: now})
-			require.NoError(t, err)
-			stale(revoked.Fence)
-		}
-		completed := lock()
-		require.NoError(t, store.Complete(ctx, completed, nil, time.Minute))
-		stale(completed.Fence)
-		require.Equal(t, int64(1), number(t, data.get(t, "8"), "balance"))
-
-		err = both("fenced/never", lease.Fence, holds)
-		var cancelled *types.TransactionCanceledException
-		require.ErrorAs(t, err, &cancelled)
-		require.Equal(t, "ConditionalCheckFailed", *cancelled.CancellationReasons[1].Code)
-		require.False(t, store.IsStale(err, lease.Fence), "a key without a row: the error does not say whose condition failed")
-	})
-	t.Run("one of several holders", func(t *testing.T) { // CompleteItem wants a lease that is alone
-		leases := sharing(t, store, 3)
-		_, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: key, Fence: leases[1].Fence})
-		require.NoError(t, err)
-		require.NoError(t, store.Release(ctx, leases[2]))
-		require.NoError(t, transact(ctx, client, store.StillHeld(key, leases[0].Fence)))
-		err = transact(ctx, client, store.CompleteItem(key, leases[0].Fence, nil, time.Hour))
-		require.Error(t, err)
-		require.False(t, store.IsStale(err, leases[0].Fence))
-		for _, lease := range leases[1:] {
-			err := transact(ctx, client, store.StillHeld(key, lease.Fence))
-			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
-		}
-	})
 }
 
 func TestFencedExpressions(t *testing.T) {
@@ -188,8 +152,6 @@ func TestIsStale(t *testing.T) {
 		"no error":                      {},
 		"another error":                 {err: lockstore.ErrLost},
 		"no row":                        {err: refusal(nil)},
-		"the same fence":                {err: refusal(item{"lock_fence": n("7")})},
-		"a larger fence":                {err: refusal(item{"lock_fence": n("8")}), want: true},
 		"a larger fence in a text":      {err: refusal(item{"lock_fence": s("8")})},
 		"a fence that is not whole":     {err: refusal(item{"lock_fence": n("8.5")})},
 		"an update's refusal by a lock": {err: refusal(lock(func(row item) { row["fence"] = n("8") }))},
@@ -198,11 +160,8 @@ func TestIsStale(t *testing.T) {
 		"a transaction, a larger fence": {err: cancelled(failed, item{"lock_fence": n("8")}), want: true},
 		"a transaction, the same fence": {err: cancelled(failed, item{"lock_fence": n("7")})},
 		"a transaction, another reason": {err: cancelled("TransactionConflict", item{"lock_fence": n("8")})},
-		"a lock that is held":           {err: cancelled(failed, lock(func(item) {}))},
 		"a lock with a larger fence":    {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8") })), want: true},
 		"a lock with a smaller fence":   {err: cancelled(failed, lock(func(row item) { row["fence"] = n("6") })), want: true},
-		"a lock that is free":           {err: cancelled(failed, lock(func(row item) { delete(row, "owner"); delete(row, "fence"); row["lastFence"] = n("7") })), want: true},
-		"a lock in its cooldown":        {err: cancelled(failed, lock(func(row item) { row["owner"] = s(dynamostore.ClosedOwner) })), want: true},
 		"a damaged lock":                {err: cancelled(failed, lock(func(row item) { row["fence"] = s("8") }))},
 		"an item with a fence, no key":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "key") }))},
 		"an item with a fence, no ttl":  {err: cancelled(failed, lock(func(row item) { row["fence"] = n("8"); delete(row, "ttl") }))},
@@ -212,6 +171,132 @@ func TestIsStale(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, store.IsStale(tc.err, fence))
 			require.Equal(t, tc.want && !strings.HasPrefix(name, "a lock "), dynamostore.IsStale(tc.err, fence))
+		})
+	}
+}
+
+// testTransactions runs on DynamoDB Local, see TestOnDynamoDBLocal.
+func testTransactions(t *testing.T, client *dynamodb.Client) {
+	ctx, store, result := t.Context(), appStore(t, client), []byte("201\n\x00")
+	data := rows{ctx, client, dataTable, tableKey}
+	lock := func(name string) lockstore.Lease {
+		return acquired(t, store, lockstore.Request{Key: "effect/" + name, Owner: lockstore.NewOwner(), TTL: time.Minute})
+	}
+	charge := func(name string, in types.TransactWriteItem) error {
+		return transact(ctx, client, addsOne(dataTable, item{"key": s(name)}, "charges"), in)
+	}
+	completes := func(lease lockstore.Lease, data []byte, d time.Duration) types.TransactWriteItem {
+		return store.CompleteItem(lease.Key, lease.Fence, data, d)
+	}
+	revoke := func(lease lockstore.Lease, openAtOnce bool) error {
+		_, err := store.Revoke(ctx, lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence, OpenAtOnce: openAtOnce})
+		return err
+	}
+	completed := func(t *testing.T, key string, result []byte) {
+		t.Helper()
+		refused := refusal(t, store, lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.Equal(t, string(result), string(refused.Result))
+		require.InDelta(t, time.Hour.Seconds(), refused.StateEndsIn.Seconds(), 10)
+	}
+
+	for name, end := range map[string]func(lockstore.Lease) error{
+		"released": func(l lockstore.Lease) error { return store.Release(ctx, l) },
+		"granted to another": func(l lockstore.Lease) error {
+			defer lock("granted to another")
+			return store.Release(ctx, l)
+		},
+		"completed":           func(l lockstore.Lease) error { return store.Complete(ctx, l, nil, time.Minute) },
+		"revoked":             func(l lockstore.Lease) error { return revoke(l, false) },
+		"opened":              func(l lockstore.Lease) error { return revoke(l, true) },
+		"started and revoked": func(l lockstore.Lease) error { return errors.Join(store.MarkStarted(ctx, l), revoke(l, false)) },
+	} {
+		t.Run("F12 "+name, func(t *testing.T) {
+			lease := lock(name)
+			require.NoError(t, charge(name, store.StillHeld(lease.Key, lease.Fence)))
+			require.NoError(t, end(lease))
+			for _, in := range []types.TransactWriteItem{store.StillHeld(lease.Key, lease.Fence), completes(lease, result, time.Hour)} {
+				err := charge(name, in)
+				require.True(t, store.IsStale(fmt.Errorf("wrapped: %w", err), lease.Fence), "%v", err)
+			}
+			require.Equal(t, int64(1), number(t, data.get(t, name), "charges"))
+		})
+	}
+	t.Run("the caller's own condition", func(t *testing.T) {
+		lease, adds := lock("own"), addsOne(dataTable, item{"key": s("own")}, "charges")
+		adds.Update.ConditionExpression, adds.Update.ReturnValuesOnConditionCheckFailure = aws.String("attribute_exists(closed)"), types.ReturnValuesOnConditionCheckFailureAllOld
+		for _, ended := range []bool{false, true} {
+			err := transact(ctx, client, adds, store.StillHeld(lease.Key, lease.Fence))
+			require.Error(t, err)
+			require.Equal(t, ended, store.IsStale(err, lease.Fence), "%v", err)
+			require.NoError(t, store.Release(ctx, lease))
+		}
+		err := charge("own", store.StillHeld("never", lease.Fence))
+		require.ErrorContains(t, err, "ConditionalCheckFailed")
+		require.False(t, store.IsStale(err, lease.Fence), "a key without a row: the error does not say whose condition failed")
+	})
+	t.Run("one of several holders", func(t *testing.T) { // CompleteItem wants a lease that is alone
+		leases := sharing(t, store, 3)
+		require.NoError(t, revoke(leases[1], false))
+		require.NoError(t, store.Release(ctx, leases[2]))
+		require.NoError(t, transact(ctx, client, store.StillHeld(key, leases[0].Fence)))
+		err := transact(ctx, client, completes(leases[0], nil, time.Hour))
+		require.Error(t, err)
+		require.False(t, store.IsStale(err, leases[0].Fence))
+		for _, lease := range leases[1:] {
+			err := transact(ctx, client, store.StillHeld(key, lease.Fence))
+			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
+		}
+	})
+	t.Run("F13 the effect and the result are written together, once", func(t *testing.T) {
+		for _, started := range []bool{false, true} {
+			account := fmt.Sprint("once/", started)
+			lease := lock(account)
+			if started {
+				require.NoError(t, store.MarkStarted(ctx, lease))
+			}
+			require.NoError(t, charge(account, completes(lease, result, time.Hour)))
+			err := charge(account, completes(lease, result, time.Hour))
+			require.True(t, store.IsStale(err, lease.Fence), "%v", err)
+			require.NoError(t, store.Complete(ctx, lease, []byte("another"), time.Hour), "the guard's own Complete finds it done")
+			require.NoError(t, store.Release(ctx, lease))
+			completed(t, lease.Key, result)
+			require.Equal(t, int64(1), number(t, data.get(t, account), "charges"))
+		}
+	})
+	t.Run("F48 not with arguments out of bounds", func(t *testing.T) {
+		lease := lock("bad")
+		for _, d := range []time.Duration{0, -time.Hour, lockstore.MaxResultTime + 1} {
+			require.Error(t, charge("bad", completes(lease, result, d)))
+		}
+		require.Error(t, charge("bad", completes(lease, make([]byte, lockstore.MaxResultBytes+1), time.Hour)))
+		require.Nil(t, data.get(t, "bad"))
+		largest := bytes.Repeat([]byte{7}, lockstore.MaxResultBytes)
+		require.NoError(t, charge("bad", completes(lease, largest, time.Hour)))
+		completed(t, lease.Key, largest)
+	})
+}
+
+// The end of what a transaction completes is d and the skew after the local time.
+func TestEndInATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		update := newStore(t, fakedynamo.New(table), 0, dynamostore.Options{}).CompleteItem(key, 7, nil, time.Hour).Update
+		require.Equal(t, time.Now().Add(time.Hour+dynamostore.DefaultSkew).UnixMilli(), number(t, update.ExpressionAttributeValues, ":expires"))
+	})
+}
+
+// Another request for one of the items cancels a transaction, and the client sends it again. It does not
+// if a condition was false.
+func TestTransactionConflict(t *testing.T) {
+	for last, sent := range map[string]int{"None": 2, "TransactionConflict": 2, "ConditionalCheckFailed": 1} {
+		bubble(t, "F42 "+last, func(t *testing.T) {
+			service, store := newFake(t)
+			lease := held(t, store)
+			service.Fault = on(fakedynamo.Fault{Refuse: &fakedynamo.Failure{
+				Status: 400, Code: "TransactionCanceledException", Reasons: []any{map[string]string{"Code": "TransactionConflict"}, map[string]string{"Code": last}},
+			}}, service.Requests()+1)
+			err := transact(t.Context(), dynamostore.ClientOver(service, fakeEndpoint, 0), store.CompleteItem(key, lease.Fence, []byte("result"), time.Hour))
+			require.Equal(t, sent, service.Actions()["TransactWriteItems"])
+			require.False(t, store.IsStale(err, lease.Fence))
 		})
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -21,6 +23,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/leasesim"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -30,15 +33,13 @@ import (
 const (
 	table        = "locks"
 	fakeEndpoint = "http://dynamo.invalid"
+
+	key = "account/7"
+	// takeoverDelay is how long other owners may have to wait after a dead holder's TTL.
+	takeoverDelay = 2*dynamostore.DefaultSkew + 2*time.Second
 )
 
 type item = map[string]types.AttributeValue
-
-// rows reads and writes a table without the store.
-type rows interface {
-	get(t testing.TB, key string) item
-	put(t testing.TB, key string, row item) // nil deletes
-}
 
 // wire is the transport between a store and DynamoDB. It counts requests, looks at each of them and can lose
 // replies.
@@ -161,7 +162,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		Parks:         true,
 		Store:         open(w, 0).Store,
 		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
-		TakeoverDelay: 2*dynamostore.DefaultSkew + 2*time.Second,
+		TakeoverDelay: takeoverDelay,
 		Margin:        dynamostore.Margin,
 		Sequences:     16, // each takes long; TestRuleBook has more
 		Requests:      func() int { return int(w.requests.Load()) },
@@ -213,7 +214,12 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			"owner without expiry": change(func(row item) { keepOwner(row); delete(row, "expires") }),
 			"string in the expiry": change(func(row item) { keepOwner(row); row["expires"] = s("soon") }),
 			"huge expiry":          change(func(row item) { keepOwner(row); row["expires"] = n("9223372036854775807") }),
-			"binary owner":         change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
+			"F50, says: the attribute of its time to live in this store's settings (ttl in the URL); it has \"other\"": change(func(row item) {
+				ttl := cmp.Or(opt.TTL, "ttl")
+				row["other"] = row[ttl]
+				delete(row, ttl)
+			}),
+			"binary owner": change(func(row item) { row["owner"] = &types.AttributeValueMemberB{Value: []byte("me")} }),
 			"says: two holders have one seat": change(func(row item) {
 				delete(row, "lastFence")
 				row["owner"], row["fence"], row["expires"] = s(dynamostore.SharedOwner), n("9"), n("4102444800000")
@@ -242,6 +248,86 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 			w.until.Store(int64(n))
 		},
 	}
+}
+
+// bubble is t.Run in virtual time.
+func bubble(t *testing.T, name string, f func(*testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+}
+
+// newStore opens a store on the fake. Its local clock is wrong by offset.
+func newStore(t testing.TB, service *fakedynamo.Service, offset time.Duration, opt dynamostore.Options) *dynamostore.Store {
+	return newStoreOver(t, dynamostore.ClientOver(service, fakeEndpoint, 0), offset, opt)
+}
+
+// newStoreOver opens a store on a client. A test that opens thousands of stores shares the
+// client: to make one takes longer than a request.
+func newStoreOver(t testing.TB, client dynamostore.API, offset time.Duration, opt dynamostore.Options) *dynamostore.Store {
+	s, err := dynamostore.New(client, table, opt)
+	require.NoError(t, err)
+	s.SetNow(func() time.Time { return time.Now().Add(offset) })
+	return s
+}
+
+// newFake opens a store on a new fake.
+func newFake(t testing.TB) (*fakedynamo.Service, *dynamostore.Store) {
+	service := fakedynamo.New(table)
+	return service, newStore(t, service, 0, dynamostore.Options{})
+}
+
+func request(ttl time.Duration) lockstore.Request {
+	return lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: ttl}
+}
+
+// held is a lease of a minute.
+func held(t testing.TB, s *dynamostore.Store) lockstore.Lease {
+	t.Helper()
+	return acquired(t, s, request(time.Minute))
+}
+
+func acquired(t testing.TB, s *dynamostore.Store, req lockstore.Request) lockstore.Lease {
+	t.Helper()
+	lease, err := s.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	return lease
+}
+
+// sharing returns the leases of n owners who hold the key at once.
+func sharing(t testing.TB, s *dynamostore.Store, n int) (leases []lockstore.Lease) {
+	t.Helper()
+	for range n {
+		req := request(time.Minute)
+		req.MaxHolders = n
+		leases = append(leases, acquired(t, s, req))
+	}
+	return leases
+}
+
+func isRefused(t testing.TB, s *dynamostore.Store, req lockstore.Request) {
+	t.Helper()
+	_, err := s.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, lockstore.ErrRefused)
+}
+
+// pass lets d of virtual time pass.
+var pass = leasesim.Pass
+
+func number(t testing.TB, row item, name string) int64 {
+	t.Helper()
+	v, ok := row[name].(*types.AttributeValueMemberN)
+	require.True(t, ok, "%s in %s", name, dump(row))
+	i, err := strconv.ParseInt(v.Value, 10, 64)
+	require.NoError(t, err)
+	return i
+}
+
+// costs counts the writes and the reads of what do sends.
+func costs(t testing.TB, service *fakedynamo.Service, writes, reads int, what string, do func()) {
+	t.Helper()
+	before := service.Actions()
+	do()
+	after := service.Actions()
+	require.Equal(t, [2]int{writes, reads}, [2]int{after["UpdateItem"] - before["UpdateItem"], after["GetItem"] - before["GetItem"]}, "%s: writes and reads", what)
 }
 
 // refusal is the answer to a request that is refused.
@@ -337,63 +423,52 @@ func dump(row item) string {
 	return fmt.Sprint(text)
 }
 
-// fakeRows are the rows of the fake service.
-type fakeRows struct{ *fakedynamo.Service }
-
-func (f fakeRows) get(t testing.TB, key string) item { return fromFake(t, f.Row(key)) }
-
-// fromFake lets the SDK read the JSON of a row.
-func fromFake(t testing.TB, row fakedynamo.Item) item {
-	body, err := json.Marshal(map[string]any{"Item": row})
-	require.NoError(t, err)
-	client := dynamostore.ClientOver(transport(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(body))}, nil
-	}), fakeEndpoint, 0)
-	out, err := client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(table), Key: item{}})
-	require.NoError(t, err)
-	return out.Item
-}
-
-func (f fakeRows) put(t testing.TB, key string, row item) {
-	if row == nil {
-		f.SetRow(key, nil)
-		return
-	}
-	var in struct{ Item fakedynamo.Item }
-	client := dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, json.NewDecoder(r.Body).Decode(&in)
-	}), fakeEndpoint, 0)
-	_, err := client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: row})
-	require.NoError(t, err)
-	f.SetRow(key, in.Item)
-}
-
-// realRows are the rows of a real table.
-type realRows struct {
+// rows are the rows of a table, without the store.
+type rows struct {
+	ctx    context.Context
 	client *dynamodb.Client
 	table  string
 	key    func(string) item
 }
 
 // lockTable are the rows of the table for locks.
-func lockTable(client *dynamodb.Client) realRows { return realRows{client, table, tableKey} }
+func lockTable(client *dynamodb.Client) rows {
+	return rows{context.Background(), client, table, tableKey}
+}
 
 func tableKey(key string) item { return item{"key": s(key)} }
 
-func (r realRows) get(t testing.TB, key string) item {
-	out, err := r.client.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: &r.table, Key: r.key(key), ConsistentRead: aws.Bool(true)})
+// direct is a client of the fake in its context. To make one takes longer than a request. It has its credentials, so nothing in it belongs to a bubble.
+var direct = func() *dynamodb.Client {
+	client := dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
+		return r.Context().Value(servedBy{}).(*fakedynamo.Service).Direct(r)
+	}), fakeEndpoint, 0)
+	_, _ = client.Options().Credentials.Retrieve(context.Background())
+	return client
+}()
+
+type servedBy struct{}
+
+// rowsOf are the rows of the fake.
+func rowsOf(service *fakedynamo.Service) rows {
+	return rows{context.WithValue(context.Background(), servedBy{}, service), direct, table, tableKey}
+}
+
+func (r rows) get(t testing.TB, key string) item {
+	out, err := r.client.GetItem(r.ctx, &dynamodb.GetItemInput{TableName: &r.table, Key: r.key(key), ConsistentRead: aws.Bool(true)})
 	require.NoError(t, err)
 	return out.Item
 }
 
-func (r realRows) put(t testing.TB, key string, row item) {
+// put stores a row; nil deletes it.
+func (r rows) put(t testing.TB, key string, row item) {
+	var err error
 	if row == nil {
-		_, err := r.client.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: &r.table, Key: r.key(key)})
-		require.NoError(t, err)
-		return
+		_, err = r.client.DeleteItem(r.ctx, &dynamodb.DeleteItemInput{TableName: &r.table, Key: r.key(key)})
+	} else {
+		row = maps.Clone(row)
+		maps.Copy(row, r.key(key))
+		_, err = r.client.PutItem(r.ctx, &dynamodb.PutItemInput{TableName: &r.table, Item: row})
 	}
-	row = maps.Clone(row)
-	maps.Copy(row, r.key(key))
-	_, err := r.client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: &r.table, Item: row})
 	require.NoError(t, err)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,14 +61,10 @@ func TestOldMemory(t *testing.T) {
 		"renew, revoked":                                   {revoke, renew, true, 1, 0},
 		"renew for less than is left, revoked":             {revoke, renewFor(time.Second), true, 1, 0},
 		"renew, another tried here":                        {func(w *world) { isRefused(w, w.s, request(time.Minute)) }, renew, false, 1, 0},
-		"renew, over":                                      {over, renew, true, 0, 1},
 		"renew, over and taken":                            {taken, renew, true, 0, 1},
 		"renew, the clock was set back":                    {func(w *world) { pass(2 * time.Minute); w.offset = -time.Hour }, renew, true, 0, 1},
 		"renew, the clock was set forward":                 {func(w *world) { w.offset = time.Hour }, renew, false, 1, 1},
-		"mark":                                             {func(*world) {}, mark, false, 1, 0},
 		"mark, over":                                       {over, mark, true, 0, 1},
-		"mark, revoked":                                    {revoke, mark, true, 1, 0},
-		"complete":                                         {func(*world) {}, complete, false, 1, 0},
 		"complete, the clock was set":                      {func(w *world) { w.offset = time.Hour }, complete, false, 1, 1},
 		"complete, one has joined":                         {joins, complete, false, 1, 0},
 		"complete, over and nobody has come":               {over, complete, false, 1, 0},
@@ -84,14 +81,13 @@ func TestOldMemory(t *testing.T) {
 			w.lease = held(t, w.s)
 			pass(time.Second)
 			c.meanwhile(w)
-			before := w.service.Actions()
-			err := c.ask(w)
-			if c.lost {
-				require.ErrorIs(t, err, lockstore.ErrLost)
-			} else {
-				require.NoError(t, err)
-			}
-			require.Equal(t, [2]int{c.writes, c.reads}, [2]int{w.service.Actions()["UpdateItem"] - before["UpdateItem"], w.service.Actions()["GetItem"] - before["GetItem"]}, "writes and reads")
+			costs(t, w.service, c.writes, c.reads, name, func() {
+				if err := c.ask(w); c.lost {
+					require.ErrorIs(t, err, lockstore.ErrLost)
+				} else {
+					require.NoError(t, err)
+				}
+			})
 		})
 	}
 }
@@ -104,10 +100,10 @@ func TestNoResultInMemory(t *testing.T) {
 		pass(10 * time.Second)
 		lease := held(t, s)
 		require.NotContains(t, s.Remembered(key), "result")
-		before := service.Requests()
-		_, err := s.Renew(t.Context(), lease, time.Minute)
-		require.NoError(t, err)
-		require.Equal(t, before+1, service.Requests())
+		costs(t, service, 1, 0, "a renewal", func() {
+			_, err := s.Renew(t.Context(), lease, time.Minute)
+			require.NoError(t, err)
+		})
 	})
 }
 
@@ -142,7 +138,7 @@ func TestDamagedReplyToAnAppliedWrite(t *testing.T) {
 func TestPlaceOfALaterVersion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, store := newFake(t)
-		rows := fakeRows{service}
+		rows := rowsOf(service)
 		more := func(row item, place int) item {
 			return row["queue"].(*types.AttributeValueMemberL).Value[2*place+1].(*types.AttributeValueMemberM).Value
 		}
@@ -161,5 +157,60 @@ func TestPlaceOfALaterVersion(t *testing.T) {
 		require.Equal(t, dump(more(row, 1)), dump(more(rows.get(t, key), 0)), "of who was handed the key")
 		require.Equal(t, dump(more(row, 2)), dump(more(rows.get(t, key), 1)), "of who waits")
 		require.NoError(t, store.Release(t.Context(), extended))
+	})
+}
+
+// A mark that DynamoDB writes 20 s after the end of its lease puts no key in doubt, also if the SDK sends it twice, or if somebody
+// asks before it is removed.
+func TestStartThatComesTooLate(t *testing.T) {
+	const slow = 22 * time.Second
+	for name, faults := range map[string][2]fakedynamo.Fault{ // of the mark and of its removal
+		"its reply is lost":                {{In: slow, LoseReply: errReset}, {}},
+		"the reply to its removal is lost": {{In: slow}, {LoseReply: errReset}},
+		"others ask meanwhile":             {{In: slow}, {}},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			service, s := newFake(t)
+			other := newStore(t, service, 0, dynamostore.Options{})
+			lease := acquired(t, s, request(2*time.Second))
+			beforeWrite(service, 1, func() fakedynamo.Fault {
+				beforeWrite(service, 1, func() fakedynamo.Fault {
+					if req := queued(1); name == "others ask meanwhile" {
+						isRefused(t, other, req)
+						require.NoError(t, other.Leave(t.Context(), key, req.Owner))
+					}
+					return faults[1]
+				})
+				return faults[0]
+			})
+			require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
+			require.Equal(t, lockstore.Free, inspected(t, other).State)
+			held(t, other)
+		})
+	}
+}
+
+// A repeat of a MarkStarted says that the work may begin. A late copy of the first one, which nobody waits for any more, must
+// not remove the mark.
+func TestStartAndItsRepeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		lease := acquired(t, s, request(2*time.Second))
+		var n atomic.Int64
+		service.Fault = func(fakedynamo.Request) (f fakedynamo.Fault) {
+			switch n.Add(1) {
+			case 1:
+				f.LoseReply = errReset
+			case 2:
+				f.In = 22 * time.Second
+			}
+			return f
+		}
+		first := make(chan error)
+		go func() { first <- s.MarkStarted(t.Context(), lease) }()
+		pass(time.Second)
+		require.NoError(t, newStore(t, service, 0, dynamostore.Options{}).MarkStarted(t.Context(), lease), "the repeat")
+		require.ErrorIs(t, <-first, lockstore.ErrLost)
+		require.Equal(t, lockstore.InDoubt, inspected(t, s).State)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,29 +17,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
-
-// Somebody takes the last place of the queue between the read and the write of another: this one gets no place, and is told so. From
-// then on one request is enough for a refusal.
-func TestLastPlaceInsideAJoin(t *testing.T) {
-	for _, holders := range []int{1, 2} {
-		bubble(t, fmt.Sprint("F57 of a key for ", holders), func(t *testing.T) {
-			service, s := newFake(t)
-			sharing(t, s, holders)
-			joins := func() int { return refusal(t, s, queued(2)).QueuePosition }
-			for n := range 63 {
-				require.Equal(t, n+1, joins())
-			}
-			last := 0
-			beforeWrite(service, 1, func() (f fakedynamo.Fault) { last = joins(); return f })
-			require.Zero(t, joins())
-			require.Equal(t, 64, last)
-			require.Equal(t, 64, inspected(t, s).Waiting)
-			before := service.Requests()
-			require.Zero(t, joins())
-			require.Equal(t, 1, service.Requests()-before)
-		})
-	}
-}
 
 // join takes a place.
 func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
@@ -64,19 +40,74 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 }
 
 // A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
-// within half a Turn.
-func TestPauseAfterAnyNote(t *testing.T) {
+// within half a Turn. Without the right to read, it asks then and not before.
+func TestPauses(t *testing.T) {
 	for _, note := range []lockstore.Hint{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
 		bubble(t, string(note), func(t *testing.T) {
-			_, s := newFake(t)
+			service, s := newFake(t)
 			held(t, s)
 			req := join(t, s)
-			began := time.Now()
-			req.Hint = note
-			_, err := s.AwaitTurn(t.Context(), req, 0)
-			require.NoError(t, err)
-			require.Greater(t, time.Since(began), time.Millisecond)
-			require.LessOrEqual(t, time.Since(began), lockstore.TurnTime/2)
+			for _, least := range []time.Duration{time.Millisecond, lockstore.TurnTime/2 - time.Millisecond} {
+				req.Hint = note
+				began := time.Now()
+				news, err := s.AwaitTurn(t.Context(), req, 0)
+				require.NoError(t, err)
+				require.Greater(t, time.Since(began), least)
+				require.LessOrEqual(t, time.Since(began), lockstore.TurnTime/2)
+				require.Equal(t, service.Fault != nil, news.Ask)
+				service.Fault = always(refused("AccessDeniedException", ""))
+			}
+		})
+	}
+}
+
+// As many as come and go at the same time, 5 ms away, do not see each other. A queue has 64 places, at most half of them
+// for those who park. Whoever finds it full learns this by one request from then on. Each of those who leave ends its
+// place, by few writes.
+func TestManyComeAndGoAtOnce(t *testing.T) {
+	for _, holders := range []int{1, 2} {
+		bubble(t, fmt.Sprint("F57 a key for ", holders), func(t *testing.T) {
+			service, s := newFake(t)
+			sharing(t, s, holders)
+			service.Fault = rtt
+			atOnce := func(asks ...lockstore.Request) {
+				var all sync.WaitGroup
+				for _, req := range asks {
+					all.Go(func() {
+						_, err := s.Acquire(t.Context(), req)
+						assert.ErrorIs(t, err, lockstore.ErrRefused)
+					})
+				}
+				all.Wait()
+			}
+			var parks, waits []lockstore.Request
+			for n := range 34 {
+				parks, waits = append(parks, park(fmt.Sprint("run", n))), append(waits, queued(holders))
+			}
+			atOnce(parks...)
+			require.Equal(t, 32, inspected(t, s).Parked)
+			atOnce(waits...)
+			require.Equal(t, 64, inspected(t, s).Waiting)
+			pass(time.Second) // a read may be old
+			last := queued(2)
+			for range 2 {
+				costs(t, service, 0, 1, "the queue is full", func() {
+					r := refusal(t, s, last)
+					require.Zero(t, r.QueuePosition)
+					last.Hint = r.Hint
+				})
+			}
+			if holders > 1 {
+				return
+			}
+			before := service.Actions()["UpdateItem"]
+			var all sync.WaitGroup
+			for _, req := range append(parks, waits...) {
+				all.Go(func() { assert.NoError(t, s.Leave(t.Context(), key, req.Owner)) })
+			}
+			all.Wait()
+			require.Zero(t, inspected(t, s).Waiting)
+			require.LessOrEqual(t, service.Actions()["UpdateItem"]-before, 5*64)
 		})
 	}
 }
@@ -111,44 +142,167 @@ func TestAcquireArrivesDuringItsAbandon(t *testing.T) {
 	}
 }
 
-// testAddress is about the row of an address. It runs on DynamoDB Local, see TestOnDynamoDBLocal.
-func testAddress(t *testing.T, client *dynamodb.Client) {
-	ctx, r := t.Context(), lockTable(client)
-	store := newStoreOver(t, client, 0, dynamostore.Options{})
-	p := store.Driver().(driver.Parker)
-	const key, owner = "address/7", "OWNEROWNEROWNER"
-	name := store.AddressRow(key, owner)
-	require.Error(t, lockstore.ValidateKey(name))
-	both := func() map[string]error {
-		_, taken := p.TakeAddress(ctx, key, owner)
-		return map[string]error{"put": p.PutAddress(ctx, key, owner, driver.HiddenBytes("new"), time.Hour), "take": taken}
+// The trust in a hand-over counts from before the read, however long its reply takes.
+func TestSlowReadOfAHandOver(t *testing.T) {
+	for _, slow := range []time.Duration{0, 500 * time.Millisecond, 1200 * time.Millisecond, 5 * time.Second} {
+		bubble(t, fmt.Sprint("F29 M102 ", slow), func(t *testing.T) {
+			service, s := newFake(t)
+			lease := held(t, s)
+			req := join(t, s)
+			require.NoError(t, s.Release(t.Context(), lease))
+			pass(time.Second) // a part of the turn is over
+			service.Fault = always(fakedynamo.Fault{Out: slow})
+			began := time.Now()
+			news, err := s.AwaitTurn(t.Context(), req, 0)
+			require.NoError(t, err)
+			require.Greater(t, news.Lease.Fence, lease.Fence)
+			end := began.Add(news.Lease.TTL)
+			require.LessOrEqual(t, end.UnixMilli(), number(t, rowsOf(service).get(t, key), "expires"), "the end of the trust")
+			service.Fault = nil
+			requireTrustIsOver(t, service, end)
+		})
 	}
+}
 
-	for range 2 { // also in the row of one that was taken
-		require.NoError(t, p.PutAddress(ctx, key, owner, driver.HiddenBytes("one"), time.Hour))
-		row := r.get(t, name)
-		require.InDelta(t, time.Now().Add(time.Hour).Unix(), number(t, row, "ttl"), 5)
-		require.NotContains(t, dump(row), owner)
-		got, err := p.TakeAddress(ctx, key, owner)
-		require.NoError(t, err)
-		require.Equal(t, "one", string(got))
-		require.NotContains(t, r.get(t, name), "result")
+// waitedFor is a lease whose holder knows that somebody waits, and who does.
+func waitedFor(t *testing.T) (service *fakedynamo.Service, s *dynamostore.Store, lease lockstore.Lease, req lockstore.Request) {
+	service, s = newFake(t)
+	lease = held(t, s)
+	req = join(t, newStore(t, service, 0, dynamostore.Options{}))
+	lease, err := s.Renew(t.Context(), lease, time.Minute)
+	require.NoError(t, err)
+	return service, s, lease, req
+}
+
+// The end of a hand-over is written again if it is too early, because the request was slow.
+func TestCorrectionOfAHandOver(t *testing.T) {
+	const slow = 3 * time.Second
+	bubble(t, "F18 F29", func(t *testing.T) {
+		service, s, lease, req := waitedFor(t)
+		before, began := service.Requests(), time.Now()
+		service.Fault = on(fakedynamo.Fault{In: slow}, before+1)
+		go func() { assert.NoError(t, s.Release(t.Context(), lease)) }()
+		pass(slow + 100*time.Millisecond)
+		require.Equal(t, 2, service.Requests()-before)
+		req.Hint = ""
+		require.NotZero(t, awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req).Fence)
+		require.InDelta(t, began.Add(slow+lockstore.TurnTime).UnixMilli(), number(t, rowsOf(service).get(t, key), "expires"), 1001)
+	})
+}
+
+// The clock is set forward while a release hands the key over, before any of its readings. The end may be too late, and is made no
+// earlier: whoever was handed the key may have seen it. Nobody trusts the hand-over for longer than it lasts.
+func TestClockSetDuringAHandOver(t *testing.T) {
+	for before := range 12 {
+		bubble(t, fmt.Sprint("F17 reading ", before), func(t *testing.T) {
+			service, s, lease, req := waitedFor(t)
+			readings := 0
+			s.SetNow(func() time.Time {
+				if readings++; readings > before {
+					return time.Now().Add(20 * time.Second)
+				}
+				return time.Now()
+			})
+			require.NoError(t, s.Release(t.Context(), lease))
+			asked := time.Now()
+			req.Hint = ""
+			next := awaitTurn(t, newStore(t, service, 0, dynamostore.Options{}), &req)
+			require.NotZero(t, next.Fence)
+			requireTrustIsOver(t, service, asked.Add(next.TTL))
+		})
 	}
+}
 
-	named := newStoreOver(t, client, 0, dynamostore.Options{TTL: "other"}).Driver().(driver.Parker)
-	require.ErrorIs(t, named.PutAddress(ctx, key, owner, driver.HiddenBytes("new"), time.Hour), lockstore.ErrCorrupt, "F50")
-	_, err := named.TakeAddress(ctx, key, owner)
-	require.ErrorIs(t, err, lockstore.ErrCorrupt, "F50")
+// coalescing is a request for an event that another event's run of the same work may cover.
+func coalescing(event string) lockstore.Request {
+	req := queued(1)
+	req.Work, req.Event = "reindex-ReindexFunction-1A2B3C4D5E6F", "059f36b4-87a3-44ab-83d2-66197"+event
+	req.HolderInfo = lockstore.HolderInfo{Name: req.Work, ID: "8476a536-e9f4-11e8-9739-2dfe598c3fcd"}
+	return req
+}
 
-	for _, row := range []item{{}, {"balance": n("7")}, {"balance": n("7"), "ttl": n("99999999999")}, {"result": s("7"), "ttl": n("99999999999")}} {
-		r.put(t, name, row)
-		before := dump(r.get(t, name))
-		for what, err := range both() {
-			require.ErrorIs(t, err, lockstore.ErrCorrupt, "%s, %s", what, before)
+func TestCoveredEvents(t *testing.T) {
+	// DynamoDB reckons a refused write by the size of the row, one unit for each KB. With the names and ids of functions on AWS that is one unit.
+	bubble(t, "a covered event costs one refused write of one unit, and a free key no more than without events", func(t *testing.T) {
+		service, s := newFake(t)
+		inspected(t, s) // the first request of a process learns the time
+		costs(t, service, 2, 0, "a free key", func() { require.NoError(t, s.Release(t.Context(), acquired(t, s, coalescing("1")))) })
+		lease := acquired(t, s, coalescing("1"))
+		first := coalescing("2")
+		costs(t, service, 1, 0, "the first that waits", func() { require.Equal(t, 1, refusal(t, s, first).QueuePosition) })
+		row := service.Row(key)
+		require.Less(t, rowSize(row), 1024)
+		costs(t, service, 1, 0, "an event", func() {
+			r := refusal(t, s, coalescing("3"))
+			require.True(t, r.Covered)
+			require.Zero(t, r.QueuePosition)
+			require.Equal(t, lockstore.Held, r.State)
+		})
+		require.Equal(t, row, service.Row(key))
+		costs(t, service, 2, 0, "an event that comes again", func() {
+			r := refusal(t, s, coalescing("2"))
+			require.False(t, r.Covered)
+			require.Equal(t, 2, r.QueuePosition)
+		})
+		require.Equal(t, 2, inspected(t, s).Waiting)
+		require.NoError(t, s.Release(t.Context(), lease))
+		first.Hint = ""
+		require.NoError(t, s.Release(t.Context(), acquired(t, s, first)))
+		require.Equal(t, 0, inspected(t, s).Waiting, "the other try was handed the key")
+		require.False(t, refusal(t, s, coalescing("3")).Covered, "it may have begun")
+	})
+	bubble(t, "two events meet: one of them waits for both", func(t *testing.T) {
+		service, s := newFake(t)
+		held(t, s)
+		require.Equal(t, 1, refusal(t, s, queued(1)).QueuePosition) // it covers nobody
+		beforeWrite(service, 2, func() (f fakedynamo.Fault) {
+			require.Equal(t, 2, refusal(t, s, coalescing("1")).QueuePosition)
+			return f
+		})
+		require.True(t, refusal(t, s, coalescing("2")).Covered)
+		require.Equal(t, 2, inspected(t, s).Waiting)
+	})
+	bubble(t, "who found the queue full is covered as soon as another event has a place", func(t *testing.T) {
+		_, s := newFake(t)
+		held(t, s)
+		const places = 64
+		var last lockstore.Request
+		for range places {
+			last = queued(1)
+			require.NotZero(t, refusal(t, s, last).QueuePosition)
 		}
-		require.Equal(t, before, dump(r.get(t, name)))
-	}
-	r.put(t, name, nil)
+		req := coalescing("1")
+		r := refusal(t, s, req)
+		require.Zero(t, r.QueuePosition)
+		require.NoError(t, s.Leave(t.Context(), key, last.Owner))
+		require.Equal(t, places, refusal(t, s, coalescing("2")).QueuePosition)
+		pass(time.Second) // a read may be old
+		req.Hint = r.Hint
+		require.True(t, refusal(t, s, req).Covered)
+	})
+	bubble(t, "F31 what a throttled acquire reads may be old, and covers nobody", func(t *testing.T) {
+		service, s := newFake(t)
+		held(t, s)
+		require.Equal(t, 1, refusal(t, s, coalescing("1")).QueuePosition)
+		pass(time.Second)
+		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+			if r.Action == "UpdateItem" {
+				f = throttled
+			}
+			return f
+		}
+		req := coalescing("2")
+		r := refusal(t, s, req)
+		require.False(t, r.Covered)
+		require.Zero(t, r.QueuePosition)
+		service.Fault = nil
+		req.Hint = r.Hint
+		require.True(t, refusal(t, s, req).Covered)
+	})
+}
+
+func park(owner string) lockstore.Request {
+	return lockstore.Request{Key: key, Owner: lockstore.Owner(owner), TTL: time.Minute, JoinQueue: true, Parked: 30 * time.Second, Address: lockstore.TaskToken("token-of-" + owner)}
 }
 
 // A policy may name the beginning of the keys, and DynamoDB bounds their length.
@@ -211,30 +365,6 @@ func TestAddressWhoseReplyIsLost(t *testing.T) {
 	})
 }
 
-func park(owner string) lockstore.Request {
-	return lockstore.Request{Key: key, Owner: lockstore.Owner(owner), TTL: time.Minute, JoinQueue: true, Parked: 30 * time.Second, Address: lockstore.TaskToken("token-of-" + owner)}
-}
-
-// Those who park at the same time do not see each other, and have half of the places together.
-func TestManyParkAtOnce(t *testing.T) {
-	bubble(t, "60", func(t *testing.T) {
-		service := fakedynamo.New(table)
-		service.Fault = rtt
-		s := newStore(t, service, 0, dynamostore.Options{})
-		held(t, s)
-		var all sync.WaitGroup
-		for n := range 60 {
-			all.Go(func() {
-				_, err := s.Acquire(t.Context(), park(fmt.Sprint("run", n)))
-				assert.ErrorIs(t, err, lockstore.ErrRefused)
-			})
-		}
-		all.Wait()
-		status := inspected(t, s)
-		require.Equal(t, []int{32, 32}, []int{status.Waiting, status.Parked})
-	})
-}
-
 // The answer names who is parked, also if the first reply was lost, or if one has joined after the row was read.
 func TestWhoIsWoken(t *testing.T) {
 	for _, what := range []string{"F23 a release whose reply is lost", "F23 a release of a revoked lease whose reply is lost", "one joins before it is resolved"} {
@@ -262,10 +392,10 @@ func TestWhoIsWoken(t *testing.T) {
 					f = fault
 				}
 				if r.N == last && q.Kind == driver.Resolve {
-					row := fakeRows{service}.get(t, key)
+					row := rowsOf(service).get(t, key)
 					queue := row["queue"].(*types.AttributeValueMemberL)
 					queue.Value = append(queue.Value, placeOf("late", item{"parked": n("30000")})...)
-					fakeRows{service}.put(t, key, row)
+					rowsOf(service).put(t, key, row)
 				}
 				return f
 			}

@@ -1,7 +1,6 @@
 package fakedynamo
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math/big"
@@ -17,23 +16,21 @@ import (
 // that works on top-level attributes and the elements of lists:
 //
 //	or      = and { "OR" and }
-//	and     = not { "AND" not }
-//	not     = [ "NOT" ] first
-//	first   = "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
+//	and     = first { "AND" first }
+//	first   = "NOT" first | "(" or ")" | function "(" operand { "," operand } ")" | operand compare operand
 //	compare = "=" | "<>" | "<" | "<=" | ">"
 //	operand = value | name [ "[" index "]" ]
 //	update  = { "SET" name "=" new { "," … } | "REMOVE" name [ "[" index "]" ] { "," … } }
 //	new     = operand | ("if_not_exists" | "list_append") "(" new "," new ")"
+//
+// What DynamoDB refuses as invalid ends with a panic, which Service.apply recovers.
 type env struct {
-	keys   Item // which no update may change
 	names  map[string]string
 	values map[string]Value
 	used   map[string]bool
 	item   Item
 
 	tokens []string
-	err    error // found in the text of an expression
-	late   error // found in the item; it counts only if the condition holds
 }
 
 // scanned are the tokens of the expressions that had no mistake. A store sends few different
@@ -51,8 +48,7 @@ func (e *env) scan(expression string) {
 	for rest := strings.TrimSpace(expression); rest != ""; rest = strings.TrimSpace(rest) {
 		at := tokenForm.FindStringSubmatchIndex(rest)
 		if at == nil || at[0] != 0 {
-			e.fail("unexpected text at %q", rest)
-			return
+			invalid("unexpected text at %q", rest)
 		}
 		e.tokens = append(e.tokens, rest[at[2]:at[3]])
 		rest = rest[at[1]:]
@@ -60,17 +56,14 @@ func (e *env) scan(expression string) {
 	scanned.Store(expression, e.tokens)
 }
 
-func (e *env) fail(format string, args ...any) {
-	if e.err == nil {
-		e.err = fmt.Errorf(format, args...)
-	}
-	e.tokens = nil
+// invalid is a request that DynamoDB refuses as invalid.
+func invalid(format string, args ...any) {
+	panic(&Failure{Status: 400, Code: "ValidationException", Message: fmt.Sprintf(format, args...)})
 }
 
 func (e *env) next() string {
 	if len(e.tokens) == 0 {
-		e.fail("unexpected end")
-		return ""
+		invalid("unexpected end of an expression")
 	}
 	t := e.tokens[0]
 	e.tokens = e.tokens[1:]
@@ -88,17 +81,17 @@ func (e *env) take(want string) bool {
 
 func (e *env) expect(want string) {
 	if !e.take(want) {
-		e.fail("want %q", want)
+		invalid("want %q", want)
 	}
 }
 
-func (e *env) condition(expression string) (bool, error) {
+func (e *env) condition(expression string) bool {
 	e.scan(expression)
 	holds := e.or()
 	if len(e.tokens) > 0 {
-		e.fail("unexpected %q", e.tokens[0])
+		invalid("unexpected %q", e.tokens[0])
 	}
-	return holds, e.err
+	return holds
 }
 
 func (e *env) or() bool {
@@ -111,22 +104,18 @@ func (e *env) or() bool {
 }
 
 func (e *env) and() bool {
-	holds := e.not()
+	holds := e.first()
 	for e.take("AND") {
-		right := e.not()
+		right := e.first()
 		holds = holds && right
 	}
 	return holds
 }
 
-func (e *env) not() bool {
+func (e *env) first() bool {
 	if e.take("NOT") {
 		return !e.first()
 	}
-	return e.first()
-}
-
-func (e *env) first() bool {
 	if e.take("(") {
 		holds := e.or()
 		e.expect(")")
@@ -157,13 +146,8 @@ func (e *env) function(name string) bool {
 	case name == "attribute_not_exists" && len(args) == 1:
 		return args[0] == nil
 	case name == "attribute_type" && len(args) == 2:
-		kind, ok := args[1]["S"].(string)
-		if !ok {
-			e.fail("the type is not a text")
-			return false
-		}
-		_, ok = args[0][kind]
-		return ok
+		kind, _ := args[1]["S"].(string)
+		return args[0][kind] != nil
 	case name == "begins_with" && len(args) == 2:
 		text, isText := args[0]["S"].(string)
 		part, _ := args[1]["S"].(string)
@@ -174,7 +158,7 @@ func (e *env) function(name string) bool {
 		return isText && strings.Contains(text, part) ||
 			slices.ContainsFunc(elements(args[0]), func(v Value) bool { return reflect.DeepEqual(v, args[1]) })
 	}
-	e.fail("the function %s with %d arguments is not known", name, len(args))
+	invalid("the function %s with %d arguments is not known", name, len(args))
 	return false
 }
 
@@ -193,7 +177,7 @@ func (e *env) operand() Value {
 	}
 	v, ok := e.values[t]
 	if !ok {
-		e.fail("the value %s is not given", t)
+		invalid("the value %s is not given", t)
 	}
 	e.used[t] = true
 	return v
@@ -234,7 +218,7 @@ func (e *env) name(t string) string {
 	}
 	name, ok := e.names[t]
 	if !ok {
-		e.fail("the name %s is not given", t)
+		invalid("the name %s is not given", t)
 	}
 	e.used[t] = true
 	return name
@@ -257,7 +241,7 @@ func (e *env) compare(left Value, op string, right Value) bool {
 	case ">":
 		return numbers && order > 0
 	}
-	e.fail("%q is no comparison", op)
+	invalid("%q is no comparison", op)
 	return false
 }
 
@@ -273,19 +257,14 @@ func orderOf(left, right Value) (order int, numbers bool) {
 	return a.Cmp(b), true
 }
 
-func (e *env) update(expression string) (Item, error) {
-	changed := maps.Clone(e.item)
-	if changed == nil {
-		changed = Item{}
-	}
+func (e *env) update(expression string) Item {
+	changed := Item{}
+	maps.Copy(changed, e.item)
 	done := map[string]bool{}
 	removed := map[string][]int{} // elements, by their old indexes
 	touch := func(name string) string {
-		if e.keys[name] != nil {
-			e.late = fmt.Errorf("%s is part of the key", name)
-		}
 		if done[name] {
-			e.fail("two changes of %s", name)
+			invalid("two changes of %s", name)
 		}
 		done[name] = true
 		return name
@@ -298,7 +277,7 @@ func (e *env) update(expression string) (Item, error) {
 				name := touch(e.name(e.next()))
 				e.expect("=")
 				if changed[name] = e.value(); changed[name] == nil {
-					e.late = errors.New("an operand refers to an attribute that does not exist")
+					invalid("an operand refers to an attribute that does not exist")
 				}
 				if !e.take(",") {
 					break
@@ -311,7 +290,7 @@ func (e *env) update(expression string) (Item, error) {
 				case !isElement:
 					delete(changed, touch(name))
 				case e.item[name]["L"] == nil:
-					e.late = errors.New("the document path is invalid for an update")
+					invalid("the document path is invalid for an update")
 				default:
 					removed[name] = append(removed[name], index)
 				}
@@ -320,7 +299,7 @@ func (e *env) update(expression string) (Item, error) {
 				}
 			}
 		default:
-			e.fail("want SET or REMOVE, not %q", e.tokens[0])
+			invalid("want SET or REMOVE, not %q", e.tokens[0])
 		}
 	}
 	for name, indexes := range removed {
@@ -332,7 +311,7 @@ func (e *env) update(expression string) (Item, error) {
 		}
 		changed[name] = listOf(kept)
 	}
-	return changed, e.err
+	return changed
 }
 
 // value reads an operand or a function of two operands: if_not_exists or list_append.
@@ -352,8 +331,7 @@ func (e *env) value() Value {
 	case replaces:
 		return first
 	case first["L"] == nil || second["L"] == nil:
-		e.late = errors.New("an operand of list_append is not a list")
-		return nil
+		invalid("an operand of list_append is not a list")
 	}
 	return listOf(append(elements(first), elements(second)...))
 }

@@ -1,4 +1,4 @@
-// Package fakedynamo is DynamoDB's UpdateItem, GetItem and Scan
+// Package fakedynamo is DynamoDB's UpdateItem, GetItem, PutItem, DeleteItem and Scan
 // behind an http.RoundTripper, for tests of package dynamostore in virtual time. It
 // parses and evaluates expressions and knows nothing of locks. It has its own clock, so
 // a client's clock can be wrong. A test can plan a fault for each request and each
@@ -10,7 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -28,7 +28,7 @@ type Item map[string]Value
 
 // Service is one account in one region. Set its fields before the first request.
 type Service struct {
-	// Now is the service's clock; nil means time.Now.
+	// Now is the service's clock.
 	Now func() time.Time
 	// Fault plans each request; nil means no faults.
 	Fault func(Request) Fault
@@ -79,8 +79,9 @@ type Failure struct {
 }
 
 const (
-	// signatureAge is how far the time of a signature may be from the service's time.
-	signatureAge = 5 * time.Minute
+	// signatureAge is how far the time of a signature may be from the service's time. Nothing checks the signature itself.
+	signatureAge  = 5 * time.Minute
+	signatureTime = "20060102T150405Z"
 
 	conditionFailed = "ConditionalCheckFailedException"
 )
@@ -131,16 +132,10 @@ func (s *Service) Wait() { s.underWay.Wait() }
 // RoundTrip implements http.RoundTripper. A request whose context ends on the way is
 // delivered anyway, as in a network.
 func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
+	c, err := callOf(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Body.Close(); err != nil {
-		return nil, err
-	}
-	c := call{header: r.Header.Clone(), body: body}
-	_, c.action, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-
 	var fault Fault
 	s.mu.Lock()
 	s.requests++
@@ -149,7 +144,7 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Unlock()
 	if s.Fault != nil {
 		var in struct{ ConsistentRead bool }
-		if err := json.Unmarshal(body, &in); err != nil {
+		if err := json.Unmarshal(c.body, &in); err != nil {
 			return nil, err
 		}
 		request.Weak = c.action == "GetItem" && !in.ConsistentRead
@@ -189,15 +184,28 @@ type call struct {
 	body   []byte
 }
 
+func callOf(r *http.Request) (call, error) {
+	body, err := io.ReadAll(r.Body)
+	_, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	return call{action, r.Header.Clone(), body}, errors.Join(err, r.Body.Close())
+}
+
+// Direct answers a test: the request is not counted, and meets no fault.
+func (s *Service) Direct(r *http.Request) (*http.Response, error) {
+	c, err := callOf(r)
+	c.header.Set("X-Amz-Date", s.Now().UTC().Format(signatureTime))
+	return s.serve(c, nil), err
+}
+
 // serve answers a call that has arrived.
 func (s *Service) serve(c call, refuse *Failure) *http.Response {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.Now()
-	failure := refuse
 	var out any
-	if failure == nil {
-		failure = checkSignatureTime(c.header, now)
+	failure := refuse
+	if signed, err := time.Parse(signatureTime, c.header.Get("X-Amz-Date")); failure == nil && (err != nil || now.Sub(signed).Abs() > signatureAge) {
+		failure = &Failure{Status: 400, Code: "InvalidSignatureException", Message: "Signature expired or not yet current"}
 	}
 	if failure == nil {
 		out, failure = s.apply(c)
@@ -228,16 +236,6 @@ func (s *Service) serve(c call, refuse *Failure) *http.Response {
 	}
 }
 
-// checkSignatureTime refuses old signatures, as the real service does. It does not check
-// the signature itself.
-func checkSignatureTime(header http.Header, now time.Time) *Failure {
-	signed, err := time.Parse("20060102T150405Z", header.Get("X-Amz-Date"))
-	if err != nil || now.Sub(signed).Abs() > signatureAge {
-		return &Failure{Status: 400, Code: "InvalidSignatureException", Message: "Signature expired or not yet current"}
-	}
-	return nil
-}
-
 type input struct {
 	TableName                           string
 	Key                                 Item
@@ -248,38 +246,43 @@ type input struct {
 	ReturnValues                        string
 	ReturnValuesOnConditionCheckFailure string
 	ConsistentRead                      bool
-	FilterExpression                    *string
+	FilterExpression                    string
 	ProjectionExpression                string
 	ExclusiveStartKey                   Item
+	Item                                Item // of PutItem
 }
 
-func (s *Service) apply(c call) (any, *Failure) {
+func (s *Service) apply(c call) (out any, failure *Failure) {
+	defer func() {
+		if v := recover(); v != nil {
+			failure = v.(*Failure)
+		}
+	}()
 	var in input
 	if err := json.Unmarshal(c.body, &in); err != nil {
-		return nil, validation("the request cannot be read: %v", err)
+		invalid("the request cannot be read: %v", err)
+	}
+	if in.TableName != s.table {
+		panic(&Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"})
 	}
 	if c.action == "Scan" {
-		return s.scan(in)
+		return s.scan(in), nil
 	}
-	key, failure := s.find(in)
-	if failure != nil {
-		return nil, failure
+	if c.action == "PutItem" {
+		in.Key = Item{"key": in.Item["key"]}
 	}
+	key := keyOf(in.Key)
 	old := s.rows[key]
 	switch c.action {
 	case "GetItem":
 		if before, ok := s.older[key]; ok && !in.ConsistentRead && s.Now().Sub(before.at) < staleFor {
 			old = before.item
 		}
-		if old == nil {
-			return map[string]any{}, nil
+		if old != nil {
+			return map[string]any{"Item": old}, nil
 		}
-		return map[string]any{"Item": old}, nil
 	case "UpdateItem":
-		changed, failure := update(in, old)
-		if failure != nil {
-			return nil, failure
-		}
+		changed := update(in, old)
 		s.rows[key] = changed
 		s.older[key] = older{old, s.Now()}
 		switch {
@@ -288,28 +291,29 @@ func (s *Service) apply(c call) (any, *Failure) {
 		case in.ReturnValues == "ALL_OLD" && old != nil:
 			return map[string]any{"Attributes": old}, nil
 		}
-		return map[string]any{}, nil
+	case "PutItem":
+		s.rows[key] = in.Item
+	case "DeleteItem":
+		delete(s.rows, key)
 	default:
-		return nil, &Failure{Status: 400, Code: "UnknownOperationException", Message: c.action}
+		panic(&Failure{Status: 400, Code: "UnknownOperationException", Message: c.action})
 	}
+	return map[string]any{}, nil
 }
 
 // scanPage is how many rows one Scan reads.
 const scanPage = 3
 
 // scan returns a page of a table, in the order of the keys.
-func (s *Service) scan(in input) (any, *Failure) {
+func (s *Service) scan(in input) map[string]any {
 	if !in.ConsistentRead {
-		return map[string]any{"Items": []Item{}, "Count": 0, "ScannedCount": 0}, nil
+		return map[string]any{"Items": []Item{}, "Count": 0, "ScannedCount": 0}
 	}
 	after := ""
 	if in.ExclusiveStartKey != nil {
-		in.Key = in.ExclusiveStartKey
-		var failure *Failure
-		if after, failure = s.find(in); failure != nil {
-			return nil, failure
-		}
+		after = keyOf(in.ExclusiveStartKey)
 	}
+	page := map[string]any{}
 	var items []Item
 	read := 0
 	for _, key := range slices.Sorted(maps.Keys(s.rows)) {
@@ -317,19 +321,13 @@ func (s *Service) scan(in input) (any, *Failure) {
 			continue
 		}
 		if read == scanPage {
-			return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read, "LastEvaluatedKey": primaryKey(after)}, nil
+			page["LastEvaluatedKey"] = primaryKey(after)
+			break
 		}
 		read, after = read+1, key
-		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: maps.Clone(s.rows[key])}
-		maps.Copy(e.item, primaryKey(key))
-		if in.FilterExpression != nil {
-			holds, err := e.condition(*in.FilterExpression)
-			if err != nil {
-				return nil, validation("Invalid FilterExpression: %v", err)
-			}
-			if !holds {
-				continue
-			}
+		e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: s.rows[key]}
+		if in.FilterExpression != "" && !e.condition(in.FilterExpression) {
+			continue
 		}
 		shown := Item{}
 		for name := range strings.SplitSeq(in.ProjectionExpression, ", ") {
@@ -340,65 +338,39 @@ func (s *Service) scan(in input) (any, *Failure) {
 		}
 		items = append(items, shown)
 	}
-	return map[string]any{"Items": items, "Count": len(items), "ScannedCount": read}, nil
+	page["Items"], page["Count"], page["ScannedCount"] = items, len(items), read
+	return page
 }
 
 // primaryKey is the primary key of a row.
 func primaryKey(key string) Item { return Item{"key": {"S": key}} }
 
-// find returns the key that a request names.
-func (s *Service) find(in input) (string, *Failure) {
-	if in.TableName != s.table {
-		return "", &Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"}
-	}
-	key, ok := in.Key["key"]["S"].(string)
-	if !ok || len(in.Key) != 1 {
-		return "", validation("The provided key element does not match the schema")
+// keyOf is the value of a primary key.
+func keyOf(primary Item) string {
+	key, ok := primary["key"]["S"].(string)
+	if !ok || len(primary) != 1 {
+		invalid("The provided key element does not match the schema")
 	}
 	if key == "" || len(key) > 2048 {
-		return "", validation("One or more parameter values are not valid: the key has %d bytes", len(key))
+		invalid("One or more parameter values are not valid: the key has %d bytes", len(key))
 	}
-	return key, nil
+	return key
 }
 
-// update returns the row after the update, or the reason of the refusal.
-func update(in input, old Item) (Item, *Failure) {
-	e := &env{keys: in.Key, names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
-	holds := true
-	if in.ConditionExpression != "" {
-		var err error
-		if holds, err = e.condition(in.ConditionExpression); err != nil {
-			return nil, validation("Invalid ConditionExpression: %v", err)
-		}
-	}
-	changed, err := e.update(in.UpdateExpression)
-	if err != nil {
-		return nil, validation("Invalid UpdateExpression: %v", err)
-	}
-	for name := range in.ExpressionAttributeNames {
-		if !e.used[name] {
-			return nil, validation("Value provided in ExpressionAttributeNames unused in expressions: %s", name)
-		}
-	}
-	for name := range in.ExpressionAttributeValues {
-		if !e.used[name] {
-			return nil, validation("Value provided in ExpressionAttributeValues unused in expressions: %s", name)
-		}
-	}
-	if !holds {
+// update returns the row after the update. If the condition fails, nobody looks at the rest.
+func update(in input, old Item) Item {
+	e := &env{names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues, used: map[string]bool{}, item: old}
+	if in.ConditionExpression != "" && !e.condition(in.ConditionExpression) {
 		failure := &Failure{Status: 400, Code: conditionFailed, Message: "The conditional request failed"}
 		if in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
 			failure.item = old
 		}
-		return nil, failure
+		panic(failure)
 	}
-	if e.late != nil {
-		return nil, validation("%v", e.late)
+	changed := e.update(in.UpdateExpression)
+	if given := len(e.names) + len(e.values); len(e.used) < given {
+		invalid("%d of %d names and values are unused in expressions", given-len(e.used), given)
 	}
 	maps.Copy(changed, in.Key)
-	return changed, nil
-}
-
-func validation(format string, args ...any) *Failure {
-	return &Failure{Status: 400, Code: "ValidationException", Message: fmt.Sprintf(format, args...)}
+	return changed
 }
