@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/leasesim"
+	"github.com/lambdalock/lambdalock/internal/verifyrecord"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore"
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
@@ -138,6 +139,10 @@ func harness(t testing.TB, next http.RoundTripper, endpoint string, r rows) stor
 
 func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, table string, opt dynamostore.Options) storetest.Harness {
 	w := &wire{t: t, opt: opt, next: next}
+	sequences := 16 // each takes long; TestRuleBook has more
+	if verifyrecord.WithRaceDetector {
+		sequences = 4
+	}
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
 		client := dynamodb.New(dynamostore.ClientOver(transport, endpoint, 0).Options(), func(o *dynamodb.Options) {
@@ -164,7 +169,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 		Other:         func(*testing.T) *lockstore.Store { return open(w, time.Hour).Store },
 		TakeoverDelay: takeoverDelay,
 		Margin:        dynamostore.Margin,
-		Sequences:     16, // each takes long; TestRuleBook has more
+		Sequences:     sequences,
 		Requests:      func() int { return int(w.requests.Load()) },
 		Delete:        func(t *testing.T, key string) { r.put(t, key, nil) },
 		Snapshot: func(t *testing.T, key string) func() {
@@ -250,9 +255,14 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	}
 }
 
-// bubble is t.Run in virtual time.
+// bubble is t.Run in virtual time, beside other bubbles.
 func bubble(t *testing.T, name string, f func(*testing.T)) {
-	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
+func inBubble(t *testing.T, f func(*testing.T)) {
+	t.Parallel()
+	synctest.Test(t, f)
 }
 
 // newStore opens a store on the fake. Its local clock is wrong by offset.
