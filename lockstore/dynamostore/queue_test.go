@@ -112,6 +112,21 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 	}
 }
 
+// Whoever joins or leaves a queue of a key that several hold sends one write, also if its owner is a word of the row.
+func TestAnyOwnerJoinsSeveral(t *testing.T) {
+	for _, owner := range []lockstore.Owner{"e", "owner", "1", `"`} {
+		bubble(t, fmt.Sprintf("F57 %q", string(owner)), func(t *testing.T) {
+			service, s := newFake(t)
+			sharing(t, s, 2)
+			req := queued(2)
+			isRefused(t, s, req)
+			req.Owner = owner
+			costs(t, service, 1, 1, "it joins", func() { require.Equal(t, 2, refusal(t, s, req).QueuePosition) })
+			costs(t, service, 1, 1, "it leaves", func() { require.NoError(t, s.Leave(t.Context(), key, owner)) })
+		})
+	}
+}
+
 // An acquire whose outcome is unknown is abandoned. Between the read and the write of the abandon, the
 // acquire arrives and takes a place, or the key. The abandon ends what it has taken.
 func TestAcquireArrivesDuringItsAbandon(t *testing.T) {

@@ -72,10 +72,11 @@ type Fault struct {
 
 // Failure is an error reply.
 type Failure struct {
-	Status        int
-	Code, Message string
-	item          Item
-	Reasons       []any // why a transaction was cancelled, one for each item
+	Status  int    `json:"-"`
+	Code    string `json:"__type"`
+	Message string `json:"message"`
+	Item    Item   `json:",omitempty"`                    // the row whose condition failed
+	Reasons []any  `json:"CancellationReasons,omitempty"` // why a transaction was cancelled, one for each item
 }
 
 const (
@@ -140,14 +141,9 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	s.requests++
 	s.actions[c.action]++
-	request := Request{N: s.requests, Action: c.action}
+	request := Request{N: s.requests, Action: c.action, Weak: c.action == "GetItem" && !c.in.ConsistentRead}
 	s.mu.Unlock()
 	if s.Fault != nil {
-		var in struct{ ConsistentRead bool }
-		if err := json.Unmarshal(c.body, &in); err != nil {
-			return nil, err
-		}
-		request.Weak = c.action == "GetItem" && !in.ConsistentRead
 		fault = s.Fault(request)
 	}
 	if fault.Unsent != nil {
@@ -181,13 +177,13 @@ func (s *Service) RoundTrip(r *http.Request) (*http.Response, error) {
 type call struct {
 	action string
 	header http.Header
-	body   []byte
+	in     input
 }
 
 func callOf(r *http.Request) (call, error) {
-	body, err := io.ReadAll(r.Body)
-	_, action, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-	return call{action, r.Header.Clone(), body}, errors.Join(err, r.Body.Close())
+	c := call{header: r.Header.Clone()}
+	_, c.action, _ = strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	return c, errors.Join(json.NewDecoder(r.Body).Decode(&c.in), r.Body.Close())
 }
 
 // Direct answers a test: the request is not counted, and meets no fault.
@@ -212,15 +208,7 @@ func (s *Service) serve(c call, refuse *Failure) *http.Response {
 	}
 	status := http.StatusOK
 	if failure != nil {
-		status = failure.Status
-		reply := map[string]any{"__type": "com.amazonaws.dynamodb.v20120810#" + failure.Code, "message": failure.Message}
-		if failure.item != nil {
-			reply["Item"] = failure.item
-		}
-		if failure.Reasons != nil {
-			reply["CancellationReasons"] = failure.Reasons
-		}
-		out = reply
+		status, out = failure.Status, failure
 	}
 	body, err := json.Marshal(out)
 	if err != nil {
@@ -258,10 +246,7 @@ func (s *Service) apply(c call) (out any, failure *Failure) {
 			failure = v.(*Failure)
 		}
 	}()
-	var in input
-	if err := json.Unmarshal(c.body, &in); err != nil {
-		invalid("the request cannot be read: %v", err)
-	}
+	in := c.in
 	if in.TableName != s.table {
 		panic(&Failure{Status: 400, Code: "ResourceNotFoundException", Message: "Cannot do operations on a non-existent table"})
 	}
@@ -363,7 +348,7 @@ func update(in input, old Item) Item {
 	if in.ConditionExpression != "" && !e.condition(in.ConditionExpression) {
 		failure := &Failure{Status: 400, Code: conditionFailed, Message: "The conditional request failed"}
 		if in.ReturnValuesOnConditionCheckFailure == "ALL_OLD" {
-			failure.item = old
+			failure.Item = old
 		}
 		panic(failure)
 	}
