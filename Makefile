@@ -59,7 +59,7 @@ OTHERS := ./cmd/lockctl/... ./guard/otelguard/... ./verify ./verify/checker ./ve
 	$(addprefix ./examples/,counter/... etcdstore/... own-function/... queue/... sqlfence/...)
 .PHONY: test-most test-slow test-sql
 test-most:
-	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./internal/clienttest ./lockstore/... $(OTHERS) ./...
+	$(GO_TEST) -p 4 -parallel 16 ./lockstore/redisstore ./lockstore/dynamostore ./lockstore/casstore ./internal/watchdog ./internal/clienttest ./lockstore/... $(OTHERS) ./...
 
 # Some servers of tests are slow, and their leases are short: their tests run when nothing else does, side by side, as they wait most
 # of the time.
