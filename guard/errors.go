@@ -137,7 +137,7 @@ func (e *LockLost) Unwrap() []error {
 // ErrDeadline.
 type LockNoTime struct {
 	Key string
-	Err error // the caller's cancellation, that Shutdown was called, or that the lease of a run around was lost; nil if the deadline was too near
+	Err error // the caller's cancellation, that Shutdown was called, that the lease of a run around was lost, or ErrDeadline for work whose time was over; else nil
 
 	left, reserve time.Duration // if the deadline was too near: the time until the deadline, and Options.DeadlineMargin
 }

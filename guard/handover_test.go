@@ -105,16 +105,6 @@ func TestHandOver(t *testing.T) {
 		b.store.acquire = b.from(2, says(driver.Lost))
 		require.Equal(t, handedAfter+20*time.Millisecond, lostAt(t, b))
 	})
-	on("a turn with less than a second left is extended before the work", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
-		b.told(func(a *driver.Answer) { a.TTL = margin + leastTurn - 1 })
-		extended := false
-		b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-			extended = r.Fence != 0
-			return b.store.pass(ctx, r)
-		}
-		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { require.True(t, extended); return nil }))
-		b.free(t, "k")
-	})
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Hint
 		note := func(answers ...driver.Hint) hook {

@@ -222,7 +222,7 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 		return OutcomeUnavailable, lost // endHold makes the error of a lock that was lost before the work
 	case err != nil:
 		return outcome, err
-	case gone != nil && gone != ErrDeadline: // else the time for the work is over
+	case gone != nil:
 		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: gone}
 	case left >= leastWork:
 		return OutcomeOK, nil
