@@ -140,7 +140,7 @@ func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (
 			break // as the write says it
 		}
 		room := maxPlaces - len(seen.Queue)
-		if holders := len(seen.Holders); holders > 1 { // each of them writes, too, and goes first
+		if holders := len(seen.Holders); holders > 1 && len(seen.Queue) > 0 { // each of them writes, too, and goes first
 			room = (room + holders - 1) / holders
 		}
 		if room <= 0 || !q.Join || !again && (t.random(allTry) >= time.Duration(room) || pause.For(ctx, t.random(tryPause)) != nil) {

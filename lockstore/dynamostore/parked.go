@@ -39,7 +39,7 @@ func isAddressRow(name string) bool {
 }
 
 // PutAddress implements driver.Parker. It sends one write, and a second one if it replaces an address. Each write names the address
-// that it replaces, or none: so a copy that arrives late changes nothing. If somebody takes that address between the two, it begins again.
+// that it replaces, or none: so a copy that arrives late changes nothing, unless the address was taken meanwhile. If somebody takes that address between the two, it begins again.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	w := write{
 		row: t.names.addressRow(key, owner),

@@ -18,6 +18,26 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/dynamostore/internal/fakedynamo"
 )
 
+// Of those who found the queue full, the fewer go on when a place is free, the more share the key: each holder writes, too.
+func TestFewGoOnWhileManyShare(t *testing.T) {
+	bubble(t, "F57", func(t *testing.T) {
+		_, s := newFake(t)
+		sharing(t, s, lockstore.MaxHolders)
+		for range 32 {
+			require.Positive(t, refusal(t, s, queued(lockstore.MaxHolders)).QueuePosition)
+		}
+		joined := 0
+		for range 64 {
+			req := queued(lockstore.MaxHolders)
+			req.Hint = "full"
+			if refusal(t, s, req).QueuePosition > 0 {
+				joined++
+			}
+		}
+		require.Less(t, joined, 24, "an eighth of them is wanted; with the room of one holder it would be half at least")
+	})
+}
+
 // join takes a place.
 func join(t *testing.T, s *dynamostore.Store) lockstore.Request {
 	t.Helper()
