@@ -198,6 +198,12 @@ func (tab *Tab) Press(key string) {
 	tab.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
 }
 
+// Point moves the pointer to a place in the window.
+func (tab *Tab) Point(x, y float64) {
+	tab.t.Helper()
+	tab.call("Input.dispatchMouseEvent", map[string]any{"type": "mouseMoved", "x": x, "y": y}, nil)
+}
+
 // Window sets the size of the window, and whether the page is light or dark.
 func (tab *Tab) Window(width, height int, scheme string) {
 	tab.t.Helper()

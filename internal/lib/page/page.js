@@ -70,7 +70,7 @@ const meaning = {
   'in doubt': 'Nobody knows how the work ended: the key is closed until somebody resolves it.',
 };
 
-// Rows shows a row for each key, in the order of the snapshot, but for a list that the pointer or the focus is in: that keeps its order. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
+// Rows shows a row for each key, in the order of the snapshot, but for a list that the pointer is in: that keeps its order. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
 // for a holder, or with null for the key.
 export class Rows {
   constructor(list, of = {}) {
@@ -85,15 +85,14 @@ export class Rows {
     });
   }
 
-  // show takes the time, now, by the clock of the snapshot.
+  // show also keeps the focus, which a row that is moved loses. now is the time by the clock of the snapshot.
   show(snapshot, now = snapshot.at) {
-    const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key));
+    const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key)), focus = document.activeElement;
     const place = new Map([...old.keys()].map((key, i) => [key, i])), at = (k) => place.get(k.key) ?? old.size;
-    const still = this.list.matches(':hover') || this.list.contains(document.activeElement); // no row moves from under a pointer
     for (const [key, row] of old) if (!keys.has(key)) row.item.remove();
     this.rows = new Map();
     let last = null;
-    for (const k of still ? snapshot.keys.toSorted((a, b) => at(a) - at(b)) : snapshot.keys) {
+    for (const k of this.list.matches(':hover') ? snapshot.keys.toSorted((a, b) => at(a) - at(b)) : snapshot.keys) {
       const row = old.get(k.key) || new Row(this.of, k.key);
       this.rows.set(k.key, row);
       row.show(k, snapshot.at);
@@ -102,6 +101,7 @@ export class Rows {
       else if (next !== row.item) this.list.insertBefore(row.item, next);
       last = row.item;
     }
+    if (focus !== document.activeElement && this.list.contains(focus)) focus.focus({ preventScroll: true });
     this.tick(now);
   }
 

@@ -87,7 +87,7 @@ func (v *viewer) serve(ctx context.Context) error {
 	if v.write {
 		p.Act, p.Texts = v.act, map[string]string{
 			"revoke": aboutRevoke, "atOnce": aboutAtOnce, "resolve": aboutResolve, "noEffect": aboutNoEffect,
-			"effect": "it had its effect: nobody runs the work again for 24h. A repeat gets the error RepeatNoAnswer, or, if the work has no result, no error. If you have the result, use lockctl resolve --result.",
+			"effect": "it had its effect: nobody runs the work again for " + resultTime.String() + ". A repeat gets the error RepeatNoAnswer, or, if the work has no result, no error. If you have the result, use lockctl resolve --result.",
 		}
 	}
 	return p.Serve(ctx, v.out)

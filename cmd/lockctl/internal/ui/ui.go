@@ -136,17 +136,29 @@ type state struct {
 	Damaged   string  `json:"damaged,omitempty"`
 }
 
-// state reads the store for whoever asks first, and gives the others what was read less than Every ago.
+// state answers with what was read last.
 func (s *server) state(w http.ResponseWriter, r *http.Request) {
+	last, err := s.read(r.Context())
+	if err != nil {
+		refuse(w, http.StatusServiceUnavailable, "%v", err)
+		return
+	}
+	answer(w, http.StatusOK, last)
+}
+
+// read reads the store for whoever asks first, and gives the others what was read less than Every ago.
+func (s *server) read(ctx context.Context) (state, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
+	if err := ctx.Err(); err != nil { // the tab was closed meanwhile
+		return state{}, err
+	}
 	// Pages wait for Every, too, and no clock of theirs is exact.
 	if began := time.Now(); s.old.Swap(false) || began.Sub(s.began) > s.Every*9/10 {
-		got, err := s.Read(r.Context())
+		got, err := s.Read(ctx)
 		if err != nil {
 			s.old.Store(true) // what was read before this is still old
-			refuse(w, http.StatusServiceUnavailable, "%v", err)
-			return
+			return state{}, err
 		}
 		now := time.Now()
 		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
@@ -156,8 +168,9 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: exit.Visible(got.Damaged),
 		}
 	}
-	s.last.AgeMs = time.Now().UnixMilli() - s.last.At
-	answer(w, http.StatusOK, s.last)
+	last := s.last
+	last.AgeMs = time.Since(s.began).Milliseconds() - last.TookMs
+	return last, nil
 }
 
 // act runs a command. The answer has what it says, also if that is an error.
