@@ -99,7 +99,7 @@ or was answered with success without its lock, or a command failed; those of loc
 	f.BoolVar(&s.fenced, "fenced", false, "the function's data compares fences: a run that --freeze stopped may return\nsuccess after its lease")
 	f.IntVar(&s.kill, "kill", 0, "how often an environment with an event under way is killed (SIGKILL);\n--freeze and --kill set LOCK_LOG=start, and LOCK_TTL=2s unless --env sets LOCK_TTL")
 	f.BoolVar(&s.coalesce, "coalesce", false, "LOCK_COALESCE=true: of many events for one key only one waits, and covers the others;\nLockCovered is no failure")
-	f.BoolVar(&s.compare, "compare", false, "run it first as without the lock: with LOCK_MAX_HOLDERS=32, and an embedded Redis that is\nempty for each phase")
+	f.BoolVar(&s.compare, "compare", false, "run it first as without the lock, with LOCK_MAX_HOLDERS=32 (not for idempotency, a cooldown or\nWithMaxHolders); an embedded Redis is emptied between the phases")
 	f.StringVar(&s.before, "before", "", "shell `COMMAND` before each phase; it has the function's variables and\nLOCKCTL_RUN, the text of {{run}}")
 	f.StringVar(&s.after, "after", "", "shell `COMMAND` after each phase, also with LOCKCTL_SUCCEEDED, a number;\neach line \"name: value\" becomes a row of the table, and an exit status\nother than 0 fails the run with the lock")
 	return cmd
@@ -111,7 +111,7 @@ const redisMark = "{{redis}}"
 // validate checks what can be checked without a store.
 func (s *settings) validate() error {
 	if err := cmp.Or(
-		exit.Bounds("-c, --environments", s.environments, 1, mostEnvironments),
+		exit.Bounds("-c, --environments", s.environments, 1, map[bool]int{false: mostEnvironments, true: lockstore.MaxHolders}[s.compare]),
 		exit.Bounds("-n, --events", s.events, 1, mostEvents),
 		exit.Bounds("--freeze", s.freeze, 0, s.events),
 		exit.Bounds("--kill", s.kill, 0, s.events),

@@ -14,7 +14,6 @@ import (
 
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lambdatest"
-	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 const (
@@ -30,20 +29,25 @@ type driver struct {
 	target target
 	event  eventTemplate
 	out    io.Writer
+
+	unlocked bool // the phase is as without the lock
 }
 
-// phase sends all events to one build of the function.
-func (d *driver) phase(ctx context.Context, title string, f function) (_ phase, err error) {
-	run := rand.Text()[:8]
-	if _, err := d.hook(ctx, title, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
+// phase sends all events to the function.
+func (d *driver) phase(ctx context.Context, f function) (_ phase, err error) {
+	run, title := rand.Text()[:8], "with the lock"
+	if d.unlocked {
+		title = "without the lock"
+	}
+	if _, err := d.hook(ctx, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
 		return phase{}, err
 	}
-	all, err := d.start(ctx, title, f)
+	all, err := d.start(ctx, f)
 	defer func() { err = errors.Join(err, all.close()) }()
 	if err != nil {
 		return phase{}, err
 	}
-	p := phase{title: title, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill, began: time.Now()}
+	p := phase{title: title, unlocked: d.unlocked, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill, began: time.Now()}
 	if p.attempts, p.faults, err = d.send(ctx, all, title, run); err != nil {
 		return phase{}, err
 	}
@@ -56,14 +60,9 @@ func (d *driver) phase(ctx context.Context, title string, f function) (_ phase, 
 		p.covered = append(p.covered, e.reports.covered...)
 		p.reported = p.reported || e.reports.found
 	}
-	for i := range p.sections { // what is judged and drawn is as if there were no lock
-		if s := &p.sections[i]; title == unlocked && s.maxHolders == lockstore.MaxHolders {
-			s.maxHolders, s.waiting = 1, time.Time{}
-		}
-	}
 	p.finish()
 	fmt.Fprintf(d.out, "%s: %d events in %.1f s\n", title, d.events, p.took.Seconds())
-	text, err := d.hook(ctx, title, "--after", d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", p.succeeded))
+	text, err := d.hook(ctx, "--after", d.after, "LOCKCTL_RUN="+run, fmt.Sprint("LOCKCTL_SUCCEEDED=", p.succeeded))
 	p.rows, p.afterErr = rowsOf(text), err // which is one of the phase
 	return p, ctx.Err()
 }
@@ -83,14 +82,14 @@ type environments []*environment
 
 // start starts all environments at the same time. Also when one does not start it
 // returns those that did.
-func (d *driver) start(ctx context.Context, title string, f function) (environments, error) {
+func (d *driver) start(ctx context.Context, f function) (environments, error) {
 	started, errs := make(environments, d.environments), make([]error, d.environments)
 	var all sync.WaitGroup
 	for i := range d.environments {
 		all.Go(func() {
 			e := &environment{reports: newReports(i)}
 			e.Environment, errs[i] = lambdatest.Start(ctx, lambdatest.Config{
-				Binary: f.path, Name: f.name, Timeout: d.timeout, Env: d.variables(title), Log: e.reports,
+				Binary: f.path, Name: f.name, Timeout: d.timeout, Env: d.variables(), Log: e.reports,
 			})
 			started[i] = e
 		})

@@ -14,12 +14,12 @@ import (
 
 // hook runs the command of --before or --after in a shell, and returns its standard output. The
 // context's end kills the shell and what it has started.
-func (d *driver) hook(ctx context.Context, title, flag, command string, variables ...string) (string, error) {
+func (d *driver) hook(ctx context.Context, flag, command string, variables ...string) (string, error) {
 	if command == "" {
 		return "", nil
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
-	cmd.Env = slices.Concat(os.Environ(), d.variables(title), variables)
+	cmd.Env = slices.Concat(os.Environ(), d.variables(), variables)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -259,7 +259,7 @@ func phaseOf(t *testing.T, s settings) phase {
 	require.NoError(t, err)
 	t.Cleanup(target.close)
 	d := driver{settings: s, target: target, event: event, out: t.Output()}
-	p, err := d.phase(ctx, "with the lock", function{name: "counter", path: s.function})
+	p, err := d.phase(ctx, function{name: "counter", path: s.function})
 	require.NoError(t, err)
 	return p
 }

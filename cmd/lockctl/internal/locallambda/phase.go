@@ -8,14 +8,14 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// unlocked is the title of the phase in which so many may hold a key that nobody waits.
-const unlocked = "without the lock"
+	"github.com/lambdalock/lambdalock/lockstore"
+)
 
 // phase is what was seen of the function: as without the lock, or with it.
 type phase struct {
 	title        string
+	unlocked     bool // so many may hold a key that nobody waits
 	environments int
 	fenced       bool // the data refuses late writes
 	began        time.Time
@@ -42,6 +42,7 @@ type counts struct {
 	event                      map[string]int // index of the attempt, by request id
 	keys                       int
 	most                       int       // sections of one key at once
+	ownLimit                   bool      // as without the lock, the function limits the holders of a key all the same
 	overlapping                int       // sections that overlap another
 	lost                       int       // sections whose lease was lost
 	late                       []section // of these, those that returned no error after the next had begun
@@ -95,9 +96,19 @@ const (
 // finish counts.
 func (p *phase) finish() {
 	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
+	ownLimit := false
+	for i := range p.sections { // as without the lock, what is counted is what the lock would forbid
+		switch s := &p.sections[i]; {
+		case !p.unlocked:
+		case s.maxHolders == lockstore.MaxHolders:
+			s.maxHolders = 1
+		default:
+			ownLimit = true
+		}
+	}
 	most := markOverlaps(p.sections, p.faults)
 
-	p.counts = counts{most: most, failures: map[string]int{}, event: map[string]int{}}
+	p.counts = counts{most: most, ownLimit: ownLimit, failures: map[string]int{}, event: map[string]int{}}
 	for i, a := range p.attempts {
 		p.busy += a.busy
 		p.unavailable += a.unavailable
@@ -129,10 +140,10 @@ func (p *phase) finish() {
 		if s.late() {
 			p.late = append(p.late, *s)
 		}
-		// Without a lock nobody waits for it, and a later section of an event has
+		// As without the lock nobody waits for it, and a later section of an event has
 		// not waited since the event was sent.
 		n, known := p.event[s.requestID]
-		if known && s.fence > 0 && !seen[n] {
+		if known && !p.unlocked && !seen[n] {
 			s.waiting = p.attempts[n].sent
 		}
 		if known {
@@ -161,6 +172,17 @@ func (p phase) done(kind faultKind) int {
 const noReports = `no report line was found in what the function wrote, so nobody knows whether critical sections overlapped.
 Let the function log each run of the guard as JSON, at the level INFO, as boot.MustGuardFromEnv does; with a guard of your own
 set guard.Options.Observe to guard.LogReports(slog.New(slog.NewJSONHandler(os.Stdout, nil)))`
+
+// withoutLock says why the phase without the lock does not show what the lock is for, if that is so.
+func (p phase) withoutLock() string {
+	switch {
+	case p.ownLimit:
+		return "The function itself says how many may hold a key (WithMaxHolders), so it had its lock in both phases.\n"
+	case p.reported && p.overlapping == 0:
+		return "Without the lock no critical sections overlapped this time: try again, or send more events.\n"
+	}
+	return ""
+}
 
 // remark says why a run shows nothing about a lock, if that is so.
 func (p phase) remark() string {

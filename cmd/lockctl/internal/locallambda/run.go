@@ -43,14 +43,16 @@ func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 	d := driver{settings: s, target: target, event: event, out: out}
 	var phases []phase
 	if s.compare {
-		p, err := d.phase(ctx, unlocked, f)
+		d.unlocked = true
+		p, err := d.phase(ctx, f)
 		if err != nil {
-			return err
+			return fmt.Errorf("without the lock, with LOCK_MAX_HOLDERS=%d by --compare: %w", lockstore.MaxHolders, err)
 		}
 		phases = append(phases, p)
 		target.empty()
+		d.unlocked = false
 	}
-	last, err := d.phase(ctx, "with the lock", f)
+	last, err := d.phase(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -63,14 +65,14 @@ func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 		return fmt.Errorf("the picture: %w", err)
 	}
 	fmt.Fprintf(out, "%sEvery critical section is in %s (open it in a browser).\n%s", table(phases), s.picture, last.remark())
-	if s.compare && phases[0].reported && phases[0].overlapping == 0 {
-		fmt.Fprintln(out, "Without the lock no critical sections overlapped this time: try again, or send more events.")
+	if s.compare {
+		fmt.Fprint(out, phases[0].withoutLock())
 	}
 	return last.verdict()
 }
 
 // variables are those that the functions and the commands get in the phase.
-func (d *driver) variables(title string) []string {
+func (d *driver) variables() []string {
 	all := append([]string{"LOCK_URL=" + d.target.url, "LOCK_WAIT=1s"}, d.target.env...)
 	if d.coalesce {
 		all = append(all, "LOCK_COALESCE=true")
@@ -78,7 +80,7 @@ func (d *driver) variables(title string) []string {
 	for _, v := range d.env {
 		all = append(all, strings.ReplaceAll(v, redisMark, d.target.redis))
 	}
-	if title == unlocked {
+	if d.unlocked {
 		all = append(all, fmt.Sprint("LOCK_MAX_HOLDERS=", lockstore.MaxHolders))
 	}
 	return all

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // zero is the start of every made-up phase.
@@ -141,7 +143,7 @@ func TestReports(t *testing.T) {
 
 // madeUp is a phase of events that each had a busy answer first.
 func madeUp(title string, spans ...[2]int) phase {
-	p := phase{title: title, environments: 2, began: zero, reported: true}
+	p := phase{title: title, unlocked: title == "without the lock", environments: 2, began: zero, reported: true}
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
 		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})
@@ -171,7 +173,14 @@ func TestWaiting(t *testing.T) {
 	p.sections[1].requestID, p.sections[1].waiting = "r-0", time.Time{}
 	p.finish()
 	assert.Zero(t, p.sections[1].waiting)
-	assert.Zero(t, madeUp("without the lock", [2]int{20, 40}).sections[0].waiting)
+
+	p = madeUp("without the lock", [2]int{20, 40}, [2]int{30, 60})
+	p.allow(lockstore.MaxHolders)
+	assert.Zero(t, p.sections[0].waiting)
+	assert.Equal(t, []int{2, 2}, []int{p.most, p.overlapping}, "so many are allowed only as without the lock")
+	assert.Empty(t, p.withoutLock())
+	p.allow(3)
+	assert.Contains(t, p.withoutLock(), "WithMaxHolders")
 }
 
 // TestPrograms and TestRunsThatFail have the other verdicts.

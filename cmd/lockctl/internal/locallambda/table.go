@@ -77,7 +77,12 @@ func table(phases []phase) string {
 			return "-"
 		})
 	}
-	line("took", func(p phase) string { return seconds(p.took) })
+	line("took", func(p phase) string {
+		if p.unlocked { // its entry has all holders, so it is no measure
+			return "-"
+		}
+		return seconds(p.took)
+	})
 	return b.String()
 }
 

@@ -53,7 +53,7 @@ func TestTable(t *testing.T) {
     returned success late                      0                   0
   balance                                  90.00                   -
   lost updates                                 2                   -
-  took                                     1.1 s               1.1 s
+  took                                         -               1.1 s
 `, table([]phase{twoPhases()[0], p}))
 }
 

@@ -133,8 +133,7 @@ func (p *picture) panel(top int, of phase) {
 	if of.verdict() != nil {
 		class = "verdict-bad"
 	}
-	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan> <tspan class="sub" font-weight="400">in %s</tspan></text>`+"\n",
-		leftMargin, top+28, escape(upperFirst(of.title)), class, escape(of.summary()), seconds(of.took))
+	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan></text>`+"\n", leftMargin, top+28, escape(upperFirst(of.title)), class, escape(of.summary()))
 	var rows []string
 	for _, r := range of.rows {
 		rows = append(rows, r.name+": "+r.value)
