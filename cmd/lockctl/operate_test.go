@@ -75,7 +75,7 @@ func (p site) take(key, name string) lockstore.Lease {
 // starts takes a key for a second, and starts its work.
 func (p site) starts(key string) lockstore.Lease {
 	p.t.Helper()
-	lease := p.acquire("pay", lockstore.Request{Key: key, TTL: time.Second})
+	lease := p.acquire("pay", lockstore.Request{Key: key, TTL: 3 * time.Second})
 	require.NoError(p.t, p.store.MarkStarted(p.t.Context(), lease))
 	return lease
 }
