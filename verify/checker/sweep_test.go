@@ -42,6 +42,14 @@ func script(t *testing.T, text string) (ops []Op) {
 	return ops
 }
 
+// A Resolve that comes after a Release has nothing to do, also if it was sent before.
+func TestResolveBesideARelease(t *testing.T) {
+	require.Empty(t, Sweep(script(t, `
+acquire a 5 ok 0 10 100
+resolve - 5 ok 40 70 0
+release a 5 ok 50 60 0`), Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Refusals: true}))
+}
+
 // The sweep finds nothing in the right histories of TestControls.
 func TestSweep(t *testing.T) {
 	limits := Limits{Early: time.Millisecond, Late: 5 * time.Millisecond, Refusals: true}
@@ -137,6 +145,10 @@ acquire b 0 in_doubt 105 108 100`, "in doubt, and no work is under way"},
 acquire a 5 ok 0 10 100
 mark_started a 5 ok 20 30 0
 resolve - 5 ok 40 50 0`, "resolved before the end of the trust"},
+		{"resolved before its owner ends its lease", `
+acquire a 5 ok 0 10 100
+resolve - 5 ok 40 50 0
+release a 5 ok 60 70 0`, "resolved before the end of the trust"},
 		{"released after another has had the key", `
 acquire a 5 ok 0 10 100
 acquire b 6 ok 105 115 100
