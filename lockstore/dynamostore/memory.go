@@ -43,7 +43,8 @@ func (m *memory) remember(key string, r row, owner driver.Owner) {
 	m.rows[key] = r
 }
 
-// forget forgets the row of a key if the owner has the key alone. release and answerWrite call it after a write that has ended the lease, and remember for a row without a lease of this owner.
+// forget forgets the row of a key if the owner has the key alone. release and answerWrite call it after a write that has ended the lease, and
+// remember for a row without a lease of this owner.
 func (m *memory) forget(key string, owner driver.Owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -39,7 +39,8 @@ func isAddressRow(name string) bool {
 }
 
 // PutAddress implements driver.Parker. It sends one write, and a second one if it replaces an address. Each write names the address
-// that it replaces, or none: so a copy that arrives late changes nothing, unless the address was taken meanwhile. If somebody takes that address between the two, it begins again.
+// that it replaces, or none: so a copy that arrives late changes nothing, unless the address was taken meanwhile. If somebody takes
+// that address between the two, it begins again.
 func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, address driver.HiddenBytes, d time.Duration) error {
 	w := write{
 		row: t.names.addressRow(key, owner),
@@ -56,11 +57,10 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 			return err
 		}
 		kept, there := r.item[attrResult].(*types.AttributeValueMemberB)
-		ours := r.item[attrSize] != nil && r.item[t.names.ttl] != nil
 		switch {
-		case there && ours:
+		case there && t.isOurs(r.item):
 			w.makesRow, w.expects[attrResult] = false, kept
-		case !w.makesRow && (len(r.item) == 0 || ours && r.item[attrResult] == nil): // taken, or deleted, since the last write
+		case !w.makesRow && (len(r.item) == 0 || t.isTaken(r.item)): // taken, or deleted, since the last write
 			w.makesRow, w.expects[attrResult] = true, nil
 		default:
 			return t.notOurs(key, r.item)
@@ -83,7 +83,7 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 		return nil, err
 	}
 	kept, there := r.item[attrResult].(*types.AttributeValueMemberB)
-	taken := r.item[attrResult] == nil && r.item[attrSize] != nil && r.item[t.names.ttl] != nil
+	taken := t.isTaken(r.item)
 	switch {
 	case r.applied && there:
 		return kept.Value, nil
@@ -94,6 +94,12 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 	}
 	return nil, t.notOurs(key, r.item)
 }
+
+// isOurs says whether the row for an address is as this store writes it, but for the address.
+func (t *table) isOurs(item values) bool { return item[attrSize] != nil && item[t.names.ttl] != nil }
+
+// isTaken says whether the row is one whose address was taken.
+func (t *table) isTaken(item values) bool { return t.isOurs(item) && item[attrResult] == nil }
 
 // notOurs is the error of a row for an address that this store has not written. PutAddress and TakeAddress call it.
 func (t *table) notOurs(key string, item values) error {
