@@ -70,8 +70,8 @@ const meaning = {
   'in doubt': 'Nobody knows how the work ended: the key is closed until somebody resolves it.',
 };
 
-// Rows shows a row for each key, in the order of the snapshot, but for a list that the pointer is in: that keeps its order. of.timeline(key) returns the lanes of a key; of.actions(key, holder) the buttons
-// for a holder, or with null for the key.
+// Rows shows a row for each key, in the order of the snapshot; while the pointer is in the list, in that of the rows. of.timeline(key) returns the
+// lanes of a key; of.actions(key, holder) the buttons for a holder, or with null for the key.
 export class Rows {
   constructor(list, of = {}) {
     this.list = list;
@@ -88,11 +88,15 @@ export class Rows {
   // show also keeps the focus, which a row that is moved loses. now is the time by the clock of the snapshot.
   show(snapshot, now = snapshot.at) {
     const old = this.rows, keys = new Set(snapshot.keys.map((k) => k.key)), focus = document.activeElement;
-    const place = new Map([...old.keys()].map((key, i) => [key, i])), at = (k) => place.get(k.key) ?? old.size;
+    let order = snapshot.keys;
+    if (this.list.matches(':hover')) {
+      const place = new Map([...old.keys()].map((key, i) => [key, i])), at = (k) => place.get(k.key) ?? old.size;
+      order = order.toSorted((a, b) => at(a) - at(b));
+    }
     for (const [key, row] of old) if (!keys.has(key)) row.item.remove();
     this.rows = new Map();
     let last = null;
-    for (const k of this.list.matches(':hover') ? snapshot.keys.toSorted((a, b) => at(a) - at(b)) : snapshot.keys) {
+    for (const k of order) {
       const row = old.get(k.key) || new Row(this.of, k.key);
       this.rows.set(k.key, row);
       row.show(k, snapshot.at);
