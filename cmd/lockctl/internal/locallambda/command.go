@@ -67,12 +67,12 @@ HTTP status 409 or a batch whose locks were busy, and up to three times if the s
 available.
 
 Critical sections are read from the report lines of the guard, so the function has to log them as
-JSON, as boot.MustGuardFromEnv does. A run
-that ends without a log line, as after a timeout, is no section. If a run that --freeze stops
-returns no error though the next run of its key has begun, the check fails, unless --fenced says
-that the data refuses late writes. Nothing is known of work that goes on after its answer, of work
-without the guard, and of two keys for one thing. An event that was covered is a dot in the picture; the
-check fails if no run for its key began later and ended well.
+JSON, as boot.MustGuardFromEnv does. A run that ends without a log line, as after a timeout, is no
+section. If a run that --freeze stops returns no error though the next run of its key has begun, the
+check fails, unless --fenced says that the data refuses late writes. Nothing is known of work that
+goes on after its answer, of work without the guard, and of two keys for one thing. An event that
+was covered is a dot in the picture; the check fails if no run for its key began later and ended
+well.
 
 Exit status: 0; 1 when sections overlapped, a run returned success late, an event failed for good
 or was answered with success without its lock, or a command failed; those of lockctl --help.`,
@@ -110,8 +110,12 @@ const redisMark = "{{redis}}"
 
 // validate checks what can be checked without a store.
 func (s *settings) validate() error {
+	most := mostEnvironments
+	if s.compare { // so many may hold a key as without the lock
+		most = lockstore.MaxHolders
+	}
 	if err := cmp.Or(
-		exit.Bounds("-c, --environments", s.environments, 1, map[bool]int{false: mostEnvironments, true: lockstore.MaxHolders}[s.compare]),
+		exit.Bounds("-c, --environments", s.environments, 1, most),
 		exit.Bounds("-n, --events", s.events, 1, mostEvents),
 		exit.Bounds("--freeze", s.freeze, 0, s.events),
 		exit.Bounds("--kill", s.kill, 0, s.events),

@@ -85,13 +85,9 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 	if json.Unmarshal(r.Payload, &out) != nil {
 		return answer{} // an answer of another form
 	}
-	switch code := problemCode(out.Body); {
-	case out.StatusCode == 409 && code == "covered":
-		return answer{failed: covers, detail: out.Body}
-	case out.StatusCode == 409 && code == "in-doubt": // to send it again does not help
-		return answer{failed: "HTTP 409", detail: out.Body}
+	switch {
 	case out.StatusCode == 409:
-		return answer{busy: true, detail: out.Body}
+		return conflict(out.Body)
 	case out.StatusCode >= 400:
 		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body, again: out.StatusCode == 503 && out.Headers["Retry-After"] != ""}
 	case len(out.Failures) > 0:
@@ -107,11 +103,17 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 // covers is the type of the failure of an event that another run covers.
 const covers = "LockCovered"
 
-// problemCode is the code of the problem that is an HTTP answer's body; "" if it has none.
-func problemCode(body string) string {
+// conflict is what the status 409 means: the code of the problem in the body says it.
+func conflict(body string) answer {
 	var p struct{ Code string }
 	_ = json.Unmarshal([]byte(body), &p) // a body of another form has no code
-	return p.Code
+	switch p.Code {
+	case "covered":
+		return answer{failed: covers, detail: body}
+	case "in-doubt": // to send it again does not help
+		return answer{failed: "HTTP 409", detail: body}
+	}
+	return answer{busy: true, detail: body}
 }
 
 // batchFailure is the type of a failure of a batch's item.
