@@ -174,7 +174,11 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	if r.inside != nil {
 		stop = min(stop, r.inside.window.look().stop)
 	}
-	if min(stop, trust)-now < leastWork || r.window.ctx.Err() != nil {
+	least := leastWork
+	if short {
+		least = leastTurn
+	}
+	if stop-now < leastWork || trust-now < least || r.window.ctx.Err() != nil {
 		return false
 	}
 	r.window.open(stop, trust)

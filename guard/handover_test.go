@@ -105,6 +105,22 @@ func TestHandOver(t *testing.T) {
 		b.store.acquire = b.from(2, says(driver.Lost))
 		require.Equal(t, handedAfter+20*time.Millisecond, lostAt(t, b))
 	})
+	for name, c := range map[string]struct {
+		trust    time.Duration
+		extended bool
+	}{
+		"a turn with too little left is extended before the work": {leastTurn - 1, true},
+		"work begins at once with just enough of its turn left":   {leastTurn, false},
+	} {
+		on(name, t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
+			b.told(func(a *driver.Answer) { a.TTL = margin + c.trust })
+			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
+				require.Equal(t, c.extended, len(b.store.requests) == 2)
+				return nil
+			}))
+			b.free(t, "k")
+		})
+	}
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Hint
 		note := func(answers ...driver.Hint) hook {
