@@ -18,18 +18,23 @@ import (
 )
 
 // Entry is a value, decoded. The zero Entry is that of a key without an entry.
-type Entry struct{ kept[fields] }
+type Entry struct{ kept[whole] }
+
+type whole = fields[kept[holder], queue, kept[ended], kept[closed]]
+
+// plain is an entry without fields of a later version, as nearly all are: to read or write it takes a quarter of the time.
+type plain = fields[holder, []waiter, ended, closed]
 
 // Number counts the writes of the entry.
 func (e Entry) Number() uint64 { return e.it.N }
 
-type fields struct {
+type fields[H, Q, E, C any] struct {
 	N       uint64          `json:"n"` // so that each write changes the value
 	Fence   lockstore.Fence `json:"fence,omitempty"`
-	Holders []kept[holder]  `json:"holders,omitempty"`
-	Queue   queue           `json:"queue,omitempty"`
-	Ended   []kept[ended]   `json:"ended,omitempty"`
-	Closed  *kept[closed]   `json:"closed,omitempty"`
+	Holders []H             `json:"holders,omitempty"`
+	Queue   Q               `json:"queue,omitempty"`
+	Ended   []E             `json:"ended,omitempty"`
+	Closed  *C              `json:"closed,omitempty"`
 }
 
 // Begin, also of closed, is when the lease began at the earliest, in nanoseconds since 1970. The method
@@ -79,22 +84,31 @@ type queue []kept[waiter]
 // UnmarshalJSON implements json.Unmarshaler.
 func (q *queue) UnmarshalJSON(text []byte) error {
 	var all []kept[waiter]
-	damaged := func(k kept[waiter]) bool {
-		w := k.it
-		return w.Owner == "" || w.Others < 0 || w.Parked < 0 || w.Parked > driver.MaxParkedTurn
-	}
-	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, damaged) {
+	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, func(k kept[waiter]) bool { return k.it.damaged() }) {
 		all = nil
 	}
 	*q = all
 	return nil
 }
 
+func (w waiter) damaged() bool {
+	return w.Owner == "" || w.Others < 0 || w.Parked < 0 || w.Parked > driver.MaxParkedTurn
+}
+
 const mark = "lambdalock2 "
 
 // Encode returns the mark, a checksum, and the entry as JSON.
 func (e Entry) Encode() []byte {
-	text, err := json.Marshal(e)
+	others := len(e.other) > 0
+	p := plain{e.it.N, e.it.Fence, alone(e.it.Holders, &others), alone(e.it.Queue, &others), alone(e.it.Ended, &others), nil}
+	if c := e.it.Closed; c != nil {
+		p.Closed = &alone([]kept[closed]{*c}, &others)[0]
+	}
+	var object any = p
+	if others {
+		object = e
+	}
+	text, err := json.Marshal(object)
 	if err != nil {
 		panic(err) // strings, numbers, and what was JSON before
 	}
@@ -111,7 +125,7 @@ func Decode(value []byte) (e Entry, err error) {
 	if want := fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)); string(sum) != want {
 		return Entry{}, fmt.Errorf("the value has the checksum %.8q; want %s", sum, want)
 	}
-	if err := json.Unmarshal(text, &e); err != nil {
+	if e, err = unmarshal(text); err != nil {
 		return Entry{}, err
 	}
 	bad := e.it.N == 0 || e.it.Fence < 0 || slices.ContainsFunc(e.it.Holders, func(k kept[holder]) bool {
@@ -123,6 +137,21 @@ func Decode(value []byte) (e Entry, err error) {
 	}
 	if bad {
 		return Entry{}, errors.New("the value's fields contradict each other")
+	}
+	return e, nil
+}
+
+// unmarshal reads an entry. One that is not plain, or that is damaged, takes longer.
+func unmarshal(text []byte) (e Entry, err error) {
+	var p plain
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if d.Decode(&p) != nil || d.InputOffset() != int64(len(text)) || slices.ContainsFunc(p.Queue, waiter.damaged) {
+		return e, json.Unmarshal(text, &e)
+	}
+	e.it = whole{p.N, p.Fence, wrap(p.Holders), wrap(p.Queue), wrap(p.Ended), nil}
+	if p.Closed != nil {
+		e.it.Closed = &wrap([]closed{*p.Closed})[0]
 	}
 	return e, nil
 }
@@ -177,7 +206,7 @@ func (c Codec) State(e Entry, written time.Time) (s rules.State) {
 // Replacing is the entry with the state next, in place of one with the state before.
 func (c Codec) Replacing(e Entry, before, next rules.State) Entry {
 	old := e.it
-	e.it = fields{N: old.N + 1, Fence: next.LastFence}
+	e.it = whole{N: old.N + 1, Fence: next.LastFence}
 	for _, h := range next.Holders {
 		started := h.Started && slices.ContainsFunc(before.Holders, func(o rules.Holder) bool { return o.Fence == h.Fence && o.Started })
 		e.it.Holders = append(e.it.Holders, with(holder{

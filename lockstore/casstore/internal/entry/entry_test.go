@@ -85,11 +85,34 @@ func TestFieldsThatContradictEachOther(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+// golden are entries of each state of a key.
+func golden(t testing.TB) (texts []string) {
 	text, err := os.ReadFile("../../testdata/golden.txt")
-	require.NoError(f, err)
+	require.NoError(t, err)
 	for _, entry := range regexp.MustCompile("`"+mark+"[0-9a-f]{8} (.+)`\n").FindAllStringSubmatch(string(text), -1) {
-		f.Add(entry[1])
+		texts = append(texts, entry[1])
+	}
+	require.NotEmpty(t, texts)
+	return texts
+}
+
+// An entry without unknown fields is read and written as one that may have some.
+func TestPlainEntries(t *testing.T) {
+	for _, text := range golden(t) {
+		plain, err := Decode(signed(text))
+		require.NoError(t, err)
+		var kept Entry
+		require.NoError(t, json.Unmarshal([]byte(text), &kept))
+		require.Equal(t, codec.State(kept, now), codec.State(plain, now), text)
+		whole, err := json.Marshal(kept)
+		require.NoError(t, err)
+		require.Equal(t, string(signed(string(whole))), string(plain.Encode()))
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, entry := range golden(f) {
+		f.Add(entry)
 	}
 	f.Add(`{"n":1,"queue":[{"owner":""}]}`)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -47,3 +47,18 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	}
 	return k
 }
+
+func wrap[T any](its []T) (all []kept[T]) {
+	for _, it := range its {
+		all = append(all, kept[T]{it: it})
+	}
+	return all
+}
+
+// alone sets others if one of all has unknown fields.
+func alone[T any](all []kept[T], others *bool) (its []T) {
+	for _, k := range all {
+		its, *others = append(its, k.it), *others || len(k.other) > 0
+	}
+	return its
+}
