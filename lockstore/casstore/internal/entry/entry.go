@@ -177,6 +177,8 @@ func (c Codec) Blur() time.Duration { return c.Resolution + c.Skew }
 // State is what an entry with the stamp written says.
 func (c Codec) State(e Entry, written time.Time) (s rules.State) {
 	s.LastFence = e.it.Fence
+	s.Queue = slices.Grow(s.Queue, len(e.it.Queue))
+	s.Ended = slices.Grow(s.Ended, len(e.it.Ended))
 	for _, k := range e.it.Holders {
 		h := k.it
 		since := c.since(h.Begin, written, h.TTL)

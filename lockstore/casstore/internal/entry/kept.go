@@ -49,6 +49,7 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 }
 
 func wrap[T any](its []T) (all []kept[T]) {
+	all = slices.Grow(all, len(its))
 	for _, it := range its {
 		all = append(all, kept[T]{it: it})
 	}
@@ -57,6 +58,7 @@ func wrap[T any](its []T) (all []kept[T]) {
 
 // alone sets others if one of all has unknown fields.
 func alone[T any](all []kept[T], others *bool) (its []T) {
+	its = slices.Grow(its, len(all))
 	for _, k := range all {
 		its, *others = append(its, k.it), *others || len(k.other) > 0
 	}
