@@ -8,7 +8,7 @@
 // Each run sends every event of events/ to its function and compares the answer
 // with the expected answer, sends the events of the HTTP API through that API, and
 // borrows a lock there from PUT to DELETE. On ZooKeeper it sends the events without those of the lock service. Under
-// the SAM CLI examples/own-function runs, too. The functions, tables and variables are
+// the SAM CLI examples/own-function runs, too, by the commands that README.md prints. The functions, tables and variables are
 // those of the template.
 //
 // In AWS the run asks CloudFormation for the stack's names, invokes its functions

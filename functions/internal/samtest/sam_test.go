@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -244,6 +245,27 @@ func (s sam) run(t *testing.T, ctx context.Context, args ...string) {
 	require.NoError(t, err, "sam %s: %s", args[0], text)
 }
 
+// printed runs the first command of README.md that has these words, as it is printed there and in the folder of the example, and returns what it
+// writes to standard output. more is what is different on this machine, and stands behind the arguments that are printed.
+func (s sam) printed(t *testing.T, ctx context.Context, words string, more ...string) []byte {
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^    (.*\b` + words + `\b.*)$`).FindSubmatch(page)
+	require.NotEmpty(t, line, "README.md has no command %s", words)
+	t.Logf("%s", line[1])
+	folder := t.TempDir()
+	program := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" '%s'\n", s.program, strings.Join(more, "' '"))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "sam"), []byte(program), 0o700))
+	s.program = "sh"
+	cmd := s.command(ctx, "-c", string(line[1]))
+	var answer, log bytes.Buffer
+	cmd.Dir, cmd.Stdout, cmd.Stderr = example, &answer, &log
+	cmd.Env = append(cmd.Env, "PATH="+folder+string(os.PathListSeparator)+os.Getenv("PATH"))
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	require.NoError(t, cmd.Run(), "%s: %s", line[1], log.Bytes())
+	return answer.Bytes()
+}
+
 // local runs the functions by sam local, with these variables.
 type local struct {
 	sam
@@ -252,13 +274,13 @@ type local struct {
 	listens   []string // see containerInterface
 }
 
-// arguments are those that all local commands have.
-func (l local) arguments(command string, args ...string) []string {
+// options are those that all local commands have.
+func (l local) options() []string {
 	text, err := json.Marshal(map[string]any{"Parameters": l.variables})
 	if err = errors.Join(err, os.WriteFile(l.file, text, 0o600)); err != nil {
 		panic(err)
 	}
-	return append(slices.Concat([]string{"local", command}, args, l.listens),
+	return append(slices.Clone(l.listens),
 		"--template", filepath.Join(l.built, "template.yaml"),
 		"--parameter-overrides", "Architecture="+l.arch,
 		"--skip-pull-image", "--invoke-image", l.image,
@@ -271,7 +293,7 @@ func (l local) arguments(command string, args ...string) []string {
 func (l local) once(ctx context.Context, f fixture) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := l.command(ctx, l.arguments("invoke", f.function, "--event", "-")...)
+	cmd := l.command(ctx, append([]string{"local", "invoke", f.function, "--event", "-"}, l.options()...)...)
 	var answer, log bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(f.Event), &answer, &log
 	if err := cmd.Run(); err != nil || answer.Len() == 0 {
@@ -285,17 +307,12 @@ const example = "examples/own-function"
 
 func (s sam) builtExample() string { return filepath.Join(s.built, "own-function") }
 
-// example invokes examples/own-function on the store as its page says. The page's tables
-// are those of the template.
+// example invokes examples/own-function on the store as README.md says.
 func (l local) example(t *testing.T, ctx context.Context, on store) {
 	l.built = l.builtExample()
-	event, err := os.ReadFile(example + "/event.json")
-	require.NoError(t, err)
 	require.NoError(t, on.fresh(ctx))
 	for _, want := range []string{`{"order": "o-1", "balance": 500}`, `{"order": "o-1", "balance": 1000}`} {
-		got, err := l.once(ctx, fixture{eventfiles.Fixture{Event: event}, "OwnFunction"})
-		require.NoError(t, err)
-		require.NoError(t, eventfiles.SameAnswer([]byte(want), got))
+		require.NoError(t, eventfiles.SameAnswer([]byte(want), l.printed(t, ctx, "sam local invoke", l.options()...)))
 	}
 }
 
@@ -330,7 +347,7 @@ func containerInterface() []string {
 // serve starts the functions, or the HTTP API before them, until the test ends.
 func (l local) serve(t *testing.T, command string) *service {
 	port := freePort(t)
-	args := l.arguments(command, "--warm-containers", "LAZY", "--port", port, "--no-watch")
+	args := append([]string{"local", command, "--warm-containers", "LAZY", "--port", port, "--no-watch"}, l.options()...)
 	t.Logf("sam %s", strings.Join(args, " "))
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
