@@ -57,6 +57,7 @@ type attempt struct {
 
 // acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run
 // whose work does not start. After a refusal the same owner asks again: the place in the queue belongs to it.
+// It sends an Acquire or, for what was handed over, an Extend; while it waits, AwaitTurn or Inspect; and at the end what giveUp sends. It starts no renewals.
 // do and acquireLease call it.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.waitTime = r.now() - r.call.start }()
@@ -146,7 +147,7 @@ func (r *run) mayStart() (Outcome, error) {
 	return r.hasTime()
 }
 
-// hasTime returns a *LockNoTime if too little time is left for the work until the caller's deadline.
+// hasTime returns a *LockNoTime if too little time is left for the work until the caller's deadline. mayStart, acquire and checkBegin call it.
 func (r *run) hasTime() (Outcome, error) {
 	if left := r.left(); left < r.guard.opt.DeadlineMargin+leastWork {
 		return OutcomeDeadline, &LockNoTime{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}

@@ -92,7 +92,7 @@ func (c *clock) moment() time.Duration {
 	return t
 }
 
-// missed grows by the time that the monotonic clock misses. Only the difference of two results says something.
+// missed grows by the time that the monotonic clock misses. Only the difference of two results says something. trustUntil and expiry call it.
 func (c *clock) missed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

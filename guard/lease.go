@@ -149,14 +149,14 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
 // If the lease has expired and nobody was granted the key since, Release returns nil.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
-	return g.endLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, false, releaseTime) })
+	return g.endAcquiredLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, false, releaseTime) })
 }
 
 // Abandon ends all that an owner has of a key, see LeaseRequest.Owner: its lease, its place in the queue, and requests of
 // Acquire that the store receives later. It returns nil also if the owner has nothing, or if its
 // lease was revoked; a revoked lease may then stay until its end.
 func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) error {
-	return g.endLease(ctx, lockstore.Lease{Key: key}, func(r *run) error { return r.abandon(owner) })
+	return g.endAcquiredLease(ctx, lockstore.Lease{Key: key}, func(r *run) error { return r.abandon(owner) })
 }
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
@@ -166,14 +166,14 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	if err := g.alone("a cooldown"); err != nil {
 		return err
 	}
-	return g.endLease(ctx, lease, func(r *run) error {
+	return g.endAcquiredLease(ctx, lease, func(r *run) error {
 		return r.releaseLease(lease, max(d, 1), false, releaseTime) // 0 would be no cooldown; the store refuses both
 	})
 }
 
-// endLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: newCall Options.HolderInfo, and finish, which waits for
+// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: newCall Options.HolderInfo, and finish, which waits for
 // the wake-ups, Options.Observe.
-func (g *Guard) endLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
+func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}

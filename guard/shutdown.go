@@ -49,7 +49,7 @@ func (g *registry) remove(r *run) {
 	delete(g.runs, r)
 }
 
-// shutDown notes the first Shutdown, and returns the runs whose contexts Shutdown cancels. Later runs are added as before, and mayStart refuses them.
+// shutDown notes the first Shutdown, and returns the runs whose contexts Shutdown cancels. Later runs are added as before, and mayStart refuses those that want a lock.
 func (g *registry) shutDown(now time.Duration) (runs []*run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -99,7 +99,7 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. wake calls it, on a goroutine for each owner. What fails is repeated after a pause until ctx ends, if the
 // error says that the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {

@@ -140,6 +140,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	return set, nil
 }
 
+// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict.
 func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      set.region,

@@ -429,7 +429,7 @@ func ownerText(o driver.Owner) types.AttributeValue { return text(string(o)) }
 func fenceNumber(f driver.Fence) types.AttributeValue { return integer(int64(f)) }
 
 // sweepTime is the ttl attribute of a row that is used until t. A fence from a clock far ahead has to grow, so the
-// row stays until that time, too.
+// row stays until that time, too. A mark of started work and the row of an address have a ttl of their own.
 func sweepTime(t time.Time, f driver.Fence) types.AttributeValue {
 	return integer(later(t, time.UnixMicro(int64(f))).Add(idleRow).Unix() + 1)
 }

@@ -230,7 +230,7 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 	}
 }
 
-// element is the owner of a place in the queue of a row.
+// element is the owner of a place in the queue of a row, for changeQueue, requirePlace and join. The first writes have such texts themselves.
 func element(place int) string { return fmt.Sprintf("#queue[%d]", 2*place) }
 
 // requirePlace requires that a place is where it was.
