@@ -139,7 +139,7 @@ func page(r Record) string {
 
 %s
 Commit %s, on %s, in %v. `+"`make verify`"+` does it again,
-and its record, with every part, count, control and planted bug, is then build/verify/record.json. `+"`make soak TIME=2h`"+` takes new seeds.
+and writes all parts, counts, controls and planted bugs into build/verify/record.json. `+"`make soak TIME=2h`"+` takes new seeds.
 
 | kind | what was tried | how much | time |
 | --- | --- | --- | --- |
@@ -155,7 +155,7 @@ and its record, with every part, count, control and planted bug, is then build/v
 - Servers: %s.
 - Faults in the histories: %s. Each was made on each of %d stores (%s), except where it cannot occur: %d cells were run, %d are empty.
 - Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails.
-- [Faults](../verify/faults.md) lists what the tests of every change do, and what stands in for a cause that one machine cannot have.
+- [Faults](../verify/faults.md) lists the faults that each change is tested with, and substitutes for causes that one machine lacks.
 
 ## What carries each promise
 

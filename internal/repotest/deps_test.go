@@ -227,14 +227,14 @@ func TestDependencies(t *testing.T) {
 
 Made by ` + "`go test ./internal/repotest -update`" + `, which fails when a module is missing here, has
 no reason, or has another licence than ` + strings.Join(allowed, ", ") + `.
-A program links only what its packages need. What is there for tests is in no program of a user.
+A program links only what its packages need. What only tests need is in no user's program.
 
 `)
 	for p, dirs := range exceptions {
 		fmt.Fprintf(&b, "%s is an exception. Only these modules may link it: %s.\n\n", p, strings.Join(dirs, ", "))
 	}
 	write(&b, product)
-	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis left out.\n\n")
+	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis not repeated.\n\n")
 	write(&b, others)
 	b.WriteString("\nWhat is known of weak points in them is not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which CI cannot reach.\n")
 	if *update {

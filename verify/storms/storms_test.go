@@ -83,7 +83,7 @@ func TestStorm(t *testing.T) {
 	})
 	result := verifyrecord.Result{
 		Kind: verifyrecord.Processes, Name: "storms of events that one run does for all", Counts: map[string]int64{},
-		Limits: []string{"A request of a storm that arrives after its event was answered, as a duplicate in the network, is in no run: P7 does not hold then."},
+		Limits: []string{"A duplicate request that arrives after its event was answered is in no run: P7 does not hold then."},
 	}
 	var mu sync.Mutex // guards result
 	t.Run("stores", func(t *testing.T) {
