@@ -246,7 +246,7 @@ func (g *Guard) alone(what string) error {
 	return nil
 }
 
-// plain returns an error as alone does, and if the key gets a cooldown.
+// plain returns an error if the guard has a cooldown, Coalesce or more than one holder. Only DoAll and DoOnce call it: Acquire takes such a guard.
 func (g *Guard) plain(what string) error {
 	if g.cooldown > 0 {
 		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)
@@ -290,7 +290,7 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 		left = until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(hookTime(left))
+	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(g.hookTime(left))
 	select {
 	case h := <-said:
 		return h

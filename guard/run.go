@@ -200,7 +200,7 @@ func (c *call) do(keys []string, j job) (err error) {
 }
 
 // beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust outlasts the time for the work; it calls
-// Options.Granted, waits for it for tellTime at most, and checks the window a last time (checkBegin), which may note that the lease is lost, and end this
+// Options.Granted, waits for it for hookTime at most, and checks the window a last time (checkBegin), which may note that the lease is lost, and end this
 // context and those of the runs around. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	// Renew also if both ends are the same moment: otherwise the work would end as lost.

@@ -18,26 +18,23 @@ func (r *run) tellGranted() {
 		if ctx := granted(r.window.ctx, report); ctx != nil {
 			r.values.Store(&ctx)
 		}
-	}).Wait(r.tellTime())
+	}).Wait(r.guard.hookTime(r.left()))
 }
 
 // observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
-		tell.Start("guard.Options.Observe", func() { f(ctx, report) }).Wait(r.tellTime())
+		tell.Start("guard.Options.Observe", func() { f(ctx, report) }).Wait(r.guard.hookTime(r.left()))
 	}
 }
 
-// tellTime is how long the run may wait for a hook now: the caller's deadline leaves time for work and answer.
-func (r *run) tellTime() time.Duration {
-	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
+// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
+func (g *Guard) hookTime(left time.Duration) time.Duration {
+	if _, shutDown := g.runs.shutdownAt(); shutDown {
 		return noticeTime
 	}
-	return hookTime(r.left())
+	return max(noticeTime, min(tell.Most, left/2))
 }
-
-// hookTime is how long a hook may take when so much time is left.
-func hookTime(left time.Duration) time.Duration { return max(noticeTime, min(tell.Most, left/2)) }
 
 // value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned, which is made of
 // window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.

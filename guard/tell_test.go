@@ -140,8 +140,8 @@ func TestWorkDoesNotBeginLate(t *testing.T) {
 	}
 }
 
-// TestObserveHasTheTimeThatIsLeft: the answer comes before the deadline, and soon after Shutdown.
-func TestObserveHasTheTimeThatIsLeft(t *testing.T) {
+// TestHooksHaveTheTimeThatIsLeft: the answer comes before the deadline, and soon after Shutdown.
+func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 	untilCancelled := func(ctx context.Context, _ Lock) error { <-ctx.Done(); return ctx.Err() }
 	for name, c := range map[string]struct {
 		do   func(*testing.T, *bench) error
@@ -165,4 +165,13 @@ func TestObserveHasTheTimeThatIsLeft(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
+	on("HolderInfo of a call after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		free := make(chan struct{})
+		b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { <-free; return lockstore.HolderInfo{} }
+		defer close(free)
+		b.Shutdown()
+		began := time.Now()
+		require.ErrorIs(t, b.Do(t.Context(), "k", neverRuns(t)), errShutdown)
+		require.Equal(t, noticeTime, time.Since(began))
+	})
 }
