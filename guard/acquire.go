@@ -290,7 +290,7 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	return a.ended(outcome, err, cause, remains)
 }
 
-// mayBlock is why the key may stay blocked if the attempt cannot be given back.
+// mayBlock is why the key may stay blocked if the attempt cannot be given back. acquire and giveUp pass it to ended as the cause, so the error of the call wraps it.
 func (a *attempt) mayBlock() error {
 	return fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.acquires.unknown, errLate), a.ttl)
 }

@@ -44,7 +44,7 @@ func newLockBusy(key string, err error) *LockBusy {
 	return busy
 }
 
-// refusal is what the store has answered; the zero Refused if it gave no reason.
+// refusal is what the store has answered; the zero Refused if it gave no reason. newLockBusy, acquire and noteRefusal read it; others find it with errors.As.
 func (e *LockBusy) refusal() lockstore.Refused {
 	if refused, ok := errors.AsType[*lockstore.Refused](e.err); ok {
 		return *refused
@@ -200,6 +200,7 @@ func (e *LockStoreUnavailable) Error() string {
 // what was in the way.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
+// withSentinel is what an Unwrap returns. The slice is new: LockLost adds to it.
 func withSentinel(sentinel, err error) []error {
 	if err == nil {
 		return []error{sentinel}

@@ -111,7 +111,7 @@ func (a *attempt) pollKey() bool {
 }
 
 // slowed is how long a run without a place pauses before it asks again, when its last call took d: a store
-// that answers slowly has too many who ask.
+// that answers slowly has too many who ask. pollKey calls it, for the pause before a poll and for that before the next Acquire.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
 // inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it

@@ -89,7 +89,8 @@ func (w *window) open(stop, trust time.Duration) {
 }
 
 // extend makes the trust last longer, and returns the ends by which renew plans the next renewal; renew calls it after a renewal. A renewal never shortens the
-// trust, though a store that rounds to whole seconds may return less. It sets no timer: the old one fires, and tick sets the next. A loss stays.
+// trust, though a store that rounds to whole seconds may return less. It sets no timer: the old one fires, and tick sets the next. A loss stays,
+// and what kept the run from renewing before (why) is forgotten.
 func (w *window) extend(trust time.Duration) bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -16,7 +16,7 @@ type clock struct {
 	ahead   atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
 }
 
-// local reads the local clock without the correction.
+// local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into a row uses read.
 func (c *clock) local() time.Time {
 	if c.now == nil {
 		return time.Now().Round(0)
@@ -65,8 +65,8 @@ func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }
 
-// expiresAt is the end of a lease that is requested at now, as the row keeps it. The
-// end includes this writer's skew, so that other owners wait for as long as this writer
+// expiresAt is the end of the lease, or of the closed time, that arrivalWrite and CompleteItem write: these two do not ask the rules. Every other end is that of
+// clockOf's Late. The end includes this writer's skew, so that other owners wait for as long as this writer
 // may trust the lease.
 func (t *table) expiresAt(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl + t.skew).Truncate(time.Millisecond)

@@ -424,6 +424,7 @@ func integer(n int64) types.AttributeValue {
 
 func millis(t time.Time) types.AttributeValue { return integer(t.UnixMilli()) }
 
+// ownerText is an owner as the value of an attribute or of a condition. Places and shared leases write it themselves.
 func ownerText(o driver.Owner) types.AttributeValue { return text(string(o)) }
 
 func fenceNumber(f driver.Fence) types.AttributeValue { return integer(int64(f)) }
