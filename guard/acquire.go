@@ -57,7 +57,8 @@ type attempt struct {
 
 // acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run
 // whose work does not start. After a refusal the same owner asks again: the place in the queue belongs to it.
-// It sends an Acquire or, for what was handed over, an Extend; while it waits, AwaitTurn or Inspect; and at the end what giveUp sends. It starts no renewals.
+// It sends an Acquire or, for what was handed over, an Extend; while it waits, AwaitTurn or Inspect; and what giveBack
+// and giveUp send for a lease that came too late and at the end. It starts no renewals.
 // do and acquireLease call it.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.waitTime = r.now() - r.call.start }()
@@ -104,6 +105,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 				return a.giveUp(OutcomeBusy, a.busy)
 			case a.handed && !r.wanted.long && r.take(a.lease, a.sent, true): // it was handed over
 				return OutcomeOK, nil
+			case a.handed: // Wait may be over, and the extension has the rest of the turn
+				a.acquires.end = max(a.acquires.end, a.sent+a.lease.TTL-margin)
 			}
 			a.askAfresh()
 			continue

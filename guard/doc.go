@@ -31,7 +31,7 @@
 // store may still have something of the run.
 //
 // With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a
-// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some runs ask before their work: those of package
+// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some runs ask before their work: those that can trust the turn for less than half a second, those of package
 // idempotency or with a cooldown, Acquire, and a DoAll with more keys to come. No run waits for a key in doubt. For a
 // key that is completed or in a cooldown a run waits only if the key opens in time.
 //

@@ -27,8 +27,9 @@ const (
 	margin = 250 * time.Millisecond
 	// leastWork is the least time for the work. A run does not start it if its own lease gives less.
 	leastWork = 100 * time.Millisecond
-	// leastTurn is the least trust that a hand-over must give for a run to begin its work at once. With less it extends the lease first: on a processor or a
-	// store that is overloaded, an extension beside the work may come too late.
+	// leastTurn is how long a run must be able to trust a hand-over to begin its work at once. With less it extends the lease first, because an
+	// extension beside the work may come too late if the store or the processor is busy. The trust counts from the begin of the wait, so after a
+	// long wait less is left.
 	leastTurn = 500 * time.Millisecond
 	// callTime bounds one call to the store, except AwaitTurn. When less than twice as much time is left,
 	// a call gets half of the time that is left, so that one repeat fits in, see retrier.limit.

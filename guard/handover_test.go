@@ -105,22 +105,32 @@ func TestHandOver(t *testing.T) {
 		b.store.acquire = b.from(2, says(driver.Lost))
 		require.Equal(t, handedAfter+20*time.Millisecond, lostAt(t, b))
 	})
-	for name, c := range map[string]struct {
-		trust    time.Duration
-		extended bool
-	}{
-		"a turn with too little left is extended before the work": {leastTurn - 1, true},
-		"work begins at once with just enough of its turn left":   {leastTurn, false},
+	const extends = 10 * time.Millisecond // takes the extension
+	for name, c := range map[string]struct{ trust, begins time.Duration }{
+		"a turn with too little left is extended before the work": {leastTurn - 1, handedAfter + extends},
+		"work begins at once with just enough of its turn left":   {leastTurn, handedAfter},
 	} {
 		on(name, t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 			b.told(func(a *driver.Answer) { a.TTL = margin + c.trust })
+			b.store.acquire = b.from(2, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				pass(extends)
+				return b.store.pass(ctx, r)
+			})
+			began := time.Now()
 			require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error {
-				require.Equal(t, c.extended, len(b.store.requests) == 2)
+				require.Equal(t, c.begins, time.Since(began))
+				pass(time.Second)
 				return nil
 			}))
 			b.free(t, "k")
 		})
 	}
+	on("it is extended by a second try, also if Wait is over", t, newBenchHandsOver, Options{Wait: handedAfter + 1}, func(t *testing.T, b *bench) {
+		b.told(func(a *driver.Answer) { a.TTL = margin + leastTurn - 1 })
+		b.store.acquire = b.from(2, b.first(2, fails(errLostReply)))
+		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { return nil }))
+		b.free(t, "k")
+	})
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Hint
 		note := func(answers ...driver.Hint) hook {

@@ -60,7 +60,7 @@ func (r *run) renew() {
 }
 
 // renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It sets no field. Only renew calls it,
-// again for each repeat; the Extend before the work of a run that holds for long is requestLease's.
+// again for each repeat; an Extend before the work is requestLease's.
 func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
 	lease := r.lease()
 	if r.held.Load().short {

@@ -16,7 +16,7 @@ const (
 	// mostWakes is how many wake-ups of one request are under way at once.
 	mostWakes = 8
 	// noticeTime is what Options.Wake may take to notice that its context has ended. A store may take
-	// as long.
+	// as long, and a hook after Shutdown.
 	noticeTime = 50 * time.Millisecond
 )
 
