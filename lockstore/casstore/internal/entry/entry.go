@@ -99,20 +99,28 @@ const mark = "lambdalock2 "
 
 // Encode returns the mark, a checksum, and the entry as JSON.
 func (e Entry) Encode() []byte {
-	others := len(e.other) > 0
-	p := plain{e.it.N, e.it.Fence, alone(e.it.Holders, &others), alone(e.it.Queue, &others), alone(e.it.Ended, &others), nil}
-	if c := e.it.Closed; c != nil {
-		p.Closed = &alone([]kept[closed]{*c}, &others)[0]
-	}
-	var object any = p
-	if others {
-		object = e
+	var object any = e
+	if p, ok := e.plain(); ok {
+		object = p
 	}
 	text, err := json.Marshal(object)
 	if err != nil {
 		panic(err) // strings, numbers, and what was JSON before
 	}
 	return fmt.Appendf(nil, "%s%08x %s", mark, crc32.ChecksumIEEE(text), text)
+}
+
+// plain returns false for an entry that has fields of a later version.
+func (e Entry) plain() (p plain, ok bool) {
+	holders, ok1 := alone(e.it.Holders)
+	places, ok2 := alone(e.it.Queue)
+	marks, ok3 := alone(e.it.Ended)
+	p = plain{e.it.N, e.it.Fence, holders, places, marks, nil}
+	ok = ok1 && ok2 && ok3 && len(e.other) == 0
+	if c := e.it.Closed; c != nil {
+		p.Closed, ok = &c.it, ok && len(c.other) == 0
+	}
+	return p, ok
 }
 
 // Decode reads what Encode has written.
@@ -147,7 +155,8 @@ func unmarshal(text []byte) (e Entry, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if d.Decode(&p) != nil || d.InputOffset() != int64(len(text)) || slices.ContainsFunc(p.Queue, waiter.damaged) {
-		return e, json.Unmarshal(text, &e)
+		err = json.Unmarshal(text, &e)
+		return e, err
 	}
 	e.it = whole{p.N, p.Fence, wrap(p.Holders), wrap(p.Queue), wrap(p.Ended), nil}
 	if p.Closed != nil {

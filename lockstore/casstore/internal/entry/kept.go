@@ -48,6 +48,7 @@ func with[T any](it T, all []kept[T], same func(T) bool) kept[T] {
 	return k
 }
 
+// wrap makes elements without unknown fields.
 func wrap[T any](its []T) (all []kept[T]) {
 	all = slices.Grow(all, len(its))
 	for _, it := range its {
@@ -56,11 +57,11 @@ func wrap[T any](its []T) (all []kept[T]) {
 	return all
 }
 
-// alone sets others if one of all has unknown fields.
-func alone[T any](all []kept[T], others *bool) (its []T) {
-	its = slices.Grow(its, len(all))
+// alone is the contrary of wrap. It returns false if an element has unknown fields.
+func alone[T any](all []kept[T]) (its []T, ok bool) {
+	its, ok = slices.Grow(its, len(all)), true
 	for _, k := range all {
-		its, *others = append(its, k.it), *others || len(k.other) > 0
+		its, ok = append(its, k.it), ok && len(k.other) == 0
 	}
-	return its
+	return its, ok
 }
