@@ -257,9 +257,12 @@ func (s sam) printed(t *testing.T, ctx context.Context, words string, more ...st
 	program := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" '%s'\n", s.program, strings.Join(more, "' '"))
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "sam"), []byte(program), 0o700))
 	s.program = "sh"
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
 	cmd := s.command(ctx, "-c", string(line[1]))
 	var answer, log bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = example, &answer, &log
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "CGO_ENABLED=") || strings.HasPrefix(v, "GOFLAGS=") }) // the page says them
 	cmd.Env = append(cmd.Env, "PATH="+folder+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	require.NoError(t, cmd.Run(), "%s: %s", line[1], log.Bytes())
@@ -310,6 +313,13 @@ func (s sam) builtExample() string { return filepath.Join(s.built, "own-function
 // example invokes examples/own-function on the store as README.md says.
 func (l local) example(t *testing.T, ctx context.Context, on store) {
 	l.built = l.builtExample()
+	text, err := os.ReadFile(example + "/local.json")
+	require.NoError(t, err)
+	var file struct{ Parameters map[string]string } // which the store of this test takes the place of
+	require.NoError(t, json.Unmarshal(text, &file))
+	for name := range file.Parameters {
+		require.Contains(t, l.variables, name, "local.json")
+	}
 	require.NoError(t, on.fresh(ctx))
 	for _, want := range []string{`{"order": "o-1", "balance": 500}`, `{"order": "o-1", "balance": 1000}`} {
 		require.NoError(t, eventfiles.SameAnswer([]byte(want), l.printed(t, ctx, "sam local invoke", l.options()...)))
