@@ -176,7 +176,7 @@ func TestCommandsOfThePages(t *testing.T) {
 
 // TestPrograms: what is wrong with a program is in the verdict, named by what the program logs and by what lockctl did.
 func TestPrograms(t *testing.T) {
-	running := make(chan struct{}, 4) // each is several processes and a Redis, and all together starve one another
+	slots := make(chan struct{}, 4) // each is several processes and a Redis, and all together starve one another
 	for name, c := range map[string]struct {
 		mode   string
 		freeze int
@@ -200,8 +200,8 @@ func TestPrograms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			running <- struct{}{}
-			defer func() { <-running }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			s := counter(t, c.mode)
 			s.environments, s.events, s.freeze, s.timeout = 3, 8, c.freeze, 30*time.Second
 			if c.change != nil {
