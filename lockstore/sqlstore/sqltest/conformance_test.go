@@ -136,11 +136,14 @@ func TestRuleBook(t *testing.T) {
 func TestURLs(t *testing.T) {
 	e := sqlite(t)
 	db := e.pool(t, "", 2)
-	for url, parts := range map[string][]string{
-		"postgres://localhost/db?table=locks": {"user", "port", "path", "others"}, "mysql://localhost/db?table=locks": {"user", "port", "path", "others"},
-		"dsql://localhost/postgres?table=locks": {"user", "port", "path", "others"}, "sqlite:///tmp/locks.db?table=locks": {"path", "others"},
+	for d, url := range map[*sqlstore.Dialect]string{
+		sqlstore.PostgreSQL: "postgres://localhost/db?table=locks", sqlstore.MySQL: "mysql://localhost/db?table=locks",
+		sqlstore.DSQL: "dsql://localhost/postgres?table=locks", sqlstore.SQLite: "sqlite:///tmp/locks.db?table=locks",
 	} {
-		d := map[string]*sqlstore.Dialect{"p": sqlstore.PostgreSQL, "m": sqlstore.MySQL, "d": sqlstore.DSQL, "s": sqlstore.SQLite}[url[:1]]
+		parts := []string{"path", "others"}
+		if d != sqlstore.SQLite {
+			parts = append(parts, "user", "port")
+		}
 		opener := sqlstore.Opener(func(string) (*sql.DB, error) { return db, nil }, sqlstore.Options{Table: sqlstore.Table{Dialect: d}})
 		storetest.URLs(t, opener, func(string) string { return "" }, url, parts...)
 	}

@@ -196,6 +196,13 @@ func (e engine) create(t testing.TB, table sqlstore.Table) *sql.DB {
 	return db
 }
 
+// created is the engine with the table lambdalock, and a pool for the test's own statements.
+func (e engine) created(t testing.TB) (engine, sqlstore.Table, *sql.DB) {
+	t.Helper()
+	table := e.table("lambdalock")
+	return e, table, e.create(t, table)
+}
+
 func run(t testing.TB, db *sql.DB, statement string) {
 	t.Helper()
 	_, err := db.ExecContext(context.Background(), statement)
@@ -209,6 +216,12 @@ func store(t testing.TB, db *sql.DB, o sqlstore.Options) *lockstore.Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// store is that of a process with a pool of its own.
+func (e engine) store(t testing.TB, table sqlstore.Table, most int) *lockstore.Store {
+	t.Helper()
+	return store(t, e.pool(t, e.addr, most), sqlstore.Options{Table: table})
 }
 
 func kvOf(s *lockstore.Store) casstore.KV {
@@ -289,23 +302,37 @@ var clocks = regexp.MustCompile(`\(EXTRACT\(epoch FROM pg_catalog\.\w+\(\)\) OPE
 
 // clocked is a database whose clock is that of the bubble, moved by shift.
 func (e engine) clocked(t testing.TB, shift *atomic.Int64) *sql.DB {
+	return e.edited(t, 2, func(_ driver.Conn, statement string) string {
+		now := time.Now().Add(time.Duration(shift.Load()))
+		if e.dialect == sqlstore.SQLite {
+			now = now.Truncate(time.Millisecond)
+		}
+		return clocks.ReplaceAllLiteralString(statement, strconv.FormatInt(now.UnixMicro(), 10))
+	})
+}
+
+// edited is a pool that edits each statement.
+func (e engine) edited(t testing.TB, most int, edit func(conn driver.Conn, statement string) string) *sql.DB {
+	return e.wrapped(t, most, "", func(c driver.Conn) driver.Conn { return &edited{c, edit} })
+}
+
+// wrapped is a pool of connections that are within others.
+func (e engine) wrapped(t testing.TB, most int, params string, wrap func(driver.Conn) driver.Conn) *sql.DB {
 	db, err := sql.Open(e.driver, e.dsn(e.addr))
 	require.NoError(t, err)
 	under := db.Driver()
 	require.NoError(t, db.Close())
-	return limited(t, sql.OpenDB(connector(func(ctx context.Context) (driver.Conn, error) {
-		conn, err := under.Open(e.dsn(e.addr))
+	pool := sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+		conn, err := under.Open(e.dsn(e.addr) + params)
 		if err != nil {
 			return nil, err
 		}
-		return &edited{conn, func(statement string) string {
-			now := time.Now().Add(time.Duration(shift.Load()))
-			if e.dialect == sqlstore.SQLite {
-				now = now.Truncate(time.Millisecond)
-			}
-			return clocks.ReplaceAllLiteralString(statement, strconv.FormatInt(now.UnixMicro(), 10))
-		}}, nil
-	})), 2)
+		return wrap(conn), nil
+	}))
+	pool.SetMaxOpenConns(most)
+	pool.SetMaxIdleConns(most)
+	t.Cleanup(func() { _ = pool.Close() }) // the context of a request may have ended its connection
+	return pool
 }
 
 // connector makes connections.
@@ -317,11 +344,11 @@ func (c connector) Driver() driver.Driver                            { return ni
 // edited is a connection that edits each statement.
 type edited struct {
 	driver.Conn
-	edit func(string) string
+	edit func(conn driver.Conn, statement string) string
 }
 
 func (c *edited) QueryContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.Conn.(driver.QueryerContext).QueryContext(ctx, c.edit(statement), args)
+	return c.Conn.(driver.QueryerContext).QueryContext(ctx, c.edit(c.Conn, statement), args)
 }
 
 func (c *edited) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
@@ -329,7 +356,20 @@ func (c *edited) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, er
 }
 
 func (c *edited) ExecContext(ctx context.Context, statement string, args []driver.NamedValue) (driver.Result, error) {
-	return c.Conn.(driver.ExecerContext).ExecContext(ctx, c.edit(statement), args)
+	return c.Conn.(driver.ExecerContext).ExecContext(ctx, c.edit(c.Conn, statement), args)
+}
+
+// role is the database for a new role with these rights, if there are any, and these settings of its sessions.
+func role(t testing.TB, e engine, admin *sql.DB, grants string, settings ...string) *sql.DB {
+	name := "role" + strconv.FormatInt(versions.Add(1), 10)
+	run(t, admin, "CREATE ROLE "+name+" LOGIN")
+	if grants != "" {
+		run(t, admin, "GRANT "+grants+" ON lambdalock TO "+name)
+	}
+	for _, s := range settings {
+		run(t, admin, "ALTER ROLE "+name+" SET "+s)
+	}
+	return asRole(t, e, name)
 }
 
 // asRole is the database for another role.

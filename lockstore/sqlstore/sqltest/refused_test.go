@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lib/pq"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -34,9 +33,7 @@ func refuses(t *testing.T, e engine, dsn string, table sqlstore.Table, want erro
 
 func TestRefusalsOfMariaDB(t *testing.T) {
 	t.Parallel()
-	e := onMariaDB(testservers.MariaDB(t).Addr, "locks")
-	table := e.table("lambdalock")
-	admin := e.create(t, table)
+	e, table, admin := onMariaDB(testservers.MariaDB(t).Addr, "locks").created(t)
 	own := e.dsn(e.addr)
 	as := func(user string) string { return user + "@tcp(" + e.addr + ")/locks" }
 	run(t, admin, "DELETE FROM mysql.global_priv WHERE user = ''") // those without a name would come before these
@@ -57,7 +54,7 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 	// Settings of a session that change nothing.
 	db, err := sql.Open("mysql", own+"?sql_mode=%27ANSI_QUOTES,NO_BACKSLASH_ESCAPES%27&time_zone=%27%2B05:45%27&charset=latin1&tx_isolation=%27SERIALIZABLE%27&clientFoundRows=true&parseTime=true")
 	require.NoError(t, err)
-	odd, usual := store(t, limited(t, db, 2), sqlstore.Options{Table: table}), store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+	odd, usual := store(t, limited(t, db, 2), sqlstore.Options{Table: table}), e.store(t, table, 2)
 	for _, key := range []string{"ä'\\\U0001f512", "a", "A", "a "} {
 		lease := acquire(t, odd, request(key))
 		_, err = usual.Acquire(minute(t), request(key))
@@ -74,8 +71,8 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 	require.Contains(t, check(usual), "innodb_lock_wait_timeout")
 	require.Contains(t, check(usual), "innodb_flush_log_at_trx_commit") // 2 in tests
 	run(t, admin, "SET GLOBAL innodb_lock_wait_timeout = 2, innodb_flush_log_at_trx_commit = 1")
-	require.Equal(t, "[]", check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})))
-	require.Contains(t, check(store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: e.table("theirs")})), "no table of locks")
+	require.Equal(t, "[]", check(e.store(t, table, 2)))
+	require.Contains(t, check(e.store(t, e.table("theirs"), 2)), "no table of locks")
 	updates, err := sql.Open("mysql", as("updates"))
 	require.NoError(t, err)
 	require.Contains(t, check(store(t, limited(t, updates, 2), sqlstore.Options{Table: table})), "needs SELECT, INSERT and UPDATE")
@@ -87,25 +84,17 @@ func TestRefusalsOfMariaDB(t *testing.T) {
 // What the program has done on a connection of the pool changes nothing.
 func TestChangedConnectionsOfMariaDB(t *testing.T) {
 	t.Parallel()
-	e := mariaDB(t)
-	table := e.table("lambdalock")
-	admin := e.create(t, table)
-	usual := store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+	e, table, admin := mariaDB(t).created(t)
+	usual := e.store(t, table, 2)
 	// changed is a store with one connection, which does something before each write, and sends another text.
 	changed := func(before string, edit *strings.Replacer) *lockstore.Store {
-		return store(t, limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
-			conn, err := admin.Driver().Open(e.dsn(e.addr))
-			if err != nil {
-				return nil, err
+		return store(t, e.edited(t, 1, func(conn driver.Conn, statement string) string {
+			if !strings.HasPrefix(statement, "SELECT") && before != "" {
+				_, err := conn.(driver.ExecerContext).ExecContext(t.Context(), before, nil)
+				require.NoError(t, err)
 			}
-			return &edited{conn, func(statement string) string {
-				if !strings.HasPrefix(statement, "SELECT") && before != "" {
-					_, err := conn.(driver.ExecerContext).ExecContext(t.Context(), before, nil)
-					require.NoError(t, err)
-				}
-				return edit.Replace(statement)
-			}}, nil
-		})), 1), sqlstore.Options{Table: table})
+			return edit.Replace(statement)
+		}), sqlstore.Options{Table: table})
 	}
 	none := strings.NewReplacer()
 	require.NoError(t, usual.Release(minute(t), acquire(t, usual, request("released"))))
@@ -160,9 +149,8 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 func TestLeftOpen(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, e engine) {
-		table := e.table("lambdalock")
-		e.create(t, table)
-		usual := store(t, e.pool(t, e.addr, 2), sqlstore.Options{Table: table})
+		e, table, _ := e.created(t)
+		usual := e.store(t, table, 2)
 		db := e.pool(t, e.addr, 1)
 		s := store(t, db, sqlstore.Options{Table: table})
 		held := acquire(t, s, request("held"))
@@ -189,9 +177,7 @@ func TestLeftOpen(t *testing.T) {
 
 func TestRefusalsOfSQLite(t *testing.T) {
 	t.Parallel()
-	e := sqlite(t)
-	table := e.table("lambdalock")
-	admin := e.create(t, table)
+	e, table, admin := sqlite(t).created(t)
 	file, _, _ := strings.Cut(e.dsn(""), "?")
 	refuses(t, e, ":memory:", table, lockstore.ErrCorrupt, "lockctl schema")
 	refuses(t, e, file, e.table("none"), lockstore.ErrCorrupt, "lockctl schema")
@@ -240,18 +226,14 @@ func TestDriverWithoutContexts(t *testing.T) {
 	table := sqlstore.Table{Dialect: sqlstore.DSQL} // which does not refuse several messages
 	e.create(t, table)
 	p := testservers.Proxy(t, e.addr)
-	connect, err := pq.NewConnector(e.dsn(p.Addr))
-	require.NoError(t, err)
-	s := store(t, limited(t, sql.OpenDB(connector(func(ctx context.Context) (driver.Conn, error) {
-		conn, err := connect.Connect(ctx)
-		return legacy{conn}, err
-	})), 2), sqlstore.Options{Table: table})
+	e.addr = p.Addr
+	s := store(t, e.wrapped(t, 2, "", func(c driver.Conn) driver.Conn { return legacy{c} }), sqlstore.Options{Table: table})
 	acquire(t, s, request("k"))
 	p.Swallow()
 	defer p.Disconnect()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = s.Acquire(ctx, request("k2"))
+	_, err := s.Acquire(ctx, request("k2"))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
@@ -285,48 +267,38 @@ func (c hidden) QueryContext(ctx context.Context, statement string, args []drive
 // A driver around pgx changes nothing. If pgx cannot be found, its requests of several messages are refused.
 func TestWrappedDriver(t *testing.T) {
 	t.Parallel()
-	e := postgreSQL(t)
-	table := e.table("lambdalock")
-	e.create(t, table)
-	pgx, err := sql.Open("pgx", e.dsn(e.addr))
-	require.NoError(t, err)
-	limited(t, pgx, 1)
+	e, table, _ := postgreSQL(t).created(t)
+	e.driver = "pgx"
 	wrapped := func(params string, wrap func(driver.Conn) driver.Conn) *lockstore.Store {
-		return store(t, limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
-			conn, err := pgx.Driver().Open(e.dsn(e.addr) + params)
-			if err != nil {
-				return nil, err
-			}
-			return wrap(conn), nil
-		})), 2), sqlstore.Options{Table: table})
+		return store(t, e.wrapped(t, 2, params, wrap), sqlstore.Options{Table: table})
 	}
 	s := wrapped("", func(c driver.Conn) driver.Conn { return &traced{Conn: traced{Conn: c}} })
 	require.NoError(t, s.Release(minute(t), acquire(t, s, request("k"))))
 	hides := func(c driver.Conn) driver.Conn { return hidden{c.(driver.QueryerContext).QueryContext, c.Close} }
-	_, err = wrapped("", hides).Acquire(minute(t), request("k"))
+	_, err := wrapped("", hides).Acquire(minute(t), request("k"))
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "default_query_exec_mode=simple_protocol")
 	acquire(t, wrapped("&default_query_exec_mode=simple_protocol", hides), request("k"))
 }
 
 // failing is a connection whose statements fail.
-type failing struct{ err error }
+type failing struct {
+	driver.Conn
+	driver.Tx
+	err error
+}
 
-func (failing) Prepare(string) (driver.Stmt, error) { return nil, driver.ErrSkip }
-func (failing) Close() error                        { return nil }
-func (failing) Begin() (driver.Tx, error)           { return nil, driver.ErrSkip }
+func (f failing) Close() error    { return nil }
+func (f failing) Rollback() error { return nil }
+func (f failing) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	return f, nil
+}
 func (f failing) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
 	return nil, f.err
 }
 func (f failing) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
 	return nil, f.err
 }
-func (failing) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return noTx{}, nil }
-
-type noTx struct{}
-
-func (noTx) Commit() error   { return nil }
-func (noTx) Rollback() error { return nil }
 
 // sqlError is an error as drivers have them.
 type sqlError string
@@ -334,38 +306,49 @@ type sqlError string
 func (e sqlError) Error() string    { return "the server says " + string(e) }
 func (e sqlError) SQLState() string { return string(e) }
 
-// A server's error undoes the statement, unless it says that the connection or the session has ended.
+// A server's error undoes the statement, unless it says that the connection or the session has ended. It comes with what to do.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	kinds := []error{casstore.ErrConflict, lockstore.ErrUnavailable, lockstore.ErrCorrupt}
-	for d, all := range map[*sqlstore.Dialect]map[error]error{
-		sqlstore.PostgreSQL: {
-			sqlError("40001"): casstore.ErrConflict, sqlError("40P01"): casstore.ErrConflict, sqlError("55P03"): lockstore.ErrUnavailable,
-			sqlError("57014"): lockstore.ErrUnavailable, sqlError("53300"): lockstore.ErrUnavailable, sqlError("25006"): lockstore.ErrUnavailable,
-			sqlError("42501"): lockstore.ErrUnavailable, sqlError("XX000"): nil, sqlError("58030"): nil, sqlError("08P01"): nil, sqlError("42P01"): lockstore.ErrCorrupt,
-			sqlError("22021"): lockstore.ErrCorrupt, sqlError("08006"): nil, sqlError("57P01"): nil, sqlError("40003"): nil, sqlError("26000"): nil,
-			errors.New("EOF"): nil, driver.ErrBadConn: nil, context.Canceled: nil,
-		},
-		sqlstore.MySQL: {
-			errors.New("Error 1213 (40001): Deadlock found"): casstore.ErrConflict, errors.New("Error 1205 (HY000): Lock wait timeout"): lockstore.ErrUnavailable,
-			errors.New("Error 1146 (42S02): Table doesn't exist"): lockstore.ErrCorrupt, errors.New("Error 3024 (HY000): time"): lockstore.ErrUnavailable,
-			errors.New("Error 1146 (42S02): Table 'Error 1213' doesn't exist"): lockstore.ErrCorrupt, errors.New("Error 12050: of another server"): nil,
-			errors.New("Error 9001 (HY000): Max connect timeout reached while reaching hostgroup 1"): nil, errors.New("Error 2013 (HY000): Lost connection to server during query"): nil,
-			errors.New("Error 1053 (08S01): Server shutdown"): nil, errors.New("Error 1180 (HY000): Got error during COMMIT"): nil, errors.New("invalid connection"): nil,
-		},
-		sqlstore.SQLite: {
-			errors.New("database is locked (5) (SQLITE_BUSY)"): lockstore.ErrUnavailable, errors.New("attempt to write a readonly database (8)"): lockstore.ErrUnavailable,
-			errors.New("database or disk is full (13)"): lockstore.ErrUnavailable, errors.New("SQL logic error: no such table: x (1)"): lockstore.ErrCorrupt,
-			errors.New("database disk image is malformed (11)"): lockstore.ErrCorrupt, errors.New("disk I/O error (10)"): nil,
-		},
+	pg, my, lite := sqlstore.Table{Dialect: sqlstore.PostgreSQL}, sqlstore.Table{Dialect: sqlstore.MySQL, Name: "locks.lambdalock"}, sqlstore.Table{Dialect: sqlstore.SQLite}
+	unknown, conflict, refused, corrupt := error(nil), casstore.ErrConflict, lockstore.ErrUnavailable, lockstore.ErrCorrupt
+	for _, c := range []struct {
+		table    sqlstore.Table
+		want     error
+		says     string
+		failures []error
+	}{
+		{pg, conflict, "", []error{sqlError("40001"), sqlError("40P01")}},
+		{pg, refused, "", []error{sqlError("57014"), sqlError("53300")}},
+		{pg, refused, "for too long", []error{sqlError("55P03")}},
+		{pg, refused, "only reads", []error{sqlError("25006")}},
+		{pg, refused, "needs SELECT, INSERT and UPDATE", []error{sqlError("42501")}},
+		{pg, corrupt, "lockctl schema", []error{sqlError("42P01"), sqlError("22021")}},
+		{pg, unknown, "", []error{sqlError("XX000"), sqlError("58030"), sqlError("08006"), sqlError("57P01"), sqlError("40003")}},
+		{pg, unknown, "PgBouncer", []error{sqlError("08P01")}},
+		{pg, unknown, "a pooler", []error{sqlError("26000")}},
+		{pg, unknown, "", []error{errors.New("EOF"), driver.ErrBadConn, context.Canceled}},
+		{my, conflict, "", []error{errors.New("Error 1213 (40001): Deadlock found")}},
+		{my, refused, "", []error{errors.New("Error 3024 (HY000): time")}},
+		{my, refused, "for too long", []error{errors.New("Error 1205 (HY000): Lock wait timeout")}},
+		{my, corrupt, "lockctl schema", []error{errors.New("Error 1146 (42S02): Table doesn't exist"), errors.New("Error 1146 (42S02): Table 'Error 1213' doesn't exist")}},
+		{my, unknown, "", []error{
+			errors.New("Error 9001 (HY000): Max connect timeout reached while reaching hostgroup 1"), errors.New("Error 2013 (HY000): Lost connection to server during query"),
+			errors.New("Error 1053 (08S01): Server shutdown"), errors.New("Error 1180 (HY000): Got error during COMMIT"), errors.New("Error 12050: of another server"), errors.New("invalid connection"),
+		}},
+		{lite, refused, "for too long", []error{errors.New("database is locked (5) (SQLITE_BUSY)")}},
+		{lite, refused, "only reads", []error{errors.New("attempt to write a readonly database (8)")}},
+		{lite, refused, "free space", []error{errors.New("database or disk is full (13)")}},
+		{lite, corrupt, "lockctl schema", []error{errors.New("SQL logic error: no such table: x (1)")}},
+		{lite, corrupt, "damaged", []error{errors.New("database disk image is malformed (11)")}},
+		{lite, unknown, "free space", []error{errors.New("disk I/O error (10)")}},
 	} {
-		for failure, want := range all {
-			db := limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) { return failing{failure}, nil })), 2)
-			_, err := kvOf(store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: d, Name: map[bool]string{true: "locks.lambdalock"}[d == sqlstore.MySQL]}})).Write(minute(t), "k", []byte("v"), "version")
-			for _, kind := range kinds {
-				require.Equal(t, want == kind, errors.Is(err, kind), "%v: %v", failure, err)
+		for _, failure := range c.failures {
+			db := limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) { return failing{err: failure}, nil })), 2)
+			_, err := kvOf(store(t, db, sqlstore.Options{Table: c.table})).Write(minute(t), "k", []byte("v"), "version")
+			require.ErrorContains(t, err, c.says, "%v", failure)
+			for _, kind := range []error{conflict, refused, corrupt} {
+				require.Equal(t, c.want == kind, errors.Is(err, kind), "%v: %v", failure, err)
 			}
-			require.Error(t, err)
 		}
 	}
 }
