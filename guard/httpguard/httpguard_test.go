@@ -79,7 +79,13 @@ func (s *site) counted(next http.HandlerFunc) http.Handler {
 // wrapped is a site of Wrap, whose key is the path.
 func wrapped(t *testing.T, opt Options, next http.HandlerFunc) *site {
 	t.Helper()
-	s := newSite(t, guard.Options{})
+	return patient(t, 0, opt, next)
+}
+
+// patient is a site of Wrap whose guard waits for the lock.
+func patient(t *testing.T, wait time.Duration, opt Options, next http.HandlerFunc) *site {
+	t.Helper()
+	s := newSite(t, guard.Options{Wait: wait})
 	middleware, err := Wrap(s.guard, byPath, opt)
 	require.NoError(t, err)
 	s.Handler = middleware(s.counted(next))
@@ -284,58 +290,50 @@ func TestBinaryBodiesAndAKeyFromTheBody(t *testing.T) {
 
 // A middleware outside has read the body, or a part of it: what is left cannot be compared, and does not run.
 func TestABodyThatWasReadOutside(t *testing.T) {
-	const urlencoded = "application/x-www-form-urlencoded"
-	parses := func(_ *testing.T, r *http.Request) { _ = r.PostFormValue("token") }
-	reads := func(t *testing.T, r *http.Request) {
-		_, err := io.Copy(io.Discard, r.Body)
-		require.NoError(t, err)
-	}
+	parses := func(r *http.Request) { _ = r.PostFormValue("token") }
 	for name, c := range map[string]struct {
-		outside     func(*testing.T, *http.Request)
-		body        [2]string
-		contentType string
-		chunked     bool
-		want        []int // the statuses of the first, its repeat, and the second
+		outside  func(*http.Request)
+		compares bool
 	}{
-		"nobody": {func(*testing.T, *http.Request) {}, [2]string{"a", "b"}, "", false, []int{200, 200, 422}},
-		"decoded": {func(_ *testing.T, r *http.Request) { // as a middleware that unpacks gzip does
+		"nobody": {func(*http.Request) {}, true},
+		"decoded": {func(r *http.Request) { // as a middleware that unpacks gzip does
 			r.Header.Set("Content-Encoding", "gzip")
 			r.ContentLength += 24
-		}, [2]string{"a", "b"}, "", false, []int{200, 200, 422}},
-		"decoded, and a form": {func(t *testing.T, r *http.Request) {
-			parses(t, r)
+		}, true},
+		"decoded, and a form": {func(r *http.Request) {
+			parses(r)
 			r.Header.Set("Content-Encoding", "gzip")
-		}, [2]string{"cents=1", "cents=2"}, urlencoded, false, []int{500, 500, 500}},
-		"a form":        {parses, [2]string{"cents=1", "cents=2"}, urlencoded, false, []int{500, 500, 500}},
-		"chunked":       {parses, [2]string{"cents=1", "cents=2"}, urlencoded, true, []int{500, 500, 500}},
-		"a part":        {func(_ *testing.T, r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1) }, [2]string{"ab", "cb"}, "", false, []int{500, 500, 500}},
-		"all, and JSON": {reads, [2]string{`{"cents": 1}`, `{"cents": 2}`}, "application/json", false, []int{500, 500, 500}},
+		}, false},
+		"a form": {parses, false},
+		"chunked": {func(r *http.Request) {
+			r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+			parses(r)
+		}, false},
+		"a part": {func(r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := func(body string) *http.Request {
 				r := post(body)
-				r.Header.Set("Content-Type", c.contentType)
-				if c.chunked {
-					r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
-				}
-				c.outside(t, r)
+				r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				c.outside(r)
 				return r
 			}
 			s := onced(t, idempotency.AtMostOnce, OnceOptions{}, func(http.ResponseWriter, *http.Request) {})
 			var statuses []int
-			for _, body := range []string{c.body[0], c.body[0], c.body[1]} {
+			for _, body := range []string{"cents=1", "cents=1", "cents=2"} {
 				statuses = append(statuses, s.serve(request(body)).StatusCode)
 			}
-			require.Equal(t, c.want, statuses)
-			if c.want[0] == 200 {
+			if c.compares {
+				require.Equal(t, []int{200, 200, 422}, statuses)
 				require.Equal(t, 1, s.runs)
 				return
 			}
+			require.Equal(t, []int{500, 500, 500}, statuses)
 			require.Equal(t, 0, s.runs)
 			require.Empty(t, s.reports, "the guard was not asked")
 			require.Contains(t, s.log.String(), "set OnceOptions.Fingerprint")
 			own := onced(t, idempotency.AtMostOnce, OnceOptions{Fingerprint: func(*http.Request, []byte) any { return 1 }}, func(http.ResponseWriter, *http.Request) {})
-			require.Equal(t, http.StatusOK, own.serve(request(c.body[0])).StatusCode)
+			require.Equal(t, http.StatusOK, own.serve(request("cents=1")).StatusCode)
 		})
 	}
 }
@@ -376,26 +374,14 @@ func TestRoutesAndResolve(t *testing.T) {
 // With Wrap the client's end is the handler's.
 func TestTheClientLeavesAPlainRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t, guard.Options{Wait: time.Minute})
-		middleware, err := Wrap(s.guard, byPath, Options{})
-		require.NoError(t, err)
-		s.Handler = middleware(s.counted(func(_ http.ResponseWriter, r *http.Request) {
+		s := patient(t, time.Minute, Options{}, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			require.Equal(t, context.Canceled, context.Cause(r.Context()))
 			<-time.After(5 * time.Minute) // longer than a lease: it is renewed
-		}))
-		send := func() (leave func(), left <-chan struct{}) {
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				s.serve(post("").WithContext(ctx))
-			}()
-			synctest.Wait()
-			return cancel, done
-		}
-		leaveFirst, first := send()
-		leaveSecond, second := send()
+		})
+		ctx1, leaveFirst := context.WithCancel(t.Context())
+		ctx2, leaveSecond := context.WithCancel(t.Context())
+		first, second := s.asks(post("").WithContext(ctx1)), s.asks(post("").WithContext(ctx2))
 		leaveSecond()
 		<-second
 		require.Equal(t, guard.OutcomeDeadline, s.outcome(), "it waited, and its place is free")
@@ -486,20 +472,16 @@ func TestMistakes(t *testing.T) {
 		_, err := Once(o, opt)
 		return err
 	}
-	coalesces := newSite(t, guard.Options{Coalesce: "index", Wait: time.Minute}).guard
 	for want, err := range map[string]error{
-		"guard is nil":                          wrap(nil, byPath, Options{}),
-		"key function is nil":                   wrap(s.guard, nil, Options{}),
-		"httpguard: MaxAnswerBytes is -1":       wrap(s.guard, byPath, Options{MaxAnswerBytes: -1}),
-		"Timeout is -1s; want 0 (none) or more": wrap(s.guard, byPath, Options{Timeout: -time.Second}),
-		"the Once is nil":                       once(nil, OnceOptions{Caller: AnyCaller}),
-		"Caller is nil":                         once(o, OnceOptions{}),
-		"only one of":                           once(o, OnceOptions{Caller: AnyCaller, Key: byPath}),
-		"not made by New":                       once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: new(guard.Guard)}),
-		"OnceOptions.Lock has guard.Options.Coalesce (boot: LOCK_COALESCE); want none": once(o, OnceOptions{Caller: AnyCaller, Key: byPath, Lock: coalesces}),
-		"Timeout is -1ns; want 0 (none) or more":                                       once(o, OnceOptions{Caller: AnyCaller, Timeout: -1}),
-		"MaxBodyBytes is -1":                                                           once(o, OnceOptions{Caller: AnyCaller, MaxBodyBytes: -1}),
-		"MaxAnswerBytes is -2":                                                         once(o, OnceOptions{Caller: AnyCaller, MaxAnswerBytes: -2}),
+		"guard is nil":                           wrap(nil, byPath, Options{}),
+		"key function is nil":                    wrap(s.guard, nil, Options{}),
+		"httpguard: MaxAnswerBytes is -1":        wrap(s.guard, byPath, Options{MaxAnswerBytes: -1}),
+		"Timeout is -1s; want 0 (none) or more":  wrap(s.guard, byPath, Options{Timeout: -time.Second}),
+		"Caller is nil":                          once(o, OnceOptions{}),
+		"only one of":                            once(o, OnceOptions{Caller: AnyCaller, Key: byPath}),
+		"Timeout is -1ns; want 0 (none) or more": once(o, OnceOptions{Caller: AnyCaller, Timeout: -1}),
+		"MaxBodyBytes is -1":                     once(o, OnceOptions{Caller: AnyCaller, MaxBodyBytes: -1}),
+		"MaxAnswerBytes is -2":                   once(o, OnceOptions{Caller: AnyCaller, MaxAnswerBytes: -2}),
 	} {
 		require.ErrorContains(t, err, want, "F51")
 	}

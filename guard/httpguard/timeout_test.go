@@ -52,25 +52,18 @@ func tooLate(t *testing.T, a timed, says string) {
 	require.Contains(t, body(t, a.Response), says)
 }
 
-// timedSite is a site of Wrap, or of Once, with a Timeout of a second.
-func timedSite(t *testing.T, once bool, opt guard.Options, next http.HandlerFunc) *site {
-	t.Helper()
-	s := newSite(t, opt)
-	o, err := idempotency.New(s.guard, idempotency.Options{InDoubt: idempotency.AtMostOnce})
-	require.NoError(t, err)
-	middleware, err := Wrap(s.guard, byPath, Options{Timeout: time.Second})
-	if once {
-		middleware, err = Once(o, OnceOptions{Caller: AnyCaller, Timeout: time.Second})
-	}
-	require.NoError(t, err)
-	s.Handler = middleware(s.counted(next))
+// inside puts the handler of a site under the lock "account", too.
+func (s *site) inside() *site {
+	wrap, err := Wrap(s.guard, func(*http.Request) (string, error) { return "account", nil }, Options{})
+	require.NoError(s.t, err)
+	s.Handler = wrap(s.Handler)
 	return s
 }
 
 // Nobody works beside a handler that its client has given up.
 func TestTimeoutOfAHandlerThatDoesNotAskItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := timedSite(t, false, guard.Options{Wait: time.Minute}, func(http.ResponseWriter, *http.Request) { <-time.After(5 * time.Minute) })
+		s := patient(t, time.Minute, Options{Timeout: time.Second}, func(http.ResponseWriter, *http.Request) { <-time.After(5 * time.Minute) })
 		first := s.asks(post(""))
 		second := s.asks(post(""))
 		tooLate(t, <-first, takesLonger)
@@ -91,7 +84,7 @@ func TestTimeoutOfAHandlerThatDoesNotAskItsContext(t *testing.T) {
 func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := timedSite(t, once, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+			next := func(w http.ResponseWriter, r *http.Request) {
 				began := time.Now()
 				<-r.Context().Done()
 				require.Equal(t, time.Second, time.Since(began))
@@ -99,7 +92,11 @@ func TestTimeoutEndsTheHandlersContext(t *testing.T) {
 				require.Equal(t, guard.ErrDeadline, context.Cause(r.Context()))
 				<-time.After(time.Millisecond)
 				fmt.Fprint(w, "late")
-			})
+			}
+			s := wrapped(t, Options{Timeout: time.Second}, next)
+			if once {
+				s = onced(t, idempotency.AtMostOnce, OnceOptions{Timeout: time.Second}, next)
+			}
 			tooLate(t, <-s.asks(post("")), takesLonger)
 			if !once {
 				<-time.After(time.Second)
@@ -134,14 +131,11 @@ func TestTimeoutWhileALockInsideIsBusy(t *testing.T) {
 // A middleware inside another one must not return before the handler does: the lock around it would be released.
 func TestATimeoutInsideAnotherLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := timedSite(t, true, guard.Options{}, func(w http.ResponseWriter, r *http.Request) {
+		s := onced(t, idempotency.AtMostOnce, OnceOptions{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			<-time.After(time.Minute)
 			fmt.Fprint(w, "done")
-		})
-		wrap, err := Wrap(s.guard, func(*http.Request) (string, error) { return "account", nil }, Options{})
-		require.NoError(t, err)
-		s.Handler = wrap(s.Handler)
+		}).inside()
 		first := s.asks(post(""))
 		<-time.After(30 * time.Second)
 		r := post("")
@@ -161,10 +155,7 @@ func TestTheClientLeavesARequestWithAKeyInsideAnotherLock(t *testing.T) {
 			<-time.After(5 * time.Minute)
 			require.NoError(t, r.Context().Err())
 			fmt.Fprint(w, "done")
-		})
-		wrap, err := Wrap(s.guard, func(*http.Request) (string, error) { return "account", nil }, Options{})
-		require.NoError(t, err)
-		s.Handler = wrap(s.Handler)
+		}).inside()
 		ctx, leave := context.WithCancel(t.Context())
 		first := s.asks(post("").WithContext(ctx))
 		leave()
@@ -219,7 +210,7 @@ func TestTheHandlersContextAsksTheLock(t *testing.T) {
 func TestTheTimeoutEndsWhenTheHandlerBegins(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
-			s := timedSite(t, true, guard.Options{}, func(http.ResponseWriter, *http.Request) {})
+			s := onced(t, idempotency.AtMostOnce, OnceOptions{Timeout: time.Second}, func(http.ResponseWriter, *http.Request) {})
 			s.fault = func(c storetest.Call) (f storetest.Fault) {
 				if c.Kind == driver.MarkStarted {
 					f.After = time.Second
