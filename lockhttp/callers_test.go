@@ -2,7 +2,6 @@ package lockhttp
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,28 +40,18 @@ func TestPolicy(t *testing.T) {
 func TestPoliciesThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                        `want a JSON object`,
-		`[]`:                      `want a JSON object`,
-		`null`:                    `want a JSON object`,
 		`{"*": ["a"]`:             `want a JSON object`,
-		`{"*"`:                    `the caller "*": want a list`,
 		`{"*" ["a"]}`:             `the caller "*": want a list`,
-		`{"*": ["a"], }`:          `want a JSON object`,
 		`{*: ["a"]}`:              `want a JSON object`,
-		`{"*": ["a"]} {}`:         `something after`,
 		`{"*": ["a"]}x`:           `something after`,
 		`{}`:                      `nobody could do anything`,
 		`{"*": []}`:               `the caller "*" has no key prefix`,
-		`{"*": null}`:             `the caller "*" has no key prefix`,
-		`{"*": "a"}`:              `the caller "*": want a list`,
 		`{"*": [null]}`:           `the caller "*": null is no key prefix`,
-		`{"*": ["a", 7]}`:         `the caller "*": want a list`,
 		`{"*": ["a"], "*": [""]}`: `the caller "*" stands twice`,
 		`{"arn:aws:iam::123456789012:role/team/cron": ["a"]}`:            "want a role as arn:aws:sts::ACCOUNT:assumed-role/NAME",
 		`{"arn:aws:sts::123456789012:assumed-role/cron/session": ["a"]}`: "without path and session",
 		`{"*": ["shared/", "/shared/"]}`:                                 `the caller "*": no key begins with "/shared/": Key has the segment ""`,
-		`{"*": ["a/../b"]}`:                                              `no key begins with "a/../b"`,
 		`{"*": ["a\n"]}`:                                                 `no key begins with "a\n"`,
-		`{"*": ["` + strings.Repeat("a", 1025) + `"]}`:                   `want 1 to 1024`,
 	} {
 		_, err := parseCallers(text)
 		require.ErrorContains(t, err, want, text)

@@ -45,10 +45,7 @@ func TestOneAnswerToTokens(t *testing.T) {
 			{"shared", good},
 			{key, token("shared/another")},
 			{key, ""},
-			{key, "x"},
 			{key, strings.Repeat("A", 10_000)},
-			{key, "Bearer " + good},
-			{key, good + ", " + good},
 			{key, good + "="},
 			{key, good + "\n"},
 			{key, " " + good},
@@ -56,7 +53,6 @@ func TestOneAnswerToTokens(t *testing.T) {
 			{key, secret(oldSecret).token(fence)},
 			{key, secret("").token(lease)},
 			{key, secret(oldSecret).token(lockstore.Lease{Key: key, Fence: lease.Fence})},
-			{key, base64.RawURLEncoding.EncodeToString(append([]byte{2}, raw[1:]...))},
 		}
 		for n := range len(good) {
 			all = append(all, bad{key, good[:n]})
