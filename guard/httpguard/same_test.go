@@ -23,7 +23,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
-	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
@@ -44,13 +43,11 @@ type got struct {
 	retryAfter, contentType, replayed, cookie, body string
 }
 
-// bench is one adapter over a memory store with faults.
+// bench is one adapter over the store and the guard of a site.
 type bench struct {
-	store    *lockstore.Store // without the faults
-	guard    *guard.Guard
-	fault    func(storetest.Call) storetest.Fault
+	*site
+	fault    func(storetest.Call) storetest.Fault // of the site's store
 	send     func(sent) got
-	runs     int
 	lock     guard.Lock
 	handle   func(ctx context.Context) // what the handler does besides; it may be nil
 	status   int                       // of the handler's answer
@@ -62,26 +59,17 @@ type bench struct {
 	optional bool
 	coalesce bool
 	match    func() any
-	log      bytes.Buffer
-}
-
-func (b *bench) plan(c storetest.Call) (f storetest.Fault) {
-	if b.fault != nil {
-		f = b.fault(c)
-	}
-	return f
 }
 
 func (b *bench) open(t *testing.T) *idempotency.Once {
-	b.store, b.status, b.body = memstore.New(nil), http.StatusCreated, "first"
+	b.site, b.status, b.body = newSite(t, guard.Options{}), http.StatusCreated, "first"
+	b.site.fault = b.fault
 	if b.key == nil {
 		b.key = func() (string, error) { return "account/7", nil }
 	}
-	g, err := guard.New(storetest.NewFaulty(b.store, b.plan).Store, guard.Options{})
+	once, err := idempotency.New(b.guard, idempotency.Options{InDoubt: b.inDoubt})
 	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{InDoubt: b.inDoubt})
-	require.NoError(t, err)
-	if b.guard = g; b.coalesce {
+	if b.coalesce {
 		b.guard, err = guard.New(b.store, guard.Options{Coalesce: "index", Wait: time.Minute})
 		require.NoError(t, err)
 	}
@@ -140,7 +128,6 @@ func (b *bench) api(t *testing.T) {
 // web makes the bench one of this package.
 func (b *bench) web(t *testing.T) {
 	once := b.open(t)
-	logTo(t, &b.log)
 	key := func(*http.Request) (string, error) { return b.key() }
 	middleware, err := Wrap(b.guard, key, Options{})
 	require.NoError(t, err)
@@ -177,7 +164,8 @@ func (b *bench) web(t *testing.T) {
 	}
 }
 
-func (b *bench) fails(kind driver.Kind, err error) *bench {
+// fails lets the store refuse requests of a kind.
+func (b bench) fails(kind driver.Kind, err error) bench {
 	b.fault = func(c storetest.Call) (f storetest.Fault) {
 		if c.Kind == kind {
 			f.Drop = err
@@ -201,19 +189,16 @@ func k1(body string) sent { return sent{keys: []string{"k1"}, body: body} }
 
 // Each situation gives the same answers from both adapters.
 func TestSameAnswersAsHTTPAPI(t *testing.T) {
-	refused := func(state lockstore.State, left time.Duration) *bench {
-		return new(bench).fails(driver.Acquire, &lockstore.Refused{Key: "k", State: state, StateEndsIn: left, Holder: lockstore.HolderInfo{Name: "somebody"}})
-	}
-	plain := func() *bench { return &bench{} }
-	onced := func() *bench { return &bench{once: true} }
+	busy := &lockstore.Refused{Key: "k", State: lockstore.Held, StateEndsIn: time.Hour, Holder: lockstore.HolderInfo{Name: "somebody"}}
+	once, atMostOnce := bench{once: true}, bench{once: true, inDoubt: idempotency.AtMostOnce}
 	one := func(s sent) func(*testing.T, *bench) []got {
 		return func(_ *testing.T, b *bench) []got { return []got{b.send(s)} }
 	}
 	two := func(first, second sent) func(*testing.T, *bench) []got {
 		return func(_ *testing.T, b *bench) []got { return []got{b.send(first), b.send(second)} }
 	}
-	keyed := func(key string, err error) *bench {
-		return &bench{key: func() (string, error) { return key, err }}
+	keyed := func(key string, err error) func() (string, error) {
+		return func() (string, error) { return key, err }
 	}
 	soon := func(t *testing.T, b *bench) []got {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -227,36 +212,36 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		of   func() *bench
+		of   bench
 		does func(*testing.T, *bench) []got
 		want []int
 		runs int
 	}{
-		"it runs":                                {plain, one(sent{}), []int{201}, 1},
-		"F64 busy":                               {func() *bench { return refused(lockstore.Held, time.Hour) }, one(sent{}), []int{409}, 0},
-		"F21 F44 store down":                     {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(sent{}), []int{503}, 0},
-		"F54 corrupt":                            {func() *bench { return new(bench).fails(driver.Acquire, lockstore.ErrCorrupt) }, one(sent{}), []int{500}, 0},
-		"F35 lost":                               {func() *bench { return new(bench).fails(driver.Release, lockstore.ErrLost) }, one(sent{}), []int{500}, 1},
-		"F65 no time":                            {plain, soon, []int{503}, 0},
-		"F56 no key":                             {func() *bench { return keyed("", errors.New(`"account" is missing`)) }, one(sent{}), []int{400}, 0},
-		"F52 a control char":                     {func() *bench { return keyed("a\nb", nil) }, one(sent{}), []int{400}, 0},
-		"no header":                              {onced, one(sent{}), []int{400}, 0},
-		"F52 an empty header":                    {onced, one(sent{keys: []string{""}}), []int{400}, 0},
-		"F52 two headers":                        {onced, one(sent{keys: []string{"a", "b"}}), []int{400}, 0},
-		"optional":                               {func() *bench { return &bench{once: true, optional: true} }, two(sent{}, sent{}), []int{201, 201}, 2},
-		"a repeat":                               {onced, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
-		"F55 another body":                       {onced, two(k1("7"), k1("8")), []int{201, 422}, 1},
-		"F55 another query":                      {onced, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
-		"F55 another path":                       {onced, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
-		"F55 another method":                     {onced, two(k1("7"), sent{keys: []string{"k1"}, body: "7", method: "PUT"}), []int{201, 422}, 1},
-		"another caller":                         {onced, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
-		"a nameless caller":                      {onced, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
-		"F56 a foreign caller":                   {onced, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
-		"a match of their own":                   {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), k1("8")), []int{201, 201}, 1},
-		"F55 a match of their own, another path": {func() *bench { return &bench{once: true, match: func() any { return 1 }} }, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
-		"a match without JSON":                   {func() *bench { return &bench{once: true, match: func() any { return make(chan int) }} }, one(k1("7")), []int{400}, 0},
+		"it runs":                                {bench{}, one(sent{}), []int{201}, 1},
+		"F64 busy":                               {bench{}.fails(driver.Acquire, busy), one(sent{}), []int{409}, 0},
+		"F21 F44 store down":                     {bench{}.fails(driver.Acquire, lockstore.ErrUnavailable), one(sent{}), []int{503}, 0},
+		"F54 corrupt":                            {bench{}.fails(driver.Acquire, lockstore.ErrCorrupt), one(sent{}), []int{500}, 0},
+		"F35 lost":                               {bench{}.fails(driver.Release, lockstore.ErrLost), one(sent{}), []int{500}, 1},
+		"F65 no time":                            {bench{}, soon, []int{503}, 0},
+		"F56 no key":                             {bench{key: keyed("", errors.New(`"account" is missing`))}, one(sent{}), []int{400}, 0},
+		"F52 a control char":                     {bench{key: keyed("a\nb", nil)}, one(sent{}), []int{400}, 0},
+		"no header":                              {once, one(sent{}), []int{400}, 0},
+		"F52 an empty header":                    {once, one(sent{keys: []string{""}}), []int{400}, 0},
+		"F52 two headers":                        {once, one(sent{keys: []string{"a", "b"}}), []int{400}, 0},
+		"optional":                               {bench{once: true, optional: true}, two(sent{}, sent{}), []int{201, 201}, 2},
+		"a repeat":                               {once, two(k1("7"), sent{keys: []string{`"k1"`}, body: "7"}), []int{201, 201}, 1},
+		"F55 another body":                       {once, two(k1("7"), k1("8")), []int{201, 422}, 1},
+		"F55 another query":                      {once, two(k1("7"), sent{keys: []string{"k1"}, body: "7", query: "a=b"}), []int{201, 422}, 1},
+		"F55 another path":                       {once, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
+		"F55 another method":                     {once, two(k1("7"), sent{keys: []string{"k1"}, body: "7", method: "PUT"}), []int{201, 422}, 1},
+		"another caller":                         {once, two(k1("7"), sent{keys: []string{"k1"}, caller: "bob"}), []int{201, 201}, 2},
+		"a nameless caller":                      {once, one(sent{keys: []string{"k1"}, caller: "nobody"}), []int{400}, 0},
+		"F56 a foreign caller":                   {once, one(sent{keys: []string{"k1"}, caller: "foreign"}), []int{400}, 0},
+		"a match of their own":                   {bench{once: true, match: func() any { return 1 }}, two(k1("7"), k1("8")), []int{201, 201}, 1},
+		"F55 a match of their own, another path": {bench{once: true, match: func() any { return 1 }}, two(k1("7"), sent{keys: []string{"k1"}, body: "7", path: "/2"}), []int{201, 422}, 1},
+		"a match without JSON":                   {bench{once: true, match: func() any { return make(chan int) }}, one(k1("7")), []int{400}, 0},
 		// The header is the id by which a client sends its request again. It has sent 2 twice.
-		"coalescing": {func() *bench { return &bench{coalesce: true} }, func(_ *testing.T, b *bench) (all []got) {
+		"coalescing": {bench{coalesce: true}, func(_ *testing.T, b *bench) (all []got) {
 			waits := make(chan got)
 			b.handle = func(context.Context) {
 				b.handle = nil
@@ -269,16 +254,16 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 			first := b.send(sent{keys: []string{"1"}})
 			return append(all, first, <-waits, <-waits)
 		}, []int{409, 400, 201, 201, 201}, 3},
-		"in progress": {onced, func(_ *testing.T, b *bench) (all []got) {
+		"in progress": {once, func(_ *testing.T, b *bench) (all []got) {
 			b.handle = func(context.Context) { all = append(all, b.send(k1("other"))) }
 			first := b.send(k1(""))
 			return append(all, first)
 		}, []int{409, 201}, 1},
-		"F05 a panic, AtLeastOnce": {onced, func(_ *testing.T, b *bench) []got {
+		"F05 a panic, AtLeastOnce": {once, func(_ *testing.T, b *bench) []got {
 			b.aborts(k1(""))
 			return []got{b.send(k1("")), b.send(k1(""))}
 		}, []int{201, 201}, 2},
-		"F05 a panic, AtMostOnce": {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, func(t *testing.T, b *bench) []got {
+		"F05 a panic, AtMostOnce": {atMostOnce, func(t *testing.T, b *bench) []got {
 			b.aborts(k1(""))
 			all := []got{b.send(k1(""))}
 			<-time.After(2 * time.Minute)
@@ -287,40 +272,36 @@ func TestSameAnswersAsHTTPAPI(t *testing.T) {
 				[]byte(`{"statusCode": 201, "headers": {"Content-Type": "text/html", "set-cookie": "a=b"}, "cookies": ["a=b"], "body": "late"}`), idempotency.Options{}))
 			return append(all, b.send(k1("")))
 		}, []int{409, 500, 201}, 1},
-		"no answer":        {onced, answers(200, strings.Repeat("x", 5000)), []int{200, 500}, 1},
-		"408":              {onced, answers(408, "late"), []int{408, 408}, 2},
-		"499":              {onced, answers(499, "left"), []int{499, 499}, 1},
-		"409":              {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, answers(409, "busy"), []int{409, 409}, 2},
-		"500, AtLeastOnce": {onced, answers(500, "broken"), []int{500, 500}, 2},
-		"500, AtMostOnce":  {func() *bench { return &bench{once: true, inDoubt: idempotency.AtMostOnce} }, answers(500, "broken"), []int{500, 500}, 1},
-		"store down, Once": {func() *bench { return (&bench{once: true}).fails(driver.Acquire, lockstore.ErrUnavailable) }, one(k1("")), []int{503}, 0},
-		"lost, Once":       {func() *bench { return (&bench{once: true}).fails(driver.Complete, lockstore.ErrLost) }, one(k1("")), []int{500}, 1},
-		"no mark of the start": {func() *bench {
-			return (&bench{once: true, inDoubt: idempotency.AtMostOnce}).fails(driver.MarkStarted, lockstore.ErrUnavailable)
-		}, one(k1("")), []int{503}, 0},
-		"a lock inside": {func() *bench { return &bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce} }, two(k1(""), k1("")), []int{201, 201}, 1},
-		"a busy lock inside": {func() *bench { return &bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce} }, func(t *testing.T, b *bench) (all []got) {
+		"no answer":            {once, answers(200, strings.Repeat("x", 5000)), []int{200, 500}, 1},
+		"408":                  {once, answers(408, "late"), []int{408, 408}, 2},
+		"499":                  {once, answers(499, "left"), []int{499, 499}, 1},
+		"409":                  {atMostOnce, answers(409, "busy"), []int{409, 409}, 2},
+		"500, AtLeastOnce":     {once, answers(500, "broken"), []int{500, 500}, 2},
+		"500, AtMostOnce":      {atMostOnce, answers(500, "broken"), []int{500, 500}, 1},
+		"store down, Once":     {once.fails(driver.Acquire, lockstore.ErrUnavailable), one(k1("")), []int{503}, 0},
+		"lost, Once":           {once.fails(driver.Complete, lockstore.ErrLost), one(k1("")), []int{500}, 1},
+		"no mark of the start": {atMostOnce.fails(driver.MarkStarted, lockstore.ErrUnavailable), one(k1("")), []int{503}, 0},
+		"a lock inside":        {bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce}, two(k1(""), k1("")), []int{201, 201}, 1},
+		"a busy lock inside": {bench{once: true, inner: true, inDoubt: idempotency.AtMostOnce}, func(t *testing.T, b *bench) (all []got) {
 			require.NoError(t, b.guard.Do(t.Context(), "account/7", func(context.Context, guard.Lock) error {
 				all = append(all, b.send(k1("")))
 				return nil
 			}))
 			return append(all, b.send(k1("")))
 		}, []int{409, 201}, 1},
-		"F56 no key for the lock inside": {func() *bench {
-			return &bench{once: true, inner: true, optional: true, key: func() (string, error) { return "", errors.New("no account") }}
-		}, two(k1(""), sent{}), []int{400, 400}, 0},
+		"F56 no key for the lock inside": {bench{once: true, inner: true, optional: true, key: keyed("", errors.New("no account"))}, two(k1(""), sent{}), []int{400, 400}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var all [2][]got
 			for i := range all {
 				synctest.Test(t, func(t *testing.T) {
-					b := c.of()
+					b := c.of
 					if i == 0 {
 						b.api(t)
 					} else {
 						b.web(t)
 					}
-					all[i] = c.does(t, b)
+					all[i] = c.does(t, &b)
 					if i == 1 && strings.HasPrefix(name, "F56") {
 						require.Contains(t, b.log.String(), `level=INFO msg="no `)
 					}
