@@ -23,22 +23,17 @@ import (
 
 // described is openapi.json.
 var described = func() description {
-	d, err := describe(openAPI)
+	d, err := openapitest.Parse(openAPI, "Grant", "State", "Seated", "Holder")
 	if err != nil {
 		panic(err)
 	}
-	return d
+	return description{d}
 }()
 
 type object = openapitest.Object
 
 // description looks requests and answers up in the service's document.
 type description struct{ openapitest.Document }
-
-func describe(text string) (description, error) {
-	d, err := openapitest.Parse(text, "Grant", "State", "Seated", "Holder")
-	return description{d}, err
-}
 
 // operation is the described one, nil if there is none.
 func (d description) operation(r httpapi.Request) object {

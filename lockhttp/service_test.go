@@ -44,7 +44,7 @@ func TestStates(t *testing.T) {
 		code   string
 		after  string // its Retry-After
 	}{
-		{driver.Status{State: driver.Reserved, Waiting: 1, OldestWait: time.Second, Holders: lease(driver.Reserved)}, []string{"waiting", "oldestWait", "maxHolders", "holders"},
+		{driver.Status{State: driver.Reserved, Waiting: 1, OldestWait: 12300 * time.Millisecond, Holders: lease(driver.Reserved)}, []string{"waiting", "oldestWait", "maxHolders", "holders"},
 			"Nobody holds the lock, but other callers have waited longer for it.", "busy", "1"},
 		{driver.Status{State: driver.Held, Holder: me, Remaining: time.Minute, Holders: lease(driver.Held)}, leased, "Another holds the lock.", "busy", "1"},
 		{driver.Status{State: driver.Revoked, Holder: me, Remaining: time.Minute, Holders: lease(driver.Revoked)}, leased,
@@ -61,6 +61,8 @@ func TestStates(t *testing.T) {
 			require.Equal(t, http.StatusOK, look.StatusCode)
 			require.Equal(t, c.State.String(), look.said["state"])
 			require.ElementsMatch(t, append(c.look, "state", "fence"), slices.Collect(maps.Keys(look.said)))
+			oldest, _ := look.said["oldestWait"].(float64)
+			require.Equal(t, c.OldestWait.Seconds(), oldest)
 			require.NotContains(t, string(look.Body), "result")
 
 			put := ask(t, s, "PUT", key, thirty)
@@ -71,21 +73,6 @@ func TestStates(t *testing.T) {
 			require.NotContains(t, string(put.Body), "result")
 		})
 	}
-}
-
-// Who looks learns for how long the first in the queue has waited.
-func TestOldestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		acquire(t, w.Service, key, thirty)
-		for _, owner := range []lockstore.Owner{"first", "second"} {
-			_, err := w.plain.Acquire(t.Context(), lockstore.Request{Key: key, Owner: owner, TTL: time.Minute, JoinQueue: true})
-			require.ErrorIs(t, err, lockstore.ErrRefused)
-			<-time.After(6150 * time.Millisecond)
-		}
-		said := ask(t, w.Service, "GET", key, "").said
-		require.Equal(t, []any{2.0, 12.3}, []any{said["waiting"], said["oldestWait"]})
-	})
 }
 
 // A source without routes has the key in the path alone.
