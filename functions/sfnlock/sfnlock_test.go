@@ -129,7 +129,7 @@ func TestEvents(t *testing.T) {
 }
 
 // An owner that is made in init would be one for all executions of a process;
-// one made of the request id would be another for each repeat.
+// one made of the request id would be another for each repeat. That its parts are kept apart is in a test of lockhttp.
 func TestTheOwnerIsTheExecutions(t *testing.T) {
 	bubble(t, "M28 in two environments", func(t *testing.T) {
 		store := memstore.New(nil)
@@ -164,21 +164,6 @@ func TestTheOwnerIsTheExecutions(t *testing.T) {
 		assert.Equal(t, got.Fence, longer.Fence)
 		assert.Equal(t, 2*time.Second, longer.ExpiresAt.Sub(got.ExpiresAt), "a renewal begins now")
 	})
-}
-
-func TestOwnersDiffer(t *testing.T) {
-	seen := map[lockstore.Owner]request{}
-	for _, r := range []request{
-		{execution: "a", redrive: 1, key: "b"}, {execution: "a", redrive: 11, key: "b"}, {execution: "a1", redrive: 1, key: "b"},
-		{execution: "a", redrive: 1, key: "1b"}, {execution: "a", redrive: 0, key: "b"}, {execution: "ab", redrive: 1},
-	} {
-		owner := r.owner()
-		assert.NotContains(t, seen, owner, "%+v", r)
-		assert.LessOrEqual(t, len(owner), lockstore.MaxOwnerBytes)
-		seen[owner] = r
-		r.action, r.fence, r.ttl = renew, 7, time.Second
-		assert.Equal(t, owner, r.owner(), "the owner is that of all actions")
-	}
 }
 
 // After its end an execution gets no lock, however it ended and whenever its
