@@ -108,21 +108,19 @@ func TestWaits(t *testing.T) {
 		want      ended
 		lines     int // printed
 	}{
-		"revoke until it is open":             {revokes, time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}, 1},
-		"revoke until it is reserved":         {revokes, time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}, 1},
-		"revoke until another has it":         {revokes, time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}, 1},
-		"revoke until it is in doubt":         {revokes, time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}, 0},
-		"revoke until it is resolved":         {revokes, time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}, 0},
-		"revoke for a store that fails":       {revokes, time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}, 1},
-		"revoke for a slow store":             {revokes, time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}, 1},
-		"revoke until Ctrl-C":                 {revokes, 1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, looks: 2}, 0},
-		"revoke until Ctrl-C without a store": {revokes, 1500 * time.Millisecond, []scriptedAnswer{fails}, ended{status: exit.Interrupted, said: refused(), looks: 2}, 0},
-		"revoke until the entry is damaged":   {revokes, time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 0},
-		"watch after a failure":               {watches, time.Hour, []scriptedAnswer{next, fails, slow, next, revoked, open7}, ended{said: refused() + answers, looks: 6}, 4},
-		"watch until Ctrl-C":                  {watches, 2500 * time.Millisecond, []scriptedAnswer{next}, ended{status: exit.Interrupted, looks: 3}, 2},
-		"watch until the entry is damaged":    {watches, time.Hour, []scriptedAnswer{next, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 2},
-		"watch not without a first answer":    {watches, time.Hour, []scriptedAnswer{fails}, ended{status: exit.Unavailable, err: fails.err.Error(), looks: 1}, 0},
-		"watch not for Ctrl-C before it":      {watches, time.Second, []scriptedAnswer{slow}, ended{status: exit.Interrupted, looks: 1}, 0},
+		"revoke until it is open":           {revokes, time.Hour, []scriptedAnswer{revoked, revoked, open7}, ended{looks: 3}, 1},
+		"revoke until it is reserved":       {revokes, time.Hour, []scriptedAnswer{revoked, reserved7}, ended{looks: 2}, 1},
+		"revoke until another has it":       {revokes, time.Hour, []scriptedAnswer{revoked, next}, ended{looks: 2}, 1},
+		"revoke until it is in doubt":       {revokes, time.Hour, []scriptedAnswer{revoked, inDoubt}, ended{status: exit.No, err: `"k" is in doubt: nobody holds it, and nobody gets it before lockctl resolve`, looks: 2}, 0},
+		"revoke until it is resolved":       {revokes, time.Hour, []scriptedAnswer{revoked, completed}, ended{status: exit.No, err: `"k" has the state completed, has no lease to revoke, and opens within 1m0s`, looks: 2}, 0},
+		"revoke for a store that fails":     {revokes, time.Hour, []scriptedAnswer{fails, fails, revoked, fails, open7}, ended{said: refused() + answers + refused() + answers, looks: 5}, 1},
+		"revoke for a slow store":           {revokes, time.Hour, []scriptedAnswer{revoked, slow, open7}, ended{said: warned + "outcome unknown: context deadline exceeded\n" + answers, looks: 3}, 1},
+		"revoke until Ctrl-C":               {revokes, 1500 * time.Millisecond, []scriptedAnswer{revoked}, ended{status: exit.Interrupted, looks: 2}, 0},
+		"revoke until the entry is damaged": {revokes, time.Hour, []scriptedAnswer{revoked, damaged}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}, 0},
+		"watch after a failure":             {watches, time.Hour, []scriptedAnswer{next, fails, slow, next, revoked, open7}, ended{said: refused() + answers, looks: 6}, 4},
+		"watch until Ctrl-C":                {watches, 2500 * time.Millisecond, []scriptedAnswer{next}, ended{status: exit.Interrupted, looks: 3}, 2},
+		"watch not without a first answer":  {watches, time.Hour, []scriptedAnswer{fails}, ended{status: exit.Unavailable, err: fails.err.Error(), looks: 1}, 0},
+		"watch not for Ctrl-C before it":    {watches, time.Second, []scriptedAnswer{slow}, ended{status: exit.Interrupted, looks: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := waitsIn(t, c.interrupt, c.answers, c.wait)
@@ -146,23 +144,20 @@ func TestCheckWaitsForParkedRuns(t *testing.T) {
 	used.State = driver.Held
 	const early, late, over = 6 * time.Second, 5 * time.Second, time.Second
 	for name, c := range map[string]struct {
-		interrupt time.Duration
-		answers   []scriptedAnswer
-		found     []driver.Fence
-		want      ended
+		answers []scriptedAnswer
+		found   []driver.Fence
+		want    ended
 	}{
-		"it does not come":            {time.Hour, []scriptedAnswer{at(handed(7, early)), at(handed(7, late))}, []driver.Fence{7}, ended{looks: 2}},
-		"it comes":                    {time.Hour, []scriptedAnswer{at(handed(7, early)), at(used)}, nil, ended{looks: 2}},
-		"it has come and gone":        {time.Hour, []scriptedAnswer{at(handed(7, early)), open7}, nil, ended{looks: 2}},
-		"an ordinary turn":            {time.Hour, []scriptedAnswer{at(handed(7, late))}, nil, ended{looks: 1}},
-		"nothing is handed over":      {time.Hour, []scriptedAnswer{next}, nil, ended{looks: 1}},
-		"another one later":           {time.Hour, []scriptedAnswer{at(handed(7, early)), at(handed(8, over)), at(handed(8, over))}, nil, ended{looks: 2}},
-		"one of two":                  {time.Hour, []scriptedAnswer{at(handed(7, early), handed(8, early)), at(handed(7, late), handed(8, early)), open7}, []driver.Fence{7}, ended{looks: 3}},
-		"the store fails for a while": {time.Hour, []scriptedAnswer{at(handed(7, early)), fails, at(handed(7, late))}, []driver.Fence{7}, ended{said: refused() + answers, looks: 3}},
-		"Ctrl-C":                      {1500 * time.Millisecond, []scriptedAnswer{at(handed(7, early))}, nil, ended{status: exit.Interrupted, looks: 2}},
+		"it does not come":     {[]scriptedAnswer{at(handed(7, early)), at(handed(7, late))}, []driver.Fence{7}, ended{looks: 2}},
+		"it comes":             {[]scriptedAnswer{at(handed(7, early)), at(used)}, nil, ended{looks: 2}},
+		"it has come and gone": {[]scriptedAnswer{at(handed(7, early)), open7}, nil, ended{looks: 2}},
+		"an ordinary turn":     {[]scriptedAnswer{at(handed(7, late))}, nil, ended{looks: 1}},
+		"another one later":    {[]scriptedAnswer{at(handed(7, early)), at(handed(8, over)), at(handed(8, over))}, nil, ended{looks: 2}},
+		"one of two":           {[]scriptedAnswer{at(handed(7, early), handed(8, early)), at(handed(7, late), handed(8, early)), open7}, []driver.Fence{7}, ended{looks: 3}},
+		"it is damaged":        {[]scriptedAnswer{at(handed(7, early)), damaged}, nil, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := waitsIn(t, c.interrupt, c.answers, func(ctx context.Context, o operator) error {
+			got := waitsIn(t, time.Hour, c.answers, func(ctx context.Context, o operator) error {
 				found, failed := notWoken(ctx, &looker{operator: &o})
 				var fences []driver.Fence
 				for _, f := range found {
