@@ -30,7 +30,6 @@ func TestRead(t *testing.T) {
 	}{
 		"success":            {lambdatest.Result{Payload: []byte(`{"statusCode": 200, "body": "x"}`)}, answer{}},
 		"no HTTP answer":     {lambdatest.Result{Payload: []byte(`"text"`)}, answer{}},
-		"nothing":            {lambdatest.Result{Payload: []byte(`null`)}, answer{}},
 		"a status of a text": {lambdatest.Result{Payload: []byte(`{"statusCode": "500"}`)}, answer{}},
 		"LockBusy":           {lambdatest.Result{ErrorType: "LockBusy", ErrorMessage: "x"}, answer{busy: true, detail: "x"}},
 		"409":                {lambdatest.Result{Payload: []byte(`{"statusCode": 409, "body": "held"}`)}, answer{busy: true, detail: "held"}},
@@ -41,9 +40,7 @@ func TestRead(t *testing.T) {
 		"no store, HTTP":     {lambdatest.Result{Payload: []byte(`{"statusCode": 503, "headers": {"Retry-After": "1"}, "body": "no"}`)}, answer{failed: "HTTP 503", detail: "no", again: true}},
 		"503 of another":     {lambdatest.Result{Payload: []byte(`{"statusCode": 503, "body": "no"}`)}, answer{failed: "HTTP 503", detail: "no"}},
 		"another error":      {lambdatest.Result{ErrorType: "LockLost", ErrorMessage: "lost"}, answer{failed: "LockLost", detail: "lost"}},
-		"a timeout":          {lambdatest.Result{ErrorType: lambdatest.ErrorTimeout, ErrorMessage: "late"}, answer{failed: lambdatest.ErrorTimeout, detail: "late"}},
 		"500":                {lambdatest.Result{Payload: []byte(`{"statusCode": 500, "body": "no"}`)}, answer{failed: "HTTP 500", detail: "no"}},
-		"400":                {lambdatest.Result{Payload: []byte(`{"statusCode": 400, "body": "no"}`)}, answer{failed: "HTTP 400", detail: "no"}},
 		"a whole batch":      {lambdatest.Result{Payload: []byte(`{"batchItemFailures": []}`)}, answer{}},
 	} {
 		assert.Equal(t, c.want, read(c.result, nil, said{}), name)

@@ -310,7 +310,6 @@ func TestRunsThatFail(t *testing.T) {
 			says:   []string{"with the lock, 4 of 4 events failed for good, the first with NamedError: named: as asked"},
 			prints: "\n  failed: NamedError                           4\n",
 		},
-		"an exit": {event: `{"do": "exit"}`, says: []string{"the first with Runtime.ExitError: RequestId: "}},
 		"a timeout": {
 			event: `{"do": "hang"}`, change: func(s *settings) { s.timeout, s.events = time.Second, 1 },
 			says: []string{"the first with Sandbox.Timedout: ", "\n  log: hanging 0"},
