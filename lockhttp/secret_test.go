@@ -255,21 +255,22 @@ func TestSecretIsReadOnce(t *testing.T) {
 
 func TestOpen(t *testing.T) {
 	m := newManager(t)
-	open := func(url, policy string) (*Service, error) {
+	with := func(url, name, value string) (*Service, error) { // a variable with another value
 		u, err := lockstore.ParseURL(url)
 		if err != nil {
 			return nil, err
 		}
-		return Open(newWorld(t).guard, u, func(name string) string {
-			if name == "LOCK_CALLERS" {
-				return policy
+		return Open(newWorld(t).guard, u, func(asked string) string {
+			if asked == name {
+				return value
 			}
-			return m.getenv(name)
+			return m.getenv(asked)
 		})
 	}
+	open := func(url string) (*Service, error) { return with(url, "", "") }
 	m.set(0, current, oldSecret)
 	for _, url := range []string{"secretsmanager:///prod/token", "secretsmanager:///arn:aws:secretsmanager:eu-central-1:123456789012:secret:token-AbCdEf", "text:///" + oldSecret} {
-		s, err := open(url, `{"*": ["shared/"]}`)
+		s, err := open(url)
 		require.NoError(t, err, url)
 		secrets, err := s.secrets(t.Context(), secretUse)
 		require.NoError(t, err)
@@ -293,7 +294,7 @@ func TestOpen(t *testing.T) {
 		"secretsmanager://token":                 "want secretsmanager:///NAME",
 		"file:///" + oldSecret:                   `the scheme is "file"; want secretsmanager or text`,
 	} {
-		_, err := open(url, `{"*": ["shared/"]}`)
+		_, err := open(url)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), oldSecret[:31])
 	}
@@ -301,17 +302,8 @@ func TestOpen(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Open(coalesces, nil, m.getenv)
 	require.EqualError(t, err, "lockhttp: the guard has guard.Options.Coalesce (boot: LOCK_COALESCE); want none: each request says itself whether it coalesces")
-	_, err = open("text:///"+oldSecret, "")
-	require.ErrorContains(t, err, "LOCK_CALLERS: want a JSON object")
-	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of"} {
-		u, err := lockstore.ParseURL("secretsmanager:///token")
-		require.NoError(t, err)
-		_, err = Open(newWorld(t).guard, u, func(name string) string {
-			if name == missing {
-				return ""
-			}
-			return m.getenv(name)
-		})
+	for missing, want := range map[string]string{"AWS_REGION": "set AWS_REGION", "AWS_ACCESS_KEY_ID": "only one of", "LOCK_CALLERS": "LOCK_CALLERS: want a JSON object"} {
+		_, err := with("secretsmanager:///token", missing, "")
 		require.ErrorContains(t, err, want)
 	}
 }
