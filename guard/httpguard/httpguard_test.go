@@ -236,14 +236,12 @@ func TestNoStreams(t *testing.T) {
 }
 
 func TestBodies(t *testing.T) {
-	calls := 0
-	opt := OnceOptions{MaxBodyBytes: 8, Caller: func(*http.Request) (string, error) { calls++; return "ann", nil }}
-	opt.Fingerprint = func(r *http.Request, b []byte) any {
+	opt := OnceOptions{MaxBodyBytes: 8, Fingerprint: func(r *http.Request, b []byte) any {
 		read, err := io.ReadAll(r.Body)
 		require.NoError(t, err)
 		require.Equal(t, string(b), string(read))
 		return string(b)
-	}
+	}}
 	s := onced(t, idempotency.AtMostOnce, opt, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
 	require.Equal(t, "12345678", body(t, s.serve(post("12345678"))))
 	require.Equal(t, "12345678", body(t, s.serve(post("12345678"))))
