@@ -313,7 +313,12 @@ func TestWaitsWithoutAPlace(t *testing.T) {
 
 // What else is no JSON or no key is in the tests of strictjson and lockstore.
 func TestBadInput(t *testing.T) {
-	const arn = `"execution": "arn:aws:states:eu-central-1:123456789012:execution:payout:one"`
+	const (
+		arn      = `"execution": "arn:aws:states:eu-central-1:123456789012:execution:payout:one"`
+		acquires = `{"action": "acquire", "key": "a", ` + arn
+		asks     = acquires + `, "redrive": 0, "ttl": 1`
+		releases = `{"action": "release", "key": "a", ` + arn + `, "redrive": 0`
+	)
 	long := strings.Repeat("k", lockstore.MaxKeyBytes+1)
 	for in, want := range map[string]string{
 		`null`:               "input: want a JSON object",
@@ -323,23 +328,23 @@ func TestBadInput(t *testing.T) {
 		`{"action": "acquire"}`:                                 "key: is missing",
 		`{"action": "acquire", "key": "a"}`:                     "execution: is missing",
 		`{"action": "acquire", "key": "a", "execution": "one"}`: `execution: is "one"; want the ARN of a standard workflow's execution`,
-		`{"action": "acquire", "key": "a", "execution": "arn:aws:states:eu-central-1:1:express:p:n:u"}`:                                                     "want the ARN of a standard workflow's execution",
-		`{"action": "acquire", "key": "a", ` + arn + `}`:                                                                                                    "redrive: is missing",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": -1}`:                                                                                     `redrive: is "-1"; want a whole number, 0 to`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1.5}`:                                                                          `ttl: is "1.5"; want a whole number, 1 to 86400`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "fence": 1}`:                                                                "fence: does not belong to the action acquire",
-		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`:                                                                              "fence: is missing",
-		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 0}`:                                                                          `fence: is "0"; want a whole number, 1 to`,
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": 7}`:                                                            "taskToken: want a string",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": ""}`:                                                           "taskToken: has 0 bytes; want 1 to 2048",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "` + strings.Repeat("t", lockstore.MaxTaskTokenBytes+1) + `"}`: "taskToken: has 2049 bytes; want 1 to 2048",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "taskToken": "hidden words"}`:                                               "task token with a byte at",
-		`{"action": "acquire", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1, "woken": "yes"}`:                                                            "woken: want true or false",
-		`{"action": "release", "key": "a", ` + arn + `, "redrive": 0, "fence": 1, "taskToken": "t"}`:                                                        "taskToken: does not belong to the action release",
-		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                                                                                       "Key is empty",
-		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:                                                                           "Key has 1025 bytes",
-		`{"action": "acquire", "key": "` + long + `"}`:                                                                                                      "execution: is missing",
-		`{"action": "acquire", "key": "` + strings.Repeat("k", 8192) + `"}`:                                                                                 "bytes; want at most 8192",
+		`{"action": "acquire", "key": "a", "execution": "arn:aws:states:eu-central-1:1:express:p:n:u"}`: "want the ARN of a standard workflow's execution",
+		acquires + `}`:                           "redrive: is missing",
+		acquires + `, "redrive": -1}`:            `redrive: is "-1"; want a whole number, 0 to`,
+		acquires + `, "redrive": 0, "ttl": 1.5}`: `ttl: is "1.5"; want a whole number, 1 to 86400`,
+		asks + `, "fence": 1}`:                   "fence: does not belong to the action acquire",
+		`{"action": "renew", "key": "a", ` + arn + `, "redrive": 0, "ttl": 1}`: "fence: is missing",
+		releases + `, "fence": 0}`:  `fence: is "0"; want a whole number, 1 to`,
+		asks + `, "taskToken": 7}`:  "taskToken: want a string",
+		asks + `, "taskToken": ""}`: "taskToken: has 0 bytes; want 1 to 2048",
+		asks + `, "taskToken": "` + strings.Repeat("t", lockstore.MaxTaskTokenBytes+1) + `"}`: "taskToken: has 2049 bytes; want 1 to 2048",
+		asks + `, "taskToken": "hidden words"}`:                                               "task token with a byte at",
+		asks + `, "woken": "yes"}`:                                                            "woken: want true or false",
+		releases + `, "fence": 1, "taskToken": "t"}`:                                          "taskToken: does not belong to the action release",
+		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                         "Key is empty",
+		`{"action": "abandon", "key": "` + long + `", ` + arn + `, "redrive": 0}`:             "Key has 1025 bytes",
+		`{"action": "acquire", "key": "` + long + `"}`:                                        "execution: is missing",
+		`{"action": "acquire", "key": "` + strings.Repeat("k", 8192) + `"}`:                   "bytes; want at most 8192",
 	} {
 		refused(t, in, want)
 	}
