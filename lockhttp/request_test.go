@@ -59,6 +59,8 @@ func TestBadRequests(t *testing.T) {
 	a := ask(t, w.Service, "PUT", "", `{"ttl": 30}`)
 	require.Equal(t, http.StatusBadRequest, a.StatusCode)
 	require.Equal(t, "Key is empty; want 1 to 1024 bytes", a.said["detail"])
+	a = ask(t, w.Service, "PATCH", "shared/k", `{"ttl": 901}`, "Lock-Token", "x")
+	require.Contains(t, a.said["detail"], "want whole seconds, 1 to 900")
 	a = ask(t, w.Service, "PATCH", "shared/k", `{"ttl": 30, "coalesce": "index"}`, "Lock-Token", "x")
 	require.Equal(t, `"coalesce": is unknown; want ttl`, a.said["detail"], "a lease that is there, with its fence, waits for nothing")
 	for _, method := range []string{"PATCH", "DELETE"} {

@@ -19,7 +19,8 @@ import (
 // view is lockctl ui in a browser.
 type view struct {
 	*testservers.Tab
-	t *testing.T
+	t       *testing.T
+	address string
 }
 
 // ui starts lockctl ui, and opens the address that it prints.
@@ -33,7 +34,8 @@ func (p site) ui(t *testing.T, args ...string) view {
 	address, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	require.Regexp(t, `^http://127\.0\.0\.1:\d+/[A-Z2-7]{26}/\n$`, address)
-	return view{testservers.Chromium(t, strings.TrimSpace(address)), t}
+	address = strings.TrimSpace(address)
+	return view{testservers.Chromium(t, address), t, address}
 }
 
 // row is an expression for a part of a key's row.
@@ -112,6 +114,23 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, "revoked", p.state(key).State)
 	v.Until(`[...document.querySelectorAll("button")].every((b) => b.textContent !== "Revoke…")`)
 
+	// Of two who revoke at the same moment the second one learns who was first, as with the command.
+	second := p.take("account/8", "hangs")
+	other := view{testservers.Chromium(t, v.address), t, v.address}
+	for _, tab := range []view{v, other} {
+		tab.says("account/8", ".state", "held")
+		tab.Eval(row("account/8", ".head") + ".click()")
+		tab.button("Revoke…")
+	}
+	other.confirms("account/8", "Revoke")
+	other.notice("is revoked: hangs (4f1c) can renew it no more")
+	v.confirms("account/8", "Revoke")
+	v.Until(`document.querySelector("dialog .error").textContent.includes("was revoked already: ")`)
+	command := p.lockctl("revoke", "--fence", fence(second), "account/8")
+	same, _, _ := strings.Cut(v.Eval(`document.querySelector("dialog .error").textContent`).(string), " within ")
+	assert.Contains(t, command.err, same)
+	v.button("Cancel")
+
 	p.starts("charge/7")
 	p.awaitDoubt("charge/7")
 	v.says("charge/7", ".state", "in doubt")
@@ -124,7 +143,9 @@ func TestPage(t *testing.T) {
 	assert.Equal(t, "completed", p.state("charge/7").State)
 	v.Until(row("charge/7", "") + " === null") // a listing shows no completed keys
 	v.number("in doubt", "0")
-	assert.Empty(t, v.Faults())
+	require.Len(t, v.Faults(), 1, "the refusal of the second person, and no other error")
+	assert.Contains(t, v.Faults()[0], "409")
+	assert.Empty(t, other.Faults())
 }
 
 // What a key and a holder say is text, and what nobody can see is shown.
