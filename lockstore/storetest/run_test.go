@@ -35,31 +35,23 @@ func TestRunThatFails(t *testing.T) {
 }
 
 func TestRunFailsAndExplains(t *testing.T) {
-	for _, runner := range []string{"synctest", "parallel"} {
-		t.Run(runner, func(t *testing.T) {
-			t.Parallel()
-			text := runAlone(t, runner)
-			assert.Contains(t, text, "--- FAIL: TestRunThatFails/contention/one_of_many_wins_F01_F64")
-			assert.Contains(t, text, "Exactly one is granted the key", "the explanation")
-			assert.Contains(t, text, "16 of 16 were granted the key; want 1", "the failure")
-			assert.Contains(t, text, "--- SKIP: TestRunThatFails/fence/grows_when_its_entry", "a case that cannot run does not pass")
-			assert.Contains(t, text, "the harness has no Delete")
-			assert.Contains(t, text, "storetest: 1 of 3 cases skipped: no Delete\n", "the last line says what was not checked")
-			assert.Contains(t, text, "--- PASS: TestRunThatFails/fence/counts_in_microseconds")
-			assert.NotContains(t, text, "A fence is at least the time", "a case that passes explains nothing")
-		})
+	for _, how := range []string{"synctest", "parallel"} {
+		text := runAlone(t, how)
+		for _, has := range []string{
+			"--- FAIL: TestRunThatFails/contention/one_of_many_wins_F01_F64", "16 of 16 were granted the key; want 1", "Exactly one is granted the key",
+			"--- SKIP: TestRunThatFails/fence/grows_when_its_entry", "the harness has no Delete", "storetest: 1 of 3 cases skipped: no Delete\n",
+			"--- PASS: TestRunThatFails/fence/counts_in_microseconds",
+		} {
+			assert.Contains(t, text, has, how)
+		}
+		assert.NotContains(t, text, "A fence is at least the time", "a case that passes explains nothing")
 	}
-}
-
-func TestRunSaysWhatIsMissing(t *testing.T) {
-	for missing, says := range map[string]string{
-		"no open":  "storetest: Run needs open",
-		"no run":   "storetest: Run needs open",
-		"no store": "storetest: the harness has no Store",
+	for how, says := range map[string]string{
+		"no open": "storetest: Run needs open", "no run": "storetest: Run needs open", "no store": "storetest: the harness has no Store",
 	} {
-		out := runAlone(t, missing)
-		assert.Contains(t, out, says, "F51")
-		assert.NotContains(t, out, "panic")
+		text := runAlone(t, how)
+		assert.Contains(t, text, says, "F51")
+		assert.NotContains(t, text, "panic")
 	}
 }
 
