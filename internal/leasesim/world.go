@@ -11,7 +11,6 @@ package leasesim
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -67,16 +66,13 @@ func bubble(t *testing.T, seed uint64, play func(*World)) (w *World) {
 		w = &World{T: t, Seed: seed, Start: time.Now(), Counts: map[string]int64{}, over: make(chan struct{})}
 		play(w)
 		w.Settle()
-		for _, f := range slices.Backward(w.atEnd) {
-			f()
-		}
 	})
 	return w
 }
 
 // World is one seed: what its processes share.
 type World struct {
-	T     *testing.T
+	T     *testing.T // of the bubble: its Cleanup is for when no process asks for anything any more
 	Seed  uint64
 	Start time.Time
 
@@ -88,9 +84,8 @@ type World struct {
 	mu      sync.Mutex // the last one that anybody takes
 	Counts  map[string]int64
 	events  []event
-	problem string   // the first
-	failed  int      // events until then
-	atEnd   []func() // at the end of the world
+	problem string // the first
+	failed  int    // events until then
 
 	judge
 }
@@ -137,13 +132,6 @@ func (w *World) story() string {
 		fmt.Fprintf(&s, "%12v  %-10s  %s\n", e.at.Round(time.Microsecond), e.who, fmt.Sprintf(e.format, e.args...))
 	}
 	return s.String()
-}
-
-// AtEnd calls f when no process asks for anything any more: as with defer, the last one first.
-func (w *World) AtEnd(f func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.atEnd = append(w.atEnd, f)
 }
 
 // Settle lets what is under way arrive, and the dead end.

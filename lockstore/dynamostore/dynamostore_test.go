@@ -92,7 +92,7 @@ func TestTrustNeverOverlaps(t *testing.T) {
 		Part: leasesim.Part{Name: "simulated guards of different tolerances (F73) over DynamoDB's fake", Few: 3, Full: 200},
 		Open: func(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 			service := fakedynamo.New(table)
-			w.AtEnd(service.Wait)
+			w.T.Cleanup(service.Wait)
 			w.Step = takeoverDelay
 			return func(p *leasesim.Process) *lockstore.Store {
 				p.Streak = 9

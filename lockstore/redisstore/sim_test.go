@@ -38,8 +38,8 @@ type network struct {
 func openNetwork(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 	n := network{w, miniredis.NewMiniRedis()}
 	var connections sync.WaitGroup
-	w.AtEnd(n.server.Close)
-	w.AtEnd(connections.Wait)
+	w.T.Cleanup(n.server.Close)
+	w.T.Cleanup(connections.Wait)
 	return func(p *leasesim.Process) *lockstore.Store {
 		client := dialerClient(w.T, "redis://127.0.0.1", func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
@@ -47,7 +47,7 @@ func openNetwork(w *leasesim.World) func(*leasesim.Process) *lockstore.Store {
 			connections.Go(func() { n.serve(ctx, p, theirs) })
 			return byteByByte{ours, cancel, p.Latency > 0}, nil
 		})
-		w.AtEnd(func() { require.NoError(w.T, client.Close()) })
+		w.T.Cleanup(func() { require.NoError(w.T, client.Close()) })
 		s, err := New(client, Options{})
 		require.NoError(w.T, err)
 		return s
