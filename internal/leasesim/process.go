@@ -3,6 +3,7 @@ package leasesim
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -21,7 +22,6 @@ const latency = 40 * time.Millisecond
 // set. Its clocks run too fast or too slow. In a freeze the monotonic clock stands still.
 type Process struct {
 	*World
-	*Dice
 	Name    string
 	Latency time.Duration     // of each way of the network: at most so much; 0 is the judge's, who meets no fault
 	Calm    bool              // no faults
@@ -34,6 +34,7 @@ type Process struct {
 	run    *run    // that is judged
 
 	mu     sync.Mutex
+	random *rand.Rand
 	offset time.Duration // of the wall clock: how far ahead it is at first
 	step   time.Duration // how much further ahead it is now
 	frozen time.Duration // in all freezes before the last one
@@ -47,10 +48,22 @@ type Process struct {
 
 // NewProcess starts a process that has the random numbers of this stream. The rate of its clocks is wrong by up to drift.
 func (w *World) NewProcess(name string, stream uint64, drift float64) *Process {
-	p := &Process{World: w, Dice: NewDice(w.Seed, stream), Name: name, Latency: latency, Streak: 1, Struck: func(string) {}, Died: make(chan struct{})}
+	p := &Process{World: w, random: rand.New(rand.NewPCG(w.Seed, stream)), Name: name, Latency: latency, Streak: 1, Struck: func(string) {}, Died: make(chan struct{})}
 	p.rate = 1 + drift*(2*p.Float()-1) // F18
 	p.offset = p.UpTo(20*time.Minute) - 10*time.Minute
 	return p
+}
+
+// Float is a random number from 0 to 1.
+func (p *Process) Float() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.random.Float64()
+}
+
+// UpTo is a random time from 0 to most.
+func (p *Process) UpTo(most time.Duration) time.Duration {
+	return time.Duration(p.Float() * float64(most))
 }
 
 // NewGuard is a guard with the clocks and the random numbers of the process.

@@ -10,7 +10,6 @@ package leasesim
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -141,27 +140,6 @@ func (w *World) Settle() {
 		w.settled = true
 	}
 	w.late.Wait()
-}
-
-// Dice are random numbers that several goroutines share.
-type Dice struct {
-	mu  sync.Mutex
-	rng *rand.Rand
-}
-
-// NewDice returns the random numbers of a seed and a stream.
-func NewDice(seed, stream uint64) *Dice { return &Dice{rng: rand.New(rand.NewPCG(seed, stream))} }
-
-// Float is a random number from 0 to 1.
-func (d *Dice) Float() float64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.rng.Float64()
-}
-
-// UpTo is a random time from 0 to most.
-func (d *Dice) UpTo(most time.Duration) time.Duration {
-	return time.Duration(d.Float() * float64(most))
 }
 
 // Pass lets time pass. It makes no timer that is due at once: two of them at one moment
