@@ -83,7 +83,7 @@ func (c *clock) read() (t, wall time.Duration) {
 	return now.mono + c.extra, now.wall
 }
 
-// change is by how much the wall clock has moved on further than the monotonic clock since ahead was set.
+// change is by how much the wall clock has moved on further than the monotonic clock since ahead was set. read calls it, with mu.
 func (c *clock) change(now instant) time.Duration { return now.wall - now.mono - c.ahead }
 
 // moment is the time on this clock.

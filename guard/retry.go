@@ -13,7 +13,8 @@ import (
 // storeCalls counts the calls of the store that a run makes. A renewal and MarkStarted may run at the same time.
 type storeCalls struct{ all, failed atomic.Int64 }
 
-// count counts one call. A call that was cut off because the run ended does not count as failed.
+// count counts one call. A call that was cut off because the run ended does not count as failed. send calls it after each
+// call, and so do awaitTurn and inspectKey.
 func (c *storeCalls) count(err error) {
 	c.all.Add(1)
 	if o := outcomeOf(err); (o == OutcomeUnavailable || o == OutcomeUnknown) && !errors.Is(err, context.Canceled) {
@@ -75,7 +76,7 @@ func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 }
 
 // askedAgain is the error of an answer that does not say what became of a request whose answer was
-// lost.
+// lost. send calls it for an unclear answer to a repeat, sendRelease for a clear error, too.
 func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }

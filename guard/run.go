@@ -86,7 +86,7 @@ func (r *run) lease() lockstore.Lease {
 type runKey struct{}
 
 // newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
-// registry; its caller owes an endRun. It sends nothing.
+// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {

@@ -114,7 +114,7 @@ func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 	return ours, others
 }
 
-// keySchema prints the primary key as "name type role".
+// keySchema prints the primary key as "name type role", in the form of names.schema: checkTable compares the two.
 func keySchema(table *types.TableDescription) string {
 	kinds := map[string]types.ScalarAttributeType{}
 	for _, a := range table.AttributeDefinitions {

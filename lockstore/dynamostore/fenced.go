@@ -110,7 +110,7 @@ func IsStale(err error, fence lockstore.Fence) bool {
 }
 
 // wasRefused reports whether the condition of an item refused the write, or the transaction, and
-// the item is as the caller says.
+// the item is as the caller says: the two IsStale.
 func wasRefused(err error, is func(values) bool) bool {
 	if refusal, ok := errors.AsType[*types.ConditionalCheckFailedException](err); ok {
 		return is(refusal.Item)

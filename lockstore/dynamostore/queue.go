@@ -45,7 +45,7 @@ func (n note) hint() driver.Hint {
 }
 
 // placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
-// took.
+// took. answerWrite and answerUnchanged put it into a refusal with a place, and Await goes on from it with next.
 func placeNote(place int, now time.Time, seen row) driver.Hint {
 	n := note{place: place, since: now, fence: seen.LastFence}
 	for _, e := range seen.Ended {
@@ -68,7 +68,7 @@ func parseNote(text driver.Hint) note {
 	return n
 }
 
-// next is the note after a read.
+// next is the note after a read by which the owner still waits. Only Await calls it; placeNote makes the first one.
 func (n note) next(place int, fence driver.Fence, now time.Time) note {
 	if moved, took := n.place-place, time.Duration(fence-n.fence)*time.Microsecond; moved > 0 && took > 0 && took < time.Hour {
 		took /= time.Duration(moved)

@@ -19,7 +19,8 @@ func markAt(at time.Time) int64 { return at.Add(lockstore.StartMarkTime+idleRow)
 
 func leastMark(end time.Time) int64 { return markAt(end.Add(-idleRow)) }
 
-// markOf is the mark of a row as a number, 0 if there is none or if it is damaged.
+// markOf is the mark of a row as a number, 0 if there is none or if it is damaged. nextMark, note and answerUnchanged compare it; encode asks whether a
+// renewal has to move it.
 func markOf(item values) int64 {
 	n, _ := number(item, attrStarted, maxMilli)
 	return n

@@ -105,7 +105,8 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 }
 
 // read sends a read of the row of a key. One that is not consistent costs half as much, and may bring
-// an older row. Nothing else here reads, besides List and Check.
+// an older row. Nothing else here reads, besides List, Check and Extent. Those of readAndChange,
+// Await and seeAgain are consistent; those of acquire (for the time, or after a throttled arrival) and the first one of lookForRoom are not.
 func (t *table) read(ctx context.Context, key string, consistent bool) (row, reply, error) {
 	r := reply{sent: t.clock.local()}
 	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{

@@ -186,7 +186,7 @@ func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 // changeQueue makes the queue of a row what it has to be. An owner that joins meanwhile stays. A
 // queue that only lost places is as it was up to a place if this one is where it was. So the write requires the
 // last place that it removes. Whoever makes room hands the key over until the first that stays finds none: so
-// the write requires this one, too. It is the holder now, or there is no room for it.
+// the write requires this one, too. It is the holder now, or there is no room for it. It changes w alone; only becoming calls it, last.
 func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue []place) {
 	if next.Closed.For > 0 { // the places of those who join meanwhile end, too
 		w.becomes[attrQueue] = nil
