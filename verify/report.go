@@ -32,7 +32,7 @@ var headings = []string{states, steps, lemmas, seeds, sequences, pairs, requests
 var limits = []string{
 	"DynamoDB, ElastiCache and MemoryDB themselves were not reached. DynamoDB Local, Redis and Valkey stood in for them.",
 	"Lambda's own freeze is simulated, or replaced by stopped processes, whose monotonic clock goes on.",
-	"Known weak points of dependencies were not looked up: govulncheck needs its database.",
+	"Known vulnerabilities of dependencies were not looked up: govulncheck needs its database.",
 	"Multi-Region tables with strong consistency, other processors and other systems were not tried.",
 }
 
@@ -153,7 +153,7 @@ and writes all parts, counts, controls and planted bugs into build/verify/record
 	s := sum(r.Results)
 	fmt.Fprintf(&b, `
 - Servers: %s.
-- Faults in the histories: %s. Each was made on each of %d stores (%s), except where it cannot occur: %d cells were run, %d are empty.
+- Faults in the histories: %s. Each was made on each of %d stores (%s), except where it cannot occur: %d pairs were run, %d are empty.
 - Controls: %d runs in which something is broken on purpose. Each has to show a violation, or the whole run fails.
 - [Faults](../verify/faults.md) lists the faults that each change is tested with, and substitutes for causes that one machine lacks.
 

@@ -41,7 +41,7 @@ func TestProcesses(t *testing.T) {
 		Limits: []string{
 			"In the runs with processes the seed decides which signal comes when. The machine decides how far a process has come by then.",
 			"The clocks of a stopped process go on. The clocks of a frozen Lambda may not, which is simulated.",
-			"A second holder is noticed only if it reaches the list before the first has finished.",
+			"Processes notice a second holder only if it writes before the first has finished.",
 			"The runs show that a dead holder's key becomes free, and not how soon. The comparison and the simulations show that.",
 		},
 	}
