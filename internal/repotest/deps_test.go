@@ -236,7 +236,7 @@ A program links only what its packages need. What only tests need is in no user'
 	write(&b, product)
 	b.WriteString("\n## Other modules of this repository\n\nNo program of a user links these, unless the user imports such a module. What is above\nis not repeated.\n\n")
 	write(&b, others)
-	b.WriteString("\nWhat is known of weak points in them is not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which CI cannot reach.\n")
+	b.WriteString("\nKnown vulnerabilities in them are not looked up here: `govulncheck` needs its\ndatabase (vuln.go.dev), which CI cannot reach.\n")
 	if *update {
 		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(b.String()), 0o644))
 		return
