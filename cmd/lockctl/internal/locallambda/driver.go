@@ -35,10 +35,8 @@ type driver struct {
 
 // phase sends all events to the function.
 func (d *driver) phase(ctx context.Context, f function) (_ phase, err error) {
-	run, title := rand.Text()[:8], "with the lock"
-	if d.unlocked {
-		title = "without the lock"
-	}
+	p := phase{unlocked: d.unlocked, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill}
+	run, title := rand.Text()[:8], p.title()
 	if _, err := d.hook(ctx, "--before", d.before, "LOCKCTL_RUN="+run); err != nil {
 		return phase{}, err
 	}
@@ -47,7 +45,7 @@ func (d *driver) phase(ctx context.Context, f function) (_ phase, err error) {
 	if err != nil {
 		return phase{}, err
 	}
-	p := phase{title: title, unlocked: d.unlocked, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill, began: time.Now()}
+	p.began = time.Now()
 	if p.attempts, p.faults, err = d.send(ctx, all, title, run); err != nil {
 		return phase{}, err
 	}

@@ -14,7 +14,6 @@ import (
 
 // phase is what was seen of the function: as without the lock, or with it.
 type phase struct {
-	title        string
 	unlocked     bool // so many may hold a key that nobody waits
 	environments int
 	fenced       bool // the data refuses late writes
@@ -92,6 +91,14 @@ const (
 	freeze faultKind = "frozen"
 	kill   faultKind = "killed"
 )
+
+// title names the phase in messages, in the table and in the picture.
+func (p phase) title() string {
+	if p.unlocked {
+		return "without the lock"
+	}
+	return "with the lock"
+}
 
 // finish counts.
 func (p *phase) finish() {
@@ -205,7 +212,7 @@ func (p phase) named(s section) string {
 func (p phase) verdict() error {
 	var wrong []error
 	says := func(format string, args ...any) {
-		wrong = append(wrong, fmt.Errorf("%s, "+format, append([]any{p.title}, args...)...))
+		wrong = append(wrong, fmt.Errorf("%s, "+format, append([]any{p.title()}, args...)...))
 	}
 	if p.failed() > 0 {
 		says("%d of %d events failed for good, the first with %s", p.failed(), len(p.attempts), p.failure)

@@ -143,7 +143,7 @@ func TestReports(t *testing.T) {
 
 // madeUp is a phase of events that each had a busy answer first.
 func madeUp(title string, spans ...[2]int) phase {
-	p := phase{title: title, unlocked: title == "without the lock", environments: 2, began: zero, reported: true}
+	p := phase{unlocked: title == "without the lock", environments: 2, began: zero, reported: true}
 	for i, s := range spans {
 		id := fmt.Sprint("r-", i)
 		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})

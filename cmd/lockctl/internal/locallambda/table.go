@@ -44,7 +44,7 @@ func table(phases []phase) string {
 		})
 	}
 	b.WriteByte('\n')
-	line("", func(p phase) string { return p.title })
+	line("", phase.title)
 	line("succeeded", func(p phase) string { return fmt.Sprintf("%d of %d", p.succeeded, len(p.attempts)) })
 	count("busy, tried again", func(p phase) int { return p.busy })
 	ifAny("covered by a later run", func(p phase) int { return len(p.covered) })

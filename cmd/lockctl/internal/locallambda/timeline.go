@@ -33,7 +33,7 @@ func timeline(function string, phases []phase) string {
 	for _, of := range phases {
 		height += of.panelHeight()
 		p.span = max(p.span, of.span())
-		described = append(described, upperFirst(of.title)+" "+of.summary()+".")
+		described = append(described, upperFirst(of.title())+" "+of.summary()+".")
 	}
 	last := phases[len(phases)-1]
 	title := fmt.Sprintf("%d events for %s, %d Lambda environments at once", len(last.attempts), function, last.environments)
@@ -133,7 +133,7 @@ func (p *picture) panel(top int, of phase) {
 	if of.verdict() != nil {
 		class = "verdict-bad"
 	}
-	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan></text>`+"\n", leftMargin, top+28, escape(upperFirst(of.title)), class, escape(of.summary()))
+	p.printf(`<text x="%d" y="%d" class="h2">%s: <tspan class="%s">%s</tspan></text>`+"\n", leftMargin, top+28, escape(upperFirst(of.title())), class, escape(of.summary()))
 	var rows []string
 	for _, r := range of.rows {
 		rows = append(rows, r.name+": "+r.value)
