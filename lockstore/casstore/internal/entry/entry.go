@@ -160,7 +160,7 @@ func unmarshal(text []byte) (e Entry, err error) {
 	}
 	e.it = whole{p.N, p.Fence, wrap(p.Holders), wrap(p.Queue), wrap(p.Ended), nil}
 	if p.Closed != nil {
-		e.it.Closed = &wrap([]closed{*p.Closed})[0]
+		e.it.Closed = &kept[closed]{it: *p.Closed}
 	}
 	return e, nil
 }
