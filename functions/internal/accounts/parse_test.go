@@ -17,6 +17,8 @@ func TestParse(t *testing.T) {
 	require.NoError(t, w.Validate())
 	_, err = Parse(`{"account": "7", "id": "s", "amount": 1.5}`, fields...)
 	require.EqualError(t, err, `amount: is "1.5"; want a whole number of cents, 1 to 100000000000`)
+	_, err = Parse(`{"account": 7}`, fields...)
+	require.EqualError(t, err, "account: want a string")
 	_, err = Parse(`{"account": "7", "id": "s", "amount": 1}`, "id", "amount")
 	require.ErrorContains(t, err, `"account": is unknown; want id and amount`)
 }
@@ -33,10 +35,12 @@ func TestValidate(t *testing.T) {
 		{Withdrawal{"a/b", "w", 1}, "account: "},
 		{Withdrawal{"a\n", "w", 1}, "account: "},
 		{Withdrawal{strings.Repeat("a", 65), "w", 1}, "account: "},
+		{Withdrawal{"7", "", 1}, "id: has 0 bytes; want 1 to 64"},
 		{Withdrawal{"7", strings.Repeat("x", 65), 1}, "id: has 65 bytes"},
 		{Withdrawal{"7", "a\x00", 1}, "id: has a character"},
 		{Withdrawal{"7", "a\xff", 1}, "id: has a character"},
 		{Withdrawal{"7", "w", 0}, `amount: is "0"; want a whole number of cents, 1 to 100000000000`},
+		{Withdrawal{"7", "w", -1}, `amount: is "-1"`},
 		{Withdrawal{"7", "w", maxAmount + 1}, `amount: is "100000000001"`},
 	} {
 		t.Run("F52 "+c.want, func(t *testing.T) { assert.ErrorContains(t, c.w.Validate(), c.want) })
