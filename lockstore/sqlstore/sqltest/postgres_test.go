@@ -118,10 +118,13 @@ func TestManyKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e, table, _ := start(t).created(t)
 			for _, most := range []int{10, 0} {
+				var released atomic.Int32
 				var failed atomic.Pointer[guard.Report] // a run that was not released
 				g, err := guard.New(e.store(t, table, most), guard.Options{Observe: func(_ context.Context, r guard.Report) {
 					if r.ReleaseErr != nil {
 						failed.Store(&r)
+					} else {
+						released.Add(1)
 					}
 				}})
 				require.NoError(t, err)
@@ -138,6 +141,7 @@ func TestManyKeys(t *testing.T) {
 				}
 				all.Wait()
 				require.Nil(t, failed.Load())
+				require.EqualValues(t, runs, released.Load())
 			}
 		})
 	}

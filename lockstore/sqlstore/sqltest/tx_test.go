@@ -193,8 +193,9 @@ func TestFileInUse(t *testing.T) {
 	tx, err = program.Begin()
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }()
-	_, err = tx.Exec("SELECT count(*) FROM lambdalock")
-	require.NoError(t, err)
+	var n int
+	require.NoError(t, tx.QueryRow("SELECT count(*) FROM lambdalock").Scan(&n))
+	require.Equal(t, 1, n)
 	run(t, admin, write)
 	updates.Store(0)
 	err = table.StillHeld(minute(t), tx, lease)
