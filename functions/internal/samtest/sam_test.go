@@ -221,9 +221,7 @@ func environment() []string {
 		"AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_DEFAULT_REGION="+region, "SAM_CLI_TELEMETRY=0",
 		// Each command asks AWS for the account's number, and without a network it tries for
 		// seconds. Nobody listens here, so it goes on at once with a number of its own.
-		"AWS_ENDPOINT_URL=http://"+loopback+":1", "AWS_MAX_ATTEMPTS=1",
-		// As the functions are deployed.
-		"CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=lambda.norpc '-ldflags=-s -w'")
+		"AWS_ENDPOINT_URL=http://"+loopback+":1", "AWS_MAX_ATTEMPTS=1")
 }
 
 // stopTime is how long the SAM CLI may take to remove its containers.
@@ -241,7 +239,9 @@ func (s sam) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs one command to its end.
 func (s sam) run(t *testing.T, ctx context.Context, args ...string) {
 	t.Logf("sam %s", strings.Join(args, " "))
-	text, err := s.command(ctx, args...).CombinedOutput()
+	cmd := s.command(ctx, args...)
+	cmd.Env = append(cmd.Env, "CGO_ENABLED=0", "GOFLAGS=-trimpath -tags=lambda.norpc '-ldflags=-s -w'") // as the functions are deployed
+	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "sam %s: %s", args[0], text)
 }
 
@@ -262,7 +262,6 @@ func (s sam) printed(t *testing.T, ctx context.Context, words string, more ...st
 	cmd := s.command(ctx, "-c", string(line[1]))
 	var answer, log bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = example, &answer, &log
-	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "CGO_ENABLED=") || strings.HasPrefix(v, "GOFLAGS=") }) // the page says them
 	cmd.Env = append(cmd.Env, "PATH="+folder+string(os.PathListSeparator)+os.Getenv("PATH"))
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	require.NoError(t, cmd.Run(), "%s: %s", line[1], log.Bytes())
