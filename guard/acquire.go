@@ -202,7 +202,7 @@ func (a *attempt) startOver() {
 }
 
 // askAfresh sets sent and ttl for the next request, after an answer that is final for the last one, and sends nothing. The trust counts from
-// the next request: the repeat of one that was granted after all is answered with the time that is left.
+// the next request: the repeat of one that was granted after all is answered with the time that is left. acquire and startOver call it.
 func (a *attempt) askAfresh() {
 	a.sent = a.run.now()
 	a.ttl = a.run.ttl(a.sent)
@@ -222,7 +222,8 @@ func (a *attempt) requestLease() (Outcome, error) {
 	})
 }
 
-// ask sends one request: an Acquire, or an Extend if the owner has learned that it was handed the key. It changes nothing but the holder's Since.
+// ask sends one request: an Acquire, or an Extend if the owner has learned that it was handed the key. It changes nothing but the holder's
+// Since. requestLease calls it, also for each repeat.
 func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 	r := a.run
 	if a.handed {
@@ -258,7 +259,8 @@ func (a *attempt) noteRefusal(busy *LockBusy) {
 
 // notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
 // the way, and no answer was lost, the answer is busy, although the last request failed: an overloaded pool or store
-// drops requests. It sends and changes nothing. acquire calls it, also when no time is left to ask as a new owner, and passes what it returns to giveUp.
+// drops requests. It sends and changes nothing. acquire calls it, also when backOff leaves no time to ask again, and passes what it
+// returns to giveUp.
 func (a *attempt) notGranted(err error) (Outcome, error) {
 	r := a.run
 	if gone := r.whyEnded(); gone != nil {
@@ -299,7 +301,7 @@ func (a *attempt) mayBlock() error {
 }
 
 // ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with
-// this cause, unless outcome is corrupt. remains says why, and becomes r.releaseErr.
+// this cause, unless outcome is corrupt. remains says why, and becomes r.releaseErr. acquire and giveUp call it.
 func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, error) {
 	a.run.releaseErr = remains
 	if remains == nil || outcome == OutcomeCorrupt {

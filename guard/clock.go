@@ -26,8 +26,8 @@ func init() {
 	}
 }
 
-// clock is where a guard reads the time: nothing else in this package reads a clock. A simulator, and a page in a browser, puts
-// its own function in the place of now.
+// clock is where a guard reads the time: besides it, only the function until reads a clock in this package. A simulator, and a page in a
+// browser, puts its own function in the place of now.
 //
 // It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
@@ -44,6 +44,7 @@ type clock struct {
 	extra time.Duration // grows by what the monotonic clock misses
 }
 
+// systemClock makes a clock that reads the clocks of this process. New calls it.
 func systemClock() *clock {
 	born := time.Now()
 	return &clock{now: func() instant {
@@ -52,7 +53,8 @@ func systemClock() *clock {
 	}}
 }
 
-// until is the time until a moment that a caller has chosen: what is less on one of the two clocks.
+// until is the time until a moment that a caller has chosen: what is less on one of the two clocks. It reads the clocks of the process.
+// Guard.HolderInfo, newCall and wakeOwner call it, for the deadline of a context.
 func until(t time.Time) time.Duration {
 	now := time.Now()
 	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
@@ -65,10 +67,11 @@ const clockNoise = 10 * time.Millisecond
 // never is a moment that does not come.
 const never time.Duration = math.MaxInt64
 
-// later is the moment d after t, at most never.
+// later is the moment d after t, at most never. newCall calls it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
-// read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
+// read returns the time on this clock and on the wall clock. All moments in this package are on this clock. It may change extra and ahead,
+// with mu. moment and newCall call it.
 func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +89,7 @@ func (c *clock) read() (t, wall time.Duration) {
 // change is by how much the wall clock has moved on further than the monotonic clock since ahead was set. read calls it, with mu.
 func (c *clock) change(now instant) time.Duration { return now.wall - now.mono - c.ahead }
 
-// moment is the time on this clock.
+// moment is the time on this clock. It takes mu, see read. now, Shutdown, withEnd and methods of retrier and window call it.
 func (c *clock) moment() time.Duration {
 	t, _ := c.read()
 	return t
@@ -99,14 +102,15 @@ func (c *clock) missed() time.Duration {
 	return c.extra
 }
 
-// sleep waits for d, or returns false when ctx ends.
+// sleep waits for d, or returns false when ctx ends. withEnd, backOff, wakeOwner and run.sleep call it.
 func sleep(ctx context.Context, d time.Duration) bool {
 	_ = pause.For(ctx, d)
 	return ctx.Err() == nil // the run's context reads the clocks
 }
 
 // withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
-// the monotonic clock, so the context reads the clock once a second.
+// the monotonic clock, so the context reads the clock once a second. awaitTurn calls it; the function that it returns ends the goroutine,
+// and waits for that.
 func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, end-c.moment())
 	joined := make(chan struct{})
@@ -130,6 +134,7 @@ type pauses struct {
 	bound, most time.Duration
 }
 
+// next returns the next pause, and sets bound. pollKey, backOff and wakeOwner call it.
 func (p *pauses) next() time.Duration {
 	p.bound = min(max(2*p.bound, firstPause), p.most)
 	return p.random(p.bound)

@@ -37,6 +37,7 @@ type LockBusy struct {
 	err error // the last refusal; can be older than State
 }
 
+// newLockBusy makes the error of a refusal, with what the store has answered. acquire calls it.
 func newLockBusy(key string, err error) *LockBusy {
 	busy := &LockBusy{Key: key, err: err}
 	refusal := busy.refusal()
@@ -200,7 +201,8 @@ func (e *LockStoreUnavailable) Error() string {
 // what was in the way.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
-// withSentinel is what an Unwrap returns. The slice is new: LockLost adds to it.
+// withSentinel is what an Unwrap returns. The slice is new: LockLost adds to it. The Unwrap of LockLost, LockNoTime, LockBadRequest and
+// LockCorrupt calls it.
 func withSentinel(sentinel, err error) []error {
 	if err == nil {
 		return []error{sentinel}

@@ -219,7 +219,8 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 	return with.checked()
 }
 
-// checked notes the mistake of a cooldown of work that is not alone.
+// checked notes the mistake of a cooldown of work that is not alone. It sets mistake of g: WithMaxHolders and WithCooldown call it for the
+// copy that they have made.
 func (g *Guard) checked() *Guard {
 	if g.cooldown > 0 && g.mistake == nil {
 		g.mistake = g.alone("a cooldown")
@@ -273,6 +274,8 @@ func (g *Guard) Validate() error {
 	return g.mistake
 }
 
+// usable returns an error for a nil context, and otherwise what Validate says. Each method that sends something calls it before newCall:
+// Acquire and Park do so in acquireLease, and Release, Abandon and Complete in endAcquiredLease.
 func (g *Guard) usable(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
@@ -300,4 +303,5 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	}
 }
 
+// newPauses makes pauses whose bound is not raised yet. acquire, newRetrier and wakeOwner call it.
 func (g *Guard) newPauses() pauses { return pauses{random: g.random, most: maxPause} }

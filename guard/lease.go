@@ -75,7 +75,8 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 	return g.acquireLease(ctx, req, wanted{turn: turn, address: address}, mistake)
 }
 
-// acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request. The lease stays in the store; the run and its window end here.
+// acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request. The lease stays in the store; the run and
+// its window end here. It sets wanted and holder before it calls acquire.
 func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
@@ -111,7 +112,8 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err.
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err. refuse, acquireLease,
+// Renew and endAcquiredLease call it.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
 	r.observe(outcome, err)
@@ -172,7 +174,7 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 }
 
 // endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: newCall Options.HolderInfo, and finish, which waits for
-// the wake-ups, Options.Observe.
+// the wake-ups, Options.Observe. It sets held to a lease that has only the fence, for the report.
 func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -76,7 +76,7 @@ func (r *run) markStarted() (Outcome, error) {
 	return r.checkBegin(outcome, err)
 }
 
-// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats.
+// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats. DoOnce and complete call it.
 func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
 
 // complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must

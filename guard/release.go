@@ -20,9 +20,9 @@ type releases struct {
 }
 
 // beginRelease begins the time of a release, a completion, an abandon or a leave (sendRelease), or of a wait for wake-ups alone
-// (finishWakeUps), and sets all fields of releases. It says when this time ends; the parameter most is the upper bound. After the work all releases share one
-// time: the first one sets its end, and later ones only make it earlier. It leaves time for the handler's answer before the caller's
-// deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
+// (finishWakeUps), and sets the fields of releases, end only after the work. It says when this time ends; the parameter most is the upper
+// bound. After the work all releases share one time: the first one sets its end, and later ones only make it earlier. It leaves time for the
+// handler's answer before the caller's deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
 func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Context, end time.Duration) {
 	p := &r.call.releases
 	p.mu.Lock()
@@ -64,7 +64,7 @@ func (r *run) extendRelease(end time.Duration) time.Duration {
 	return end + more
 }
 
-// endRelease is for the caller of beginRelease, in its end.
+// endRelease ends the context of beginRelease, and sets cut to nil. sendRelease and finishWakeUps defer it.
 func (r *run) endRelease() {
 	p := &r.call.releases
 	p.mu.Lock()

@@ -59,7 +59,8 @@ type Report struct {
 	WakeErr error
 }
 
-// report says what the parts of the run know of it. It is made at its end, and for Options.Granted before the work.
+// report says what the parts of the run know of it. It is made at its end, and for Options.Granted before the work. It changes nothing;
+// tellGranted and observe call it.
 func (r *run) report(outcome Outcome, err error) Report {
 	report := Report{
 		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,

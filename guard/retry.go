@@ -38,6 +38,7 @@ type retrier struct {
 	unknown error         // the first answer that was lost: the store may apply that request, now or later
 }
 
+// newRetrier makes a retrier whose calls count as those of the run. acquire, sendRelease, renew and request call it.
 func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 	return &retrier{clock: r.guard.clock, calls: &r.calls, ctx: ctx, end: end, pauses: r.guard.newPauses()}
 }
@@ -46,7 +47,7 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 // took and unknown.
 //
 // If a reply is lost, nobody knows whether the store applied that request, and an unclear answer
-// to a repeat does not tell. The error is then that of the lost answer.
+// to a repeat does not tell. The error is then that of the lost answer. requestLease, sendRelease, renew and request call it.
 func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := context.WithTimeout(t.ctx, t.limit())
@@ -81,13 +82,14 @@ func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }
 
-// backOff waits before a repeat. It returns false if there is no time for one. send calls it, and acquire before it asks as a new owner.
+// backOff waits before a repeat. It returns false if there is no time for one. send calls it, and acquire before it asks again after a
+// lease that came too late, or as a new owner.
 func (t *retrier) backOff() bool {
 	return sleep(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
-// 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s.
+// 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s. send calls it.
 func (t *retrier) limit() time.Duration {
 	left := t.end - t.clock.moment()
 	switch {
@@ -99,8 +101,8 @@ func (t *retrier) limit() time.Duration {
 	return min(callTime, left)
 }
 
-// request sends a request that takes no lock and ends nothing (Renew, MarkStarted or Inspect of the Guard's methods), until its answer is
-// clear, or until the time to ask is over.
+// request sends a request that takes no lock and ends nothing (Renew, MarkStarted or Inspect), until its answer is
+// clear, or until the time to ask is over. Guard.Renew, markStarted and Guard.Inspect call it.
 func (r *run) request(call func(context.Context) error) (Outcome, error) {
 	t := r.newRetrier(&r.window, r.askUntil())
 	outcome, err := t.send(call)
@@ -119,5 +121,5 @@ func (r *run) askUntil() time.Duration {
 	return now + min(storeRetryBudget, (r.call.deadline-now)/2)
 }
 
-// isContended says that the store was too busy with the requests of others.
+// isContended says that the store was too busy with the requests of others. sendRelease and renew call it.
 func isContended(err error) bool { return errors.Is(err, lockstore.ErrContended) }

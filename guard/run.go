@@ -35,7 +35,7 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	}
 }
 
-// wall is a moment on the wall clock.
+// wall is a moment on the wall clock. noteHolder, report, setSince and window.Deadline call it.
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
@@ -75,7 +75,8 @@ type held struct {
 	short bool          // it is the lease of a hand-over, and has to be extended
 }
 
-// lease is the run's lease; the zero Lease without one.
+// lease is the run's lease; the zero Lease without one. It reads held, which renew may change meanwhile. Whatever needs the lease after the
+// grant calls it, and so does report.
 func (r *run) lease() lockstore.Lease {
 	if h := r.held.Load(); h != nil {
 		return h.lease
@@ -86,7 +87,8 @@ func (r *run) lease() lockstore.Lease {
 type runKey struct{}
 
 // newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
-// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing.
+// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing. do calls it for each key; refuse,
+// acquireLease, endAcquiredLease, Renew and Inspect call it once.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {
@@ -108,17 +110,18 @@ func (c *call) newRun(key string, inside *run) *run {
 	return r
 }
 
-// now is the time on the guard's clock.
+// now is the time on the guard's clock. It is used all over the package.
 func (r *run) now() time.Duration { return r.guard.clock.moment() }
 
-// left is the time until the caller's deadline.
+// left is the time until the caller's deadline. hasTime, tellGranted and observe call it.
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
 // sleep waits for d, or returns false when the run's context ends. It asks the window, and so it may note a loss (window.check).
+// attempt.wait, awaitTurn, pollKey and renew call it.
 func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
-// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. acquire's requests and
-// take call it, before renew begins.
+// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. ask and take call it, before
+// renew begins.
 func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	if r.call.holder.Since.IsZero() {
 		r.holder.Since = time.UnixMilli(r.call.wall(sent).UnixMilli())
@@ -148,7 +151,7 @@ type job struct {
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
 // do is the whole life cycle: it takes the lock of each key, each run inside the time of the one before, runs the work,
-// and ends the leases in reverse order. Then it reports.
+// and ends the leases in reverse order. Then it reports. Guard.Do, DoAll and DoOnce call it.
 func (c *call) do(keys []string, j job) (err error) {
 	// No recover: a panic or Goexit passes through with its own stack.
 	outcome, err, worked := OutcomePanic, errNotReturned, false

@@ -37,19 +37,22 @@ type registry struct {
 	shutdown time.Duration // when it was called first
 }
 
+// add enters a run. newRun calls it.
 func (g *registry) add(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.runs[r] = struct{}{}
 }
 
+// remove takes a run out. endRun calls it.
 func (g *registry) remove(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.runs, r)
 }
 
-// shutDown notes the first Shutdown, and returns the runs whose contexts Shutdown cancels. Later runs are added as before, and mayStart refuses those that want a lock.
+// shutDown notes the first Shutdown, and returns the runs whose contexts Shutdown cancels. Later runs are added as before, and mayStart
+// refuses those that want a lock. Guard.Shutdown calls it.
 func (g *registry) shutDown(now time.Duration) (runs []*run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,6 +66,7 @@ func (g *registry) shutDown(now time.Duration) (runs []*run) {
 	return runs
 }
 
+// shutdownAt says whether Shutdown was called, and when first. mayStart, beginRelease, extendRelease and hookTime call it.
 func (g *registry) shutdownAt() (at time.Duration, called bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

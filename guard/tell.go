@@ -28,7 +28,8 @@ func (r *run) observe(outcome Outcome, err error) {
 	}
 }
 
-// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
+// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo,
+// tellGranted and observe call it.
 func (g *Guard) hookTime(left time.Duration) time.Duration {
 	if _, shutDown := g.runs.shutdownAt(); shutDown {
 		return noticeTime
@@ -37,7 +38,8 @@ func (g *Guard) hookTime(left time.Duration) time.Duration {
 }
 
 // value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned, which is made of
-// window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.
+// window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns. newRun puts it into the window, and
+// window.Value calls it.
 func (r *run) value(key any) any {
 	if key == (runKey{}) {
 		return r

@@ -52,7 +52,7 @@ type wakeUps struct {
 	ended  chan error // has room for all
 }
 
-// collect takes out those that nobody has waited for.
+// collect takes out those that nobody has waited for. It empties begun; sendRelease and finishWakeUps call it.
 func (w *wakes) collect() []*wakeUps {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *wakes) collect() []*wakeUps {
 	return begun
 }
 
-// record notes how n wake-ups ended.
+// record notes how n wake-ups ended. It sets woken, failed and err, without mu. awaitWakeUps calls it.
 func (w *wakes) record(n int, err error) {
 	if err == nil {
 		w.woken += n
@@ -71,7 +71,7 @@ func (w *wakes) record(n int, err error) {
 }
 
 // wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to
-// do. The end of the run's own context does not stop the wake-ups: nobody else wakes these owners.
+// do. The end of the run's own context does not stop the wake-ups: nobody else wakes these owners. wakeParked calls it.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
 	ups.ctx, ups.cancel = context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
@@ -133,7 +133,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	}
 }
 
-// hide returns the text of an error without the address.
+// hide returns the text of an error without the address. wakeOwner calls it.
 func hide(a lockstore.WakeAddress, err error) error {
 	if a == "" {
 		return err
@@ -152,7 +152,7 @@ func (r *run) finishWakeUps() {
 }
 
 // awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends in wakes. It waits until
-// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
+// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer. sendRelease and finishWakeUps call it.
 func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
 	for _, ups := range begun {
 		defer ups.cancel()

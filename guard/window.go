@@ -116,14 +116,14 @@ func (w *window) close() {
 	w.cancel(nil)
 }
 
-// look returns the window's ends as they are known now.
+// look returns the window's ends as they are known now. It reads no clock, and is used all over the package.
 func (w *window) look() bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.bounds
 }
 
-// trusted is how long the lease can be trusted from now on.
+// trusted is how long the lease can be trusted from now on. acquireLease, renew and loseByRelease call it.
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
 
 // check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the trust: 0 or less
@@ -173,7 +173,7 @@ func (w *window) loseBy(cause error) {
 
 // loseByRelease notes what a release or a completion after the work answered. If the store answered ErrLost while the
 // guard still trusted the lease, the lease was lost under the work. Otherwise it may have been lost
-// only after the work.
+// only after the work. complete and releaseAfterWork call it.
 func (w *window) loseByRelease(err error) {
 	if outcomeOf(err) == OutcomeLost && w.trusted() > 0 {
 		w.loseBy(err)
@@ -188,14 +188,14 @@ func (w *window) forgive() {
 	w.bounds.lost = nil
 }
 
-// renewalFailed notes why a renewal failed.
+// renewalFailed notes why a renewal failed. It sets why.renewal; renew calls it.
 func (w *window) renewalFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.why.renewal = err
 }
 
-// setTimer sets the timer of the next check. It is called with the lock held.
+// setTimer sets the timer of the next check: why.due and stopTimer. open and tick call it with the lock held.
 func (w *window) setTimer() {
 	now := w.clock.moment()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
@@ -213,7 +213,7 @@ func (w *window) tick() {
 	}
 }
 
-// expiry says why the trust in the lease has ended. It is called with the lock held.
+// expiry says why the trust in the lease has ended. check calls it with the lock held.
 func (w *window) expiry() error {
 	var reasons []string
 	if d := max(w.why.late, w.clock.missed()-w.why.missed); d >= time.Second {
