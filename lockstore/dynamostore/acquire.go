@@ -80,7 +80,7 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 // arrivalWrite is the first write of an Acquire that knows nothing of the row: it grants a key that is free or new. Its fence is of the
 // clock. If the request joins, the same write takes a place instead if the key is taken: it sets the
 // attributes of a lease only if there is none. A row of another program has no number as its
-// fence, and is refused.
+// fence, and is refused. It sends nothing, but notes the fence (noteSent). acquire calls it.
 func (t *table) arrivalWrite(q driver.Request) write {
 	now := t.clock.read()
 	fence, expires := driver.Fence(now.UnixMicro()), t.expiresAt(now, q.TTL)
@@ -118,7 +118,7 @@ func (t *table) arrivalWrite(q driver.Request) write {
 }
 
 // withoutPlace refuses an owner without a write, so it gets no place. Its next Acquire begins with a read. ok is false if the row is no
-// reason for a refusal, or has a place of the owner, or one that may cover it.
+// reason for a refusal, or has a place of the owner, or one that may cover it. It sends nothing; acquire and lookForRoom call it.
 func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answer, ok bool) {
 	q.Join = false
 	_, _, a = t.decide(seen, r, q)

@@ -24,7 +24,7 @@ import (
 const grace = 30 * time.Millisecond
 
 // call calls a method of the client. It returns at most grace after the end of the
-// context, whatever the client does.
+// context, whatever the client does. Each function that sends something calls it: update, table.read, List, Check and describe.
 func call[In any, Out comparable](ctx context.Context, method func(context.Context, In, ...func(*dynamodb.Options)) (Out, error), in In, opts ...func(*dynamodb.Options)) (out Out, seen attempts, err error) {
 	if err := ctx.Err(); err != nil {
 		return out, attempts{watched: true}, err
@@ -55,7 +55,7 @@ type attempts struct {
 	throttled bool // one of them was throttled
 }
 
-// ambiguous reports whether a request of a call that failed may have been applied.
+// ambiguous reports whether a request of a call that failed may have been applied. update and explain call it.
 func (a attempts) ambiguous() bool { return !a.watched || a.sent > a.refused }
 
 // watcher sees each attempt of one call after its signature, just before it is sent. The
@@ -69,7 +69,7 @@ type watcher struct {
 }
 
 // option is an option of a call. A client that sends in another way than the SDK builds
-// no stack: then watched stays false.
+// no stack: then watched stays false. call passes it to the method of the client.
 func (w *watcher) option(o *dynamodb.Options) {
 	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
 		w.mu.Lock()
@@ -79,7 +79,7 @@ func (w *watcher) option(o *dynamodb.Options) {
 	})
 }
 
-// attempt sends one attempt, and counts it.
+// attempt sends one attempt, and counts it. It changes seen, with mu. The client calls it for each attempt, maybe also when call has returned.
 func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	if !w.send() {
 		return middleware.FinalizeOutput{}, middleware.Metadata{}, errors.New("the call has already returned")
@@ -106,7 +106,7 @@ func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next
 }
 
 // send counts an attempt. It forbids the attempt if the call has returned, because the
-// call may have said that nothing was sent.
+// call may have said that nothing was sent. watcher.attempt calls it.
 func (w *watcher) send() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +116,7 @@ func (w *watcher) send() bool {
 	return !w.done
 }
 
-// end returns the attempts until now, and forbids more.
+// end returns the attempts until now, and forbids more. call calls it.
 func (w *watcher) end() attempts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func (w *watcher) end() attempts {
 	return w.seen
 }
 
-// yields is an option of a call that is not sent again if it is throttled.
+// yields is an option of a call that is not sent again if it is throttled. update passes it to call for a write that yields.
 func yields(o *dynamodb.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {
 		o.Retryer = onceThrottled{r}
@@ -139,7 +139,7 @@ func (r onceThrottled) IsErrorRetryable(err error) bool {
 }
 
 // growStack makes room at once on the stack of a new goroutine for all that the SDK calls. Otherwise the stack grows in
-// steps, and each step copies it: that was half of the processor time that a call took besides the SDK's own.
+// steps, and each step copies it: that was half of the processor time that a call took besides the SDK's own. call calls it.
 //
 //go:noinline
 func growStack(i int) byte {

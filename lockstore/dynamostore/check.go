@@ -14,7 +14,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 )
 
-// describer is what Check calls; *dynamodb.Client has these methods.
+// describer is what Check and Extent call; *dynamodb.Client has these methods.
 type describer interface {
 	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
@@ -55,6 +55,7 @@ func (t *table) describe(ctx context.Context, what string) (*types.TableDescript
 	return out.Table, nil
 }
 
+// checkTable finds what is wrong with a table, but for its time to live. Check calls it.
 func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 	var findings []driver.Finding
 	add := func(fix, problem string, args ...any) {
@@ -102,6 +103,7 @@ func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 }
 
 // keysOf are the keys of an index that are attributes of a lock's row, and those that no lock's row has. The table's own key is neither.
+// checkTable calls it.
 func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 	for _, k := range schema {
 		switch name := aws.ToString(k.AttributeName); {
@@ -127,6 +129,7 @@ func keySchema(table *types.TableDescription) string {
 	return strings.Join(parts, ", ")
 }
 
+// checkTTL finds what is wrong with the time to live of a table. Check calls it.
 func (n names) checkTTL(d *types.TimeToLiveDescription) []driver.Finding {
 	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true", n.ttl)
 	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)

@@ -93,6 +93,7 @@ const (
 	localKey    = "local"
 )
 
+// credentials are those of Lambda's environment; an endpoint on this machine needs none. open calls it.
 func (set settings) credentials(getenv func(string) string) (aws.CredentialsProvider, error) {
 	none := getenv("AWS_ACCESS_KEY_ID") == "" && getenv("AWS_SECRET_ACCESS_KEY") == "" && getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == ""
 	if set.local && none {
@@ -101,6 +102,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 	return awsenv.Credentials(getenv, httpClient())
 }
 
+// parse reads and checks a URL. open calls it.
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "dynamodb://TABLE?region=REGION",
@@ -140,7 +142,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	return set, nil
 }
 
-// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict.
+// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict. open calls it.
 func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      set.region,
@@ -163,7 +165,7 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 }
 
 // conflict tells the SDK to send a transaction again that DynamoDB has cancelled only because another
-// request for one of its items came at the same time. Nothing of it was written.
+// request for one of its items came at the same time. Nothing of it was written. newClient gives it to the SDK.
 func conflict(err error) aws.Ternary {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
 	if !ok {
@@ -178,10 +180,10 @@ func conflict(err error) aws.Ternary {
 }
 
 // backoff is a random pause of up to 50 ms, then of up to 100 ms. The guard makes longer
-// pauses, because the guard knows how much time is left.
+// pauses, because the guard knows how much time is left. newClient gives it to the SDK.
 func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient leaves time for a second attempt.
+// httpClient leaves time for a second attempt. open and credentials call it.
 func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

@@ -16,7 +16,8 @@ type clock struct {
 	ahead   atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
 }
 
-// local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into a row uses read.
+// local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into
+// a row uses read. read, learn and aheadOfMonotonic call it, too.
 func (c *clock) local() time.Time {
 	if c.now == nil {
 		return time.Now().Round(0)
@@ -24,9 +25,10 @@ func (c *clock) local() time.Time {
 	return c.now().Round(0)
 }
 
-// read returns the corrected time.
+// read returns the corrected time. It is used all over the package, mostly for what goes into a row.
 func (c *clock) read() time.Time { return c.correct(c.local()) }
 
+// correct adds the offset to a local time. clock.read and trust call it.
 func (c *clock) correct(t time.Time) time.Time {
 	return t.Add(time.Duration(c.offset.Load()))
 }
@@ -37,7 +39,8 @@ func (c *clock) correct(t time.Time) time.Time {
 //	the local time was in  [sent, now]
 //
 // So a clock that is right is not changed, and a slow reply changes little. Nor does a slow reply show whether the local clock
-// was set ahead meanwhile. update, read and List call it after each reply, also after an error that has a date.
+// was set ahead meanwhile: only a quick one sets ahead and known, too. update, read and List call it after each reply, also after an error
+// that has a date.
 func (c *clock) learn(sent, date time.Time) {
 	if date.IsZero() {
 		return
@@ -56,11 +59,12 @@ func (c *clock) learn(sent, date time.Time) {
 	}
 }
 
-// right reports whether a reply has corrected the time, and nobody has set the local clock since.
+// right reports whether a reply has corrected the time, and nobody has set the local clock since. acquire and remembered call it.
 func (c *clock) right() bool {
 	return c.known.Load() && (c.aheadOfMonotonic()-time.Duration(c.ahead.Load())).Abs() < margin
 }
 
+// aheadOfMonotonic is how much more time has passed on the local clock than on the monotonic one since started. learn and right call it.
 func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }

@@ -80,6 +80,7 @@ func New(client API, name string, opt Options) (*Store, error) {
 	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 
+// validateTable checks the name of a table. parse and New call it.
 func validateTable(name string) error {
 	if len(name) < 3 || len(name) > 255 {
 		return invalid("the table name %.300q has %d characters; want 3 to 255", name, len(name))
@@ -92,6 +93,7 @@ func validateTable(name string) error {
 	return nil
 }
 
+// invalid makes an error that matches lockstore.ErrInvalid. The functions that check a setting call it, and so does Fenced.
 func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("dynamostore: "+format, args...)
 }

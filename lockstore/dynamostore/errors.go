@@ -40,7 +40,7 @@ const wrongKeys = "the table cannot hold locks: it needs "
 
 // classifyCode knows the codes with which DynamoDB refuses a request before it reads the
 // item. Conflicts with transactions or with other Regions are not among them: their
-// outcome is unknown, so the caller sends the request again, and that helps at once.
+// outcome is unknown, so the caller sends the request again, and that helps at once. classify calls it.
 func classifyCode(api smithy.APIError) (advice string, class error) {
 	if slices.Contains(throttling, api.ErrorCode()) {
 		return "the table is throttled", lockstore.ErrUnavailable
@@ -65,7 +65,7 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 	}
 }
 
-// invalidRequest is for a ValidationException. DynamoDB has no other code for its reasons.
+// invalidRequest is for a ValidationException. DynamoDB has no other code for its reasons. classifyCode calls it.
 func invalidRequest(message string) (advice string, class error) {
 	says := func(texts ...string) bool {
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(message, text) })
@@ -82,6 +82,7 @@ func invalidRequest(message string) (advice string, class error) {
 // throttling are the codes of a request that is refused because there are too many.
 var throttling = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded"}
 
+// throttled says whether DynamoDB has refused a request because there are too many. watcher.attempt and onceThrottled call it.
 func throttled(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	return ok && slices.Contains(throttling, api.ErrorCode())
@@ -110,7 +111,7 @@ func (f *failure) Unwrap() []error {
 
 // explain turns the error of a failed call into this store's error. The error has a class
 // if no attempt can have been applied. Otherwise its outcome is unknown, and unknown says so:
-// unknownWrite or unknownRead. what names the call.
+// unknownWrite or unknownRead. what names the call. Each function that uses call passes its error to it; update does not pass a refused condition.
 func (t *table) explain(what, unknown string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
@@ -137,16 +138,18 @@ const (
 	unknownRead  = "nothing was read"
 )
 
-// replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease.
+// replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease. answerUnchanged and revokedBefore call it.
 func replyLost(key string) error {
 	return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row does not show this lease", key)
 }
 
+// ofKey names a call in an error by its key. update and table.read call it.
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 
 // outcome is the error of a call that sends several requests, when the last request has
 // failed with err. If ambiguous, an earlier request of the call was applied or may have
-// been applied. Then the error must not say that the call was not applied: it matches neither ErrUnavailable nor ErrCorrupt.
+// been applied. Then the error must not say that the call was not applied: it matches neither ErrUnavailable nor ErrCorrupt. Each function
+// that may fail after an earlier write calls it: acquire, release, giveUp, answerWrite and unmark.
 func outcome(err error, ambiguous bool) error {
 	if !ambiguous || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
 		return err

@@ -53,6 +53,7 @@ func (m *memory) forget(key string, owner driver.Owner) {
 	}
 }
 
+// of is the row that is remembered for a key, if there is one. remembered and release call it.
 func (m *memory) of(key string) (row, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -62,7 +62,7 @@ func (opt Options) names() (names, error) {
 	return n, nil
 }
 
-// row is the primary key of a lock's row.
+// row is the primary key of a lock's row. table.read and encodeWrite call it.
 func (n names) row(key string) values {
 	k := values{n.key: text(n.prefix + key)}
 	if n.sort != "" {
@@ -71,7 +71,7 @@ func (n names) row(key string) values {
 	return k
 }
 
-// is reports whether an item may be the row of a lock: it has what each such row has.
+// is reports whether an item may be the row of a lock: it has what each such row has. names.ended calls it.
 func (n names) is(item values) bool {
 	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
 	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
@@ -83,7 +83,7 @@ func (n names) is(item values) bool {
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
-// may be another program's.
+// may be another program's. decode and notOurs call it.
 func (n names) wrongTTL(key string, item values) error {
 	var like []string
 	for _, name := range slices.Sorted(maps.Keys(item)) {
@@ -102,7 +102,7 @@ func (n names) wrongTTL(key string, item values) error {
 }
 
 // aliases are what expressions write for these attributes: some of the names are reserved words, so there is a '#' before each. DynamoDB
-// refuses a name that no expression uses.
+// refuses a name that no expression uses. List and encodeWrite call it.
 func (n names) aliases(attributes []string) map[string]string {
 	decided := map[string]string{attrKey: n.key, nameSort: n.sort, attrTTL: n.ttl}
 	all := make(map[string]string, len(attributes))
@@ -112,7 +112,7 @@ func (n names) aliases(attributes []string) map[string]string {
 	return all
 }
 
-// schema is the primary key that the table must have, as keySchema prints it.
+// schema is the primary key that the table must have, as keySchema prints it. checkTable calls it.
 func (n names) schema() string {
 	if n.sort == "" {
 		return n.key + " S HASH"
@@ -120,7 +120,7 @@ func (n names) schema() string {
 	return fmt.Sprintf("%s S HASH, %s S RANGE", n.key, n.sort)
 }
 
-// want says the same to people.
+// want says the same to people. checkTable and explain call it.
 func (n names) want() string {
 	if n.sort == "" {
 		return fmt.Sprintf("the partition key %q of type S and no sort key", n.key)

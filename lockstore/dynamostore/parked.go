@@ -26,14 +26,15 @@ const ifAddress = "attribute_exists(#size)"
 const addressEnd = 1 + 2*sha256.Size
 
 // addressRow is the name of the row of an owner's address. It begins with the key, so who may write rows of some keys
-// only (dynamodb:LeadingKeys) may write those of their addresses, too. The owner is a secret, so the name has a hash of it.
+// only (dynamodb:LeadingKeys) may write those of their addresses, too. The owner is a secret, so the name has a hash of it. PutAddress and
+// TakeAddress call it.
 func (n names) addressRow(key string, owner driver.Owner) string {
 	sum := sha256.Sum256([]byte(n.prefix + key + "\n" + string(owner)))
 	key = key[:min(len(key), maxPartitionKey-len(n.prefix)-addressEnd)]
 	return strings.ToValidUTF8(key, "") + "\n" + hex.EncodeToString(sum[:])
 }
 
-// isAddressRow is true for the name of such a row.
+// isAddressRow is true for the name of such a row. List calls it, and leaves such rows out.
 func isAddressRow(name string) bool {
 	return len(name) >= addressEnd && name[len(name)-addressEnd] == '\n'
 }
@@ -95,10 +96,10 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 	return nil, t.notOurs(key, r.item)
 }
 
-// isOurs says whether the row for an address is as this store writes it, but for the address.
+// isOurs says whether the row for an address is as this store writes it, but for the address. PutAddress and isTaken call it.
 func (t *table) isOurs(item values) bool { return item[attrSize] != nil && item[t.names.ttl] != nil }
 
-// isTaken says whether the row is one whose address was taken.
+// isTaken says whether the row is one whose address was taken. PutAddress and TakeAddress call it.
 func (t *table) isTaken(item values) bool { return t.isOurs(item) && item[attrResult] == nil }
 
 // notOurs is the error of a row for an address that this store has not written. PutAddress and TakeAddress call it.

@@ -28,7 +28,7 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 	return t.change(ctx, key, q, seen, r, r.ambiguous)
 }
 
-// releaseWrite is the write that frees a key for which nobody waits. The row and its fence stay.
+// releaseWrite is the write that frees a key for which nobody waits. The row and its fence stay. It sends nothing; release calls it.
 func (t *table) releaseWrite(q driver.Request) write {
 	owner, fence := ownerText(q.Owner), fenceNumber(q.Fence) // never sharedOwner
 	return write{

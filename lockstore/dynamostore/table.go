@@ -75,7 +75,8 @@ type reply struct {
 	date      time.Time // DynamoDB's time in whole seconds; zero without a Date header
 }
 
-// update sends a write, with the attempts of the client. A refused condition is a reply, not an error. Nothing else here writes.
+// update sends a write, with the attempts of the client. A refused condition is a reply, not an error. Nothing else here writes: acquire,
+// release, change, correctTurn, unmark and the two methods for addresses call it. It corrects the clock by the reply (learn).
 func (t *table) update(ctx context.Context, key string, w write) (reply, error) {
 	i := t.encodeWrite(cmp.Or(w.row, key), w)
 	in := &dynamodb.UpdateItemInput{
@@ -105,8 +106,9 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 }
 
 // read sends a read of the row of a key. One that is not consistent costs half as much, and may bring
-// an older row. Nothing else here reads, besides List, Check and Extent. Those of readAndChange,
-// Await and seeAgain are consistent; those of acquire (for the time, or after a throttled arrival) and the first one of lookForRoom are not.
+// an older row. It corrects the clock by the reply (learn). Nothing else here reads, besides List, Check and Extent. Those of
+// readAndChange, Await and seeAgain are consistent; those of acquire (for the time, or after a throttled arrival) and the first one of
+// lookForRoom are not.
 func (t *table) read(ctx context.Context, key string, consistent bool) (row, reply, error) {
 	r := reply{sent: t.clock.local()}
 	out, seen, err := call(ctx, t.api.GetItem, &dynamodb.GetItemInput{
@@ -124,7 +126,7 @@ func (t *table) read(ctx context.Context, key string, consistent bool) (row, rep
 	return entry, r, err
 }
 
-// serverTime is the Date header of a response; zero without one.
+// serverTime is the Date header of a response; zero without one. update, table.read and List call it.
 func serverTime(m middleware.Metadata) time.Time {
 	date, _ := awsmiddleware.GetServerTime(m)
 	return date
@@ -144,7 +146,7 @@ func failureDate(err error) time.Time {
 }
 
 // where names the table in errors. It adds the region and the endpoint if the client
-// shows them.
+// shows them. describe and explain call it.
 func (t *table) where() string {
 	name := "table " + t.name
 	c, ok := t.api.(interface{ Options() dynamodb.Options })

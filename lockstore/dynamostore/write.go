@@ -31,25 +31,26 @@ type write struct {
 	returns types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
 }
 
-// put changes an attribute.
+// put changes an attribute. It sets becomes; becoming calls it.
 func (w *write) put(name string, is, becomes value) {
 	if !reflect.DeepEqual(becomes, is) {
 		w.becomes[name] = becomes
 	}
 }
 
-// assign makes an attribute what the expression says, which has the value under the name of the attribute.
+// assign makes an attribute what the expression says, which has the value under the name of the attribute. It moves the attribute from
+// becomes to set, names and values. arrivalWrite and join call it.
 func (w *write) assign(name, expression string, v value) {
 	delete(w.becomes, name)
 	w.set, w.names, w.values[":"+name] = append(w.set, "#"+name+" = "+expression), append(w.names, name), v
 }
 
-// require adds a condition, which names these attributes.
+// require adds a condition, which names these attributes. CompleteItem calls it, and so do becoming and its helpers.
 func (w *write) require(condition string, names ...string) {
 	w.conditions, w.names = append(w.conditions, condition), append(w.names, names...)
 }
 
-// was requires that attributes are as they were seen.
+// was requires that attributes are as they were seen. It sets expects; becoming and changeQueue call it.
 func (w *write) was(seen row, names ...string) {
 	for _, name := range names {
 		w.expects[name] = seen.item[name]
@@ -161,14 +162,14 @@ func (t *table) raiseFence(r reply, next *rules.State) {
 	}
 }
 
-// noteSent notes the fence of an arrival that is about to be sent.
+// noteSent notes the fence of an arrival that is about to be sent. It raises sent; arrivalWrite calls it.
 func (t *table) noteSent(f driver.Fence) {
 	for old := t.sent.Load(); old < int64(f) && !t.sent.CompareAndSwap(old, int64(f)); {
 		old = t.sent.Load()
 	}
 }
 
-// sweeps is when DynamoDB may delete the row that becoming writes.
+// sweeps is when DynamoDB may delete the row that becoming writes. becoming calls it.
 func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
 	if started := item[attrStarted]; started != nil {
 		return started
@@ -233,14 +234,14 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 // element is the owner of a place in the queue of a row, for changeQueue, requirePlace and join. The first writes have such texts themselves.
 func element(place int) string { return fmt.Sprintf("#queue[%d]", 2*place) }
 
-// requirePlace requires that a place is where it was.
+// requirePlace requires that a place is where it was. changeQueue calls it.
 func (w *write) requirePlace(seen row, i int) {
 	value := fmt.Sprintf(":at%d", i)
 	w.require(element(i)+" = "+value, attrQueue)
 	w.values[value] = text(seen.queue[i].owner)
 }
 
-// join adds a place, if the queue has room for it also after others have joined.
+// join adds a place, if the queue has room for it also after others have joined. changeQueue calls it.
 func (w *write) join(seen row, next rules.State, p place) {
 	most, joins := maxPlaces-1+len(seen.queue)-len(seen.Queue), next.Queue[len(next.Queue)-1] // the first place may be that of who has the key
 	if joins.Parked > 0 {                                                                     // at most half of the places
@@ -259,7 +260,7 @@ func (w *write) join(seen row, next rules.State, p place) {
 	w.assign(attrQueue, "list_append(#queue, :queue)", list(p))
 }
 
-// makesRoom says that a lease or the first place has ended.
+// makesRoom says that a lease or the first place has ended. changeQueue calls it.
 func makesRoom(seen, next rules.State) bool {
 	return len(seen.Queue) > 0 && (len(next.Queue) == 0 || next.Queue[0].Owner != seen.Queue[0].Owner) ||
 		slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool {
