@@ -51,7 +51,7 @@ func (t table) add(ctx context.Context, lock guard.Lock, o Order) (int64, error)
 	if err := dynamostore.Fenced(in, lock.Fence); err != nil {
 		return 0, err
 	}
-	out, err := t.client.UpdateItem(ctx, in, once)
+	out, err := t.client.UpdateItem(ctx, in, noRetry)
 	if dynamostore.IsStale(err, lock.Fence) {
 		return 0, stale(o)
 	}
@@ -65,8 +65,8 @@ func (t table) add(ctx context.Context, lock guard.Lock, o Order) (int64, error)
 	return strconv.ParseInt(balance.Value, 10, 64)
 }
 
-// once lets the client send a request once: ADD would count twice if the reply to the first one was lost.
-func once(o *dynamodb.Options) { o.RetryMaxAttempts = 1 }
+// noRetry lets the client send a request once: ADD would count twice if the reply to the first one was lost.
+func noRetry(o *dynamodb.Options) { o.RetryMaxAttempts = 1 }
 
 // cache is the same in Redis. A script runs as a whole, so nobody writes between its
 // comparison and its write.
