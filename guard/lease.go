@@ -173,8 +173,8 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
-// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: newCall Options.HolderInfo, and finish, which waits for
-// the wake-ups, Options.Observe. It sets held to a lease that has only the fence, for the report.
+// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: Options.HolderInfo (newCall) and, after the wake-ups,
+// Options.Observe (finish). It sets held to a lease that has only the fence, for the report.
 func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -86,7 +86,7 @@ func (a *attempt) awaitTurn() bool {
 }
 
 // pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
-// busy says of the key, and heard. After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
+// busy says of the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
 // the queue may have room now. wait calls it.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy

@@ -13,7 +13,7 @@ import (
 
 // window is the time for which work may run under a lease. It ends when the lease can no
 // longer be trusted, or with the work's own time. It is the work's context: when the work asks
-// it, it reads the clocks. So after a freeze the first question already finds the lease lost,
+// for its Err or Done, it reads the clocks. So after a freeze the first question already finds the lease lost,
 // before any timer has fired.
 //
 // Any goroutine may use it: the call's, that of renew, a timer, the work's own. The mutex guards what stands below it. No method sends a request.
@@ -48,8 +48,8 @@ type why struct {
 	renewal error         // why the last renewal failed
 }
 
-// Deadline, Done, Err and Value make the window a context. The work calls them, on any goroutine.
-
+// Deadline is the end of the time for the work, not of the trust. It reads no clock. Deadline, Done, Err and Value make the window a
+// context; the work calls them, on any goroutine.
 func (w *window) Deadline() (time.Time, bool) {
 	if stop := w.look().stop; stop != never {
 		return w.call.wall(stop), true
@@ -180,8 +180,8 @@ func (w *window) loseByRelease(err error) {
 	}
 }
 
-// forgive is for a complete that the store has accepted although the lease's time had ended: it was nobody else's. The context stays
-// cancelled.
+// forgive forgets that the lease is lost, and the context stays cancelled: the store has accepted a Complete although the lease's time had
+// ended, so the key was nobody else's. complete calls it.
 func (w *window) forgive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -127,7 +127,7 @@ func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answ
 }
 
 // lookForRoom sends a read for an owner whose hint says that it was refused without a place, mostly because the queue was full, and refuses it with this hint
-// while the queue is full; acquire calls it. It changes nothing. All who wait for a place see a free one at the same time, and a write costs more than a
+// while the queue is full; acquire calls it. It writes nothing. All who wait for a place see a free one at the same time, and a write costs more than a
 // read, also if it is refused. So the fewer places are free, and the more share the key, the fewer go on, each after a pause and a second read, which is consistent.
 func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
 	for _, again := range []bool{false, true} {

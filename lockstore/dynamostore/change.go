@@ -89,7 +89,7 @@ type request struct {
 }
 
 // readAndChange sends one read, unless the row is remembered, and then what change sends. Do calls it for each request that does not begin with a
-// blind write. acquire calls it if the request extends a hand-over, parks, has a place, or if the key is shared; release calls it if somebody is known to
+// blind write. acquire calls it if the request extends a hand-over, parks, has a place, or has MaxHolders above 1; release calls it if somebody is known to
 // wait, or if the key is shared. An Inspect sends the read alone.
 func (t *table) readAndChange(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, r, ok := t.remembered(key, q)

@@ -97,7 +97,7 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 }
 
 // becoming makes the write for the next state of a row as a reply has brought it, and sends nothing; change calls it. It adds what the rules do not know: a
-// MarkStarted's mark, a larger fence for an Abandon (raiseFence), and the row's end. The write depends on as little of the row as the decision does.
+// mark of started work (MarkStarted's, or one that a renewal moves), a larger fence for an Abandon (raiseFence), and the row's end. The write depends on as little of the row as the decision does.
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
