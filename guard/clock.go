@@ -67,7 +67,7 @@ const clockNoise = 10 * time.Millisecond
 // never is a moment that does not come.
 const never time.Duration = math.MaxInt64
 
-// later is the moment d after t, at most never. newCall calls it.
+// later is the moment d after t, at most never. newCall and outlasts call it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
 // read returns the time on this clock and on the wall clock. All moments in this package are on this clock. It may change extra and ahead,

@@ -51,6 +51,9 @@ const (
 	// ttlSlack is how much longer than the run a lease lasts. So a short run need not renew, although a
 	// store may let it trust the lease for less than the TTL.
 	ttlSlack = time.Second
+	// returnTime is how long after MaxHold the lease lasts at least, so that work that its context has stopped can return. Before the caller's
+	// deadline the work has DeadlineMargin for that. ttlSlack, less what a store keeps for itself, is more.
+	returnTime = 250 * time.Millisecond
 
 	firstPause = 50 * time.Millisecond
 	maxPause   = time.Second

@@ -13,8 +13,7 @@ import (
 // hand-over: until then the work has only what is left of the turn.
 const firstExtension = 50 * time.Millisecond
 
-// renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast the
-// work. It does so after each third of the time that the store lets the guard
+// renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast it (outlasts). It does so after each third of the time that the store lets the guard
 // trust, which may be much less than the TTL. It changes held (atomic), the window (with its mutex) and calls. beginHold
 // starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
@@ -44,7 +43,7 @@ func (r *run) renew() {
 			r.held.Store(&held{lease, sent, false})
 			ends := r.window.extend(sent + lease.TTL - margin)
 			next = sent + (ends.trust+margin-sent)/3
-			if ends.trust > ends.stop {
+			if r.outlasts(ends) {
 				return
 			}
 		case OutcomeLost, OutcomeBusy:

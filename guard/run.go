@@ -202,17 +202,22 @@ func (c *call) do(keys []string, j job) (err error) {
 	return fail(OutcomeOK, nil)
 }
 
-// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust outlasts the time for the work; it calls
+// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust lasts long enough (outlasts); it calls
 // Options.Granted, waits for it for hookTime at most, and checks the window a last time (checkBegin), which may note that the lease is lost, and end this
 // context and those of the runs around. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
-	// Renew also if both ends are the same moment: otherwise the work would end as lost.
-	if ends := r.window.look(); ends.trust <= ends.stop {
+	if !r.outlasts(r.window.look()) {
 		r.renewing = make(chan struct{})
 		go r.renew()
 	}
 	r.tellGranted()
 	return r.checkBegin(OutcomeOK, nil)
+}
+
+// outlasts says that the trust lasts until the deadline, or until shortly after the end of MaxHold: work that its context stops can then still return
+// under the lease. It changes nothing. beginHold and renew call it.
+func (r *run) outlasts(ends bounds) bool {
+	return ends.trust > max(min(r.call.deadline, r.holdEnd), later(ends.stop, returnTime))
 }
 
 // checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and

@@ -97,23 +97,39 @@ func TestWorkContext(t *testing.T) {
 	})
 }
 
-// A run whose deadline is at most TTL less a second away is not renewed, when the
-// store lets all but the last second of the lease be trusted.
+// Work that its context stops returns under the lease. So a lease lasts until the deadline, or until shortly after the end of MaxHold; who has such a lease
+// never renews.
 func TestWhoNeverRenews(t *testing.T) {
-	for less, renews := range map[time.Duration]bool{1050*time.Millisecond - 1: false, 1050 * time.Millisecond: true} {
-		on(less.String(), t, newBench, Options{}, func(t *testing.T, b *bench) {
-			b.store.acquire = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+	for name, c := range map[string]struct {
+		opt      Options
+		deadline time.Duration
+		less     time.Duration // than the TTL is what the store lets the guard trust
+		renewals int
+		returns  time.Duration // after the end of the context
+	}{
+		"the trust outlasts the deadline":                                    {Options{}, 59 * time.Second, 750*time.Millisecond - 1, 0, 300 * time.Millisecond},
+		"the trust ends at the deadline":                                     {Options{}, 59 * time.Second, 750 * time.Millisecond, 1, 300 * time.Millisecond},
+		"the trust ends between the end of the context and the deadline":     {Options{}, time.Minute, 0, 1, 300 * time.Millisecond},
+		"a renewal lasts until then":                                         {Options{}, 80 * time.Second, 0, 2, 300 * time.Millisecond},
+		"DeadlineMargin is long":                                             {Options{DeadlineMargin: 3 * time.Second}, 62500 * time.Millisecond, 0, 1, 3 * time.Second},
+		"a renewal outlasts MaxHold, but not by long enough":                 {Options{MaxHold: 79600 * time.Millisecond}, time.Hour, 0, 2, returnTime},
+		"a renewal outlasts MaxHold by long enough, with a store that keeps": {Options{MaxHold: 79 * time.Second}, time.Hour, 250 * time.Millisecond, 1, returnTime},
+	} {
+		on(name, t, newBench, c.opt, func(t *testing.T, b *bench) {
+			less := func(ctx context.Context, _ int, r request) (driver.Answer, error) {
 				a, err := b.store.pass(ctx, r)
-				a.TTL -= less
+				a.TTL -= c.less
 				return a, err
 			}
-			err := b.Do(within(t, 59*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			b.store.acquire, b.store.renew = less, less
+			err := b.Do(within(t, c.deadline), "k", func(ctx context.Context, _ Lock) error {
 				<-ctx.Done()
-				assert.Equal(t, ErrDeadline, context.Cause(ctx), "the lease outlasts the work's time")
+				assert.Equal(t, ErrDeadline, context.Cause(ctx))
+				pass(c.returns)
 				return errors.New("own")
 			})
-			require.EqualError(t, err, "own")
-			require.Equal(t, renews, len(b.store.renewals) > 0)
+			require.EqualError(t, err, "own", "it is not lost")
+			require.Len(t, b.store.renewals, c.renewals)
 		})
 	}
 }
