@@ -135,7 +135,8 @@ type Options struct {
 	// that fails do not call it. nil observes nothing.
 	//
 	// The guard calls HolderInfo, Granted and Observe on goroutines of their own. It waits for each for at most 1 s, half of
-	// the time until the deadline, or 50 ms if that is more, and 50 ms after Shutdown. Then the run goes on without it. A panic and a
+	// the time until the deadline, or 50 ms if that is more, and 50 ms after Shutdown. Then the run goes on without it, and a DoAll waits no more
+	// for this hook. A panic and a
 	// runtime.Goexit of theirs do not change the run: they are told on standard error. If 1,000 calls have not returned,
 	// further ones are left out.
 	Observe func(context.Context, Report)
@@ -192,7 +193,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	return &Guard{
 		store: store.OnWake(wakeParked), opt: opt, parks: parks, maxHolders: 1,
 		clock: systemClock(), random: rand.N[time.Duration],
-		runs: &registry{runs: make(map[*run]struct{})}, polls: new(sync.Map),
+		runs: &registry{runs: make(map[*run]struct{}), over: make(chan struct{})}, polls: new(sync.Map),
 	}, nil
 }
 
@@ -297,7 +298,7 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 		left = until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(g.hookTime(left))
+	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(hookTime(left), g.runs.over)
 	select {
 	case h := <-said:
 		return h

@@ -81,7 +81,9 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
 	}
-	r := g.newCall(ctx, req.Wait).newRun(req.Key, nil)
+	c := g.newCall(ctx, req.Wait)
+	c.askHolder()
+	r := c.newRun(req.Key, nil)
 	defer r.endRun()
 	switch coalesces := req.Coalesce != ""; {
 	case req.Wait < 0:
@@ -112,10 +114,11 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err. refuse, acquireLease,
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, sets holder if nobody has asked for it, reports, and returns err. refuse, acquireLease,
 // Renew and endAcquiredLease call it.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
+	r.holder = cmp.Or(r.holder, r.call.askHolder())
 	r.observe(outcome, err)
 	return err
 }
@@ -173,7 +176,7 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
-// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too: Options.HolderInfo (newCall) and, after the wake-ups,
+// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too, after the wake-ups: Options.HolderInfo and
 // Options.Observe (finish). It sets held to a lease that has only the fence, for the report.
 func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {

@@ -19,10 +19,12 @@ type call struct {
 	deadline time.Duration // the caller's
 	waitEnd  time.Duration // of the time to wait for locks that other owners hold
 	holder   lockstore.HolderInfo
+	asked    bool // for the holder
 	releases releases
+	hung     hung
 }
 
-// newCall begins a call: it reads the clocks and calls Options.HolderInfo. Each method of Guard that sends something begins so.
+// newCall begins a call: it reads the clocks. Each method of Guard that sends something begins so.
 func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	start, wall := g.clock.read()
 	left := never
@@ -31,8 +33,17 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	}
 	return &call{
 		guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
-		deadline: later(start, left), waitEnd: later(start, min(wait, left/2)), holder: g.HolderInfo(ctx),
+		deadline: later(start, left), waitEnd: later(start, min(wait, left/2)),
 	}
+}
+
+// askHolder calls Options.HolderInfo once, and sets holder. do and acquireLease call it before their first request, which says who asks; finish calls it
+// after the request of the others, which must not come late for a report.
+func (c *call) askHolder() lockstore.HolderInfo {
+	if !c.asked {
+		c.holder, c.asked = c.guard.HolderInfo(c.caller), true
+	}
+	return c.holder
 }
 
 // wall is a moment on the wall clock. noteHolder, report, setSince and window.Deadline call it.
@@ -165,6 +176,7 @@ func (c *call) do(keys []string, j job) (err error) {
 			r.observe(outcome, err)
 		}
 	}()
+	c.askHolder()
 	locks := make(map[string]Lock, len(keys))
 	for i, key := range keys {
 		r := c.newRun(key, last)

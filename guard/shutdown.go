@@ -34,6 +34,7 @@ type registry struct {
 	mu       sync.Mutex
 	runs     map[*run]struct{}
 	isOver   bool          // Shutdown was called
+	over     chan struct{} // closed then
 	shutdown time.Duration // when it was called first
 }
 
@@ -60,13 +61,14 @@ func (g *registry) shutDown(now time.Duration) (runs []*run) {
 		return nil
 	}
 	g.isOver, g.shutdown = true, now
+	close(g.over)
 	for r := range g.runs {
 		runs = append(runs, r)
 	}
 	return runs
 }
 
-// shutdownAt says whether Shutdown was called, and when first. mayStart, beginRelease, extendRelease and hookTime call it.
+// shutdownAt says whether Shutdown was called, and when first. mayStart, beginRelease and extendRelease call it.
 func (g *registry) shutdownAt() (at time.Duration, called bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,28 +14,33 @@ func (r *run) tellGranted() {
 		return
 	}
 	report := r.report("", nil)
-	tell.Start("guard.Options.Granted", func() {
+	r.tell("Granted", &r.call.hung.granted, func() {
 		if ctx := granted(r.window.ctx, report); ctx != nil {
 			r.values.Store(&ctx)
 		}
-	}).Wait(r.guard.hookTime(r.left()))
+	})
 }
 
 // observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
-		tell.Start("guard.Options.Observe", func() { f(ctx, report) }).Wait(r.guard.hookTime(r.left()))
+		r.tell("Observe", &r.call.hung.observe, func() { f(ctx, report) })
 	}
 }
 
-// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo,
-// tellGranted and observe call it.
-func (g *Guard) hookTime(left time.Duration) time.Duration {
-	if _, shutDown := g.runs.shutdownAt(); shutDown {
-		return noticeTime
-	}
-	return max(noticeTime, min(tell.Most, left/2))
+// hung says which hooks of a call have not returned in time.
+type hung struct{ granted, observe bool }
+
+// tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one. It sets
+// hung. tellGranted and observe call it.
+func (r *run) tell(name string, hung *bool, hook func()) {
+	call := tell.Start("guard.Options."+name, hook)
+	*hung = *hung || !call.Wait(hookTime(r.left()), r.guard.runs.over)
 }
+
+// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo and
+// run.tell call it, and wait for less after Shutdown.
+func hookTime(left time.Duration) time.Duration { return max(tell.Least, min(tell.Most, left/2)) }
 
 // value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned, which is made of
 // window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns. newRun puts it into the window, and

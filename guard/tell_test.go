@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/lib/doonce"
+	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -151,9 +152,16 @@ func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 		"Shutdown": {func(t *testing.T, b *bench) error {
 			return b.Do(t.Context(), "k", func(ctx context.Context, lock Lock) error { b.Shutdown(); return untilCancelled(ctx, lock) })
 		}, 100 * time.Millisecond},
+		"Shutdown while a hook is under way": {func(t *testing.T, b *bench) error {
+			time.AfterFunc(20*time.Millisecond, b.Shutdown)
+			return b.Do(t.Context(), "k", nothing)
+		}, 20*time.Millisecond + tell.Least},
 		"a DoAll": {func(t *testing.T, b *bench) error {
 			return b.DoAll(t.Context(), []string{"a", "b", "k"}, func(context.Context, []Lock) error { return nil })
-		}, 3 * time.Second},
+		}, time.Second},
+		"F03 a DoAll whose work ends with its context": {func(t *testing.T, b *bench) error {
+			return b.DoAll(within(t, 5*time.Second), []string{"a", "b", "c", "d", "e", "k"}, func(ctx context.Context, _ []Lock) error { return untilCancelled(ctx, Lock{}) })
+		}, 5*time.Second - 1},
 	} {
 		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
 			free := make(chan struct{})
@@ -165,6 +173,35 @@ func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 			b.free(t, "k")
 		})
 	}
+	on("Granted, of a DoAll and when Shutdown comes", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		free := make(chan struct{})
+		b.opt.Granted = func(context.Context, Report) context.Context { <-free; return nil }
+		defer close(free)
+		began := time.Now()
+		require.NoError(t, b.DoAll(t.Context(), []string{"a", "b", "k"}, func(context.Context, []Lock) error {
+			require.Equal(t, time.Second, time.Since(began))
+			return nil
+		}))
+		began = time.Now()
+		time.AfterFunc(20*time.Millisecond, b.Shutdown)
+		require.ErrorIs(t, b.Do(t.Context(), "k", neverRuns(t)), errShutdown)
+		require.Equal(t, 20*time.Millisecond+tell.Least, time.Since(began))
+		b.free(t, "k")
+	})
+	on("HolderInfo comes after a request that does not say who asks", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		lease, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: time.Second})
+		require.NoError(t, err)
+		free := make(chan struct{})
+		b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { <-free; return lockstore.HolderInfo{} }
+		defer close(free)
+		_, err = b.Renew(t.Context(), lease, 3*time.Second)
+		require.NoError(t, err)
+		require.NoError(t, b.Release(t.Context(), lease), "the call before has cost a second")
+		began := time.Now()
+		_, err = b.Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.Zero(t, time.Since(began), "it has no report")
+	})
 	on("HolderInfo of a call after Shutdown", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		free := make(chan struct{})
 		b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { <-free; return lockstore.HolderInfo{} }
@@ -172,6 +209,6 @@ func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 		b.Shutdown()
 		began := time.Now()
 		require.ErrorIs(t, b.Do(t.Context(), "k", neverRuns(t)), errShutdown)
-		require.Equal(t, noticeTime, time.Since(began))
+		require.Equal(t, tell.Least, time.Since(began))
 	})
 }

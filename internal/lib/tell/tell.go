@@ -13,8 +13,11 @@ import (
 	"time"
 )
 
-// Most is how long a caller waits, if its own time allows that.
-const Most = time.Second
+// A caller waits for Most, if its own time allows that, and for Least in a hurry.
+const (
+	Most  = time.Second
+	Least = 50 * time.Millisecond
+)
 
 // mostHung is how many calls may hang. When so many do, further ones are left out.
 const mostHung = 1000
@@ -57,15 +60,22 @@ func Start(what string, f func()) *Call {
 	return c
 }
 
-// Wait waits until the call has ended, but for d at the most. If that is too short, it returns false, and standard error
-// says so. It is called once for a call.
-func (c *Call) Wait(d time.Duration) bool {
-	timer := time.NewTimer(d)
+// Wait waits until the call has ended, but for d at the most, and when hurry is closed for Least at the most. If that is too short, it returns
+// false, and standard error says so. It is called once for a call.
+func (c *Call) Wait(d time.Duration, hurry <-chan struct{}) bool {
+	began, timer := time.Now(), time.NewTimer(d)
 	defer timer.Stop()
-	select {
-	case <-c.done:
-		return true
-	case <-timer.C:
+	for over := false; !over; {
+		select {
+		case <-c.done:
+			return true
+		case <-hurry:
+			passed := time.Since(began)
+			d, hurry = min(d, passed+Least), nil
+			timer.Reset(d - passed)
+		case <-timer.C:
+			over = true
+		}
 	}
 	hung.Add(1)
 	go func() {
@@ -85,7 +95,7 @@ func Log(ctx context.Context, logger *slog.Logger, level slog.Level, message str
 		d = max(0, min(d, time.Until(deadline)/4))
 	}
 	if hung.Load() == 0 {
-		c.Wait(d)
+		c.Wait(d, nil)
 	}
 }
 

@@ -52,13 +52,30 @@ func TestCall(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				free := make(chan struct{})
 				hook := func() { c.call(free) }
-				require.Equal(t, c.in, Start("the hook", hook).Wait(Most))
+				require.Equal(t, c.in, Start("the hook", hook).Wait(Most, nil))
 				close(free)
 				synctest.Wait()
 			})
 			require.Regexp(t, c.stderr, said())
 			require.Zero(t, hung.Load())
 		})
+	}
+}
+
+// A hurry may come while the call is waited for, or before.
+func TestHurry(t *testing.T) {
+	for after, want := range map[time.Duration]time.Duration{0: Least, Most / 2: Most/2 + Least, Most - Least/2: Most} {
+		said := stderrTo(t)
+		synctest.Test(t, func(t *testing.T) {
+			free, hurry := make(chan struct{}), make(chan struct{})
+			time.AfterFunc(after, func() { close(hurry) })
+			began := time.Now()
+			require.False(t, Start("the hook", func() { <-free }).Wait(Most, hurry))
+			require.Equal(t, want, time.Since(began))
+			close(free)
+			synctest.Wait()
+		})
+		require.Contains(t, said(), want.String())
 	}
 }
 
@@ -69,16 +86,16 @@ func TestMostHung(t *testing.T) {
 		free := make(chan struct{})
 		var made atomic.Int64
 		for range mostHung {
-			require.False(t, Start("the hook", func() { made.Add(1); <-free }).Wait(0))
+			require.False(t, Start("the hook", func() { made.Add(1); <-free }).Wait(0, nil))
 		}
 		synctest.Wait()
 		require.EqualValues(t, mostHung, made.Load())
 		for range 8 {
-			require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most), "what is left out costs no time")
+			require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most, nil), "what is left out costs no time")
 		}
 		close(free)
 		synctest.Wait()
-		require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most))
+		require.True(t, Start("the hook", func() { made.Add(1) }).Wait(Most, nil))
 		require.EqualValues(t, mostHung+1, made.Load())
 		require.Zero(t, hung.Load())
 	})
@@ -92,7 +109,7 @@ func TestBurst(t *testing.T) {
 		var waits sync.WaitGroup
 		for range 5 * mostHung {
 			waits.Go(func() {
-				assert.True(t, Start("the hook", func() { <-time.After(Most / 2); made.Add(1) }).Wait(Most))
+				assert.True(t, Start("the hook", func() { <-time.After(Most / 2); made.Add(1) }).Wait(Most, nil))
 			})
 		}
 		waits.Wait()
