@@ -24,7 +24,7 @@ func (r *run) renew() {
 		now := r.now()
 		next = min(now+firstExtension, now+r.window.trusted()-time.Second)
 	}
-	for r.sleep(next - r.now()) {
+	for r.sleepUntil(next) {
 		t := r.newRetrier(&r.window, r.now()+r.window.check())
 		t.failed = func(err error) {
 			if isContended(err) {
@@ -56,6 +56,17 @@ func (r *run) renew() {
 			return // the trust or the work's time is over
 		}
 	}
+}
+
+// sleepUntil waits for a moment, or returns false when the run's context ends. It reads the clocks once a second: a freeze may stop the clock of a timer,
+// and a longer sleep would then end after the lease. renew calls it.
+func (r *run) sleepUntil(t time.Duration) bool {
+	for t-r.now() > time.Second {
+		if !r.sleep(time.Second) {
+			return false
+		}
+	}
+	return r.sleep(t - r.now())
 }
 
 // renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It sets no field. Only renew calls it,

@@ -139,6 +139,16 @@ func TestRenewal(t *testing.T) {
 		require.NoError(t, b.Do(context.Background(), "k", func(context.Context, Lock) error { pass(25 * time.Second); return nil }))
 		require.Equal(t, []time.Duration{51 * time.Second}, b.store.renewals)
 	})
+	on("F08 a freeze that stops the monotonic clock takes most of the lease", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			pass(time.Second)
+			b.shift(instant{wall: 57 * time.Second})
+			pass(1100 * time.Millisecond)
+			require.Len(t, b.store.renewals, 1)
+			pass(15 * time.Second)
+			return ctx.Err()
+		}))
+	})
 	on("F14 a renewal that is late by most of the lease keeps the lease or loses it", t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
 			pass(6200 * time.Millisecond) // the first third and this: 0.95 of the TTL
