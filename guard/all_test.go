@@ -280,6 +280,32 @@ func TestDoAllReleases(t *testing.T) {
 	}
 }
 
+// A call of the store may end 50 ms after its context. Then the release of a healthy key has its part of the time all the same.
+func TestDoAllReleasesAHealthyKey(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys int
+		stop time.Duration // Shutdown; the work returns after a second
+	}{
+		"without Shutdown":    {16, time.Hour},
+		"soon after Shutdown": {16, time.Second},
+		"late after Shutdown": {3, 750 * time.Millisecond},
+	} {
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				if r.Key == "a" && ctx.Err() == nil {
+					return b.store.pass(ctx, r)
+				}
+				<-ctx.Done()
+				pass(noticeTime)
+				return driver.Answer{}, ctx.Err()
+			}
+			time.AfterFunc(c.stop, b.Shutdown)
+			_ = b.DoAll(t.Context(), letters(c.keys), func(context.Context, []Lock) error { pass(time.Second); return nil })
+			b.free(t, "a")
+		})
+	}
+}
+
 func TestDoAllInOppositeOrders(t *testing.T) {
 	on("F61 two callers with opposite orders: no deadlock, and both run", t, newBench, Options{Wait: time.Minute}, func(t *testing.T, b *bench) {
 		b.store.acquire = b.slow(10 * time.Millisecond)

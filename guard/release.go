@@ -13,9 +13,11 @@ import (
 // and Shutdown may shorten it. The mutex guards all fields.
 type releases struct {
 	mu     sync.Mutex
-	end    time.Duration      // of all releases after the work: those of a DoAll have the time of one; 0 before the first
+	end    time.Duration      // of all releases after the work: those of a DoAll have the time of one, and what late ones have taken; 0 before the first
 	latest time.Duration      // the same, however often it is extended; before the work that of the present release
 	parts  int                // how many releases are to share the time until end, the present one included
+	due    time.Duration      // of the present one: its part of the time ends
+	late   time.Duration      // by how much releases after the work have ended later than due, in sum
 	cut    context.CancelFunc // ends the present one; nil if none is under way
 }
 
@@ -31,18 +33,19 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Cont
 	p.parts = r.depth + 1
 	now, d := r.now(), most
 	if at, shutDown := r.guard.runs.shutdownAt(); shutDown {
-		d = at + shutdownTime - now
+		d = at + shutdownTime + p.late - now
 	}
 	rest := r.call.deadline - now - answerTime
 	d = max(answerTime, min(d, rest))
 	if p.end == 0 {
 		p.latest = now + min(contendedTime, rest)
 	}
-	if !afterWork {
-		return ctx, now + d
+	p.due = now + d
+	if afterWork {
+		p.end = min(cmp.Or(p.end, p.due), p.due)
+		p.due = now + (p.end-now)/time.Duration(p.parts) // each takes an equal part of what is left
 	}
-	p.end = min(cmp.Or(p.end, now+d), now+d)
-	return ctx, now + (p.end-now)/time.Duration(p.parts) // each takes an equal part of what is left
+	return ctx, p.due
 }
 
 // extendRelease returns the new end of the time of a release that the store has answered as contended; sendRelease calls it. The releases
@@ -61,16 +64,22 @@ func (r *run) extendRelease(end time.Duration) time.Duration {
 	if p.end != 0 {
 		p.end += more
 	}
-	return end + more
+	p.due = end + more
+	return p.due
 }
 
-// endRelease ends the context of beginRelease, and sets cut to nil. sendRelease and finishWakeUps defer it.
+// endRelease ends the context of beginRelease, and sets cut to nil. A release that ends late takes nothing from those that come after it in a DoAll,
+// unless their time is over (latest): it changes end and late. sendRelease and finishWakeUps defer it.
 func (r *run) endRelease() {
 	p := &r.call.releases
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
 	p.cut = nil
+	if late := r.now() - p.due; p.end != 0 && late > 0 {
+		p.late += late
+		p.end = max(p.end, min(p.end+late, p.latest))
+	}
 }
 
 // shortenRelease is called by Shutdown, on its goroutine: a release that is under way has only a short time left.
@@ -79,8 +88,10 @@ func (r *run) shortenRelease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut != nil {
-		time.AfterFunc(shutdownTime/time.Duration(p.parts), p.cut)
-		p.end = min(p.end, r.now()+shutdownTime) // 0 stays 0
+		now, part := r.now(), shutdownTime/time.Duration(p.parts)
+		time.AfterFunc(part, p.cut)
+		p.due = min(p.due, now+part)
+		p.end = min(p.end, now+shutdownTime) // 0 stays 0
 	}
 }
 
