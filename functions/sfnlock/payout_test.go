@@ -46,17 +46,18 @@ type failure struct{ Error, Cause string }
 
 // payout is an execution of the machine.
 type payout struct {
-	name   string // and its account
-	input  map[string]any
-	faults map[string]fault // by state
-	always bool             // in each attempt, and not in the first one only
-	before func(state string, attempt int)
-	frees  func()           // another execution releases the lock, when this one waits; nil: the lock is free
-	deaf   int              // how many wake-ups are lost
-	pauses map[string][]int // see run.cjs
-	want   string           // SUCCEEDED, ABORTED, or the error of one that has failed
-	others int64            // what others have withdrawn meanwhile
-	held   bool             // the release has failed for good, and the lease ends by its time
+	name    string // and its account
+	input   map[string]any
+	faults  map[string]fault // by state
+	always  bool             // in each attempt, and not in the first one only
+	before  func(state string, attempt int)
+	frees   func()           // another execution releases the lock, when this one waits; nil: the lock is free
+	deaf    int              // how many wake-ups are lost
+	unwoken bool             // each wake-up fails, and whoever sends it is told so
+	pauses  map[string][]int // see run.cjs
+	want    string           // SUCCEEDED, ABORTED, or the error of one that has failed
+	others  int64            // what others have withdrawn meanwhile
+	held    bool             // the release has failed for good, and the lease ends by its time
 
 	mu       sync.Mutex
 	attempts map[string]int
@@ -99,6 +100,10 @@ func TestPayout(t *testing.T) {
 	add("wake-up-lost", "SUCCEEDED", func(e *payout) {
 		waits(e)
 		e.deaf = 1
+	})
+	add("not-woken", "SUCCEEDED", func(e *payout) {
+		waits(e)
+		e.unwoken = true
 	})
 	add("no-place", "SUCCEEDED", func(e *payout) {
 		waits(e)
@@ -186,6 +191,9 @@ func TestPayout(t *testing.T) {
 			if e.want == "BadInput" {
 				assert.Equal(t, []string{"Read", "Check", "BadInput"}, got.States)
 				return
+			}
+			if e.unwoken {
+				assert.Equal(t, 2, e.attempts[waitState], "it asks again after the heartbeat, and not when it has been given the lock")
 			}
 			assert.True(t, e.debited || got.Status != "SUCCEEDED")
 			left := opening - e.others
@@ -281,6 +289,10 @@ func (l *local) sendTaskSuccess(w http.ResponseWriter, r *http.Request) {
 	case s == nil:
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"__type": "TaskTimedOut"}`)
+		return
+	case s.e.unwoken:
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type": "ThrottlingException"}`)
 		return
 	case s.e.deaf > 0:
 		s.e.deaf--

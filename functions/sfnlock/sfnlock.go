@@ -25,7 +25,8 @@
 // A wake-up can be late, lost or doubled, so that a state was woken says nothing. The next state acquires without a token,
 // and only its answer says that the execution has the lock. If it is LockBusy, the execution waits again. With woken, which
 // is optional, the function logs "woken too late" if the execution has lost its place. A state that waits needs
-// HeartbeatSeconds, though nobody sends heartbeats, and a Retry that asks again, with the same owner and a new token.
+// HeartbeatSeconds, though nobody sends heartbeats, and a Retry that asks again, with the same owner and a new token. It
+// also needs a Catch that acquires after NotWoken: the execution has the lock, and the function could not send the token.
 //
 // # Life of a lock
 //
