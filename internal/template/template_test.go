@@ -35,8 +35,8 @@ var files = map[string]struct {
 	"deploy/part.yaml":  {map[string][2]string{"KeyArn": {"", key}}, 2},
 	"deploy/cache.yaml": {map[string][2]string{
 		"ConnectionType": {"vpc", "public"}, "Subnets": {"", subnets}, "SecurityGroups": {"", "sg-0a1b2c3d"},
-		"ReachSecrets": {"false", "true"}, "KeyArn": {"", key},
-	}, (2 + 1 + 1) * 2},
+		"ReachSecrets": {"false", "true"}, "ReachStates": {"false", "true"}, "KeyArn": {"", key},
+	}, (2*2 + 1 + 1) * 2},
 	"examples/own-function/template.yaml": {nil, 1},
 	"examples/reindex/template.yaml":      {nil, 1},
 }

@@ -215,3 +215,35 @@ func TestPoliciesOfOtherLocks(t *testing.T) {
 		require.Equal(t, c.want, allows)
 	}
 }
+
+// TestEndpoints: the VPC of deploy/cache.yaml has no other way out than its endpoints, and they let each action of a function
+// through. A queue is read by Lambda, and not out of the VPC.
+func TestEndpoints(t *testing.T) {
+	through := actions{}
+	for id, r := range locksIn(t, "cache.yaml", map[string]string{"ReachSecrets": "true", "ReachStates": "true"}).Resources {
+		if r.Type != "AWS::EC2::VPCEndpoint" {
+			continue
+		}
+		var p struct {
+			ServiceName    string
+			PolicyDocument struct{ Statement []struct{ Action string } }
+		}
+		require.NoError(t, r.Decode(&p), id)
+		require.Len(t, p.PolicyDocument.Statement, 1, id)
+		action := p.PolicyDocument.Statement[0].Action
+		service, _, _ := strings.Cut(action, ":")
+		require.Equal(t, "com.amazonaws.us-east-1."+service, p.ServiceName, id)
+		through[action] = true
+	}
+	tm, err := template.Read("../../../template.yaml", nil)
+	require.NoError(t, err)
+	policies, err := allowed(tm)
+	require.NoError(t, err)
+	for function, may := range policies {
+		for action := range may {
+			name, _, _ := strings.Cut(action, " ")
+			service, _, _ := strings.Cut(name, ":")
+			require.True(t, through[name] || through[service+":*"] || service == "sqs", "%s has no way for %s", function, name)
+		}
+	}
+}
