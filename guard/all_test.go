@@ -277,6 +277,13 @@ func TestDoAllReleases(t *testing.T) {
 			})
 			require.InDelta(t, time.Second+shutdownTime, time.Since(start), float64(time.Microsecond))
 		})
+		on(fmt.Sprintf("F69 of %d keys that are under way end in time after Shutdown", n), t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.release = silent
+			start := time.Now()
+			time.AfterFunc(100*time.Millisecond, b.Shutdown)
+			_ = b.DoAll(context.Background(), letters(n), func(context.Context, []Lock) error { return nil })
+			require.InDelta(t, 100*time.Millisecond+shutdownTime, time.Since(start), float64(time.Microsecond))
+		})
 	}
 }
 

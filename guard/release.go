@@ -16,8 +16,6 @@ type releases struct {
 	end    time.Duration      // of all releases after the work: those of a DoAll have the time of one, and what late ones have taken; 0 before the first
 	latest time.Duration      // the same, however often it is extended; before the work that of the present release
 	parts  int                // how many releases are to share the time until end, the present one included
-	due    time.Duration      // of the present one: its part of the time ends
-	late   time.Duration      // by how much releases after the work have ended later than due, in sum
 	cut    context.CancelFunc // ends the present one; nil if none is under way
 }
 
@@ -33,19 +31,18 @@ func (r *run) beginRelease(afterWork bool, most time.Duration) (ctx context.Cont
 	p.parts = r.depth + 1
 	now, d := r.now(), most
 	if at, shutDown := r.guard.runs.shutdownAt(); shutDown {
-		d = at + shutdownTime + p.late - now
+		d = at + shutdownTime - now
 	}
 	rest := r.call.deadline - now - answerTime
 	d = max(answerTime, min(d, rest))
 	if p.end == 0 {
 		p.latest = now + min(contendedTime, rest)
 	}
-	p.due = now + d
-	if afterWork {
-		p.end = min(cmp.Or(p.end, p.due), p.due)
-		p.due = now + (p.end-now)/time.Duration(p.parts) // each takes an equal part of what is left
+	if !afterWork {
+		return ctx, now + d
 	}
-	return ctx, p.due
+	p.end = min(cmp.Or(p.end, now+d), now+d)
+	return ctx, now + (p.end-now)/time.Duration(p.parts) // each takes an equal part of what is left
 }
 
 // extendRelease returns the new end of the time of a release that the store has answered as contended; sendRelease calls it. The releases
@@ -64,20 +61,18 @@ func (r *run) extendRelease(end time.Duration) time.Duration {
 	if p.end != 0 {
 		p.end += more
 	}
-	p.due = end + more
-	return p.due
+	return end + more
 }
 
-// endRelease ends the context of beginRelease, and sets cut to nil. A release that ends late takes nothing from those that come after it in a DoAll,
-// unless their time is over (latest): it changes end and late. sendRelease and finishWakeUps defer it.
-func (r *run) endRelease() {
+// endRelease ends the context of beginRelease, and sets cut to nil. A release that ends later than due takes nothing from those that come after it in a
+// DoAll: it moves end, to latest at most. sendRelease and finishWakeUps defer it.
+func (r *run) endRelease(due time.Duration) {
 	p := &r.call.releases
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut()
 	p.cut = nil
-	if late := r.now() - p.due; p.end != 0 && late > 0 {
-		p.late += late
+	if late := r.now() - due; p.end != 0 && late > 0 {
 		p.end = max(p.end, min(p.end+late, p.latest))
 	}
 }
@@ -88,10 +83,8 @@ func (r *run) shortenRelease() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cut != nil {
-		now, part := r.now(), shutdownTime/time.Duration(p.parts)
-		time.AfterFunc(part, p.cut)
-		p.due = min(p.due, now+part)
-		p.end = min(p.end, now+shutdownTime) // 0 stays 0
+		time.AfterFunc(shutdownTime/time.Duration(p.parts), p.cut)
+		p.end = min(p.end, r.now()+shutdownTime) // 0 stays 0
 	}
 }
 
@@ -101,8 +94,8 @@ func (r *run) shortenRelease() {
 // the answer to a repeat shows that the request was applied. It changes releases, wakes and calls, as all below do.
 func (r *run) sendRelease(afterWork bool, most time.Duration, call func(context.Context) error) error {
 	ctx, end := r.beginRelease(afterWork, most)
-	defer r.endRelease()
 	t := r.newRetrier(ctx, end)
+	defer func() { r.endRelease(t.end) }()
 	t.release = true
 	t.failed = func(err error) {
 		if isContended(err) {

@@ -146,7 +146,7 @@ func hide(a lockstore.WakeAddress, err error) error {
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
 		ctx, end := r.beginRelease(false, releaseTime)
-		defer r.endRelease()
+		defer r.endRelease(end)
 		r.awaitWakeUps(begun, ctx, end)
 	}
 }
