@@ -12,6 +12,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"strconv"
@@ -25,7 +26,6 @@ import (
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
-	"github.com/lambdalock/lambdalock/internal/lib/storeurl"
 	"github.com/lambdalock/lambdalock/lockhttp"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
@@ -75,10 +75,7 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("the address %s is taken; choose another port: %q or make serve PORT=0 takes one that is free", address, "lockctl serve 0")
-	}
+	listener, err := listen(address)
 	if err != nil {
 		return err
 	}
@@ -132,7 +129,7 @@ func onlyHere(next http.Handler) http.Handler {
 		if name, _, err := net.SplitHostPort(host); err == nil {
 			host = name
 		}
-		if !storeurl.IsThisMachine(strings.Trim(host, "[]")) {
+		if !isLoopback(strings.Trim(host, "[]")) {
 			http.Error(w, fmt.Sprintf("the header Host is %.60q; want localhost or a loopback address", r.Host), http.StatusForbidden)
 			return
 		}
@@ -146,10 +143,38 @@ func loopback(address string) (string, error) {
 	if err != nil {
 		host, port = "127.0.0.1", address
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !storeurl.IsThisMachine(host) {
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isLoopback(host) {
 		return "", exit.WrongUsage("ADDRESS is %.60q; want a port from 1 to 65535, 0 for any that is free, or a loopback address with a port, such as %s", address, defaultAddress)
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// isLoopback reports whether a host is a loopback address, or a name that should have one. storeurl.IsThisMachine is no such check: Docker
+// gives host.docker.internal an address of the network.
+func isLoopback(host string) bool {
+	host = strings.ToLower(host)
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// listen listens at a loopback address. It resolves a name before, because the hosts file or a DNS server may give each name an address of the
+// network.
+func listen(address string) (net.Listener, error) {
+	resolved, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if !resolved.IP.IsLoopback() {
+		return nil, exit.WrongUsage("ADDRESS is %.60q, which is %s here; want a loopback address, such as %s", address, resolved, defaultAddress)
+	}
+	listener, err := net.ListenTCP("tcp", resolved)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("the address %s is taken; choose another port: %q or make serve PORT=0 takes one that is free", address, "lockctl serve 0")
+	}
+	return listener, err
 }
 
 // openService makes a lock service with a secret that ends with it.

@@ -105,8 +105,8 @@ func TestStop(t *testing.T) {
 func TestForeignHost(t *testing.T) {
 	server := newServer(http.NotFoundHandler(), time.Second)
 	for host, want := range map[string]int{
-		"127.0.0.1:1": 404, "localhost:1": 404, "localhost": 404, "[::1]:1": 404, "[::1]": 404,
-		"evil.example:1": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example:1": 403, "192.0.2.1": 403, "0.0.0.0:1": 403,
+		"127.0.0.1:1": 404, "localhost:1": 404, "LocalHost:1": 404, "a.localhost:1": 404, "localhost": 404, "[::1]:1": 404, "[::1]": 404,
+		"evil.example:1": 403, "localhost.evil.example": 403, "127.0.0.1.evil.example:1": 403, "192.0.2.1": 403, "0.0.0.0:1": 403, "host.docker.internal:1": 403,
 	} {
 		r, answer := httptest.NewRequest("GET", "/locks/a", nil), httptest.NewRecorder()
 		r.Host = host
@@ -161,7 +161,7 @@ func TestAddresses(t *testing.T) {
 	require.NoError(t, err)
 	err = run(t.Context(), "redis://127.0.0.1:1", local, port, io.Discard) // told before the store is asked
 	assert.EqualError(t, err, "the address 127.0.0.1:"+port+` is taken; choose another port: "lockctl serve 0" or make serve PORT=0 takes one that is free`)
-	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1", "127.0.0.1:", ":8080", "0.0.0.0:80", "[::]:80", "192.0.2.1:80", "example.com:80", "localhost.example.com:80"} {
+	for _, bad := range []string{"", "http", "65536", "-1", "+1", "127.0.0.1", "127.0.0.1:", ":8080", "0.0.0.0:80", "[::]:80", "192.0.2.1:80", "example.com:80", "localhost.example.com:80", "host.docker.internal:80"} {
 		err := run(t.Context(), "memory://", local, bad, io.Discard)
 		assert.ErrorContains(t, err, fmt.Sprintf("ADDRESS is %q; want a port", bad))
 		assert.Equal(t, exit.Usage, exit.Status(err))
@@ -170,6 +170,11 @@ func TestAddresses(t *testing.T) {
 		address, err := loopback(given)
 		require.NoError(t, err, given)
 		assert.Equal(t, want, address)
+	}
+	for _, network := range []string{"192.0.2.1:0", "[2001:db8::1]:0", "0.0.0.0:0", "[::]:0", ":0"} { // as an address of localhost in the hosts file
+		_, err := listen(network)
+		assert.ErrorContains(t, err, fmt.Sprintf("ADDRESS is %q, which is %s here; want a loopback address", network, network))
+		assert.Equal(t, exit.Usage, exit.Status(err))
 	}
 }
 
