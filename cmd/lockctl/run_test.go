@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -92,6 +93,33 @@ func TestBusy(t *testing.T) {
 	p = start(t, addr, "run", "-w", "0.3", "-E", "7", "k", "--", "true")
 	assert.Equal(t, 7, p.status(t))
 	assert.Zero(t, inspect(t, addr, "k").Waiting)
+}
+
+// A file that an upgrade replaces while its lockctl waits is the guard process of this lockctl all the same.
+func TestReplacedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("a file that was removed cannot be started here")
+	}
+	addr := testservers.Redis(t)
+	for name, replace := range map[string]func(file string) error{
+		"removed":  os.Remove,
+		"replaced": func(file string) error { return os.Rename(file+".next", file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := filepath.Join(t.TempDir(), "lockctl")
+			require.NoError(t, exec.Command("cp", binary, old).Run())
+			require.NoError(t, os.WriteFile(old+".next", nil, 0o700))
+			holder, file := begun(t, addr, job, "k")
+			p := program("redis://"+addr, old, "run", "k", "--", "sh", "-c", "echo ran; exit 5").start(t)
+			until(t, "one waits", func() bool { return inspect(t, addr, "k").Waiting == 1 })
+			require.NoError(t, replace(old))
+			goOn(t, file)
+			assert.Equal(t, 0, holder.status(t), holder.err.String())
+			assert.Equal(t, 5, p.status(t), p.err.String())
+			assert.Equal(t, "ran\n", p.out.String())
+		})
+	}
 }
 
 // The command under a lease that an operator revokes is ended, and --wait waits until the key is free.

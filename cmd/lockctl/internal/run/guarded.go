@@ -24,7 +24,7 @@ type guarded struct {
 
 // startGuarded starts the guard process. It starts the command when guarded.start says so.
 func startGuarded(command []string, env []string, killAfter time.Duration) (*guarded, error) {
-	self, err := os.Executable()
+	self, err := ownFile()
 	if err != nil {
 		return nil, err
 	}

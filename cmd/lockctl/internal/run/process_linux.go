@@ -9,6 +9,10 @@ import (
 
 const steadyClock = unix.CLOCK_BOOTTIME
 
+// ownFile is the file that this process runs. It is there also after an upgrade has removed or replaced the file at its path: the wait for the
+// lock may take hours.
+func ownFile() (string, error) { return "/proc/self/exe", nil }
+
 // ownGroup puts a command into a process group of its own. The system kills the command
 // when the guard process is killed. This hangs on the thread that starts the command, so
 // that thread must not end before.
