@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -75,21 +76,23 @@ func read(r lambdatest.Result, event []byte, log said) answer {
 		return answer{failed: r.ErrorType, detail: r.ErrorMessage, again: r.ErrorType == "LockStoreUnavailable"}
 	}
 	var out struct {
-		StatusCode int               `json:"statusCode"`
-		Headers    map[string]string `json:"headers"`
-		Body       string            `json:"body"`
-		Failures   []struct {
+		StatusCode   int               `json:"statusCode"`
+		Headers      map[string]string `json:"headers"`
+		MultiHeaders http.Header       `json:"multiValueHeaders"` // alone, in the answers to some sources
+		Body         string            `json:"body"`
+		Failures     []struct {
 			Item string `json:"itemIdentifier"`
 		} `json:"batchItemFailures"`
 	}
 	if json.Unmarshal(r.Payload, &out) != nil {
 		return answer{} // an answer of another form
 	}
+	retryAfter := out.Headers["Retry-After"] + out.MultiHeaders.Get("Retry-After")
 	switch {
 	case out.StatusCode == 409:
 		return conflict(out.Body)
 	case out.StatusCode >= 400:
-		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body, again: out.StatusCode == 503 && out.Headers["Retry-After"] != ""}
+		return answer{failed: fmt.Sprint("HTTP ", out.StatusCode), detail: out.Body, again: out.StatusCode == 503 && retryAfter != ""}
 	case len(out.Failures) > 0:
 		var ids []string
 		for _, f := range out.Failures {

@@ -1,12 +1,15 @@
 package locallambda
 
 import (
+	"encoding/json"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
@@ -44,6 +47,32 @@ func TestRead(t *testing.T) {
 		"a whole batch":      {lambdatest.Result{Payload: []byte(`{"batchItemFailures": []}`)}, answer{}},
 	} {
 		assert.Equal(t, c.want, read(c.result, nil, said{}), name)
+	}
+}
+
+// A store that was not available is seen in each form of an answer.
+func TestReadRetryAfter(t *testing.T) {
+	for name, event := range map[string]string{
+		"format 2.0":                           `{"version": "2.0", "rawPath": "/", "requestContext": {"http": {"method": "GET"}}}`,
+		"format 1.0":                           `{"version": "1.0", "httpMethod": "GET", "path": "/", "requestContext": {}}`,
+		"REST":                                 `{"httpMethod": "GET", "path": "/", "requestContext": {}}`,
+		"a load balancer":                      `{"httpMethod": "GET", "path": "/", "headers": {}, "requestContext": {"elb": {"targetGroupArn": "a"}}}`,
+		"a load balancer, multi-value headers": `{"httpMethod": "GET", "path": "/", "multiValueHeaders": {}, "requestContext": {"elb": {"targetGroupArn": "a"}}}`,
+		"VPC Lattice":                          `{"version": "2.0", "method": "GET", "path": "/", "requestContext": {"serviceArn": "a"}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var in httpapi.Request
+			require.NoError(t, json.Unmarshal([]byte(event), &in))
+			again := func(header http.Header) bool {
+				payload, err := json.Marshal(httpapi.Response{StatusCode: 503, Header: header, Body: []byte("no")}.For(in))
+				require.NoError(t, err)
+				got := read(lambdatest.Result{Payload: payload}, nil, said{})
+				assert.Equal(t, answer{failed: "HTTP 503", detail: "no", again: got.again}, got)
+				return got.again
+			}
+			assert.True(t, again(http.Header{"Retry-After": {"1"}}))
+			assert.False(t, again(http.Header{"Content-Type": {"text/plain"}}), "of another")
+		})
 	}
 }
 
