@@ -20,9 +20,10 @@
 //
 // What a request must not rest on is refused with its name: an encoding that is not UTF8, row security, a server or a session that only
 // reads, of MySQL autocommit = 0, READ UNCOMMITTED, a clock that SET timestamp has changed, and Galera, and a file of SQLite on a network file system. So is
-// a connection of the pool on which the program has left a transaction open; MySQL itself, other than MariaDB, does not tell. A request waits for a row that
-// a transaction has for two seconds at most; on MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds. A wake-up that the server
-// refuses, because its queue of notifications is full, costs no release.
+// a connection of the pool on which the program has left a transaction open. MySQL itself (other than MariaDB) and DSQL do not tell: a lock that is
+// granted there ends with a rollback, and then two owners may hold the key. A request waits for a row that a transaction has for two seconds at
+// most; on MySQL for innodb_lock_wait_timeout, and on SQLite for the file, five seconds. A wake-up that the server refuses, because its queue of
+// notifications is full, costs no release.
 //
 // # Clock and consistency
 //

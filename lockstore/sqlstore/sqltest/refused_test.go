@@ -145,7 +145,7 @@ func TestChangedConnectionsOfMariaDB(t *testing.T) {
 	require.ErrorContains(t, err, "Galera")
 }
 
-// A program has left a transaction on the only connection: a lock in it would end with it. MySQL itself does not say that.
+// A program has left a transaction on the only connection: a lock in it would end with it. MySQL itself and DSQL do not say that.
 func TestLeftOpen(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, e engine) {
