@@ -60,8 +60,9 @@ const columns = ` (
 	entry text NOT NULL -- the state, as package casstore of lambdalock writes it
 )`
 
+// micros casts what EXTRACT returns, because it is a float on CockroachDB, which has no operator for a float and a numeric.
 func micros(time string) string {
-	return "(EXTRACT(epoch FROM pg_catalog." + time + "()) OPERATOR(pg_catalog.*) 1000000::pg_catalog.numeric)::pg_catalog.int8"
+	return "(EXTRACT(epoch FROM pg_catalog." + time + "())::pg_catalog.numeric OPERATOR(pg_catalog.*) 1000000::pg_catalog.numeric)::pg_catalog.int8"
 }
 
 // PostgreSQL is also for Aurora PostgreSQL and Neon.

@@ -296,7 +296,7 @@ func (r rows) SetValue(t *testing.T, key string, value []byte) {
 }
 
 // clocks are the expressions for the time in statements of the store.
-var clocks = regexp.MustCompile(`\(EXTRACT\(epoch FROM pg_catalog\.\w+\(\)\) OPERATOR\(pg_catalog\.\*\) 1000000::pg_catalog\.numeric\)::pg_catalog\.int8` +
+var clocks = regexp.MustCompile(`\(EXTRACT\(epoch FROM pg_catalog\.\w+\(\)\)::pg_catalog\.numeric OPERATOR\(pg_catalog\.\*\) 1000000::pg_catalog\.numeric\)::pg_catalog\.int8` +
 	`|\(TIMESTAMPDIFF\(MICROSECOND, '1970-01-01', UTC_TIMESTAMP\(6\)\) \+ TIMESTAMPDIFF\(MICROSECOND, NOW\(6\), SYSDATE\(6\)\)\)` +
 	`|\(CAST\(strftime\('%s', 'now'\) \|\| substr\(strftime\('%f', 'now'\), 4\) AS INTEGER\) \* 1000\)`)
 

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
@@ -471,6 +473,24 @@ func TestRequests(t *testing.T) {
 	}
 	all.Wait()
 	require.Less(t, float64(requests.Load())/(processes*runs), 6.5, "requests a run")
+}
+
+// EXTRACT returns a float, as on CockroachDB, and there is no operator for a float and a numeric.
+func TestFloatTime(t *testing.T) {
+	t.Parallel()
+	e := postgreSQL(t)
+	table := sqlstore.Table{Dialect: sqlstore.DSQL}
+	run(t, e.create(t, table), `CREATE FUNCTION no_operator(float8, numeric) RETURNS numeric LANGUAGE plpgsql AS $$ BEGIN RAISE 'unsupported binary operator' USING ERRCODE = '22023'; END $$;
+		CREATE OPERATOR pg_catalog.* (FUNCTION = no_operator, LEFTARG = float8, RIGHTARG = numeric)`)
+	extract := regexp.MustCompile(`EXTRACT\(epoch FROM pg_catalog\.\w+\(\)\)`)
+	s := store(t, e.edited(t, 2, func(_ driver.Conn, statement string) string {
+		assert.Regexp(t, extract, statement)
+		return extract.ReplaceAllString(statement, "$0::pg_catalog.float8")
+	}), sqlstore.Options{Table: table})
+	lease := acquire(t, s, request("k"))
+	lease, err := s.Renew(minute(t), lease, time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(minute(t), lease))
 }
 
 // The isolation level is REPEATABLE READ, as on Aurora DSQL, and some commits fail with 40001 after the rows were sent.
