@@ -195,8 +195,8 @@ func (t Table) within(ctx context.Context, tx *sql.Tx, lease lockstore.Lease, r 
 	defer cancel()
 	a, err := s.Driver().Do(limited, lease.Key, driver.Request{Kind: driver.Inspect})
 	has := slices.ContainsFunc(a.Status.Holders, func(h driver.LiveLease) bool { return h.Fence == lease.Fence && h.State != driver.Revoked })
-	if err == nil && r.Kind == driver.Complete {
-		r.Owner = cmp.Or(casstore.OwnerOf(k.seen, lease.Fence), "nobody")
+	r.Owner = casstore.OwnerOf(k.seen, lease.Fence)
+	if err == nil && r.Kind == driver.Complete && r.Owner != "" { // else no holder has the fence
 		a, err = s.Driver().Do(limited, lease.Key, r)
 		has = a.Outcome == driver.Done
 	}

@@ -129,6 +129,18 @@ func TestTransaction(t *testing.T) {
 		require.Equal(t, "done", string(refused.Result))
 		effects(2)
 
+		// So it is for an owner with any name.
+		named := request("named")
+		named.Owner = "nobody"
+		lease := acquire(t, s, named)
+		tx = begin(lease)
+		require.NoError(t, table.Complete(ctx, tx, lease, nil, time.Minute))
+		require.NoError(t, tx.Commit())
+		tx = begin(lease)
+		require.ErrorIs(t, table.Complete(ctx, tx, lease, nil, time.Minute), lockstore.ErrLost)
+		require.NoError(t, tx.Rollback())
+		effects(3)
+
 		// Several holders: each holds the key still, and none completes it.
 		r := request("shared")
 		r.MaxHolders = 2
