@@ -98,8 +98,8 @@ func (k *kv) read(ctx context.Context, which string, pairs ...string) (all []cas
 	for _, r := range rows {
 		at, first := strconv.ParseInt(r[2].String, 10, 64)
 		written, second := strconv.ParseInt(cmp.Or(r[5].String, "0"), 10, 64)
-		if err := errors.Join(first, second); err != nil {
-			return nil, now, fmt.Errorf("%w: a row is damaged, or not ours: %w", lockstore.ErrCorrupt, err)
+		if errors.Join(first, second) != nil || r[3].Valid && r[4].String == "" {
+			return nil, now, fmt.Errorf("%w: a row is damaged, or not ours: key %q, version %.90q, written %.90q", lockstore.ErrCorrupt, r[3].String, r[4].String, r[5].String)
 		}
 		now = time.UnixMicro(at)
 		if name := r[3]; name.Valid { // else there is no row

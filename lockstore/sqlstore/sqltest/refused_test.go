@@ -175,6 +175,31 @@ func TestLeftOpen(t *testing.T) {
 	})
 }
 
+// A row without a version is not taken for no entry: its key may have a holder.
+func TestRowWithoutVersion(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, e engine) {
+		e, table, db := e.created(t)
+		s := e.store(t, table, 2)
+		lease := acquire(t, s, request("k"))
+		run(t, db, "UPDATE lambdalock SET version = ''")
+		_, err := s.Inspect(minute(t), "k")
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		_, err = s.Acquire(minute(t), request("k"))
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		_, err = s.Renew(minute(t), lease, time.Minute)
+		require.ErrorContains(t, err, "a row is damaged")
+		require.NotErrorIs(t, err, lockstore.ErrLost) // a conflict might be the echo of the write
+		err = s.List(minute(t), "", func(lockstore.Page) error { return nil })
+		require.ErrorIs(t, err, lockstore.ErrCorrupt)
+		require.ErrorContains(t, err, `"k"`, "an operator has to find the row")
+		tx, err := db.BeginTx(minute(t), nil)
+		require.NoError(t, err)
+		require.ErrorIs(t, table.StillHeld(minute(t), tx, lease), lockstore.ErrCorrupt)
+		require.NoError(t, tx.Rollback())
+	})
+}
+
 func TestRefusalsOfSQLite(t *testing.T) {
 	t.Parallel()
 	e, table, admin := sqlite(t).created(t)
