@@ -65,11 +65,10 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (e casstore.Entry, no
 	if k.tx != nil {
 		which += k.locks
 		if k.locks == "" && k.seen == nil {
-			_, err = k.ask(ctx, "", "UPDATE {table} SET version = version WHERE key = {key}", 0, "{key}", k.literal(key))
+			if _, err = k.ask(ctx, "", "UPDATE {table} SET version = version WHERE key = {key}", 0, "{key}", k.literal(key)); err != nil {
+				return e, now, err
+			}
 		}
-	}
-	if err != nil {
-		return e, now, err
 	}
 	rows, now, err := k.read(ctx, which, "{key}", k.literal(key))
 	if len(rows) > 0 {

@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/pause"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/casstore"
 )
 
@@ -49,8 +49,9 @@ func tag(key, owner string) string {
 	return fmt.Sprintf("%x", sum[:8])
 }
 
-// WriteAndWake implements casstore.Waker: the notification is part of the write. If it is refused, such as when the server's queue of notifications is full,
-// the write goes without it.
+// WriteAndWake implements casstore.Waker: the notification is part of the write. If the server may have refused it, because its queue of notifications is
+// full (54000), or because this role may not notify (42501) or nobody can (42883), the write goes without it. It does not go again after other errors,
+// such as that of a row that a transaction has kept for two seconds.
 func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (casstore.Entry, error) {
 	var all []string
 	for owner, note := range notes {
@@ -58,7 +59,8 @@ func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVe
 	}
 	notify := "pg_catalog.pg_notify('" + w.channel + "', " + w.literal(strings.Join(all, ",")) + ")::pg_catalog.text"
 	e, err := w.write(ctx, key, value, ifVersion, "CASE WHEN w.written IS NOT NULL THEN "+notify+" END")
-	if errors.Is(err, lockstore.ErrUnavailable) || errors.Is(err, lockstore.ErrCorrupt) {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) && slices.Contains([]string{"54000", "42501", "42883"}, state.SQLState()) {
 		return w.Write(ctx, key, value, ifVersion)
 	}
 	return e, err

@@ -424,25 +424,62 @@ func TestWakeUp(t *testing.T) {
 	require.Empty(t, note(), "the connection was lost: everybody looks")
 }
 
-// The server's queue of notifications is full: the release stands, and who waits finds out.
-func TestFullQueue(t *testing.T) {
+// The server refuses a notification: the release stands, and who waits finds out.
+func TestRefusedWakeUp(t *testing.T) {
 	t.Parallel()
 	e, table, admin := postgreSQL(t).created(t)
 	run(t, admin, "CREATE FUNCTION full_queue(text, text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$")
-	var refused atomic.Int32
+	run(t, admin, "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC; CREATE ROLE mute LOGIN; GRANT SELECT, INSERT, UPDATE ON lambdalock TO mute")
+	for key, c := range map[string]struct{ role, function string }{
+		"the queue is full":     {"postgres", "public.full_queue"},
+		"the role may not call": {"mute", "pg_catalog.pg_notify"},
+		"no such function":      {"postgres", "pg_catalog.no_notify"},
+	} {
+		t.Run(key, func(t *testing.T) {
+			as := e
+			as.dsn = func(addr string) string { return strings.Replace(e.dsn(addr), "postgres@", c.role+"@", 1) }
+			var refused atomic.Int32
+			s := store(t, as.edited(t, 2, func(_ driver.Conn, statement string) string {
+				if strings.Contains(statement, "pg_catalog.pg_notify") {
+					refused.Add(1)
+				}
+				return strings.ReplaceAll(statement, "pg_catalog.pg_notify", c.function)
+			}), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+			held, next := acquire(t, s, request(key)), request(key)
+			next.JoinQueue = true
+			_, err := s.Acquire(minute(t), next)
+			require.ErrorIs(t, err, lockstore.ErrRefused)
+			require.NoError(t, s.Release(minute(t), held))
+			require.EqualValues(t, 1, refused.Load())
+			acquire(t, s, next)
+		})
+	}
+}
+
+// A transaction has the row of a key for which somebody waits: a release waits for it once.
+func TestLockedRelease(t *testing.T) {
+	t.Parallel()
+	e, table, admin := postgreSQL(t).created(t)
+	var writes atomic.Int32
 	s := store(t, e.edited(t, 2, func(_ driver.Conn, statement string) string {
-		if strings.Contains(statement, "pg_catalog.pg_notify") {
-			refused.Add(1)
+		if strings.Contains(statement, "UPDATE") {
+			writes.Add(1)
 		}
-		return strings.ReplaceAll(statement, "pg_catalog.pg_notify", "public.full_queue")
-	}), sqlstore.Options{Table: table, Listen: listen(e.dsn(e.addr))})
+		return statement
+	}), sqlstore.Options{Table: table})
 	held, next := acquire(t, s, request("k")), request("k")
 	next.JoinQueue = true
 	_, err := s.Acquire(minute(t), next)
 	require.ErrorIs(t, err, lockstore.ErrRefused)
-	require.NoError(t, s.Release(minute(t), held))
-	require.EqualValues(t, 1, refused.Load())
-	acquire(t, s, next)
+	tx, err := admin.Begin()
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }() // also after a failure
+	require.NoError(t, table.StillHeld(minute(t), tx, held))
+	writes.Store(0)
+	err = s.Release(minute(t), held)
+	require.ErrorIs(t, err, lockstore.ErrUnavailable)
+	require.ErrorContains(t, err, "for too long")
+	require.EqualValues(t, 1, writes.Load())
 }
 
 // TestRequests: 16 processes want one key again and again. A run sends few requests.
