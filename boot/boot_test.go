@@ -429,6 +429,7 @@ func TestEventsWithoutAnID(t *testing.T) {
 		`{"version": "2.0", "requestContext": {"http": {"method": "GET"}}}`: none,
 		`{"Records": [{"eventSource": "aws:s3"}]}`:                          "",
 		`{"detail-type": "Scheduled Event", "source": "aws.events"}`:        "",
+		`{"Records": []}`: none,
 		`{"customer": 7}`: "",
 		`[]`:              "json: cannot unmarshal array into Go value of type map[string]interface {}",
 	} {
@@ -440,6 +441,15 @@ func TestEventsWithoutAnID(t *testing.T) {
 		}
 		require.NoError(t, err, text)
 		require.NotEmpty(t, out)
+	}
+	for text, want := range map[string]string{`[{"eventSource": "aws:sqs"}]`: none, `[{"customer": 7}]`: ""} {
+		_, err := lambda.NewHandler(entry(coalesces, guard.Wrap(coalesces, func(context.Context, []event) (string, error) { return "k", nil },
+			func(context.Context, guard.Lock, []event) (string, error) { return "", nil }))).Invoke(lc, []byte(text))
+		if want == "" {
+			require.NoError(t, err, text)
+		} else {
+			require.ErrorContains(t, err, want, "a pipe sends its records again")
+		}
 	}
 	_, err = lambda.NewHandler(entry(plain, handler(plain))).Invoke(lc, []byte(`{"Records": [{"eventSource": "aws:sqs"}]}`))
 	require.NoError(t, err)

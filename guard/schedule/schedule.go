@@ -18,8 +18,12 @@
 //	key, deadline, store, lost lock   the guard's error
 //	the work returned an error        this error, also if it is a *guard.LockBusy
 //	the work panicked                 the panic, after the release
-//	the event is a batch, of SQS or   an error, and nothing runs: after a success the batch
-//	a stream, or an HTTP request      would be deleted, although its work may have been skipped
+//	the event is a batch, of SQS, a   an error, and nothing runs: after a success the batch
+//	stream or a pipe of EventBridge,  would be deleted, although its work may have been skipped
+//	or an HTTP request
+//
+// An input of your own may be an array, but have no field records or eventSource: it would look like a batch, which an array
+// does whose first element has an eventSource. The records of a pipe whose input template leaves out this field are not noticed.
 //
 // # An event that comes again
 //

@@ -121,6 +121,7 @@ func TestBatch(t *testing.T) {
 			`{"Records": [{"messageId": "m1", "body": "a", "eventSource": "aws:sqs"}]}`:         "",
 			`{"Records": [{"eventSource": "aws:kinesis", "kinesis": {"sequenceNumber": "1"}}]}`: "sqsbatch: the event is a batch of a Kinesis stream; want a batch of SQS; nothing was run",
 			`{"Records": []}`: "a batch without records",
+			`[{"messageId": "m1", "body": "a", "eventSource": "aws:sqs"}]`:                                          "sqsbatch: the event is a batch of SQS, as a JSON array such as EventBridge Pipes sends; want a batch of SQS; nothing was run",
 			`{"Records": [{"messageId": "m2", "eventSource": "aws:sqs"}, {"body": "b", "eventSource": "aws:sqs"}]}`: "record 2 of 2 has no messageId",
 		} {
 			out, err := lambda.NewHandler(b.handler(t).Handle).Invoke(ctx, []byte(in))

@@ -152,6 +152,8 @@ func TestSources(t *testing.T) {
 				{event: `{"account": "7"}`, err: "is an event of no known source, such as a direct call; want"},
 				{event: `null`, err: "is no JSON object; want"},
 				{event: `{"Records": []}`, err: "is a batch without records; want"},
+				{event: `[{"eventSource": "aws:kinesis"}]`, err: "is a batch of a Kinesis stream, as a JSON array such as EventBridge Pipes sends; want"},
+				{event: `[{"eventSource": "aws:dynamodb"}]`, err: "is a batch of a DynamoDB stream, as a JSON array such as EventBridge Pipes sends; want"},
 			} {
 				fails, ran = c.fails, 0
 				out, err := h.Invoke(t.Context(), []byte(c.event))

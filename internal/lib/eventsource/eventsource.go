@@ -41,11 +41,11 @@ func Read[Batch any](adapter string, event json.RawMessage, want string) (b Batc
 	return b, err
 }
 
-// CheckAsync refuses a batch of a known source, which its source deletes after a success, and a request, whose client
-// waits for an answer. It takes what is no JSON object.
+// CheckAsync refuses a batch, which its source deletes after a success, and a request, whose client
+// waits for an answer. It takes other JSON, also an array of values without eventSource.
 func CheckAsync(adapter string, event json.RawMessage) error {
 	name := Name(event)
-	if strings.HasPrefix(name, "a batch of ") || strings.HasPrefix(name, "a request") {
+	if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a request") {
 		return fmt.Errorf("%s: the event is %s; want one of a schedule or of another source that calls the function asynchronously; nothing was run", adapter, name)
 	}
 	return nil
@@ -70,7 +70,7 @@ func Name(event json.RawMessage) string {
 	}
 	err := json.Unmarshal(event, &e)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); e == nil || err != nil && (!ok || wrong.Field == "") {
-		return "no JSON object"
+		return array(event)
 	}
 	switch context := e.RequestContext; {
 	case e.Records != nil:
@@ -97,6 +97,20 @@ func Name(event json.RawMessage) string {
 		return "a request of API Gateway (payload format 1.0)"
 	}
 	return "an event of no known source, such as a direct call"
+}
+
+// array is the name of what is no JSON object. A pipe of EventBridge sends an array of records, also of a single one.
+func array(event json.RawMessage) string {
+	var records []struct{ EventSource string }
+	if err := json.Unmarshal(event, &records); err != nil {
+		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
+			return "no JSON object"
+		}
+	}
+	if len(records) == 0 || records[0].EventSource == "" {
+		return "no JSON object"
+	}
+	return batch(records) + ", as a JSON array such as EventBridge Pipes sends"
 }
 
 func batch(records []struct{ EventSource string }) string {

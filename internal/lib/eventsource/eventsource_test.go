@@ -70,7 +70,43 @@ func TestName(t *testing.T) {
 		`5`:                                     "no JSON object",
 		``:                                      "no JSON object",
 		`{"Records":[{"eventSource":"aws:sqs"}]} {}`: "no JSON object",
+		// The form of EventBridge Pipes.
+		` [{"messageId":"m","eventSource":"aws:sqs"}]`:                            "a batch of SQS, as a JSON array such as EventBridge Pipes sends",
+		`[{"eventSource":"aws:kinesis","data":""},{"eventSource":"aws:kinesis"}]`: "a batch of a Kinesis stream, as a JSON array such as EventBridge Pipes sends",
+		`[{"eventSource":"aws:dynamodb"}]`:                                        "a batch of a DynamoDB stream, as a JSON array such as EventBridge Pipes sends",
+		`[{"eventSource":"aws:kafka"}]`:                                           "a batch of MSK, as a JSON array such as EventBridge Pipes sends",
+		`[{"eventSource":"aws:amq"}]`:                                             `a batch of "aws:amq", as a JSON array such as EventBridge Pipes sends`,
+		`[{"eventSource":"aws:sqs"},5]`:                                           "a batch of SQS and a batch whose records name no eventSource in one, as a JSON array such as EventBridge Pipes sends",
+		`[{"eventSource":"aws:sqs"}] []`:                                          "no JSON object",
+		`[{"eventSource":5}]`:                                                     "no JSON object",
+		`[5,"a",{"eventSource":"aws:sqs"}]`:                                       "no JSON object",
+		`[{"id":"1"}]`:                                                            "no JSON object",
+		`[[],null]`:                                                               "no JSON object",
 	} {
 		require.Equal(t, want, Name([]byte(event)), event)
+	}
+}
+
+func TestCheckAsync(t *testing.T) {
+	for _, event := range []string{
+		`{"Records":[{"eventSource":"aws:sqs"}]}`,
+		`{"Records":[{"eventSource":"aws:sqs"},{"eventSource":"aws:sns"}]}`,
+		`{"Records":[]}`,
+		`{"deliveryStreamArn":"a","records":[{"recordId":"1","data":"eA=="}]}`, // of Firehose
+		`{"eventSource":"another","records":[{"n":1}]}`,
+		`{"eventSource":"SelfManagedKafka","records":{}}`,
+		`{"eventSource":"another"}`,
+		`{"rawPath":"/a","requestContext":{"http":{}}}`,
+		`[{"eventSource":"aws:sqs"}]`,
+		`[{"eventSource":"another"}]`,
+	} {
+		require.ErrorContains(t, CheckAsync("schedule", []byte(event)), "schedule: the event is "+Name([]byte(event))+"; want one of a schedule", event)
+	}
+	for _, event := range []string{
+		`{"Records":[{"eventSource":"aws:s3"}]}`,
+		`{"detail-type":"Scheduled Event","source":"aws.events"}`,
+		`{"id":"1"}`, `{}`, `null`, `5`, `"text"`, `[]`, `[5]`, `["aws:sqs"]`, `[{"id":"1"}]`,
+	} {
+		require.NoError(t, CheckAsync("schedule", []byte(event)), event)
 	}
 }
