@@ -22,10 +22,12 @@ import (
 // batch is one invocation.
 type batch struct {
 	settings
-	records []*record
-	works   atomic.Bool // the store has granted or refused a lock of this batch
-	down    atomic.Bool // the store was unavailable to a key
-	slow    atomic.Bool // a call of makeVisible took all its time
+	requestID string // for the log; asked for once, because guard.Options.HolderInfo may hang, and a batch has many lines
+	records   []*record
+	works     atomic.Bool // the store has granted or refused a lock of this batch
+	down      atomic.Bool // the store was unavailable to a key
+	over      atomic.Bool // the guard had no time for a key
+	slow      atomic.Bool // a call of makeVisible took all its time
 }
 
 // record is one message of the batch.
@@ -52,6 +54,7 @@ func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
 	errSlow  = errors.New("no time left for another delay")
+	errOver  = errors.New("not begun: there was no time left for another key of the batch")
 	errDown  = errors.New("not begun: the store was unavailable for another key, and has not answered for any key of the batch")
 )
 
@@ -144,6 +147,11 @@ func (b *batch) hold(ctx context.Context, records []*record) {
 // are done because another run of the work waits, which says nothing of the others.
 func (b *batch) lock(ctx context.Context, records, others []*record) (covered bool) {
 	all := slices.Concat(records, others)
+	// Each key would wait once more for a hook of the guard that hangs, and the answer would be late.
+	if b.over.Load() {
+		b.failAll(ctx, all, errOver)
+		return false
+	}
 	// Each key would wait in vain for a store that never answers.
 	if b.down.Load() && !b.works.Load() {
 		b.failAll(ctx, all, errDown)
@@ -183,6 +191,8 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 		for _, r := range all {
 			r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
 		}
+	case *guard.LockNoTime:
+		b.over.Store(true)
 	case *guard.LockStoreUnavailable:
 		b.down.Store(true)
 	}
@@ -278,7 +288,7 @@ func (b *batch) delay(ctx context.Context, r *record) {
 
 func (b *batch) log(ctx context.Context, level slog.Level, what string, r *record, err error) {
 	attrs := []slog.Attr{
-		slog.String("requestId", b.guard.HolderInfo(ctx).ID),
+		slog.String("requestId", b.requestID),
 		slog.String("messageId", r.MessageId),
 		slog.String("key", r.key),
 	}

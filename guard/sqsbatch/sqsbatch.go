@@ -145,7 +145,7 @@ func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
 				return events.SQSEventResponse{}, fmt.Errorf("sqsbatch: record %d of %d has no messageId, so its failure could not be reported; nothing was run", i+1, len(in.Records))
 			}
 		}
-		b := &batch{settings: s}
+		b := &batch{settings: s, requestID: s.guard.HolderInfo(ctx).ID}
 		b.run(ctx, in.Records)
 		return b.answer(), nil
 	})

@@ -451,6 +451,37 @@ func TestALogThatHangs(t *testing.T) {
 	})
 }
 
+func TestAHolderInfoThatHangs(t *testing.T) {
+	for name, c := range map[string]struct {
+		messages int
+		body     func(i int) string
+		most     time.Duration
+	}{
+		"costs the batch and its key a second each, and not each of its messages": {200, func(int) string { return "k fail" }, 2 * time.Second},
+		"costs each of ten keys at once a second, and the answer is not late":     {1000, func(i int) string { return fmt.Sprintf("k%d fail", i) }, 30*time.Second - 1},
+	} {
+		on("F81 "+name, t, guard.Options{}, func(t *testing.T, b *bench) {
+			until := make(chan struct{})
+			defer close(until)
+			var err error
+			b.Guard, err = guard.New(b.Store, guard.Options{HolderInfo: func(context.Context) lockstore.HolderInfo {
+				<-until
+				return lockstore.HolderInfo{}
+			}})
+			require.NoError(t, err)
+			var bodies []string
+			for i := range c.messages {
+				bodies = append(bodies, c.body(i))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			began := time.Now()
+			require.Len(t, b.run(t, ctx, messages(bodies...)...), c.messages)
+			require.LessOrEqual(t, time.Since(began), c.most)
+		})
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	on("F51", t, guard.Options{}, func(t *testing.T, b *bench) {
 		for want, handler := range map[string]guard.Wrapped[json.RawMessage, events.SQSEventResponse]{
