@@ -63,7 +63,7 @@ func work(_ context.Context, lock guard.Lock, m events.SQSMessage) error {
 
 type delayFunc func(context.Context, events.SQSMessage, time.Duration) error
 
-// delay makes a message whose lock was busy visible again after d, and not only after the queue's visibility timeout.
+// delay makes a message whose lock was busy visible again after d, in place of the queue's visibility timeout.
 func delay(client *sqs.Client, queue string) delayFunc {
 	return func(ctx context.Context, m events.SQSMessage, d time.Duration) error {
 		_, err := client.ChangeMessageVisibility(ctx, &sqs.ChangeMessageVisibilityInput{

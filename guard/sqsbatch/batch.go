@@ -45,11 +45,16 @@ type record struct {
 // has an order, otherwise one message alone. Only one goroutine at a time works on a group.
 type group struct {
 	failed *record       // the message that failed first; no later message runs
-	delay  time.Duration // for messages that fail after a message's lock was held
+	delay  time.Duration // for messages that fail after a message's lock was busy; 0 is the queue's visibility timeout
 }
 
 // stopped says that an earlier message of the group failed.
 func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed.at < r.at }
+
+// busy notes why the message fails: its group gets the longest delay of its messages.
+func (r *record) busy(err *guard.LockBusy) {
+	r.group.delay = max(r.group.delay, visibility(r.SQSMessage, err))
+}
 
 var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
@@ -179,7 +184,7 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 		return false
 	}
 	// The error is the guard's own: each returns none of these types.
-	switch err.(type) {
+	switch e := err.(type) {
 	case *guard.LockCovered:
 		b.works.Store(true)
 		for _, r := range records {
@@ -189,7 +194,7 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 	case *guard.LockBusy:
 		b.works.Store(true)
 		for _, r := range all {
-			r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
+			r.busy(e)
 		}
 	case *guard.LockNoTime:
 		b.over.Store(true)
@@ -214,7 +219,7 @@ func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) er
 			var skip once.Skip
 			err := isolate.Run(func() error { return b.work(skip.Watch(ctx, b.guard), lock, r.SQSMessage) })
 			if skip.IsBusy(err) {
-				r.group.delay = max(r.group.delay, visibility(r.SQSMessage))
+				r.busy(err.(*guard.LockBusy))
 			}
 			if err != nil {
 				b.fail(ctx, r, err)
@@ -262,7 +267,7 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 	}
 }
 
-// delay makes the message visible again soon.
+// delay makes the message visible again after its group's delay.
 func (b *batch) delay(ctx context.Context, r *record) {
 	limit := delayTime
 	if deadline, ok := ctx.Deadline(); ok {

@@ -14,7 +14,7 @@
 //	called runtime.Goexit
 //	key function: error, panic, Goexit          failed, without a lock
 //	the key cannot be locked                    failed
-//	another owner holds the lock                failed; with WrapDelay visible again sooner
+//	another owner holds the lock                failed; with WrapDelay the first few times visible again soon
 //	store unavailable, unknown or corrupt       failed
 //	lock lost under the work, or found lost     all messages of the key failed: nobody knows
 //	at the release                              when the lock was lost
@@ -51,8 +51,9 @@
 // guard a short Options.Wait (boot: LOCK_WAIT), about as long as others hold the lock, and
 // choose maxReceiveCount for the rest. A message that failed is visible again after the
 // queue's visibility timeout. With WrapDelay a message whose lock was held is visible
-// again after 1 second, then after 2, up to 5 seconds: the fifth delivery comes after about
-// 10 seconds.
+// again after 1 second, then after 4, 16, 64 and so on, but not later than when the lease ends if its holder
+// has died. So with a lease of up to 80 seconds (Options.TTL is 60 seconds by default) a dead holder costs a message at most four deliveries, and
+// maxReceiveCount must be 5 or more. With Wrap maxReceiveCount - 1 visibility timeouts must be longer than the lease.
 //
 // # When the whole invocation is an error
 //
@@ -82,6 +83,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/guard/internal/once"
 	"github.com/lambdalock/lambdalock/internal/lib/eventsource"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 const (
@@ -91,8 +93,8 @@ const (
 	delayTime = 2 * time.Second
 	// answerTime is kept for the answer when such calls take long.
 	answerTime = 300 * time.Millisecond
-	// maxDelay is the longest delay, in seconds.
-	maxDelay = 5
+	// maxDelay is the longest delay. SQS allows 12 hours, less the time since the delivery.
+	maxDelay = 11 * time.Hour
 )
 
 // Wrap returns a Lambda handler that runs work for each message while the lock of
@@ -102,10 +104,12 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.Work[
 	return wrap(settings{g, key, work, nil, atOnce})
 }
 
-// WrapDelay is Wrap with a function that is called for each message that failed because its lock was held. On a queue with an
+// WrapDelay is Wrap with a function that is called for each message that failed because its lock was busy. On a queue with an
 // order it is also called for the later messages of the group. It should make the message visible again after d: call SQS's
 // ChangeMessageVisibility with the message's receipt handle. This needs an SQS client and the permission
-// sqs:ChangeMessageVisibility. d is 1 to 5 whole seconds and grows with the message's receive count.
+// sqs:ChangeMessageVisibility. d is in whole seconds. It begins with 1 second and grows with the message's receive count up to the end
+// of the holder's lease. While the key is completed or in its cooldown, d is the time until it is free, at most 11 hours. For a
+// key in doubt delay is not called.
 //
 // A call may take two seconds, and at most half of the time that is left. If a call
 // takes all of it, delay is not called again in the batch. An error is logged; the
@@ -151,13 +155,25 @@ func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
 	})
 }
 
-// visibility is 1 to 5 seconds: as many as the message has had deliveries.
-func visibility(m events.SQSMessage) time.Duration {
+// visibility is after how long a message becomes visible again whose lock was busy, in whole seconds:
+//
+//	the work is done       when the key is free
+//	the key is in doubt    0: it does not become free by itself, so the queue's visibility timeout is soon enough
+//	otherwise              1, 4, 16, ... s, as many times 4 as the message was delivered before, but when the lease ends at the
+//	                       latest: most holders release early, and one that died must not use up maxReceiveCount
+func visibility(m events.SQSMessage, busy *guard.LockBusy) time.Duration {
+	ends := (min(max(busy.StateEndsIn, 1), maxDelay) + time.Second - 1).Truncate(time.Second)
+	switch {
+	case busy.State == lockstore.InDoubt:
+		return 0
+	case busy.State.Done():
+		return ends
+	}
 	received, err := strconv.Atoi(m.Attributes["ApproximateReceiveCount"])
 	if err != nil || received < 1 {
-		return time.Second
+		received = 1
 	}
-	return time.Duration(min(received, maxDelay)) * time.Second
+	return min(ends, time.Second<<(2*(min(received, 10)-1))) // the tenth is longer than maxDelay
 }
 
 // Once returns work that runs once for each call(message), for Wrap and WrapDelay. A message

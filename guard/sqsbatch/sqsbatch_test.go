@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -365,7 +366,7 @@ func TestDelay(t *testing.T) {
 		b.run(t, ctx, in...)
 		return got
 	}
-	on("F64 1 to 5 seconds, growing with the receive count, for held locks only", t, guard.Options{}, func(t *testing.T, b *bench) {
+	on("F64 growing with the receive count up to the end of the lease, for held locks only", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		var in []events.SQSMessage
 		counts := []string{"1", "3", "5", "6", "99999999999999999999", "2147483648", "0", "-7", "", "x"}
@@ -373,16 +374,89 @@ func TestDelay(t *testing.T) {
 			in = append(in, received(messages(slices.Repeat([]string{"held"}, i+1)...)[i], count))
 		}
 		in = append(in, events.SQSMessage{MessageId: "none", Body: "held"}, events.SQSMessage{MessageId: "own", Body: "a fail"}, events.SQSMessage{MessageId: "fine", Body: "a"})
-		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": 3 * time.Second, "m3": 5 * time.Second, "m4": 5 * time.Second,
-			"m5": time.Second, "m6": 5 * time.Second, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
+		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": 16 * time.Second, "m3": 256 * time.Second, "m4": 1024 * time.Second,
+			"m5": time.Second, "m6": time.Hour, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
 			delayed(t, ctx, b, nil, in...))
 	})
 	on("an ordered group becomes visible together, or the first waits for the last", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		in := ordered("g held", "g held", "g a", "h a fail", "h a")
 		in[0] = received(in[0], "4")
-		require.Equal(t, map[string]time.Duration{"m1": 4 * time.Second, "m2": 4 * time.Second, "m3": 4 * time.Second}, delayed(t, ctx, b, nil, in...))
+		require.Equal(t, map[string]time.Duration{"m1": 64 * time.Second, "m2": 64 * time.Second, "m3": 64 * time.Second}, delayed(t, ctx, b, nil, in...))
 	})
+	// take lets another run have the key for a minute.
+	take := func(t *testing.T, b *bench) lockstore.Lease {
+		lease, err := b.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: "another", TTL: time.Minute})
+		require.NoError(t, err)
+		return lease
+	}
+	// closed completes the key for so long.
+	closed := func(t *testing.T, b *bench, cooldown time.Duration) {
+		require.NoError(t, b.WithCooldown(cooldown).Do(ctx, "k", func(context.Context, guard.Lock) error { return nil }))
+	}
+	for name, c := range map[string]struct {
+		make func(*testing.T, *bench)
+		want map[string]time.Duration // by receive count
+	}{
+		"held": {func(t *testing.T, b *bench) { take(t, b) }, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "3": 16 * time.Second, "4": time.Minute, "10": time.Minute}},
+		"held, for less than a second": {func(t *testing.T, b *bench) {
+			take(t, b)
+			<-time.After(time.Minute - 300*time.Millisecond)
+		}, map[string]time.Duration{"1": time.Second, "9": time.Second}},
+		"revoked": {func(t *testing.T, b *bench) {
+			_, err := b.Store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: take(t, b).Fence, By: lockstore.HolderInfo{Name: "an operator"}})
+			require.NoError(t, err)
+		}, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "4": time.Minute}},
+		"in its cooldown": {func(t *testing.T, b *bench) {
+			closed(t, b, time.Hour)
+			<-time.After(10*time.Second + 300*time.Millisecond)
+		}, map[string]time.Duration{"1": time.Hour - 10*time.Second, "5": time.Hour - 10*time.Second}},
+		"in its cooldown, for longer than SQS allows": {func(t *testing.T, b *bench) { closed(t, b, 24*time.Hour) }, map[string]time.Duration{"1": 11 * time.Hour, "10": 11 * time.Hour}},
+		"in doubt": {func(t *testing.T, b *bench) {
+			require.NoError(t, b.Store.MarkStarted(ctx, take(t, b)))
+			<-time.After(time.Hour)
+		}, map[string]time.Duration{"1": 0, "5": 0}},
+	} {
+		on("of a key that is "+name, t, guard.Options{}, func(t *testing.T, b *bench) {
+			c.make(t, b)
+			for count, want := range c.want {
+				got := delayed(t, ctx, b, nil, received(messages("k")[0], count))
+				if want == 0 {
+					require.Empty(t, got, "the queue's visibility timeout")
+					require.Equal(t, "WARN", b.lines(t, "m1")[0]["level"])
+					continue
+				}
+				require.Equal(t, map[string]time.Duration{"m1": want}, got, "receive count %s", count)
+			}
+		})
+	}
+	for _, wait := range []time.Duration{0, 2 * time.Second} {
+		for name, c := range map[string]struct {
+			holds  time.Duration // until the holder releases; 0 if it died
+			counts int           // maxReceiveCount
+			after  time.Duration
+		}{
+			"F01 a holder that died, and at most 5 deliveries":  {0, 5, time.Minute},
+			"F01 a holder that died, and at most 10 deliveries": {0, 10, time.Minute},
+			"F64 a holder that releases early":                  {3 * time.Second, 3, 3 * time.Second},
+		} {
+			on(fmt.Sprintf("the message is done before it has used up its deliveries: %s, LOCK_WAIT %v", name, wait), t, guard.Options{Wait: wait}, func(t *testing.T, b *bench) {
+				lease := take(t, b)
+				if c.holds > 0 {
+					time.AfterFunc(c.holds, func() { assert.NoError(t, b.Store.Release(ctx, lease)) })
+				}
+				began, next := time.Now(), time.Duration(0)
+				b.delay = func(_ context.Context, _ events.SQSMessage, d time.Duration) error { next = d; return nil }
+				for count := 1; len(b.run(t, ctx, received(messages("k")[0], strconv.Itoa(count)))) > 0; count++ {
+					require.Less(t, count, c.counts, "the message is in the dead-letter queue after %v", time.Since(began))
+					<-time.After(next)
+				}
+				require.Equal(t, []string{"m1"}, b.Ran)
+				require.GreaterOrEqual(t, time.Since(began), c.after)
+				require.LessOrEqual(t, time.Since(began), c.after+wait+2*time.Second)
+			})
+		}
+	}
 	on("its error and its panic are logged; the message failed all the same", t, guard.Options{}, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		delayed(t, ctx, b, errors.New("access denied"), messages("held")...)
