@@ -22,8 +22,7 @@
 //	stream or a pipe of EventBridge,  would be deleted, although its work may have been skipped
 //	or an HTTP request
 //
-// An input of your own may be an array, but have no field records or eventSource: it would look like a batch, which an array
-// does whose first element has an eventSource. The records of a pipe whose input template leaves out this field are not noticed.
+// The records of a pipe whose input template leaves out their eventSource are not noticed.
 //
 // # An event that comes again
 //

@@ -217,12 +217,9 @@ func TestEvents(t *testing.T) {
 		return err
 	}
 	for in, is := range map[string]string{
-		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`: "a batch of SQS",
-		`[{"messageId": "m", "eventSource": "aws:sqs"}]`:              "a batch of SQS, as a JSON array such as EventBridge Pipes sends",
-		`{"Records": []}`: "a batch without records",
-		`{"deliveryStreamArn": "a", "records": [{"recordId": "1"}]}`:                 "a batch whose records name no eventSource",
-		`{"id": "e", "records": [{"n": 1}], "eventSource": "nightly"}`:               "a batch whose records name no eventSource", // nobody can tell it from a batch of a new source
-		`{"id": "e", "eventSource": "nightly"}`:                                      `a batch whose eventSource is "nightly"`,
+		`{"Records": [{"messageId": "m", "eventSource": "aws:sqs"}]}`:                "a batch of SQS",
+		`[{"messageId": "m", "eventSource": "aws:sqs"}]`:                             "a batch of SQS, as a JSON array such as EventBridge Pipes sends",
+		`{"deliveryStreamArn": "a", "records": [{"recordId": "1"}]}`:                 "a batch of Firehose",
 		`{"httpMethod": "POST", "requestContext": {"elb": {"targetGroupArn": "a"}}}`: "a request of a load balancer",
 	} {
 		require.ErrorContains(t, handle(in), "schedule: the event is "+is+"; want one of a schedule", in)
@@ -234,7 +231,7 @@ func TestEvents(t *testing.T) {
 	require.Empty(t, b.outcomes)
 	for _, in := range []string{
 		`{"id": "e", "detail-type": "Scheduled Event", "source": "aws.events"}`,
-		`{"id": "e", "rows": [{"n": 1}], "source": "nightly"}`, // an input of one's own
+		`{"id": "e", "records": [{"n": 1}], "eventSource": "nightly"}`, // an input of one's own
 		`{"id": "e", "Records": [{"eventSource": "aws:s3"}]}`,
 		`{"id": "e"}`,
 	} {
@@ -257,7 +254,7 @@ func TestAPipeWhileTheLockIsHeld(t *testing.T) {
 	b := newBench(t, 0)
 	b.crashed(t, "r-1")
 	handler := Wrap(b.Guard, key, func(context.Context, guard.Lock, []json.RawMessage) error { return nil })
-	for _, source := range []string{"aws:sqs", "aws:kinesis", "aws:dynamodb", "aws:kafka", "another"} {
+	for _, source := range []string{"aws:sqs", "aws:kinesis", "aws:dynamodb", "aws:kafka", "aws:amq"} {
 		out, err := handler.Handle(request("r-2"), []byte(`[{"eventSource": "`+source+`"}]`))
 		require.ErrorContains(t, err, "nothing was run", source)
 		require.Equal(t, Result{}, out)

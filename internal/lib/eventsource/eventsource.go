@@ -41,11 +41,11 @@ func Read[Batch any](adapter string, event json.RawMessage, want string) (b Batc
 	return b, err
 }
 
-// CheckAsync refuses a batch, which its source deletes after a success, and a request, whose client
-// waits for an answer. It takes other JSON, also an array of values without eventSource.
+// CheckAsync refuses a batch of a known source, which its source deletes after a success, and a request, whose client
+// waits for an answer. It takes other JSON, such as an input of one's own that has a field records, or is an array.
 func CheckAsync(adapter string, event json.RawMessage) error {
 	name := Name(event)
-	if strings.HasPrefix(name, "a batch") || strings.HasPrefix(name, "a request") {
+	if strings.HasPrefix(name, "a batch of ") || strings.HasPrefix(name, "a request") {
 		return fmt.Errorf("%s: the event is %s; want one of a schedule or of another source that calls the function asynchronously; nothing was run", adapter, name)
 	}
 	return nil
@@ -56,6 +56,7 @@ func CheckAsync(adapter string, event json.RawMessage) error {
 func Name(event json.RawMessage) string {
 	var e *struct {
 		EventSource         string // of a batch of Kafka or MQ
+		DeliveryStreamArn   string // of Firehose
 		Records             []struct{ EventSource string }
 		Source              string
 		DetailType          string `json:"detail-type"`
@@ -73,6 +74,8 @@ func Name(event json.RawMessage) string {
 		return array(event)
 	}
 	switch context := e.RequestContext; {
+	case e.DeliveryStreamArn != "":
+		return "a batch of Firehose"
 	case e.Records != nil:
 		return batch(e.Records)
 	case e.EventSource != "":

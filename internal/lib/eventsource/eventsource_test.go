@@ -39,7 +39,7 @@ func TestNameOfFiles(t *testing.T) {
 		"lambda-urls-request":                          "a request of an HTTP API or a function URL (payload format 2.0)",
 		"alb-lambda-target-request-headers-only":       "a request of a load balancer",
 		"alb-lambda-target-request-multivalue-headers": "a request of a load balancer",
-		"kinesis-firehose-event":                       "a batch whose records name no eventSource",
+		"kinesis-firehose-event":                       "a batch of Firehose",
 		"s3-batch-job-event-request-1.0":               "an event of no known source, such as a direct call",
 		"iot-button-event":                             "an event of no known source, such as a direct call",
 	} {
@@ -91,20 +91,17 @@ func TestCheckAsync(t *testing.T) {
 	for _, event := range []string{
 		`{"Records":[{"eventSource":"aws:sqs"}]}`,
 		`{"Records":[{"eventSource":"aws:sqs"},{"eventSource":"aws:sns"}]}`,
-		`{"Records":[]}`,
 		`{"deliveryStreamArn":"a","records":[{"recordId":"1","data":"eA=="}]}`, // of Firehose
-		`{"eventSource":"another","records":[{"n":1}]}`,
 		`{"eventSource":"SelfManagedKafka","records":{}}`,
-		`{"eventSource":"another"}`,
 		`{"rawPath":"/a","requestContext":{"http":{}}}`,
 		`[{"eventSource":"aws:sqs"}]`,
-		`[{"eventSource":"another"}]`,
 	} {
 		require.ErrorContains(t, CheckAsync("schedule", []byte(event)), "schedule: the event is "+Name([]byte(event))+"; want one of a schedule", event)
 	}
 	for _, event := range []string{
 		`{"Records":[{"eventSource":"aws:s3"}]}`,
 		`{"detail-type":"Scheduled Event","source":"aws.events"}`,
+		`{"eventSource":"another","records":[{"n":1}]}`, `{"Records":[]}`, `[{"eventSource":"another"}]`,
 		`{"id":"1"}`, `{}`, `null`, `5`, `"text"`, `[]`, `[5]`, `["aws:sqs"]`, `[{"id":"1"}]`,
 	} {
 		require.NoError(t, CheckAsync("schedule", []byte(event)), event)
