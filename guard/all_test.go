@@ -205,6 +205,7 @@ func TestDoAllLosesOneLease(t *testing.T) {
 				<-ctx.Done()
 				assert.Equal(t, 2*time.Second, time.Since(start), "at the first renewal")
 				assert.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
+				assert.Equal(t, context.Canceled, ctx.Err())
 				return nil
 			})
 			require.IsType(t, &LockLost{}, err)

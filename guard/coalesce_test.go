@@ -121,6 +121,9 @@ func TestCoalescingThatCannotBe(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 	require.EqualError(t, g.Do(WithEventID(ctx, ""), "k", neverRuns(t)), `guard: Coalesce is "index", and the event of this run has no id; want one of WithEventID or Options.EventID`)
+	named, err := New(store, Options{Coalesce: "index", Wait: time.Minute, EventID: func(context.Context) string { return "1" }})
+	require.NoError(t, err)
+	require.NoError(t, named.Do(ctx, "k", nothing))
 	says := `guard: Coalesce (boot: LOCK_COALESCE) is "index"; `
 	require.ErrorContains(t, g.DoAll(ctx, []string{"k"}, noWork(t)), says+"DoAll wants none")
 	require.ErrorContains(t, g.DoOnce(ctx, "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) {

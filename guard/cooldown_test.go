@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -33,5 +34,9 @@ func TestCooldown(t *testing.T) {
 		start = time.Now()
 		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
 		require.Zero(t, time.Since(start), "and not at all if it is not")
+	})
+	on("there is none after work that fails", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		require.Error(t, b.WithCooldown(time.Hour).Do(ctx, "k", func(context.Context, Lock) error { return errors.New("own") }))
+		b.free(t, "k")
 	})
 }
