@@ -61,6 +61,44 @@ func TestNothingSent(t *testing.T) {
 	}
 }
 
+// The reply to the first attempt is lost, and the second attempt finds no credentials. Their error matches ErrUnavailable, as that of the
+// credentials endpoint does, and the error of the call must not: the first attempt was applied.
+func TestNoCredentialsAfterALostReply(t *testing.T) {
+	for _, counted := range []bool{true, false} {
+		bubble(t, fmt.Sprint("F22 F71 attempts are counted ", counted), func(t *testing.T) {
+			service, sent := fakedynamo.New(table), 0
+			creds := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				if sent > 0 {
+					return aws.Credentials{}, fmt.Errorf("%w: no role was found", lockstore.ErrUnavailable)
+				}
+				return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
+			})
+			sdk := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
+			client := dynamostore.API(sdk)
+			if !counted {
+				client = ownSender{Client: sdk}
+			}
+			s := newStoreOver(t, client, 0, dynamostore.Options{})
+			inspected(t, s) // the first request of a process learns the time
+			for _, call := range []func() error{
+				func() error { _, err := s.Acquire(t.Context(), request(time.Minute)); return err },
+				func() error { _, err := s.Inspect(t.Context(), key); return err },
+			} {
+				sent = 0
+				service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+					sent++
+					return fakedynamo.Fault{LoseReply: errReset}
+				}
+				err := call()
+				require.True(t, isUnknown(err), "%v", err)
+				require.ErrorContains(t, err, "no role was found")
+				require.Equal(t, 1, sent)
+			}
+			require.NotNil(t, service.Row(key)["owner"], "the first attempt was applied")
+		})
+	}
+}
+
 // ownSender is a client that sends in its own way, like the client of a cache for DynamoDB. It drops the store's
 // options, or takes them and does not use them.
 type ownSender struct {

@@ -116,9 +116,9 @@ func (t *table) explain(what, unknown string, err error, seen attempts) error {
 	advice, class := classify(err)
 	switch {
 	case !seen.watched:
-		return fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", t.where(), what, unknown, err)
+		return withoutClass("", fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", t.where(), what, unknown, err))
 	case seen.ambiguous():
-		return fmt.Errorf("dynamostore: %s, %s: %s: %w", t.where(), what, unknown, err)
+		return withoutClass("", fmt.Errorf("dynamostore: %s, %s: %s: %w", t.where(), what, unknown, err))
 	case advice == wrongKeys:
 		advice += t.names.want()
 	case class != nil:
@@ -151,10 +151,19 @@ func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 // been applied. Then the error must not say that the call was not applied: it matches neither ErrUnavailable nor ErrCorrupt. Each function
 // that may fail after an earlier write calls it: acquire, release, giveUp, answerWrite and unmark.
 func outcome(err error, ambiguous bool) error {
-	if !ambiguous || !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
+	if !ambiguous {
 		return err
 	}
-	unknown := &failure{text: "the outcome is unknown, an earlier request of the call may have been applied: " + err.Error()}
+	return withoutClass("the outcome is unknown, an earlier request of the call may have been applied: ", err)
+}
+
+// withoutClass is err if it matches neither ErrUnavailable nor ErrCorrupt. Otherwise it is an error with the prefix and the text of err that matches neither: a
+// client's error may match them, too, as that of credentials does. outcome and explain call it.
+func withoutClass(prefix string, err error) error {
+	if !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
+		return err
+	}
+	unknown := &failure{text: prefix + err.Error()}
 	for _, also := range []error{lockstore.ErrContended, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, also) {
 			unknown.class = errors.Join(unknown.class, also)
