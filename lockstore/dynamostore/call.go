@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
@@ -91,6 +92,7 @@ func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next
 	})
 	out, metadata, err := next.HandleFinalize(ctx, in)
 	_, conflict := errors.AsType[*types.ConditionalCheckFailedException](err)
+	_, answered := errors.AsType[smithy.APIError](err)
 	_, class := classify(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +101,7 @@ func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next
 	case err == nil:
 	case asked.Load() && !connected.Load():
 		w.seen.sent--
-	case class != nil || conflict:
+	case conflict, class != nil && (answered || !connected.Load()): // TLS may also fail after the request was sent
 		w.seen.refused++
 	}
 	return out, metadata, err

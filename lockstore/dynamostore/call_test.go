@@ -2,10 +2,13 @@ package dynamostore_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/middleware"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -96,6 +100,30 @@ func TestNoCredentialsAfterALostReply(t *testing.T) {
 			}
 			require.NotNil(t, service.Row(key)["owner"], "the first attempt was applied")
 		})
+	}
+}
+
+// The server reads the request, and then something breaks the TLS stream. The request may have been applied.
+func TestTLSThatBreaksAfterTheRequest(t *testing.T) {
+	for breaks, says := range map[string]string{"no TLS": "tls: received record with version", "HTTP/1.1 502 Bad Gateway": http.ErrSchemeMismatch.Error()} {
+		var arrived atomic.Int64
+		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			assert.NoError(t, err)
+			arrived.Add(1)
+			c, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_, err = c.(*tls.Conn).NetConn().Write([]byte(breaks))
+				assert.NoError(t, err)
+				assert.NoError(t, c.(*tls.Conn).NetConn().Close())
+			}
+		}))
+		s := newStoreOver(t, dynamostore.ClientOver(server.Client().Transport, server.URL, 0), 0, dynamostore.Options{})
+		err := s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
+		server.Close()
+		require.True(t, isUnknown(err), "F22: %v", err)
+		require.ErrorContains(t, err, says)
+		require.Positive(t, arrived.Load())
 	}
 }
 
