@@ -52,18 +52,21 @@ func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 
 // withCondition adds ifNotStale to a condition, once. Fenced calls it.
 func withCondition(own string) string {
+	own = strings.TrimSpace(own)
 	before, there := strings.CutSuffix(own, " AND "+ifNotStale)
 	switch {
 	case own == "" || own == ifNotStale:
 		return ifNotStale
 	case there && enclosed(before):
 		return own
+	case enclosed(own): // DynamoDB refuses a second pair
+		return own + " AND " + ifNotStale
 	}
 	return "(" + own + ") AND " + ifNotStale
 }
 
-// enclosed reports whether one pair of parentheses is around the whole condition. withCondition asks it of what stands before an AND with ifNotStale: without
-// the pair, as in "a OR (b) AND c", Fenced has not written this condition.
+// enclosed reports whether one pair of parentheses is around the whole condition. withCondition asks it of the condition, and of what stands before an AND with
+// ifNotStale: without the pair, as in "a OR (b) AND c", Fenced has not written this condition.
 func enclosed(condition string) bool {
 	depth := 0
 	for i, c := range condition {
@@ -74,19 +77,19 @@ func enclosed(condition string) bool {
 			depth--
 		}
 		if depth == 0 {
-			return i == len(condition)-1
+			return i > 0 && i == len(condition)-1
 		}
 	}
 	return false
 }
 
 // withAssignment adds the fence's assignment to an update expression, once. An expression
-// has SET at most once, and no name in it can be SET, which is a reserved word. Fenced calls it.
+// has SET at most once, and no name in it can be SET, which is a reserved word. It needs no space before a # and after a ]. Fenced calls it.
 func withAssignment(own string) string {
 	const space, assignment = " \t\r\n", fenceAttribute + " = :" + fenceAttribute
 	for i := 0; i+3 < len(own); i++ {
-		starts := i == 0 || strings.ContainsRune(space, rune(own[i-1]))
-		if !starts || !strings.EqualFold(own[i:i+3], "SET") || !strings.ContainsRune(space, rune(own[i+3])) {
+		starts := i == 0 || strings.ContainsRune(space+"]", rune(own[i-1]))
+		if !starts || !strings.EqualFold(own[i:i+3], "SET") || !strings.ContainsRune(space+"#", rune(own[i+3])) {
 			continue
 		}
 		rest := own[i+3:]

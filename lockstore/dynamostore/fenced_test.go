@@ -75,7 +75,27 @@ func testFenced(t *testing.T, client *dynamodb.Client) {
 		require.False(t, dynamostore.IsStale(err, lease.Fence))
 		require.Equal(t, int64(16), number(t, data.get(t, "7"), "balance"))
 	})
-
+	t.Run("what is accepted without a fence is accepted with it", func(t *testing.T) {
+		for _, condition := range []string{
+			"n = :one OR x = :one", "(n = :one)", " (n = :one OR x = :one)\n", "(n = :one) OR (x = :one)", "((n = :one) AND (x = :one))", "((n = :one) AND x = :one) OR x = :one", "NOT n <> :one",
+		} {
+			for _, update := range []string{"SET #l = :one, x = :one", "SET#l = :one, x = :one", "REMOVE #l[1]SET x = :one", "SET\n#l = :one REMOVE y", "REMOVE #l ADD x :one"} {
+				for _, fenced := range []bool{false, true} {
+					data.put(t, "accepted", item{"n": n("1"), "x": n("1"), "l": listOf(n("1"), n("2"))})
+					in := &dynamodb.UpdateItemInput{
+						TableName: aws.String(dataTable), Key: item{"key": s("accepted")}, UpdateExpression: &update, ConditionExpression: &condition,
+						ExpressionAttributeNames: map[string]string{"#l": "l"}, ExpressionAttributeValues: item{":one": n("1")},
+					}
+					if fenced {
+						require.NoError(t, dynamostore.Fenced(in, 7))
+					}
+					_, err := client.UpdateItem(ctx, in)
+					require.NoError(t, err, "fenced %v: %s, if %s", fenced, *in.UpdateExpression, *in.ConditionExpression)
+				}
+				require.Equal(t, int64(7), number(t, data.get(t, "accepted"), "lock_fence"))
+			}
+		}
+	})
 }
 
 func TestFencedExpressions(t *testing.T) {
@@ -87,6 +107,8 @@ func TestFencedExpressions(t *testing.T) {
 		"set a = :a":                    "set " + set + ", a = :a",
 		"REMOVE b SET a = :a":           "REMOVE b SET " + set + ", a = :a",
 		"REMOVE b\nSET\ta = :a":         "REMOVE b\nSET " + set + ",\ta = :a",
+		"SET#a = :a":                    "SET " + set + ",#a = :a",
+		"REMOVE b[0]SET a = :a":         "REMOVE b[0]SET " + set + ", a = :a",
 		"REMOVE b":                      "SET " + set + " REMOVE b",
 		"REMOVE #set ADD n :set":        "SET " + set + " REMOVE #set ADD n :set",
 		"ADD offset :n":                 "SET " + set + " ADD offset :n",
@@ -108,7 +130,9 @@ func TestFencedExpressions(t *testing.T) {
 		"c = :c OR (a = :a) AND " + guard:   "(c = :c OR (a = :a) AND " + guard + ") AND " + guard,
 		"(a = :a) OR (b = :b) AND " + guard: "((a = :a) OR (b = :b) AND " + guard + ") AND " + guard,
 		"a = :a OR " + guard:                "(a = :a OR " + guard + ") AND " + guard,
-		"(a = :a AND (b = :b))":             "((a = :a AND (b = :b))) AND " + guard,
+		"(a = :a AND (b = :b))":             "(a = :a AND (b = :b)) AND " + guard,
+		" (a = :a)\n":                       "(a = :a) AND " + guard,
+		" a = :a AND (b = :b)":              "(a = :a AND (b = :b)) AND " + guard,
 	} {
 		in := &dynamodb.UpdateItemInput{ConditionExpression: aws.String(condition)}
 		for range 3 {
