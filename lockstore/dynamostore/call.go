@@ -53,7 +53,8 @@ type attempts struct {
 	sent    int  // attempts that may have left this machine
 	refused int  // of these, the attempts that DynamoDB has certainly not applied
 
-	throttled bool // one of them was throttled
+	throttled bool  // one of them was throttled
+	last      error // of the last attempt
 }
 
 // ambiguous reports whether a request of a call that failed may have been applied. update and explain call it.
@@ -96,7 +97,7 @@ func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next
 	_, class := classify(err)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.seen.throttled = w.seen.throttled || throttled(err)
+	w.seen.throttled, w.seen.last = w.seen.throttled || throttled(err), err
 	switch {
 	case err == nil:
 	case asked.Load() && !connected.Load():

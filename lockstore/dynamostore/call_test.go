@@ -17,6 +17,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,13 @@ func TestNothingSent(t *testing.T) {
 	noRole := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, errors.New("no role was found")
 	})
+	theirs := func(code string) func(*dynamodb.Options) { // the answer of a service for credentials
+		return func(o *dynamodb.Options) {
+			o.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{}, &smithy.OperationError{ServiceID: "SSO", OperationName: "GetRoleCredentials", Err: &smithy.GenericAPIError{Code: code, Message: "no key element"}}
+			})
+		}
+	}
 	refusesAfter := func(d time.Duration) func(*dynamodb.Options) {
 		dial := func(context.Context, string, string) (net.Conn, error) {
 			pass(d)
@@ -44,6 +52,9 @@ func TestNothingSent(t *testing.T) {
 		says   string
 	}{
 		"F71 no credentials": {func(o *dynamodb.Options) { o.Credentials = noRole }, "no role was found"},
+		"F71 no role":        {theirs("ResourceNotFoundException"), "no key element"},
+		"F71 no such role":   {theirs("ValidationException"), "no key element"},
+		"F71 role throttled": {theirs("ThrottlingException"), "no key element"},
 		"F21 no region":      {func(o *dynamodb.Options) { o.Region, o.BaseEndpoint = "", nil }, "Invalid Configuration: Missing Region"},
 		"F21 no answer":      {refusesAfter(time.Hour), context.DeadlineExceeded.Error()},
 		"F21 refused slowly": {refusesAfter(400 * time.Millisecond), context.DeadlineExceeded.Error()},
@@ -56,6 +67,7 @@ func TestNothingSent(t *testing.T) {
 				err := call(ctx)
 				cancel()
 				require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
+				require.NotErrorIs(t, err, lockstore.ErrCorrupt, method)
 				require.ErrorContains(t, err, "nothing was sent", method)
 				require.ErrorContains(t, err, tc.says, method)
 			}
@@ -63,6 +75,27 @@ func TestNothingSent(t *testing.T) {
 			pass(time.Hour) // for the goroutines of a transport
 		})
 	}
+}
+
+// DynamoDB refuses the first attempt, and the credentials of the second one are refused by another service. What that one says is not about the table.
+func TestCredentialsRefusedAfterAnAttempt(t *testing.T) {
+	bubble(t, "F31 F71", func(t *testing.T) {
+		service := fakedynamo.New(table)
+		creds := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			if service.Requests() > 0 {
+				return aws.Credentials{}, &smithy.GenericAPIError{Code: "ResourceNotFoundException", Message: "no role was found"}
+			}
+			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
+		})
+		service.Fault = always(throttled)
+		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
+		_, err := newStoreOver(t, client, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.NotErrorIs(t, err, lockstore.ErrCorrupt)
+		require.ErrorContains(t, err, "each attempt was refused")
+		require.ErrorContains(t, err, "no role was found")
+		require.Equal(t, 1, service.Requests())
+	})
 }
 
 // The reply to the first attempt is lost, and the second attempt finds no credentials. Their error matches ErrUnavailable, as that of the

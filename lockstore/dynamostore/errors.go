@@ -113,7 +113,11 @@ func (f *failure) Unwrap() []error {
 // if no attempt can have been applied. Otherwise its outcome is unknown, and unknown says so:
 // unknownWrite or unknownRead. what names the call. Each function that uses call passes its error to it; update does not pass a refused condition.
 func (t *table) explain(what, unknown string, err error, seen attempts) error {
-	advice, class := classify(err)
+	var advice string
+	var class error
+	if errors.Is(err, seen.last) { // otherwise it may be the answer of another service, as of one for credentials
+		advice, class = classify(err)
+	}
 	switch {
 	case !seen.watched:
 		return withoutClass("", fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", t.where(), what, unknown, err))
