@@ -132,6 +132,55 @@ func TestManyComeAndGoAtOnce(t *testing.T) {
 	}
 }
 
+// Between the read and the write of one that joins, one leaves and another one joins: as many wait, and they are others.
+func TestAsManyOthersWait(t *testing.T) {
+	for _, parks := range []bool{false, true} {
+		bubble(t, fmt.Sprint("F57 parks ", parks), func(t *testing.T) {
+			service, s := newFake(t)
+			held(t, s)
+			other := newStore(t, service, 0, dynamostore.Options{})
+			ask, wait := func(n int) lockstore.Request { return coalescing(fmt.Sprint(n)) }, 1
+			if parks {
+				ask, wait = func(n int) lockstore.Request { return park(fmt.Sprint("run", n)) }, 32
+			}
+			leaves := join(t, other)
+			for n := range wait - 1 {
+				require.Positive(t, refusal(t, other, ask(n)).QueuePosition)
+			}
+			beforeWrite(service, 2, func() (f fakedynamo.Fault) { // the first one is the arrival, or that of the address
+				require.NoError(t, other.Leave(t.Context(), key, leaves.Owner))
+				require.Positive(t, refusal(t, other, ask(wait)).QueuePosition)
+				return f
+			})
+			r := refusal(t, s, ask(wait+1))
+			require.Nil(t, service.Fault)
+			require.Zero(t, r.QueuePosition)
+			require.Equal(t, !parks, r.Covered)
+			require.Equal(t, wait, inspected(t, s).Waiting)
+		})
+	}
+	bubble(t, "F26 an owner that came too late for its turn has one place, also if its write arrives again", func(t *testing.T) {
+		service, s := newFake(t)
+		lease := held(t, s)
+		late := join(t, s)
+		join(t, s)
+		leaves := join(t, s)
+		require.NoError(t, s.Release(t.Context(), lease))
+		pass(lockstore.TurnTime + time.Second)
+		service.Fault = func(r fakedynamo.Request) (f fakedynamo.Fault) {
+			if r.Action == "UpdateItem" {
+				f.Repeat = 100 * time.Millisecond
+			}
+			return f
+		}
+		require.Equal(t, 3, refusal(t, s, late).QueuePosition)
+		service.Fault = nil
+		require.NoError(t, s.Leave(t.Context(), key, leaves.Owner))
+		service.Wait()
+		require.Len(t, service.Row(key)["queue"]["L"], 6, "a place is two elements: of the hand-over that has lapsed, of one that waits, and of this owner")
+	})
+}
+
 // Whoever joins or leaves a queue of a key that several hold sends one write, also if its owner is a word of the row.
 func TestAnyOwnerJoinsSeveral(t *testing.T) {
 	for _, owner := range []lockstore.Owner{"e", "owner", "1", `"`} {

@@ -234,7 +234,7 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 // element is the owner of a place in the queue of a row, for changeQueue, requirePlace and join. The first writes have such texts themselves.
 func element(place int) string { return fmt.Sprintf("#queue[%d]", 2*place) }
 
-// requirePlace requires that a place is where it was. changeQueue calls it.
+// requirePlace requires that a place is where it was. changeQueue and join call it.
 func (w *write) requirePlace(seen row, i int) {
 	value := fmt.Sprintf(":at%d", i)
 	w.require(element(i)+" = "+value, attrQueue)
@@ -255,6 +255,9 @@ func (w *write) join(seen row, next rules.State, p place) {
 	} else {
 		w.require("NOT contains(#queue, :joins)", attrQueue)
 		w.values[":joins"] = text(p.owner)
+	}
+	if joins.Parked > 0 || most == len(seen.queue) { // it depends on who waits, and as many may be others
+		w.requirePlace(seen, len(seen.queue)-1)
 	}
 	w.require("attribute_not_exists("+element(most)+")", attrQueue)
 	w.assign(attrQueue, "list_append(#queue, :queue)", list(p))
