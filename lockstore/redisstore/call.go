@@ -151,8 +151,18 @@ func (s *server) outcome(c *call, state uint32, what meaning, err error) error {
 		}
 		return fmt.Errorf("redisstore: key %q: %s: %w: %w", c.key, c.says("not applied"), lockstore.ErrUnavailable, err)
 	}
-	return fmt.Errorf("redisstore: key %q: %s: %w", c.key, c.says("outcome unknown"), err)
+	return fmt.Errorf("redisstore: key %q: %s: %w", c.key, c.says("outcome unknown"), unclear{err})
 }
+
+// unclear is the cause of an unknown outcome. It may be of a later attempt, which had no credentials for example. That one was certainly not
+// applied, and an earlier one may have been.
+type unclear struct{ error }
+
+// Is and As are those of the cause, but the error does not match lockstore.ErrUnavailable.
+func (u unclear) Is(target error) bool {
+	return target != lockstore.ErrUnavailable && errors.Is(u.error, target)
+}
+func (u unclear) As(target any) bool { return errors.As(u.error, target) }
 
 // meaning is what a server's error says. It is read before an owner in the text is hidden, because every text is allowed
 // as an owner, also one of the words that tell errors apart. An error that is not from a server has none.

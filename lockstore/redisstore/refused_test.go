@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -268,6 +269,56 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 	}
 }
 
+// The reply to the first attempt is lost, and the client does not write the next one: there are no credentials for its connection. That says
+// nothing of the first attempt.
+func TestLaterAttemptThatIsNotWritten(t *testing.T) {
+	gone := fmt.Errorf("%w: no credentials: %w", lockstore.ErrUnavailable, context.DeadlineExceeded)
+	for name, c := range map[string]struct {
+		client      func(t *testing.T, addr string, credentials func(context.Context) (string, string, error)) redis.UniversalClient
+		command     string // of the second greeting; "" if its credentials are missing
+		refusal     string
+		alsoMatches error
+	}{
+		"F25 F71 no credentials": {client: ofThisPackage, alsoMatches: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var addr string
+			var sent atomic.Int32
+			addr = fakeServer(t, func(command []string) string {
+				switch {
+				case command[0] == "cluster":
+					return slotsOf(addr)
+				case strings.HasPrefix(command[0], "eval"):
+					sent.Add(1)
+					return ""
+				case command[0] == c.command && sent.Load() > 0:
+					return c.refusal
+				}
+				return "+OK\r\n"
+			})
+			client := c.client(t, addr, func(context.Context) (string, string, error) {
+				if c.command == "" && sent.Load() > 0 {
+					return "", "", gone
+				}
+				return "user", "password", nil
+			})
+			_, err := storeOn(t, client).Acquire(t.Context(), newRequest("k"))
+			requireUnknown(t, err)
+			require.ErrorContains(t, err, cmp.Or(strings.TrimSpace(strings.TrimPrefix(c.refusal, "-")), gone.Error()))
+			require.True(t, c.alsoMatches == nil || errors.Is(err, c.alsoMatches))
+			require.EqualValues(t, 1, sent.Load())
+		})
+	}
+}
+
+// ofThisPackage is a client that repeats a request because its server is in cluster mode.
+func ofThisPackage(t *testing.T, addr string, credentials func(context.Context) (string, string, error)) redis.UniversalClient {
+	client, err := ClientWithCredentials(config(t, "redis://"+addr+"?cluster=true"), credentials)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // answering is a store whose client sends a request again, and whose server answers scripts so; with the last answer again and
 // again. "" ends the connection, also in answer to ASKING. SELF in an answer is the address of the server, which has all slots of a cluster.
 func answering(t *testing.T, cluster bool, asking string, answers ...string) (s *lockstore.Store, sent *atomic.Int32) {
@@ -276,8 +327,7 @@ func answering(t *testing.T, cluster bool, asking string, answers ...string) (s 
 	addr = fakeServer(t, func(command []string) string {
 		switch command[0] {
 		case "cluster":
-			host, port, _ := strings.Cut(addr, ":")
-			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+			return slotsOf(addr)
 		case "asking":
 			return asking
 		}
@@ -290,6 +340,12 @@ func answering(t *testing.T, cluster bool, asking string, answers ...string) (s 
 	return storeOn(t, openWith(t, "redis://"+addr, func(opt *redis.UniversalOptions) {
 		opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
 	})), sent
+}
+
+// slotsOf is the answer to CLUSTER SLOTS: the server has all of them.
+func slotsOf(addr string) string {
+	host, port, _ := strings.Cut(addr, ":")
+	return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
 }
 
 // A request that was sent twice, so that its outcome is unknown, names the parked owners all the same.
