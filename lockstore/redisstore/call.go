@@ -86,6 +86,8 @@ func (s *server) send(ctx context.Context, c *call, name, second string, args ..
 	}
 	what := meaningOf(c.err)
 	c.refusal = what.kind
+	// A client of the user may repeat a request, and greet its server with SELECT: these two may be the answer to that.
+	what.refused = what.refused && (s.ends || what.kind != "NOAUTH" && what.kind != "BUSY")
 	return s.outcome(c, c.state.Load(), what, withContext(ctx, withoutSecrets(c.err, c.Owner)))
 }
 
@@ -182,16 +184,17 @@ func meaningOf(err error) meaning {
 	return meaning{kind, isRefusal(kind, text), strings.HasPrefix(text, "This instance has cluster support disabled")}
 }
 
-// isRefusal reports whether a server refuses a command with this answer before it
+// isRefusal reports whether a server refuses a command that was written with this answer before it
 // does anything. The same holds for a command inside a script: no script returns an error after its
-// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome.
+// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome: WRONGPASS, and NOPERM for ASKING or SELECT,
+// are not about the script. After a lost reply they may be the answer to the next attempt's greeting.
 func isRefusal(kind, text string) bool {
 	switch kind {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
-		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "WRONGPASS", "DENIED", "NOSCRIPT":
+		"MISCONF", "BUSY", "NOREPLICAS", "OOM", "NOAUTH", "NOSCRIPT":
 		return true
-	case "NOPERM":
-		return !strings.Contains(text, "'asking'") // the next command may have been applied
+	case "NOPERM": // of EVALSHA or EVAL, or of its key
+		return strings.Contains(text, " run the 'eval") || strings.Contains(text, " key")
 	}
 	return slices.ContainsFunc([]string{
 		"max number of clients reached",

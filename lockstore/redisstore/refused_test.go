@@ -82,12 +82,13 @@ func TestRefusalsAreUnavailable(t *testing.T) {
 		"F38 loading":             {refused, "-LOADING Redis is loading the dataset in memory\r\n"},
 		"F38 cannot save":         {refused, "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.\r\n"},
 		"F38 too many clients":    {refused, "-ERR max number of clients reached\r\n"},
-		"F38 protected":           {refused, "-DENIED Redis is running in protected mode\r\n"},
 		"F38 no scripts here":     {refused, "-ERR unknown command 'EVALSHA', with args beginning with:\r\n"},
-		"F44 wrong password":      {refused, "-WRONGPASS invalid username-password pair or user is disabled.\r\n"}, // of another node's greeting
 		"F40 moved":               {refused, "-MOVED 3999 127.0.0.1:1\r\n"},
 		"F40 slot is moving":      {refused, "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"},
 		"F40 another slot":        {refused, "-CROSSSLOT Keys in request don't hash to the same slot\r\n"},
+		"F44 no right":            {refused, "-NOPERM User u has no permissions to run the 'evalsha' command\r\n"},
+		"F38 protected":           {unknown, "-DENIED Redis is running in protected mode\r\n"},                    // of a greeting
+		"F44 wrong password":      {unknown, wrongPassword},                                                       // the same, see TestLaterAttemptThatIsNotWritten
 		"F44 ASKING":              {unknown, "-NOPERM User u has no permissions to run the 'asking' command\r\n"}, // the next command may have been applied
 		"an error of a proxy":     {unknown, "-ERR upstream failure\r\n"},
 		"a killed script":         {unknown, "-ERR Error running script: Script killed by user with SCRIPT KILL...\r\n"},
@@ -150,14 +151,15 @@ func TestAnswersThatQuoteArguments(t *testing.T) {
 func TestRefusalsOfRealServers(t *testing.T) {
 	onBoth(t, "F38 F44", func(t *testing.T, program string) {
 		for answer, args := range map[string][]string{
-			"MASTERDOWN":  {"--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no"},
-			"NOREPLICAS":  {"--min-replicas-to-write", "1"},
-			"CLUSTERDOWN": {"--cluster-enabled", "yes"}, // a node without slots
-			"BUSY":        {"--lua-time-limit", "10"},
-			"NOAUTH":      {"--requirepass", "s3cret"},
-			"WRONGPASS":   {"--requirepass", "s3cret"},
-			"NOPERM":      nil,
-			"script":      nil, // the user may send scripts, and not all of their commands
+			"MASTERDOWN":            {"--replicaof", "127.0.0.1 1", "--replica-serve-stale-data", "no"},
+			"NOREPLICAS":            {"--min-replicas-to-write", "1"},
+			"CLUSTERDOWN":           {"--cluster-enabled", "yes"}, // a node without slots
+			"BUSY":                  {"--lua-time-limit", "10"},
+			"NOAUTH":                {"--requirepass", "s3cret"},
+			"WRONGPASS":             {"--requirepass", "s3cret"},
+			"NOPERM":                nil,
+			"permissions to access": nil,
+			"script":                nil, // the user may send scripts, and not all of their commands
 			"the server is not in cluster mode; remove cluster=true from the URL": nil,
 		} {
 			t.Run(answer, func(t *testing.T) {
@@ -178,10 +180,12 @@ func TestRefusalsOfRealServers(t *testing.T) {
 				case "WRONGPASS":
 					lockUnlock(t, openStore(t, "redis://:s3cret@"+addr), "k")
 					url = "redis://default:wr0ng@" + addr
-				case "NOPERM", "script":
+				case "NOPERM", "script", "permissions to access":
 					rights := []any{"ACL", "SETUSER", "user", "on", ">wr0ng", "~*", "+get"}
 					if answer == "script" {
 						rights = append(rights, "+evalsha", "+eval", "+set")
+					} else if answer != "NOPERM" {
+						rights = append(rights, "+evalsha", "+eval", "resetkeys", "~other:*")
 					}
 					require.NoError(t, admin.Do(ctx, rights...).Err())
 					url = "redis://user:wr0ng@" + addr
@@ -233,7 +237,7 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 		{name: "F25 redirected at first", asking: "+OK\r\n", answers: []string{redirect, lost}, want: lockstore.ErrLost},
 		{name: "F25 not repeated", answers: []string{lost}, want: lockstore.ErrLost},
 	}
-	for _, refusal := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-READONLY x\r\n", "-OOM x\r\n", "-NOPERM x\r\n", lost} {
+	for _, refusal := range []string{"-LOADING x\r\n", "-CLUSTERDOWN x\r\n", "-TRYAGAIN x\r\n", "-READONLY x\r\n", "-OOM x\r\n", "-NOPERM No permissions to access a key\r\n", lost} {
 		// ASKING and the next command are applied, and both replies are lost.
 		cases = append(cases, testCase{name: "F25 F40 F76 redirected, and then " + strings.Fields(refusal)[0], answers: []string{redirect, refusal}, again: true})
 		if refusal != lost { // each time the server does nothing
@@ -269,8 +273,8 @@ func TestReleaseRepeatedByTheClient(t *testing.T) {
 	}
 }
 
-// The reply to the first attempt is lost, and the client does not write the next one: there are no credentials for its connection. That says
-// nothing of the first attempt.
+// The reply to the first attempt is lost, and the client does not write the next one: there are no credentials for its connection, or the
+// server refuses the greeting. That says nothing of the first attempt.
 func TestLaterAttemptThatIsNotWritten(t *testing.T) {
 	gone := fmt.Errorf("%w: no credentials: %w", lockstore.ErrUnavailable, context.DeadlineExceeded)
 	for name, c := range map[string]struct {
@@ -279,7 +283,12 @@ func TestLaterAttemptThatIsNotWritten(t *testing.T) {
 		refusal     string
 		alsoMatches error
 	}{
-		"F25 F71 no credentials": {client: ofThisPackage, alsoMatches: context.DeadlineExceeded},
+		"F25 F71 no credentials":                     {client: ofThisPackage, alsoMatches: context.DeadlineExceeded},
+		"F25 F44 wrong password":                     {client: ofThisPackage, command: "auth", refusal: wrongPassword},
+		"F25 F44 wrong password, the user's client":  {client: ofTheUser, command: "auth", refusal: wrongPassword},
+		"F25 F44 a greeting without rights":          {client: ofTheUser, command: "select", refusal: "-NOPERM User u has no permissions to run the 'select' command\r\n"},
+		"F25 F44 a greeting that needs the password": {client: ofTheUser, command: "select", refusal: "-NOAUTH Authentication required.\r\n"},
+		"F25 F38 a greeting that is refused":         {client: ofTheUser, command: "select", refusal: "-BUSY Redis is busy running a script.\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var addr string
@@ -318,6 +327,15 @@ func ofThisPackage(t *testing.T, addr string, credentials func(context.Context) 
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
+
+// ofTheUser is a client with go-redis's settings, which repeats a request.
+func ofTheUser(t *testing.T, addr string, credentials func(context.Context) (string, string, error)) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: addr, DB: 1, CredentialsProviderContext: credentials})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+const wrongPassword = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 
 // answering is a store whose client sends a request again, and whose server answers scripts so; with the last answer again and
 // again. "" ends the connection, also in answer to ASKING. SELF in an answer is the address of the server, which has all slots of a cluster.
