@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	resp "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -336,6 +339,43 @@ func ofTheUser(t *testing.T, addr string, credentials func(context.Context) (str
 }
 
 const wrongPassword = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+
+// The first attempt of a Revoke is applied and its reply is lost. When the client sends it again, the lease is over. ErrLost would say that
+// the Revoke came too late.
+func TestRevokeRepeatedAfterTheLease(t *testing.T) {
+	for name, end := range map[string]func(*miniredis.Miniredis, *lockstore.Store, lockstore.Lease) error{
+		"F25 released": func(_ *miniredis.Miniredis, s *lockstore.Store, l lockstore.Lease) error {
+			return s.Release(context.Background(), l)
+		},
+		"F25 at its end": func(m *miniredis.Miniredis, s *lockstore.Store, l lockstore.Lease) error {
+			defer m.SetTime(time.Now().Add(time.Hour))
+			return failure(s.Renew(context.Background(), l, time.Minute))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMini(t)
+				other := storeOn(t, openWith(t, mini, dials(m)))
+				lease := acquire(t, other, "k")
+				var lose atomic.Bool
+				s := storeOn(t, openWith(t, mini, func(opt *redis.UniversalOptions) {
+					opt.MaxRetries = 1
+					opt.Dialer = func(context.Context, string, string) (net.Conn, error) {
+						if lose.Swap(false) {
+							assert.ErrorIs(t, end(m, other, lease), lockstore.ErrLost, "the first attempt was applied")
+						}
+						conn, err := m.Dial()
+						return &lossyConn{Conn: conn, lose: &lose}, err
+					}
+				}))
+				require.NoError(t, failure(s.Inspect(t.Context(), "k")))
+				lose.Store(true)
+				requireUnknown(t, failure(s.Revoke(t.Context(), lockstore.RevokeRequest{Key: "k", Fence: lease.Fence})))
+				require.False(t, lose.Load(), "the client has sent it again")
+			})
+		})
+	}
+}
 
 // answering is a store whose client sends a request again, and whose server answers scripts so; with the last answer again and
 // again. "" ends the connection, also in answer to ASKING. SELF in an answer is the address of the server, which has all slots of a cluster.

@@ -124,14 +124,12 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 	return a, handed, err
 }
 
-// forgets reports whether a second attempt of a request, after other owners had the key, may
-// be lost although the first attempt was applied.
+// forgets reports whether a second attempt of a request, after other owners had the key, or after the end of a lease that the first one
+// has revoked, may be lost although the first attempt was applied.
 func forgets(r driver.Request) bool {
 	switch r.Kind {
-	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve:
+	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke:
 		return true
-	case driver.Revoke:
-		return r.AtOnce
 	}
 	return false
 }
