@@ -200,7 +200,7 @@ func (c *call) status(v view) driver.Status {
 }
 
 // certain judges a Lost that comes after a conflict: an earlier copy of the write may have been
-// applied. If the entry does not tell, it returns an error for Release, Complete and Revoke at once. If the entry shows that a copy of a Revoke was applied, it
+// applied. If the entry does not tell, it returns an error for Release, Complete and Revoke. If the entry shows that a copy of a Revoke was applied, it
 // returns the answer of that copy.
 func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 	if a.Outcome != driver.Lost || c.conflicts == 0 || v.version == "" {
@@ -212,13 +212,17 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 		if !slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Owner == c.Owner }) {
 			return driver.Answer{}, c.failed(errors.New("the entry has no trace of this lease"))
 		}
-	case c.Kind == driver.Revoke && c.AtOnce && v.LastFence != c.Fence:
-		return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
-	case c.Kind == driver.Revoke && c.tried.Outcome != 0 && slices.ContainsFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence && e.How == rules.Revoked }):
-		a = c.tried
-		now := c.status(v)
-		a.Status.State, a.Status.Holders = now.State, now.Holders
-		return a, nil
+	case c.Kind == driver.Revoke && c.tried.Outcome != 0:
+		end := slices.IndexFunc(v.Ended, func(e rules.Ended) bool { return e.Fence == c.Fence })
+		lease := slices.IndexFunc(v.Holders, func(h rules.Holder) bool { return h.Fence == c.Fence }) // it is over
+		switch {
+		case end >= 0 && v.Ended[end].How == rules.Revoked || lease >= 0 && v.Holders[lease].Revoked:
+			a = c.tried
+			now := c.status(v)
+			a.Status.State, a.Status.Holders = now.State, now.Holders
+		case end < 0 && lease < 0 && v.LastFence != c.Fence:
+			return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
+		}
 	}
 	return a, nil
 }

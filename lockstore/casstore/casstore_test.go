@@ -436,6 +436,10 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 		"Complete": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 			return s.Complete(ctx, l, nil, time.Second)
 		},
+		"Revoke": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
+			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: l.Fence})
+			return err
+		},
 		"Revoke at once": func(ctx context.Context, s *lockstore.Store, l lockstore.Lease) error {
 			_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: l.Key, Fence: l.Fence, OpenAtOnce: true})
 			return err
@@ -447,13 +451,38 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 				others := open(t, m)
 				lease := take(t, others, time.Minute)
 				isUnknown(t, call(t.Context(), open(t, &hooked{KV: m, after: func(casstore.Entry) (casstore.Entry, error) {
-					<-time.After(2 * time.Second) // the end of the Complete
+					<-time.After(2 * time.Second)          // the end of the Complete
+					_ = others.Release(t.Context(), lease) // its owner ends what is revoked
 					for range 17 {
 						require.NoError(t, others.Release(t.Context(), take(t, others, time.Minute)))
 					}
 					return casstore.Entry{}, casstore.ErrConflict
 				}}), lease))
 			})
+		})
+	}
+}
+
+// The first copy of a Revoke was applied, and the lease is over when the store reads the entry again.
+func TestRepeatedRevokeOfALeaseThatIsOver(t *testing.T) {
+	for _, releases := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			m := castest.NewMemory(time.Millisecond)
+			others := open(t, m)
+			lease := take(t, others, time.Minute)
+			kv := &hooked{KV: m}
+			kv.after = func(casstore.Entry) (casstore.Entry, error) {
+				kv.after = nil
+				if releases {
+					require.ErrorIs(t, others.Release(t.Context(), lease), lockstore.ErrLost)
+				} else {
+					<-time.After(time.Hour)
+				}
+				return casstore.Entry{}, casstore.ErrConflict
+			}
+			status, err := open(t, kv).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
+			require.NoError(t, err)
+			require.Equal(t, lockstore.Free, status.State)
 		})
 	}
 }
