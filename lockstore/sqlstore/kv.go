@@ -233,13 +233,15 @@ func (k *kv) send(ctx context.Context, reads bool, do send) (answer, error) {
 	return all, err
 }
 
-// onConn gets a connection first: an error of that is certain. What a driver calls a bad connection is mostly an old one, so the request
+// onConn gets a connection first: an error of that is certain, at the first time. What a driver calls a bad connection is mostly an old one, so the request
 // is sent on another one; it may have been applied on the first, so only a conflict is certain then.
 func (k *kv) onConn(ctx context.Context, reads bool, claimed *atomic.Bool, do send) (all answer, _ error) {
 	for began, bad := time.Now(), 0; ; {
 		conn, err := k.db.Conn(ctx)
-		if err != nil {
-			return nil, k.explain(bad > 0, err)
+		if err != nil && bad > 0 {
+			return nil, errors.New(k.explain(true, err).Error())
+		} else if err != nil {
+			return nil, k.explain(false, err)
 		}
 		args := k.simpleProtocol(conn)
 		switch {

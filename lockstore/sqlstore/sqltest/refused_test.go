@@ -377,3 +377,23 @@ func TestOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// A connection ends before the answer, and the server lets no other one in. That says nothing of the request.
+func TestLostAnswerBeforeARefusedConnection(t *testing.T) {
+	t.Parallel()
+	for _, refused := range []error{sqlError("28P01"), sqlError("3D000"), sqlError("42501")} {
+		connected := false
+		db := limited(t, sql.OpenDB(connector(func(context.Context) (driver.Conn, error) {
+			if connected {
+				return nil, refused
+			}
+			connected = true
+			return failing{err: driver.ErrBadConn}, nil
+		})), 2)
+		_, err := kvOf(store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.PostgreSQL}})).Write(minute(t), "k", []byte("v"), "version")
+		require.ErrorContains(t, err, refused.Error())
+		for _, kind := range []error{casstore.ErrConflict, lockstore.ErrUnavailable, lockstore.ErrCorrupt} {
+			require.NotErrorIs(t, err, kind)
+		}
+	}
+}
