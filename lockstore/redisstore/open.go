@@ -51,7 +51,9 @@ const defaultConnections = 10
 //   - The client makes a connection when a request needs one.
 //   - It does not use a connection again that was idle for 30 s. Such a connection may be
 //     dead, because Lambda had frozen the process.
-//   - It sends a request once. The request ends with its context.
+//   - It sends a request once. In a cluster it sends it again only if a node has refused it, for
+//     example because the key has moved. The requests of a store may be repeated, see [New].
+//   - The request ends with its context.
 //
 // In a hook of this client a store's context has a deadline that only the connection keeps.
 // A time limit of more than 0.8 s that a hook makes of this context may never end. Make it
@@ -97,8 +99,39 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 	// The keys of a script are on one node, and the first one says on which. So the client needs no table of
 	// commands. Routing by command would ask the server for that table first.
 	cluster.DisableRoutingPolicies = true
-	return redis.NewClusterClient(cluster)
+	client := redis.NewClusterClient(cluster)
+	client.AddHook(once{})
+	return client
 }
+
+// once keeps a cluster's client from a repeat after a lost reply, which its MaxRetries does not: a write of the user that is
+// not idempotent would count twice. It still follows redirects. A store's request is idempotent.
+type once struct{}
+
+func (once) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (once) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if ctx.Value(callKey{}) == nil { // not of a store
+			cmd = notAgain{cmd}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (once) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		cmds = slices.Clone(cmds) // the pipeline's caller reads its own
+		for i := range cmds {
+			cmds[i] = notAgain{cmds[i]}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+type notAgain struct{ redis.Cmder }
+
+func (notAgain) NoRetry() bool { return true }
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 	params, err := storeurl.Params(cfg.URL, parts)

@@ -2,8 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,6 +99,56 @@ func TestClientSettings(t *testing.T) {
 	lifetime := client.(*redis.Client).Options().ConnMaxLifetime
 	require.Positive(t, lifetime)
 	require.LessOrEqual(t, lifetime, 6*time.Hour)
+}
+
+// A cluster's client sends a request of its user once, unless a node refuses it: a write may be one that counts twice.
+func TestClusterClientSendsOnce(t *testing.T) {
+	const script = "return redis.call('INCR', KEYS[1])"
+	eval := func(ctx context.Context, c redis.Cmdable) error { return c.Eval(ctx, script, []string{"k"}).Err() }
+	both := func(p redis.Pipeliner) error {
+		p.Eval(t.Context(), script, []string{"k"})
+		p.Eval(t.Context(), script, []string{"other"})
+		return nil
+	}
+	const moved, ask = "-MOVED 1 SELF\r\n", "-ASK 1 SELF\r\n"
+	for name, c := range map[string]struct {
+		do      func(context.Context, redis.Cmdable) error
+		answers []string // to the scripts; "" ends the connection
+		applied int      // how many of them ran
+		want    error
+	}{
+		"F25 lost":                 {eval, []string{""}, 1, io.EOF},
+		"F25 F40 moved, then lost": {eval, []string{moved, ""}, 1, io.EOF},
+		"F25 F40 asked, then lost": {eval, []string{ask, ""}, 1, io.EOF},
+		"F40 moved":                {eval, []string{moved, ":1\r\n"}, 1, nil},
+		"F40 asked":                {eval, []string{ask, ":1\r\n"}, 1, nil},
+		"F25 lost in a pipeline":   {func(ctx context.Context, c redis.Cmdable) error { return failure(c.Pipelined(ctx, both)) }, []string{":1\r\n", ""}, 2, io.EOF},
+		"F40 moved in a pipeline":  {func(ctx context.Context, c redis.Cmdable) error { return failure(c.Pipelined(ctx, both)) }, []string{":1\r\n", moved, ":1\r\n"}, 2, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sent, applied atomic.Int32
+			var addr string
+			addr = fakeServer(t, func(command []string) string {
+				switch command[0] {
+				case "cluster":
+					return slotsOf(addr)
+				case "eval":
+					answer := ""
+					if n := int(sent.Add(1)); n <= len(c.answers) {
+						answer = c.answers[n-1]
+					}
+					if !strings.HasPrefix(answer, "-") {
+						applied.Add(1)
+					}
+					return strings.ReplaceAll(answer, "SELF", addr)
+				}
+				return "+OK\r\n"
+			})
+			require.ErrorIs(t, c.do(t.Context(), openClient(t, "redis://"+addr+"?cluster=true")), c.want)
+			require.EqualValues(t, len(c.answers), sent.Load())
+			require.EqualValues(t, c.applied, applied.Load())
+		})
+	}
 }
 
 // The client asks for the password when it makes a connection.
