@@ -27,8 +27,23 @@ ON CONFLICT (id) DO UPDATE
 
 // Deposit writes one row, which need not be there yet.
 func Deposit(ctx context.Context, db *sql.DB, account string, amount int64, fence lockstore.Fence) error {
-	result, err := db.ExecContext(ctx, deposit, account, amount, fence)
-	return fenced(result, err)
+	return transaction(ctx, db, func(tx *sql.Tx) error {
+		return fenced(tx.ExecContext(ctx, deposit, account, amount, fence))
+	})
+}
+
+// transaction is also for a single statement: outside of a transaction database/sql sends it again when the driver says that
+// the connection is bad, and the first one may have been applied.
+func transaction(ctx context.Context, db *sql.DB, writes func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if err := writes(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // fenced returns lockstore.ErrLost for a write that found a larger fence.
@@ -54,17 +69,10 @@ ON CONFLICT (key) DO UPDATE SET fence = excluded.fence WHERE fences.fence <= exc
 
 // Fenced runs writes in a transaction that begins by claiming the lock's key.
 func Fenced(ctx context.Context, db *sql.DB, key string, fence lockstore.Fence, writes func(*sql.Tx) error) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback()
-	result, err := tx.ExecContext(ctx, claim, key, fence)
-	if err := fenced(result, err); err != nil {
-		return err
-	}
-	if err := writes(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return transaction(ctx, db, func(tx *sql.Tx) error {
+		if err := fenced(tx.ExecContext(ctx, claim, key, fence)); err != nil {
+			return err
+		}
+		return writes(tx)
+	})
 }

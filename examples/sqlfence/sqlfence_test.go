@@ -16,9 +16,8 @@ import (
 )
 
 func TestPostgreSQL(t *testing.T) {
-	db, err := sql.Open("postgres", testservers.PostgreSQL(t))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	server := testservers.StartPostgreSQL(t)
+	db := open(t, server.Addr)
 	for _, statement := range []string{
 		"CREATE TABLE accounts (id VARCHAR(64) PRIMARY KEY, balance BIGINT NOT NULL)",
 		"INSERT INTO accounts (id, balance) VALUES ('old', 3)", // from before the column was there
@@ -31,12 +30,20 @@ func TestPostgreSQL(t *testing.T) {
 	t.Run("one row", func(t *testing.T) { testDeposit(t, db) })
 	t.Run("a transaction", func(t *testing.T) { testFenced(t, db) })
 	t.Run("F12 holders write at any time", func(t *testing.T) { testConcurrentWriters(t, db) })
+	t.Run("F25 a lost answer", func(t *testing.T) { testLostAnswers(t, db, testservers.Proxy(t, server.Addr)) })
 	t.Run("a database that fails", func(t *testing.T) {
 		require.NoError(t, db.Close())
 		err := Deposit(t.Context(), db, "7", 1, 300)
 		require.Error(t, err)
 		require.NotErrorIs(t, err, lockstore.ErrLost)
 	})
+}
+
+func open(t *testing.T, addr string) *sql.DB {
+	db, err := sql.Open("postgres", testservers.PostgreSQLURL(addr))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
 
 // stands fails the test unless the account has this balance and this fence.
@@ -65,6 +72,23 @@ func testDeposit(t *testing.T, db *sql.DB) {
 		require.NoError(t, Deposit(t.Context(), db, "old", 1, 1))
 		stands(t, db, "old", 4, 1)
 	})
+}
+
+// testLostAnswers: a write whose answer is lost is not sent again, and the caller gets an error.
+func testLostAnswers(t *testing.T, db *sql.DB, network *testservers.CutProxy) {
+	far := open(t, network.Addr)
+	require.NoError(t, Deposit(t.Context(), far, "unlucky", 10, 1))
+	lost := func(message string) {
+		t.Helper()
+		network.CutReplies(message)
+		require.Error(t, Deposit(t.Context(), far, "unlucky", 5, 1))
+		require.Equal(t, 1, network.Cuts())
+		network.Forward()
+	}
+	lost("unlucky") // it is in the message that runs the statement, and not in that with the text
+	stands(t, db, "unlucky", 10, 1)
+	lost("COMMIT")
+	stands(t, db, "unlucky", 15, 1)
 }
 
 var errEmpty = errors.New("not enough money")
