@@ -173,20 +173,41 @@ func (c *checks) functions() {
 		c.want(p["AutoPublishAlias"] == "live", id, "has no alias")
 		c.want(len(list(p.in("DeploymentPreference", "Alarms"))) == 2, id, "goes on when alarms go off")
 	}
-	for name, value := range map[string]string{"LockStack": "other", "LockUrl": "redis://x", "LockTtl": "30s", "LockWait": "1s", "Revision": "2", "VpcSubnets": "subnet-1"} {
-		if !c.first {
-			break
-		}
-		// SAM makes a new version for another description, and not for another value of a parameter.
-		changed := checks{Template: c.source.with(map[string]string{name: value})}
-		for _, id := range ids {
-			c.want(changed.props(id)["VersionDescription"] != c.props(id)["VersionDescription"], id, "has no new version for another", name, "so the value does not reach the alias")
-		}
+	if c.first {
+		c.versions(ids)
 	}
 	if c.values["ReservedRuns"] == "0" { // a request may wait for half of the function's time
 		rate, _ := strconv.Atoi(c.Template.values["ApiRate"])
 		runs := rate * c.props("LocksFunction").number("Timeout") / 2
 		c.want(runs <= 300, runs, "runs of the lock service may wait at once, of the 1,000 that an account has")
+	}
+}
+
+// others are other values than the defaults, which the Rules allow, for what a VersionDescription may name.
+var others = map[string]map[string]string{
+	"LockStack": {"LockStack": "other"}, "LockUrl": {"LockUrl": "redis://x", "LockPolicy": policy}, "LockTtl": {"LockTtl": "30s"},
+	"LockWait": {"LockWait": "1s"}, "Revision": {"Revision": "2"}, "VpcSubnets": {"VpcSubnets": subnets, "VpcGroups": "sg-0a1b2c3d"},
+}
+
+// versions: SAM makes a new version for another VersionDescription, and not for another value of a parameter, which
+// would then not reach the alias. Lambda refuses a new version of a function whose code and configuration are
+// those of the last one, and the description is no part of them. So what changes the description changes both.
+func (c *checks) versions(ids []string) {
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		changed := checks{Template: c.source.with(others[name])}
+		c.want(!changed.Refused, "the Rules refuse", others[name])
+		for _, id := range ids {
+			before, after := c.props(id), changed.props(id)
+			c.want(after["VersionDescription"] != before["VersionDescription"], id, "has no new version for another", name, "so the value does not reach the alias")
+			c.want(text([]any{after["Environment"], after["VpcConfig"]}) != text([]any{before["Environment"], before["VpcConfig"]}),
+				id, "is the same with another", name, "so its new version is refused")
+		}
+	}
+	for id, r := range c.source.Resources {
+		properties, _ := r.Properties.v.(map[string]any)
+		for _, found := range named.FindAllStringSubmatch(text(properties["VersionDescription"]), -1) {
+			c.want(others[found[1]] != nil, id, "has a VersionDescription with", found[1], "of which nobody knows whether it changes the function")
+		}
 	}
 }
 
@@ -380,6 +401,8 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "        SfnlockFunction: !Ref SfnlockFunction.Alias", "        SfnlockFunction: !GetAtt SfnlockFunction.Arn"},
 		{"template.yaml", "    AutoPublishAlias: live\n    DeploymentPreference:\n      Type: !Ref Deployment\n      Alarms: [!Ref ErrorsAlarm, !Ref LockLostAlarm]\n", ""},
 		{"template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"},
+		{"template.yaml", "        REVISION: !Ref Revision\n", ""},
+		{"template.yaml", "${Revision} ${VpcSubnets}", "${Revision} ${VpcSubnets} ${ApiRate}"},
 		{"template.yaml", "        - !Ref NoNetwork\n", ""},
 		{"template.yaml", "Action: [dynamodb:GetItem", "Action: [dynamodb:*"},
 		// as SAM has it for an event: AWS's policy for every queue
