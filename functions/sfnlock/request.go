@@ -187,13 +187,21 @@ func parseEvent(in []byte) (r request, err error) {
 	if err := d.Execution.validate("detail.executionArn"); err != nil {
 		return r, err
 	}
-	if d.Input == nil {
+	if d.Input == nil { // and not errNoKey: it may have had a lock
 		return r, errors.New("detail.input: is missing, because it is too large for an event; the lock ends by its ttl")
 	}
 	r = request{action: abandon, execution: d.Execution, redrive: int64(*d.Redrive)}
-	r.key, err = keyOf([]byte(*d.Input))
+	if r.key, err = keyOf([]byte(*d.Input)); err == nil {
+		err = lockstore.ValidateKey(r.key)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errNoKey, err)
+	}
 	return r, err
 }
+
+// errNoKey is of an execution that was started with a wrong input, so that it has had no lock.
+var errNoKey = errors.New("no key")
 
 // keyOf finds the key in an execution's input, of which it knows nothing else.
 func keyOf(input []byte) (string, error) {
@@ -203,7 +211,7 @@ func keyOf(input []byte) (string, error) {
 	}
 	var key string
 	if raw := object["key"]; !bytes.HasPrefix(raw, []byte{'"'}) || json.Unmarshal(raw, &key) != nil {
-		return "", errors.New("detail.input: has no string key, so nobody knows which lock it used")
+		return "", errors.New("detail.input: has no string key")
 	}
 	return key, nil
 }

@@ -41,7 +41,8 @@
 // An execution that fails in one of its states abandons in its last ones. One that times out or is aborted runs no state
 // any more. For it EventBridge sends the execution's change of status, and handler abandons by the owner alone: nobody may
 // have seen a fence. Abandon frees the lock, and refuses a late acquire of the same owner for as long as the store
-// remembers it. The key is then looked for in the execution's input, as its field "key". Express workflows send no such
+// remembers it. The key is then looked for in the execution's input, as its field "key". An execution without a valid
+// one has had no lock, so its end is a line of the log, and no error. Express workflows send no such
 // events, so their executions are refused.
 //
 // An execution takes a key once: its parallel branches share the lock, and after its release the same execution gets
@@ -92,6 +93,10 @@ func handler(g *guard.Guard, w wake) func(context.Context, json.RawMessage) (Ans
 			return Answer{}, errors.New("sfnlock: LOCK_COALESCE is true; want false: an execution needs its own lock, and no other one does its work")
 		}
 		r, err := parse(in)
+		if errors.Is(err, errNoKey) { // as an error it would be sent again and again, and lie among what failed for days
+			tell.Log(ctx, nil, slog.LevelWarn, "nothing to abandon", slog.String("execution", string(r.execution)), slog.String("error", err.Error()))
+			return Answer{}, nil
+		}
 		if err != nil {
 			return Answer{}, &guard.LockBadRequest{Key: r.key[:min(len(r.key), lockstore.MaxKeyBytes)], Err: err}
 		}
