@@ -175,6 +175,7 @@ func (c *checks) functions() {
 	}
 	if c.first {
 		c.versions(ids)
+		c.url(ids)
 	}
 	if c.values["ReservedRuns"] == "0" { // a request may wait for half of the function's time
 		rate, _ := strconv.Atoi(c.Template.values["ApiRate"])
@@ -345,6 +346,27 @@ func (c *checks) prefix() {
 	}
 }
 
+// stores are the packages of lockstore whose opener takes a scheme.
+var stores = map[string]string{
+	"dynamodb": "dynamostore", "redis": "redisstore", "rediss": "redisstore", "valkey": "redisstore", "valkeys": "redisstore", "elasticache": "elasticache",
+	"zookeeper": "zkstore", "memory": "memstore", "datastore": "datastore", "cosmos": "cosmosstore", "postgres": "sqlstore", "http": "none",
+}
+
+// url: LockUrl takes the URLs that each function can open: it is one URL for all of them.
+func (c *checks) url(ids []string) {
+	pattern := regexp.MustCompile("^(?:" + c.source.Parameters["LockUrl"].AllowedPattern + ")$")
+	c.want(pattern.MatchString(""), "LockUrl has to be set")
+	for scheme, store := range stores {
+		linked := true
+		for _, id := range ids {
+			main, err := os.ReadFile(fmt.Sprint("../../", c.props(id)["CodeUri"], "/main.go"))
+			c.want(err == nil, err)
+			linked = linked && strings.Contains(string(main), store+".Opener")
+		}
+		c.want(pattern.MatchString(scheme+"://x") == linked, "LockUrl takes", scheme, "is not", linked)
+	}
+}
+
 // check looks at a template with all combinations of its parameters.
 func check(t *testing.T, file, text string, record map[string]Resource) (problems []string) {
 	var s source
@@ -403,6 +425,8 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"},
 		{"template.yaml", "        REVISION: !Ref Revision\n", ""},
 		{"template.yaml", "${Revision} ${VpcSubnets}", "${Revision} ${VpcSubnets} ${ApiRate}"},
+		{"template.yaml", "|elasticache)://", "|elasticache|zookeeper)://"},
+		{"template.yaml", "rediss?|", "redis|"},
 		{"template.yaml", "        - !Ref NoNetwork\n", ""},
 		{"template.yaml", "Action: [dynamodb:GetItem", "Action: [dynamodb:*"},
 		// as SAM has it for an event: AWS's policy for every queue
