@@ -290,6 +290,8 @@ func TestMissingSettings(t *testing.T) {
 		{"a namespace that CloudWatch would drop", "LOCK_METRICS=locks|nightly", []string{"LOCK_METRICS", `"locks|nightly"`, "letters"}},
 		{"a line that nobody writes", "LOCK_LOG=end", []string{"LOCK_LOG", `"end"`, "start"}},
 		{"a namespace of AWS's own", "LOCK_METRICS=AWS/Lambda", []string{"LOCK_METRICS", "AWS/"}},
+		{"a namespace that begins with a colon", "LOCK_METRICS=:x", []string{`LOCK_METRICS is ":x"`, "a colon"}},
+		{"a namespace of spaces", "LOCK_METRICS= ", []string{`LOCK_METRICS is " "`, "all spaces"}},
 		{"a namespace that is too long", "LOCK_METRICS=" + strings.Repeat("n", 256), []string{"LOCK_METRICS", "255"}},
 		{"F48 no holder", "LOCK_MAX_HOLDERS=0", []string{`LOCK_MAX_HOLDERS is "0"; want a whole number, 1 to 32`}},
 		{"F48 too many holders", "LOCK_MAX_HOLDERS=33", []string{`LOCK_MAX_HOLDERS is "33"; want a whole number, 1 to 32`}},

@@ -13,8 +13,9 @@ const (
 
 // checkNamespace refuses a namespace that CloudWatch would ignore without an error.
 func checkNamespace(namespace string) error {
-	if len(namespace) > maxNamespaceBytes || strings.HasPrefix(namespace, "AWS/") || strings.Trim(namespace, namespaceLetters) != "" {
-		return fmt.Errorf("LOCK_METRICS is %.300q; want at most %d letters, digits, spaces and .-_/#: that do not begin with AWS/", namespace, maxNamespaceBytes)
+	onlySpaces := namespace != "" && strings.Trim(namespace, " ") == ""
+	if len(namespace) > maxNamespaceBytes || strings.HasPrefix(namespace, "AWS/") || strings.HasPrefix(namespace, ":") || onlySpaces || strings.Trim(namespace, namespaceLetters) != "" {
+		return fmt.Errorf("LOCK_METRICS is %.300q; want at most %d letters, digits, spaces and .-_/#: that are not all spaces and do not begin with AWS/ or a colon", namespace, maxNamespaceBytes)
 	}
 	return nil
 }
