@@ -132,8 +132,10 @@ func TestPagesAreShort(t *testing.T) {
 	assert.LessOrEqual(t, words, maxDocsWords, "the pages in docs/ are to stay a thing that one reads: delete before you add")
 }
 
-// The code of the lock table stands in a template and in a file of Terraform.
+// The code of the lock table stands in a template and in a file of Terraform; the commands stand on the page only.
 func TestLockTableOfThePage(t *testing.T) {
+	// A table takes no time to live until it is there.
+	require.Regexp(t, `(?s)aws dynamodb create-table .*--deletion-protection-enabled\n +aws dynamodb wait table-exists --table-name locks\n +aws dynamodb update-time-to-live --table-name locks `, read(t, "docs/table.md"))
 	for language, file := range map[string]string{"yaml": "examples/own-function/template.yaml", "hcl": "examples/locktable/main.tf"} {
 		blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(read(t, "docs/table.md"), -1)
 		require.NotEmpty(t, blocks)
