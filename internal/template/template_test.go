@@ -172,6 +172,7 @@ func (c *checks) functions() {
 		c.want((p["ReservedConcurrentExecutions"] != nil) == (id == "LocksFunction" && c.values["ReservedRuns"] != "0"), id, "ReservedConcurrentExecutions")
 		c.want(p["AutoPublishAlias"] == "live", id, "has no alias")
 		c.want(len(list(p.in("DeploymentPreference", "Alarms"))) == 2, id, "goes on when alarms go off")
+		c.want(p.in("DeploymentPreference", "Enabled") == nil, id, "is deployed without alarms, as deploy/README.md has it for a repair")
 	}
 	if c.first {
 		c.versions(ids)
@@ -422,6 +423,7 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "        - AttributeName: account\n          KeyType", "        - AttributeName: id\n          KeyType"},
 		{"template.yaml", "        SfnlockFunction: !Ref SfnlockFunction.Alias", "        SfnlockFunction: !GetAtt SfnlockFunction.Arn"},
 		{"template.yaml", "    AutoPublishAlias: live\n    DeploymentPreference:\n      Type: !Ref Deployment\n      Alarms: [!Ref ErrorsAlarm, !Ref LockLostAlarm]\n", ""},
+		{"template.yaml", "    DeploymentPreference:\n", "    DeploymentPreference:\n      Enabled: false\n"},
 		{"template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"},
 		{"template.yaml", "        REVISION: !Ref Revision\n", ""},
 		{"template.yaml", "${Revision} ${VpcSubnets}", "${Revision} ${VpcSubnets} ${ApiRate}"},
