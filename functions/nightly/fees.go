@@ -5,7 +5,7 @@
 // time is when the schedule was due, of which the date in UTC counts; fee is in
 // whole cents. Other fields, as an EventBridge event has them, are not read.
 //
-// The schedule's lock keeps two runs from doing the same work side by side. What
+// The event's lock keeps two runs from doing the same work side by side. What
 // keeps the accounts right is another thing: each account is written under its own
 // lock, whose fence it checks, and the date is the withdrawal's id, so that a run
 // that comes again charges only what is missing. That holds as long as an account
@@ -18,11 +18,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/lib/strictjson"
+	"github.com/lambdalock/lambdalock/lockstore"
 )
 
 // feeEvent is what the schedule sends.
@@ -86,6 +88,15 @@ func charge(ctx context.Context, g *guard.Guard, ledger *accounts.Ledger, w acco
 		_, err := ledger.Withdraw(ctx, lock, w)
 		return err
 	})
+}
+
+// key names the work of a good event. Two events have the same key only if they ask for the same.
+func (e feeEvent) key() (string, error) {
+	if _, err := e.withdrawals(); err != nil {
+		return "", &BadInput{err}
+	}
+	work := []string{"schedule", "nightly", e.date(), strconv.FormatInt(int64(e.Detail.Fee), 10)}
+	return lockstore.KeyOrHash(append(work, e.Detail.Accounts...)...), nil
 }
 
 func (e feeEvent) date() string { return e.Time.UTC().Format(time.DateOnly) }

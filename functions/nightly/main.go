@@ -1,9 +1,10 @@
 // Command nightly is the Lambda that a schedule starts once a day. It charges the day's
-// fee to accounts. One run works at a time.
+// fee to accounts. Of the runs for one event, one works at a time.
 package main
 
 import (
 	"context"
+	"encoding/json"
 
 	"github.com/lambdalock/lambdalock/boot"
 	"github.com/lambdalock/lambdalock/functions/internal/accounts"
@@ -16,14 +17,27 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/zkstore"
 )
 
-// key is the schedule's: while one run works, a second run is skipped.
-const key = "schedule/nightly"
-
 func main() {
 	wake := boot.Must(sfnwake.FromEnv(boot.EnvVar)) // payouts that wait for an account
 	g := boot.MustGuardFromEnvWith(func(o *guard.Options) { o.Wake = wake }, dynamostore.Opener, redisstore.Opener, elasticache.Opener, zkstore.Opener)
 	ledger := boot.Must(accounts.Open(boot.MustURLFromEnv("ACCOUNTS_URL"), boot.EnvVar))
-	boot.Start(g, schedule.Wrap(g, key, handle(g, ledger)))
+	boot.Start(g, handler(g, ledger))
+}
+
+// handler skips an event while another run does the same work. What the event asks for is in the key, because a skip of
+// other work would lose it. A bad event takes no lock.
+func handler(g *guard.Guard, ledger *accounts.Ledger) guard.Wrapped[json.RawMessage, schedule.Result] {
+	return guard.WrapUnlocked(func(ctx context.Context, event json.RawMessage) (schedule.Result, error) {
+		var e feeEvent
+		if err := json.Unmarshal(event, &e); err != nil {
+			return schedule.Result{}, err
+		}
+		key, err := e.key()
+		if err != nil {
+			return schedule.Result{}, err
+		}
+		return schedule.Wrap(g, key, handle(g, ledger)).Handle(ctx, event)
+	})
 }
 
 // handle does not use the schedule's fence: it writes to accounts only, and each account

@@ -81,7 +81,8 @@ type Result struct {
 
 // Wrap returns a Lambda handler that starts work only when it has the lock of key, and
 // skips the work when another run holds the lock. A mistake in the program is an error of
-// every invocation, see package guard; here also a key that cannot be locked.
+// every invocation, see package guard; here also a key that cannot be locked. All events of a key must ask
+// for the same work: nobody does other work of a skipped event.
 func Wrap[In any](g *guard.Guard, key string, work guard.Work[In]) guard.Wrapped[json.RawMessage, Result] {
 	mistake := g.Validate()
 	if mistake == nil && work == nil {

@@ -65,7 +65,7 @@ func TestAWS(t *testing.T) {
 	t.Chdir("../../..")
 	c := openCloud(t, os.Getenv)
 	all := c.suite(t, untilInterrupted(t), stack)
-	t.Logf("%s replaces the accounts %s and %s, takes the locks of the accounts %s, %s, %s, of the schedule nightly, and some in shared/, and changes nothing else",
+	t.Logf("%s replaces the accounts %s and %s, takes the locks of the accounts %s, %s, %s, of a nightly event, and some in shared/, and changes nothing else",
 		stack, account, another, account, nobody, another)
 	all.run(t)
 }
