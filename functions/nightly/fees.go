@@ -9,8 +9,8 @@
 // keeps the accounts right is another thing: each account is written under its own
 // lock, whose fence it checks, and the date is the withdrawal's id, so that a run
 // that comes again charges only what is missing. That holds as long as an account
-// remembers withdrawals, see package accounts; Lambda's own retries come within
-// minutes.
+// remembers the fee: until 50 other withdrawals, see package accounts. Lambda's own retries come within
+// minutes. A person who sends an event again after that charges twice.
 
 package main
 
@@ -47,7 +47,8 @@ func (e *BadInput) Error() string { return e.Err.Error() }
 func (e *BadInput) Unwrap() error { return e.Err }
 
 // NotCharged: the fee is not known to be charged on some of the accounts, and is
-// charged on the others. Running the event again charges what is missing.
+// charged on the others. Running the event again charges what is missing. But an account that
+// has had 50 withdrawals since the fee has forgotten it, and is charged twice.
 type NotCharged struct {
 	Date string
 	Of   int     // how many accounts there were
