@@ -22,9 +22,12 @@ import (
 
 type Order struct{ ID, Shop string }
 
+// options: the queue keeps a message for at most 14 days, and the dead-letter queue, too. So a redrive may come after 28 days.
+var options = idempotency.Options{ResultTime: lockstore.MaxResultTime} // 31 days
+
 func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
-	once := boot.Must(idempotency.New(g, idempotency.Options{}))
+	once := boot.Must(idempotency.New(g, options))
 	client := sqs.NewFromConfig(boot.Must(config.LoadDefaultConfig(context.Background())))
 	boot.Start(g, handler(g, once, work, delay(client, boot.EnvVar("QUEUE_URL"))))
 }
@@ -45,10 +48,13 @@ func key(_ context.Context, m events.SQSMessage) (string, error) {
 	return lockstore.Key("shop", o.Shop), err
 }
 
-// call names what is done once. The id of the order stays the same when its sender, SQS or a redrive sends it again.
+// call names what is done once: two shops may choose the same id. It stays the same when the order's sender, SQS or a
+// redrive sends the order again. Another order with the same id is an error.
 func call(_ context.Context, m events.SQSMessage) (idempotency.Call, error) {
 	o, err := parse(m)
-	return idempotency.NewCall("order", o.ID), err
+	c := idempotency.NewCall("order", o.Shop, o.ID)
+	c.Fingerprint = m.Body
+	return c, err
 }
 
 // work is yours. An error leaves the message in the queue. Give lock.Fence to each write.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,12 +20,13 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
-func batch(t *testing.T, ids ...string) []byte {
+const order = `{"ID": "7", "Shop": "acme"}`
+
+// batch has the same body in a message of each id.
+func batch(t *testing.T, body string, ids ...string) []byte {
 	var in events.SQSEvent
 	for _, id := range ids {
-		in.Records = append(in.Records, events.SQSMessage{
-			MessageId: id, ReceiptHandle: "receipt " + id, EventSource: "aws:sqs", Body: `{"ID": "7", "Shop": "acme"}`,
-		})
+		in.Records = append(in.Records, events.SQSMessage{MessageId: id, ReceiptHandle: "receipt " + id, EventSource: "aws:sqs", Body: body})
 	}
 	text, err := json.Marshal(in)
 	require.NoError(t, err)
@@ -31,18 +34,27 @@ func batch(t *testing.T, ids ...string) []byte {
 }
 
 func TestAnOrderIsDoneOnce(t *testing.T) {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
-	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{})
-	require.NoError(t, err)
-	worked := 0
-	h := handler(g, once, func(context.Context, guard.Lock, events.SQSMessage) error { worked++; return nil }, nil)
-	for range 2 {
-		out, err := h.Handle(t.Context(), batch(t, "1", "2"))
+	synctest.Test(t, func(t *testing.T) {
+		g, err := guard.New(memstore.New(nil), guard.Options{})
 		require.NoError(t, err)
-		require.Empty(t, out.BatchItemFailures)
-	}
-	require.Equal(t, 1, worked)
+		once, err := idempotency.New(g, options)
+		require.NoError(t, err)
+		worked := 0
+		h := handler(g, once, func(context.Context, guard.Lock, events.SQSMessage) error { worked++; return nil }, nil)
+		send := func(body string, ids ...string) []events.SQSBatchItemFailure {
+			out, err := h.Handle(t.Context(), batch(t, body, ids...))
+			require.NoError(t, err)
+			return out.BatchItemFailures
+		}
+		require.Empty(t, send(order, "1", "2"))
+		<-time.After(28 * 24 * time.Hour) // in the queue, in the dead-letter queue
+		require.Empty(t, send(order, "3"))
+		require.Equal(t, 1, worked)
+		require.Empty(t, send(`{"ID": "7", "Shop": "other"}`, "4"))
+		require.Equal(t, 2, worked, "the other shop has an order 7 of its own")
+		require.Len(t, send(`{"ID": "7", "Shop": "acme", "Text": "two desks"}`, "5"), 1, "the id is used for another order")
+		require.Equal(t, 2, worked)
+	})
 }
 
 func TestABusyMessageIsVisibleAgainSoon(t *testing.T) {
@@ -56,11 +68,11 @@ func TestABusyMessageIsVisibleAgainSoon(t *testing.T) {
 	client := sqs.New(sqs.Options{Region: "eu-central-1", BaseEndpoint: &server.URL, Credentials: aws.AnonymousCredentials{}})
 	g, err := guard.New(memstore.New(nil), guard.Options{})
 	require.NoError(t, err)
-	once, err := idempotency.New(g, idempotency.Options{})
+	once, err := idempotency.New(g, options)
 	require.NoError(t, err)
 	h := handler(g, once, work, delay(client, "queue"))
 	err = g.Do(t.Context(), "shop/acme", func(context.Context, guard.Lock) error {
-		out, err := h.Handle(t.Context(), batch(t, "1"))
+		out, err := h.Handle(t.Context(), batch(t, order, "1"))
 		require.Equal(t, []events.SQSBatchItemFailure{{ItemIdentifier: "1"}}, out.BatchItemFailures)
 		return err
 	})

@@ -29,7 +29,7 @@ const (
 type Options struct {
 	// ResultTime is for how long a result is stored, lockstore.MinTTL to lockstore.MaxResultTime (31
 	// days). 0 is 24 hours. It must be longer than the time in which a repeat may come:
-	// for SQS at least the retention of the queue.
+	// for SQS at least the retention of the queue, and of its dead-letter queue if somebody redrives it.
 	ResultTime time.Duration
 
 	// InDoubt says what happens after a run that was killed, or failed.

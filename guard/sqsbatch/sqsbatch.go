@@ -183,8 +183,8 @@ func visibility(m events.SQSMessage, busy *guard.LockBusy) time.Duration {
 //
 // A redrive from the dead-letter queue gives a message a new id. So make the call's key of a
 // field of the body, if there is one. idempotency.Options.ResultTime must be at least as long
-// as the queue retains its messages. If another run works on the same call, the message fails
-// as one whose lock is held. Each message costs two writes more, and three with idempotency.AtMostOnce.
+// as the queue and its dead-letter queue together retain a message. If another run works on the same call,
+// the message fails as one whose lock is held. Each message costs two writes more, and three with idempotency.AtMostOnce.
 //
 // If an argument is nil, or idempotency.New has not made o, Once returns nil, which is a mistake in the
 // program to Wrap.
