@@ -112,7 +112,7 @@ func (k *kv) store(kv casstore.KV) (*lockstore.Store, error) {
 }
 
 // Opener opens stores for the URLs of o.Table.Dialect, PostgreSQL by default: postgres and postgresql, dsql, mysql and mariadb, sqlite. open makes the database of
-// the URL: it is where the program chooses its driver. It gets the URL without the parameter table, which is Table.Name if it is there; of MySQL the URL's database has the table, if the name has none. A
+// the URL: it is where the program chooses its driver. It gets the URL without the parameter table, which is Table.Name if it is there (a program that calls StillHeld or Complete sets the same name in its Table); of MySQL the URL's database has the table, if the name has none. A
 // program that has a *sql.DB already returns it, whatever the URL is. The store does not close it.
 func Opener(open func(url string) (*sql.DB, error), o Options) lockstore.SchemeOpener {
 	d := cmp.Or(o.Table.Dialect, PostgreSQL)

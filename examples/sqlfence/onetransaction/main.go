@@ -34,16 +34,23 @@ type Receipt struct {
 var locks = sqlstore.Table{Dialect: sqlstore.PostgreSQL}
 
 func main() {
-	var db *sql.DB // that of LOCK_URL
-	open := func(url string) (_ *sql.DB, err error) {
-		db, err = sql.Open("postgres", url)
-		return db, err
-	}
-	g := boot.MustGuardFromEnv(sqlstore.Opener(open, sqlstore.Options{Table: locks}))
+	g, db := open()
 	once := boot.Must(idempotency.New(g, idempotency.Options{}))
 	boot.Start(g, idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) {
 		return move(ctx, db, t)
 	}))
+}
+
+// open returns the guard and the database of LOCK_URL. Opener reads the URL's parameter table itself, and locks.Complete
+// needs the same table.
+func open() (*guard.Guard, *sql.DB) {
+	locks.Name = boot.MustURLFromEnv("LOCK_URL").Query().Get("table")
+	var db *sql.DB
+	g := boot.MustGuardFromEnv(sqlstore.Opener(func(url string) (_ *sql.DB, err error) {
+		db, err = sql.Open("postgres", url)
+		return db, err
+	}, sqlstore.Options{Table: locks}))
+	return g, db
 }
 
 func call(_ context.Context, t Transfer) (idempotency.Call, error) {

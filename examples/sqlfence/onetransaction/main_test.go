@@ -75,6 +75,29 @@ func TestMove(t *testing.T) {
 	})
 }
 
+// The result goes into the table of locks that LOCK_URL names.
+func TestTableOfTheURL(t *testing.T) {
+	url := testservers.PostgreSQLURL(testservers.StartPostgreSQL(t).Addr)
+	before := locks
+	t.Cleanup(func() { locks = before })
+	t.Setenv("LOCK_URL", url+"&table=app_locks")
+	g, db := open()
+	t.Cleanup(func() { db.Close() })
+	schema, err := sqlstore.Table{Dialect: sqlstore.PostgreSQL, Name: "app_locks"}.Schema()
+	require.NoError(t, err)
+	_, err = db.ExecContext(t.Context(), schema+"CREATE TABLE accounts (id text PRIMARY KEY, cents bigint NOT NULL); INSERT INTO accounts VALUES ('ann', 1000), ('bob', 0)")
+	require.NoError(t, err)
+	once, err := idempotency.New(g, idempotency.Options{})
+	require.NoError(t, err)
+	for range 2 {
+		receipt, err := idempotency.Wrap(once, call, func(ctx context.Context, _ guard.Lock, t Transfer) (Receipt, error) {
+			return move(ctx, db, t)
+		}).Handle(t.Context(), Transfer{ID: "t1", From: "ann", To: "bob", Cents: 500})
+		require.NoError(t, err)
+		require.Equal(t, Receipt{ID: "t1", Left: 500}, receipt)
+	}
+}
+
 // A transfer of less than nothing would take from the account that it is to.
 func TestBadTransfers(t *testing.T) {
 	for _, bad := range []Transfer{{ID: "t1", From: "ann", To: "bob"}, {ID: "t1", From: "ann", To: "bob", Cents: -1}, {ID: "t1", From: "ann", To: "ann", Cents: 1}} {
