@@ -22,14 +22,21 @@ func Tenant(ctx context.Context, g *guard.Guard, tenant string, each, total int,
 
 // Begin takes a lock for a later invocation, which calls Finish within ttl. The text is a secret:
 // whoever has it can release the lock. Hand it on in the state of a workflow, for example.
-func Begin(ctx context.Context, g *guard.Guard, key string, ttl time.Duration) (text string, err error) {
-	lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: key, TTL: ttl})
+//
+// owner is of lockstore.NewOwner, is as secret, and is stored before the first try: if the answer of a try is lost, the next one
+// with the same owner gets the same lease. With another owner it would get *guard.LockBusy for the whole ttl. Who
+// stops trying calls g.Abandon.
+func Begin(ctx context.Context, g *guard.Guard, key string, owner lockstore.Owner, ttl time.Duration) (text string, err error) {
+	lease, err := g.Acquire(ctx, guard.LeaseRequest{Key: key, Owner: owner, TTL: ttl})
 	return lease.Encode(), err
 }
 
 // Finish runs work under the lock that Begin has taken, and releases it, unless work returns an
 // error: then the next try of the invocation needs the lock. The lease is not renewed meanwhile.
 // *guard.LockLost says that it has ended.
+//
+// The context that work gets ends with the lease, but not in time after a freeze: the clock of its timer may have stood still,
+// too. Only data that compares the fence refuses the late writes then.
 func Finish(ctx context.Context, g *guard.Guard, text string, ttl time.Duration, work func(context.Context, guard.Lock) error) error {
 	lease, err := lockstore.ParseLease(text)
 	if err != nil {

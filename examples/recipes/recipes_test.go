@@ -73,10 +73,13 @@ func TestOverTwoInvocations(t *testing.T) {
 		require.NoError(t, err)
 		second, err := guard.New(store, guard.Options{})
 		require.NoError(t, err)
-		text, err := Begin(t.Context(), first, "report", time.Hour)
+		owner := lockstore.NewOwner()
+		_, err = Begin(t.Context(), first, "report", owner, time.Hour) // its answer is lost
 		require.NoError(t, err)
+		text, err := Begin(t.Context(), second, "report", owner, time.Hour)
+		require.NoError(t, err, "the next try")
 		<-time.After(30 * time.Minute)
-		_, err = Begin(t.Context(), second, "report", time.Hour)
+		_, err = Begin(t.Context(), second, "report", lockstore.NewOwner(), time.Hour)
 		require.IsType(t, &guard.LockBusy{}, err)
 
 		wrong := errors.New("wrong")
@@ -87,7 +90,7 @@ func TestOverTwoInvocations(t *testing.T) {
 			require.NoError(t, ctx.Err())
 			return nil
 		}))
-		_, err = Begin(t.Context(), first, "report", time.Minute)
+		_, err = Begin(t.Context(), first, "report", lockstore.NewOwner(), time.Minute)
 		require.NoError(t, err, "it is free")
 		require.ErrorIs(t, Finish(t.Context(), second, text, time.Minute, nil), lockstore.ErrLost)
 		require.ErrorIs(t, Finish(t.Context(), second, "no lease", time.Minute, nil), lockstore.ErrInvalid)
