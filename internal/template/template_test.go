@@ -433,7 +433,7 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "Action: [dynamodb:GetItem", "Action: [dynamodb:*"},
 		// as SAM has it for an event: AWS's policy for every queue
 		{"template.yaml", "      Timeout: 30\n", "      Timeout: 30\n      Events: {More: {Type: SQS, Properties: {Queue: !GetAtt SettleQueue.Arn}}}\n"},
-		{"template.yaml", "      Description: A job on the accounts, once at a time\n", "      Description: x\n      AssumeRolePolicyDocument: {Statement: [{Effect: Allow, Action: sts:AssumeRole, Principal: {Service: [ec2.amazonaws.com]}}]}\n"},
+		{"template.yaml", "      Description: A job on the accounts, once at a time for each event\n", "      Description: x\n      AssumeRolePolicyDocument: {Statement: [{Effect: Allow, Action: sts:AssumeRole, Principal: {Service: [ec2.amazonaws.com]}}]}\n"},
 		{"template.yaml", "              Action: dynamodb:UpdateItem\n", "              NotAction: iam:PassRole\n"},
 		{"template.yaml", "        AssertDescription: \"LockUrl is set but LockPolicy is not\"", "        AssertDescription: x\n      - Assert: !Equals [!Ref LockUrl, \"\"]\n        AssertDescription: x"},
 		{"deploy/table.yaml", "    Type: AWS::DynamoDB::Table\n", "    Type: AWS::DynamoDB::Table\n    Condition: HasKey\n"},
