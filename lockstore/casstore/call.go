@@ -220,8 +220,8 @@ func (c *call) certain(v view, a driver.Answer) (driver.Answer, error) {
 			a = c.tried
 			now := c.status(v)
 			a.Status.State, a.Status.Holders = now.State, now.Holders
-		case end < 0 && lease < 0 && v.LastFence != c.Fence:
-			return driver.Answer{}, c.failed(errors.New("another owner was granted the key meanwhile"))
+		case lease < 0 && (end < 0 || !c.AtOnce && v.Ended[end].How != rules.Completed && v.Ended[end].How != rules.Expired): // nobody completes a revoked lease
+			return driver.Answer{}, c.failed(errors.New("the entry does not show whether the lease was revoked"))
 		}
 	}
 	return a, nil

@@ -465,24 +465,44 @@ func TestRepeatedWriteThatIsForgotten(t *testing.T) {
 
 // The first copy of a Revoke was applied, and the lease is over when the store reads the entry again.
 func TestRepeatedRevokeOfALeaseThatIsOver(t *testing.T) {
-	for _, releases := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			m := castest.NewMemory(time.Millisecond)
-			others := open(t, m)
-			lease := take(t, others, time.Minute)
-			kv := &hooked{KV: m}
-			kv.after = func(casstore.Entry) (casstore.Entry, error) {
-				kv.after = nil
-				if releases {
-					require.ErrorIs(t, others.Release(t.Context(), lease), lockstore.ErrLost)
-				} else {
-					<-time.After(time.Hour)
-				}
-				return casstore.Entry{}, casstore.ErrConflict
+	release := func(t *testing.T, others *lockstore.Store, l lockstore.Lease) {
+		require.ErrorIs(t, others.Release(t.Context(), l), lockstore.ErrLost)
+	}
+	for name, c := range map[string]struct {
+		ends  func(*testing.T, *lockstore.Store, lockstore.Lease)
+		knows bool
+	}{
+		"its owner releases it": {release, true},
+		"its time ends":         {func(*testing.T, *lockstore.Store, lockstore.Lease) { <-time.After(time.Hour) }, true},
+		"its owner abandons it": {func(t *testing.T, others *lockstore.Store, l lockstore.Lease) {
+			require.NoError(t, others.Abandon(t.Context(), l.Key, l.Owner))
+		}, false},
+		"its owner releases it, and many abandon what they do not have": {func(t *testing.T, others *lockstore.Store, l lockstore.Lease) {
+			release(t, others, l)
+			for range 17 {
+				require.NoError(t, others.Abandon(t.Context(), l.Key, lockstore.NewOwner()))
 			}
-			status, err := open(t, kv).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
-			require.NoError(t, err)
-			require.Equal(t, lockstore.Free, status.State)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := castest.NewMemory(time.Millisecond)
+				others := open(t, m)
+				lease := take(t, others, time.Minute)
+				kv := &hooked{KV: m}
+				kv.after = func(casstore.Entry) (casstore.Entry, error) {
+					kv.after = nil
+					c.ends(t, others, lease)
+					return casstore.Entry{}, casstore.ErrConflict
+				}
+				status, err := open(t, kv).Revoke(t.Context(), lockstore.RevokeRequest{Key: lease.Key, Fence: lease.Fence})
+				if !c.knows {
+					isUnknown(t, err)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, lockstore.Free, status.State)
+			})
 		})
 	}
 }
