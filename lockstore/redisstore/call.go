@@ -186,8 +186,8 @@ func meaningOf(err error) meaning {
 
 // isRefusal reports whether a server refuses a command that was written with this answer before it
 // does anything. The same holds for a command inside a script: no script returns an error after its
-// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome: WRONGPASS, and NOPERM for ASKING or SELECT,
-// are not about the script. After a lost reply they may be the answer to the next attempt's greeting.
+// first write that changes the entry. Other errors, and errors of proxies, do not show the outcome: WRONGPASS, too many clients, and NOPERM
+// for ASKING or SELECT are not about the script. After a lost reply they may be the answer to the next attempt's greeting.
 func isRefusal(kind, text string) bool {
 	switch kind {
 	case "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK", "CROSSSLOT",
@@ -197,7 +197,6 @@ func isRefusal(kind, text string) bool {
 		return strings.Contains(text, " run the 'eval") || strings.Contains(text, " key")
 	}
 	return slices.ContainsFunc([]string{
-		"max number of clients reached",
 		"unknown command",
 		"The user executing the script can't run", // Redis: no permission for a command in the script
 		"ACL failure in script",                   // Valkey: the same
