@@ -74,7 +74,7 @@ func Name(event json.RawMessage) string {
 		return array(event)
 	}
 	switch context := e.RequestContext; {
-	case e.DeliveryStreamArn != "":
+	case e.DeliveryStreamArn != "" && e.Records != nil:
 		return "a batch of Firehose"
 	case e.Records != nil:
 		return batch(e.Records)

@@ -102,7 +102,7 @@ func TestCheckAsync(t *testing.T) {
 		`{"Records":[{"eventSource":"aws:s3"}]}`,
 		`{"detail-type":"Scheduled Event","source":"aws.events"}`,
 		`{"eventSource":"another","records":[{"n":1}]}`, `{"Records":[]}`, `[{"eventSource":"another"}]`,
-		`{"id":"1"}`, `{}`, `null`, `5`, `"text"`, `[]`, `[5]`, `["aws:sqs"]`, `[{"id":"1"}]`,
+		`{"deliveryStreamArn":"a","day":"2026-01-01"}`, `{"id":"1"}`, `{}`, `null`, `5`, `"text"`, `[]`, `[5]`, `["aws:sqs"]`, `[{"id":"1"}]`,
 	} {
 		require.NoError(t, CheckAsync("schedule", []byte(event)), event)
 	}
