@@ -51,9 +51,9 @@
 // guard a short Options.Wait (boot: LOCK_WAIT), about as long as others hold the lock, and
 // choose maxReceiveCount for the rest. A message that failed is visible again after the
 // queue's visibility timeout. With WrapDelay a message whose lock was held is visible
-// again after 1 second, then after 4, 16, 64 and so on, but not later than when the lease ends if its holder
-// has died. So with a lease of up to 80 seconds (Options.TTL is 60 seconds by default) a dead holder costs a message at most four deliveries, and
-// maxReceiveCount must be 5 or more. With Wrap maxReceiveCount - 1 visibility timeouts must be longer than the lease.
+// again after 1 second, then after 4, 16, 64 and so on, but not later than 12 seconds (and Options.Wait) after the end of the holder's lease: so long may runs
+// keep the key that have died while they waited. So with a lease of up to 60 seconds (the default of Options.TTL) the dead cost a message at most four
+// deliveries, and maxReceiveCount must be 5 or more. With Wrap maxReceiveCount - 1 visibility timeouts must be longer than the lease.
 //
 // # When the whole invocation is an error
 //
@@ -95,6 +95,8 @@ const (
 	answerTime = 300 * time.Millisecond
 	// maxDelay is the longest delay. SQS allows 12 hours, less the time since the delivery.
 	maxDelay = 11 * time.Hour
+	// deadTurns is how long the turns of runs that have died in the queue may take together, without parked places.
+	deadTurns = 12 * time.Second
 )
 
 // Wrap returns a Lambda handler that runs work for each message while the lock of
@@ -159,8 +161,8 @@ func wrap(s settings) guard.Wrapped[json.RawMessage, events.SQSEventResponse] {
 //
 //	the work is done       when the key is free
 //	the key is in doubt    0: it does not become free by itself, so the queue's visibility timeout is soon enough
-//	otherwise              1, 4, 16, ... s, as many times 4 as the message was delivered before, but when the lease ends at the
-//	                       latest: most holders release early, and one that died must not use up maxReceiveCount
+//	otherwise              1, 4, 16, ... s, as many times 4 as the message was delivered before, but deadTurns after the end of the lease
+//	                       at the latest: most holders release early, and one that died must not use up maxReceiveCount
 func visibility(m events.SQSMessage, busy *guard.LockBusy) time.Duration {
 	ends := (min(max(busy.StateEndsIn, 1), maxDelay) + time.Second - 1).Truncate(time.Second)
 	switch {
@@ -173,7 +175,7 @@ func visibility(m events.SQSMessage, busy *guard.LockBusy) time.Duration {
 	if err != nil || received < 1 {
 		received = 1
 	}
-	return min(ends, time.Second<<(2*(min(received, 10)-1))) // the tenth is longer than maxDelay
+	return min(ends+deadTurns, time.Second<<(2*(min(received, 10)-1))) // the tenth is longer than maxDelay
 }
 
 // Once returns work that runs once for each call(message), for Wrap and WrapDelay. A message

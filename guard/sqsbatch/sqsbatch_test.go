@@ -375,7 +375,7 @@ func TestDelay(t *testing.T) {
 		}
 		in = append(in, events.SQSMessage{MessageId: "none", Body: "held"}, events.SQSMessage{MessageId: "own", Body: "a fail"}, events.SQSMessage{MessageId: "fine", Body: "a"})
 		require.Equal(t, map[string]time.Duration{"m1": time.Second, "m2": 16 * time.Second, "m3": 256 * time.Second, "m4": 1024 * time.Second,
-			"m5": time.Second, "m6": time.Hour, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
+			"m5": time.Second, "m6": time.Hour + deadTurns, "m7": time.Second, "m8": time.Second, "m9": time.Second, "m10": time.Second, "none": time.Second},
 			delayed(t, ctx, b, nil, in...))
 	})
 	on("an ordered group becomes visible together, or the first waits for the last", t, guard.Options{}, func(t *testing.T, b *bench) {
@@ -398,15 +398,15 @@ func TestDelay(t *testing.T) {
 		make func(*testing.T, *bench)
 		want map[string]time.Duration // by receive count
 	}{
-		"held": {func(t *testing.T, b *bench) { take(t, b) }, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "3": 16 * time.Second, "4": time.Minute, "10": time.Minute}},
+		"held": {func(t *testing.T, b *bench) { take(t, b) }, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "3": 16 * time.Second, "4": 64 * time.Second, "10": time.Minute + deadTurns}},
 		"held, for less than a second": {func(t *testing.T, b *bench) {
 			take(t, b)
 			<-time.After(time.Minute - 300*time.Millisecond)
-		}, map[string]time.Duration{"1": time.Second, "9": time.Second}},
+		}, map[string]time.Duration{"1": time.Second, "9": time.Second + deadTurns}},
 		"revoked": {func(t *testing.T, b *bench) {
 			_, err := b.Store.Revoke(ctx, lockstore.RevokeRequest{Key: "k", Fence: take(t, b).Fence, By: lockstore.HolderInfo{Name: "an operator"}})
 			require.NoError(t, err)
-		}, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "4": time.Minute}},
+		}, map[string]time.Duration{"1": time.Second, "2": 4 * time.Second, "4": 64 * time.Second, "5": time.Minute + deadTurns}},
 		"in its cooldown": {func(t *testing.T, b *bench) {
 			closed(t, b, time.Hour)
 			<-time.After(10*time.Second + 300*time.Millisecond)
@@ -433,15 +433,22 @@ func TestDelay(t *testing.T) {
 	for _, wait := range []time.Duration{0, 2 * time.Second} {
 		for name, c := range map[string]struct {
 			holds  time.Duration // until the holder releases; 0 if it died
+			dead   int           // owners that died while they waited behind it
 			counts int           // maxReceiveCount
 			after  time.Duration
 		}{
-			"F01 a holder that died, and at most 5 deliveries":  {0, 5, time.Minute},
-			"F01 a holder that died, and at most 10 deliveries": {0, 10, time.Minute},
-			"F64 a holder that releases early":                  {3 * time.Second, 3, 3 * time.Second},
+			"F01 a holder that died, and at most 5 deliveries":  {0, 0, 5, time.Minute},
+			"F01 a holder that died, and at most 10 deliveries": {0, 0, 10, time.Minute},
+			"F01 and one that waited":                           {0, 1, 5, time.Minute},
+			"F01 and many that waited":                          {0, 20, 5, time.Minute},
+			"F64 a holder that releases early":                  {3 * time.Second, 0, 3, 3 * time.Second},
 		} {
 			on(fmt.Sprintf("the message is done before it has used up its deliveries: %s, LOCK_WAIT %v", name, wait), t, guard.Options{Wait: wait}, func(t *testing.T, b *bench) {
 				lease := take(t, b)
+				for i := range c.dead {
+					_, err := b.Store.Acquire(ctx, lockstore.Request{Key: "k", Owner: lockstore.Owner(fmt.Sprint("dead", i)), TTL: time.Minute, JoinQueue: true})
+					require.ErrorIs(t, err, lockstore.ErrRefused)
+				}
 				if c.holds > 0 {
 					time.AfterFunc(c.holds, func() { assert.NoError(t, b.Store.Release(ctx, lease)) })
 				}
@@ -453,7 +460,7 @@ func TestDelay(t *testing.T) {
 				}
 				require.Equal(t, []string{"m1"}, b.Ran)
 				require.GreaterOrEqual(t, time.Since(began), c.after)
-				require.LessOrEqual(t, time.Since(began), c.after+wait+2*time.Second)
+				require.LessOrEqual(t, time.Since(began), c.after+deadTurns+wait+2*time.Second)
 			})
 		}
 	}
