@@ -88,8 +88,8 @@ type Options struct {
 	Wait time.Duration
 
 	// DeadlineMargin is the time between the end of the work's context and the deadline of the
-	// caller's context. In this time the lease is released and the answer is sent. 0 is
-	// 300 ms.
+	// caller's context. In this time the work returns, the lease is released and the answer is sent. 0 is
+	// 300 ms. Within it the lease is not renewed, so more than half of TTL may be longer than the lease.
 	DeadlineMargin time.Duration
 
 	// Coalesce, if it is not empty, names the work of Do, such as the function's name. Then of many events for one key only one waits:
