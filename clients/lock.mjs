@@ -111,11 +111,14 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
   };
 
   const holder = `process ${process.pid} on ${hostname()}`.replace(/[^ -~]/g, "?").slice(0, 128);
-  // The service tells only who waits there.
-  const asks = coalesce ? { coalesce, event, wait: Math.min(5, Math.max(1, Math.floor(wait))) } : {};
+  const asks = coalesce ? { coalesce, event } : {};
   let again = randomUUID(), tries = 0;
   const patience = performance.now() + wait * 1000;
-  while (!(await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) || left() <= 0) {
+  for (;;) {
+    const sent = performance.now();
+    // Who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest.
+    if (wait > 0) asks.wait = Math.ceil(Math.min(5, ttl / 3, Math.max(1, (patience - sent) / 1000)));
+    if ((await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) && left() > 0) break;
     if (is(409, "covered")) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
     if (is(409, "in-doubt")) throw new LockInDoubt(`nobody knows how the last work under the lock ${url} ended; an operator has to resolve it`);
     const busy = is(409, "busy");
@@ -130,8 +133,9 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     }
     if (tries > 5) throw new Error(`no lock: ${why}; if one of the requests got the lock, it is free after ${ttl} s`, { cause: failure });
     const pause = Number.isFinite(answer.retryAfter) ? Math.max(1, answer.retryAfter) : 1;
+    // It counts from sent: who has waited there asks again at once, and so does not miss its turn, which is short.
     // A key in its cooldown says when it is free again, which may be in a month.
-    await sleep(Math.min(pause * 1000, Math.max(1000, patience - performance.now())));
+    await sleep(Math.max(0, Math.min(sent + pause * 1000 - performance.now(), Math.max(1000, patience - performance.now()))));
   }
 
   const done = new AbortController(), lost = new AbortController();

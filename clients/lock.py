@@ -5,7 +5,7 @@
             lock.check()  # raises LockLost when the lease is over
             write(page, fence=lock.fence)
 """
-import json, os, re, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
+import json, math, os, re, secrets, socket, threading, time, urllib.error, urllib.parse, urllib.request
 
 
 class LockBusy(Exception): """Somebody else held the lock for as long as this program waited."""
@@ -63,9 +63,12 @@ class Lock:
     def __enter__(self):
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
-        if self.asks:
-            self.asks["wait"] = min(5, max(1, int(self.wait)))  # the service tells only who waits there
-        while not self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) or self.left() <= 0:
+        while True:
+            sent = time.monotonic()
+            if self.wait > 0:  # who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest.
+                self.asks["wait"] = math.ceil(min(5, self.ttl / 3, max(1, patience - sent)))
+            if self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) and self.left() > 0:
+                break
             if self._is(409, "covered"):
                 raise LockCovered(f"another program waits for the lock {self.url}, and does this work")
             if self._is(409, "in-doubt"):
@@ -87,8 +90,9 @@ class Lock:
             pause = self.answer.get("retryAfter")
             if type(pause) not in (int, float) or not 1 <= pause < float("inf"):
                 pause = 1
+            # It counts from sent: who has waited there asks again at once, and so does not miss its turn, which is short.
             # A key in its cooldown says when it is free again, which may be in a month.
-            time.sleep(min(pause, max(1, patience - time.monotonic())))
+            time.sleep(max(0, min(sent + pause - time.monotonic(), max(1, patience - time.monotonic()))))
         self._done = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._renewing.start()

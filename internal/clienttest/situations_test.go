@@ -1,11 +1,13 @@
 package clienttest
 
 import (
+	"crypto/rand"
 	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -72,6 +74,37 @@ var situations = []struct {
 		require.NotContains(h, first.text.String()+second.text.String(), "overlap")
 		h.free(next)
 	}},
+	{"gets the lock in the order of arrival", "", func(h *harness) {
+		held := h.put()
+		var asked atomic.Int32
+		h.proxy.plan("PUT", slices.Repeat([]act{func(p *passing) (answer, bool) {
+			asked.Add(1)
+			return pass(p)
+		}}, 100)...)
+		p := h.start("LOCKS_WAIT=900")
+		h.until("its place", func() bool { return h.state().Waiting == 1 })
+		rival := make(chan answer, 1)
+		key := rand.Text()
+		go func() {
+			for { // it asks again at once
+				a, err := do(h.Context(), "PUT", h.url, http.Header{"Idempotency-Key": {key}}, []byte(`{"ttl": 900, "wait": 20}`))
+				if err != nil || a.status != 409 {
+					rival <- a
+					return
+				}
+			}
+		}()
+		h.until("the place of the rival", func() bool { return h.state().Waiting == 2 })
+		h.until("further requests, which keep the place", func() bool { return asked.Load() >= 3 })
+		h.release(held)
+		fence := h.begun(p)
+		h.openGate()
+		h.exits(p, 0)
+		next := <-rival
+		require.Equal(h, 200, next.status, next.text)
+		require.Greater(h, next.Fence, fence, "the rival came first")
+		h.release(next)
+	}},
 	{"one waits for all", "", func(h *harness) {
 		first, fence := h.begin()
 		index := func(event string) *process {
@@ -87,7 +120,7 @@ var situations = []struct {
 		h.until("the place of its other try", func() bool { return h.state().Waiting == 2 })
 		h.openGate()
 		h.exits(first, 0)
-		last := max(h.begun(second), h.begun(again)) // in any order: who asks again after a pause may come too late for its turn
+		last := max(h.begun(second), h.begun(again)) // in any order: who is slow to ask again may come too late for its turn
 		require.Greater(h, last, fence)
 		h.exits(second, 0)
 		h.exits(again, 0)
@@ -216,11 +249,11 @@ var situations = []struct {
 	}},
 	{"refusals that are not the service's, and odd ones of its own", "", func(h *harness) {
 		h.proxy.plan("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
-			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"))
+			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"), busy("4"))
 		began := time.Now()
 		p, fence := h.begin("LOCKS_WAIT=900")
 		tries := h.proxy.seen("PUT", 0)
-		require.GreaterOrEqual(h, time.Since(began), time.Duration(len(tries)-1)*time.Second, "it asked again too soon")
+		require.GreaterOrEqual(h, time.Since(began), time.Duration(len(tries)-1+3)*time.Second, "it asked again too soon")
 		for _, e := range tries {
 			require.Equal(h, tries[0].again(), e.again(), "the Idempotency-Keys")
 		}
