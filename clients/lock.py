@@ -101,8 +101,9 @@ class Lock:
     def _renew(self):
         pause = self.ttl / 3
         while not self._done.wait(pause) and self.left() > 0:
-            try:
-                renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, self.left())
+            left = self.left()
+            try:  # a request that hangs leaves time for another one
+                renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, min(left, max(1, left / 3)))
             except BaseException:  # headers may even call sys.exit
                 renewed = False
             if self._is(404, "no-lease"):  # the lock is lost

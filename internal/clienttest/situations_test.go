@@ -208,6 +208,17 @@ var situations = []struct {
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
+	{"F28 renews after a request that has no answer", "", func(h *harness) {
+		h.proxy.plan("PATCH", func(*passing) (answer, bool) {
+			<-h.Context().Done()
+			return answer{}, true
+		})
+		p, fence := h.begin(short)
+		granted := time.Now()
+		h.until("the end of the first lease", func() bool { return time.Since(granted) > ttl })
+		require.NotEmpty(h, h.proxy.seen("PATCH", 200))
+		h.ends(p, 0, fence)
+	}},
 	{"answers that are no lease, to acquire", "", func(h *harness) {
 		plan := []act{}
 		for i, flaw := range noLeases() {
