@@ -143,14 +143,14 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
     lost.signal.throwIfAborted();
   };
-  const renewing = (async () => {
-    for (let pause = (ttl * 1000) / 3; !done.signal.aborted && left() > 0; ) {
+  const renewing = (async () => { // of a lease that was waited for less than ttl is left
+    for (let pause = left() / 3; !done.signal.aborted && left() > 0; ) {
       await sleep(Math.min(pause, left()), null, { signal: done.signal }).catch(() => {}); // done ends it
       if (done.signal.aborted || left() <= 0) break;
       // A request that hangs leaves time for another one.
       const renewed = await ask("PATCH", JSON.stringify({ ttl }), { "Lock-Token": lease.token }, Math.min(left(), Math.max(1000, left() / 3)));
       if (is(404, "no-lease")) end = [0, 0]; // the lock is lost
-      pause = renewed ? (ttl * 1000) / 3 : 500;
+      pause = renewed ? left() / 3 : 500;
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
   })();

@@ -99,7 +99,7 @@ class Lock:
         return self
 
     def _renew(self):
-        pause = self.ttl / 3
+        pause = self.left() / 3  # of a lease that was waited for less than ttl is left
         while not self._done.wait(pause) and self.left() > 0:
             left = self.left()
             try:  # a request that hangs leaves time for another one
@@ -108,7 +108,7 @@ class Lock:
                 renewed = False
             if self._is(404, "no-lease"):  # the lock is lost
                 self.end = 0, 0
-            pause = self.ttl / 3 if renewed else 0.5
+            pause = self.left() / 3 if renewed else 0.5
 
     def __exit__(self, error, *_):
         self._done.set()

@@ -208,6 +208,13 @@ var situations = []struct {
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
+	{"renews a lease of which the wait has left less than a third", "", func(h *harness) {
+		h.proxy.plan("PUT", flawed("expiresIn", "25"))
+		p, fence := h.begin("LOCKS_TTL=90")
+		h.until("a renewal, or the end of the job", func() bool { return len(h.proxy.seen("PATCH", 200))+len(h.proxy.seen("DELETE", 0)) > 0 })
+		require.NotEmpty(h, h.proxy.seen("PATCH", 200))
+		h.ends(p, 0, fence)
+	}},
 	{"F28 renews after a request that has no answer", "", func(h *harness) {
 		h.proxy.plan("PATCH", func(*passing) (answer, bool) {
 			<-h.Context().Done()
