@@ -117,7 +117,8 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
   for (;;) {
     const sent = performance.now();
     // Who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest.
-    if (wait > 0) asks.wait = Math.ceil(Math.min(5, ttl / 3, Math.max(1, (patience - sent) / 1000)));
+    // One that was handed over lasts for 2 s, which no client with a shorter ttl believes.
+    if (wait > 0 && (coalesce || ttl > 3)) asks.wait = Math.ceil(Math.min(5, ttl / 3, Math.max(1, (patience - sent) / 1000)));
     if ((await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) && left() > 0) break;
     if (is(409, "covered")) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
     if (is(409, "in-doubt")) throw new LockInDoubt(`nobody knows how the last work under the lock ${url} ended; an operator has to resolve it`);

@@ -65,7 +65,9 @@ class Lock:
         again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
         while True:
             sent = time.monotonic()
-            if self.wait > 0:  # who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest.
+            # Who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest. One that was handed over
+            # lasts for 2 s, which no client with a shorter ttl believes.
+            if self.wait > 0 and (self.asks or self.ttl > 3):
                 self.asks["wait"] = math.ceil(min(5, self.ttl / 3, max(1, patience - sent)))
             if self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) and self.left() > 0:
                 break
