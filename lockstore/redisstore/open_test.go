@@ -127,22 +127,18 @@ func TestClusterClientSendsOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sent, applied atomic.Int32
-			var addr string
-			addr = fakeServer(t, func(command []string) string {
-				switch command[0] {
-				case "cluster":
-					return slotsOf(addr)
-				case "eval":
-					answer := ""
-					if n := int(sent.Add(1)); n <= len(c.answers) {
-						answer = c.answers[n-1]
-					}
-					if !strings.HasPrefix(answer, "-") {
-						applied.Add(1)
-					}
-					return strings.ReplaceAll(answer, "SELF", addr)
+			addr := fakeCluster(t, func(command []string) string {
+				if command[0] != "eval" {
+					return "+OK\r\n"
 				}
-				return "+OK\r\n"
+				answer := ""
+				if n := int(sent.Add(1)); n <= len(c.answers) {
+					answer = c.answers[n-1]
+				}
+				if !strings.HasPrefix(answer, "-") {
+					applied.Add(1)
+				}
+				return answer
 			})
 			require.ErrorIs(t, c.do(t.Context(), openClient(t, "redis://"+addr+"?cluster=true")), c.want)
 			require.EqualValues(t, len(c.answers), sent.Load())

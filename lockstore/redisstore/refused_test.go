@@ -294,12 +294,9 @@ func TestLaterAttemptThatIsNotWritten(t *testing.T) {
 		"F25 F38 a greeting that is refused":         {client: ofTheUser, command: "select", refusal: "-BUSY Redis is busy running a script.\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var addr string
 			var sent atomic.Int32
-			addr = fakeServer(t, func(command []string) string {
+			addr := fakeCluster(t, func(command []string) string {
 				switch {
-				case command[0] == "cluster":
-					return slotsOf(addr)
 				case strings.HasPrefix(command[0], "eval"):
 					sent.Add(1)
 					return ""
@@ -378,19 +375,15 @@ func TestRevokeRepeatedAfterTheLease(t *testing.T) {
 }
 
 // answering is a store whose client sends a request again, and whose server answers scripts so; with the last answer again and
-// again. "" ends the connection, also in answer to ASKING. SELF in an answer is the address of the server, which has all slots of a cluster.
+// again. "" ends the connection, also in answer to ASKING.
 func answering(t *testing.T, cluster bool, asking string, answers ...string) (s *lockstore.Store, sent *atomic.Int32) {
 	sent = &atomic.Int32{}
-	var addr string
-	addr = fakeServer(t, func(command []string) string {
-		switch command[0] {
-		case "cluster":
-			return slotsOf(addr)
-		case "asking":
+	addr := fakeCluster(t, func(command []string) string {
+		if command[0] == "asking" {
 			return asking
 		}
 		assert.Contains(t, command[0], "eval", "for example COMMAND needs one more permission")
-		return strings.ReplaceAll(answers[min(int(sent.Add(1)), len(answers))-1], "SELF", addr)
+		return answers[min(int(sent.Add(1)), len(answers))-1]
 	})
 	if cluster {
 		return openStore(t, "redis://"+addr+"?cluster=true"), sent
@@ -398,12 +391,6 @@ func answering(t *testing.T, cluster bool, asking string, answers ...string) (s 
 	return storeOn(t, openWith(t, "redis://"+addr, func(opt *redis.UniversalOptions) {
 		opt.MaxRetries, opt.MinRetryBackoff = 1, time.Millisecond
 	})), sent
-}
-
-// slotsOf is the answer to CLUSTER SLOTS: the server has all of them.
-func slotsOf(addr string) string {
-	host, port, _ := strings.Cut(addr, ":")
-	return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
 }
 
 // A request that was sent twice, so that its outcome is unknown, names the parked owners all the same.
@@ -444,4 +431,16 @@ func fakeServer(t testing.TB, answer func(command []string) string) (addr string
 		return true
 	})
 	return s.Addr().String()
+}
+
+// fakeCluster is a fakeServer that has all slots of a cluster. SELF in an answer is its address.
+func fakeCluster(t testing.TB, answer func(command []string) string) (addr string) {
+	addr = fakeServer(t, func(command []string) string {
+		if command[0] == "cluster" {
+			host, port, _ := strings.Cut(addr, ":")
+			return fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+		}
+		return strings.ReplaceAll(answer(command), "SELF", addr)
+	})
+	return addr
 }
