@@ -16,7 +16,8 @@ import (
 )
 
 // classify returns ErrUnavailable or ErrCorrupt, and advice, for an error that proves
-// that this attempt was not applied; an error that is no answer proves it only if the attempt had no connection. For all other errors class is nil, also for a refused condition. watcher.attempt and explain call it.
+// that this attempt was not applied; an error that is no answer proves it only if the attempt had no connection. For all other
+// errors class is nil, also for a refused condition. watcher.attempt and explain call it.
 func classify(err error) (advice string, class error) {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return classifyCode(api)
