@@ -144,7 +144,7 @@ HOLDER   withdraw (8f0e\u2066)
 SINCE    1999-12-31T22:30:00Z
 AGE      1h30m0s
 LEFT     41s
-RENEWED  yes, unless its TTL, mostly 1m, is 1h30m41s or more
+RENEWED  yes (unless its TTL is 1h30m41s or more)
 FENCE    1795295118105467
 WAITING  3 (1 parked)
 OLDEST   2m5s

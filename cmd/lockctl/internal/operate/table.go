@@ -76,7 +76,7 @@ func renewed(whole time.Duration) string {
 	case whole > lockstore.MaxTTL:
 		return "yes"
 	case whole > usual:
-		return fmt.Sprintf("yes, unless its TTL, mostly 1m, is %v or more", whole.Round(time.Second))
+		return fmt.Sprintf("yes (unless its TTL is %v or more)", whole.Round(time.Second))
 	}
 	return "not seen yet"
 }
