@@ -10,8 +10,8 @@
 //	LOCK_MAX_HOLD         guard.Options.MaxHold, the longest time for one run's work: 15m by default
 //	LOCK_WAIT             guard.Options.Wait, how long to wait for a busy lock: 0 by default
 //	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits. Without an
-//	                      adapter that knows better, an event's id is Lambda's request id. A batch, as of SQS, or an HTTP request has none, and its run fails:
-//	                      each try has a new request id
+//	                      adapter that knows better, an event's id is Lambda's request id. A batch (SQS) or an HTTP request has
+//	                      a new request id at each try, so its run fails
 //	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released

@@ -25,10 +25,10 @@ type Lock struct {
 // returned, with these exceptions. A mistake in the program is a plain error, and work does not
 // run. If Do does not get the lock, work does not run, and the error is a *LockBusy, *LockCovered (see Options.Coalesce), *LockNoTime,
 // *LockBadRequest, *LockCorrupt or *LockStoreUnavailable. If the lock is lost while work runs, the
-// error is a *LockLost. A *LockCovered that work returns, of a Do inside it, is wrapped in another error.
+// error is a *LockLost. A *LockCovered of a Do inside work comes wrapped in another error.
 //
 // The work's context ends in time: DeadlineMargin before ctx's deadline, at MaxHold, or when
-// its lease, or one under which it began, can no longer be trusted. It is cancelled when work returns. If work panics
+// a lease of this run, or of a run around it, can no longer be trusted. It is cancelled when work returns. If work panics
 // or calls runtime.Goexit, Do releases the lease and lets the panic go on with its own
 // stack. While work runs, Do never releases the lease. If work never returns, the lease
 // ends by its TTL.
@@ -81,8 +81,8 @@ const maxKeys = 16
 // the lock of keys[i]. Write locks[i].Fence with the data of keys[i].
 //
 // All or nothing: if DoAll cannot get one of the locks, it releases the locks that it has,
-// and work does not run. The error is that of Do for this key. If the loss of a lease ends the wait
-// for another, it is *LockStoreUnavailable.
+// and work does not run. The error is that of Do for this key. If a lease is lost while DoAll waits
+// for another, the error is *LockStoreUnavailable.
 //
 // No deadlock: DoAll acquires in the order of the sorted keys, whatever the order of its
 // argument is. So calls of DoAll side by side never wait for each other in a circle, as a Do inside another Do can.

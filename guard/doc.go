@@ -31,8 +31,8 @@
 // store may still have something of the run.
 //
 // With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a
-// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some runs ask before their work: those that can trust the turn for less than half a second, those of package
-// idempotency or with a cooldown, Acquire, and a DoAll with more keys to come. No run waits for a key in doubt. For a
+// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some ask before their work: runs that can trust the turn for less than half a second, runs of package
+// idempotency or with a cooldown, Acquire, and DoAll before its last key. No run waits for a key in doubt. For a
 // key that is completed or in a cooldown a run waits only if the key opens in time.
 //
 // # The trust window
@@ -46,9 +46,9 @@
 //	     │    │  work may run                        │ margin 250 ms  │
 //	     └────┴──────────────────────────────────────┴────────────────┘
 //
-// The store returns the trusted time in Lease.TTL. The guard asks for Options.TTL, or for the time left and a second if that is
-// less, but at least for 1 s. The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only
-// if the trust window may end before this time. So most functions never renew.
+// The store returns the trusted time in Lease.TTL. The guard asks for Options.TTL or, if that is less, for the time left and a
+// second, but at least for 1 s. The time left is the time until the deadline or the end of MaxHold. The guard renews a lease only
+// if the trust window may end before that moment. So most functions never renew.
 //
 // The guard reads the monotonic clock and the wall clock, and takes the one on which more time has passed: a frozen
 // Lambda environment may stop the monotonic clock. It reads them before the work begins, whenever the work asks its

@@ -75,8 +75,8 @@ func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 // work did not run. If the source of the event sends it again until it is answered, that run does what this event asks for, and the error
 // is a success; otherwise that run may fail, and nobody does it. It matches lockstore.ErrRefused.
 //
-// Find it by the type assertion err.(*LockCovered), and not by errors.As: that would also find the one of another lock which the work
-// has asked for and has returned wrapped. Such work has begun, and nobody does the rest of it.
+// Use the type assertion err.(*LockCovered), and not errors.As: that would also find a wrapped one of another lock, which the work
+// has asked for. Such work has begun, and nobody does the rest of it.
 type LockCovered struct {
 	Key    string
 	Work   string               // Options.Coalesce
@@ -138,7 +138,7 @@ func (e *LockLost) Unwrap() []error {
 // ErrDeadline.
 type LockNoTime struct {
 	Key string
-	Err error // the caller's cancellation, that Shutdown was called, that the lease of a run around was lost, or ErrDeadline for work whose time was over; else nil
+	Err error // the caller's cancellation, that Shutdown was called, that an outer run's lease was lost, or ErrDeadline for work whose time was over; else nil
 
 	left, reserve time.Duration // if the deadline was too near: the time until the deadline, and Options.DeadlineMargin
 }
@@ -184,7 +184,7 @@ func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrup
 // No work of this call ran.
 //
 // If Err matches lockstore.ErrUnavailable, the store has not applied the last request: an acquire has
-// left no lease (with LeaseRequest.Owner its place may be handed one), and after [Guard.Renew] or [Guard.Release] the lease is
+// left no lease (with LeaseRequest.Owner its place may get one), and after [Guard.Renew] or [Guard.Release] the lease is
 // as it was. If the store may still have an earlier lease of the call, Report.ReleaseErr says so.
 // If Err does not match it, an answer was lost or came too late (the message says if the
 // acquire was abandoned), or the run could not leave the queue, or a lease was lost before the work.

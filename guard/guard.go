@@ -89,11 +89,11 @@ type Options struct {
 
 	// DeadlineMargin is the time between the end of the work's context and the deadline of the
 	// caller's context. In this time the work returns, the lease is released and the answer is sent. 0 is
-	// 300 ms. Within it the lease is not renewed, so more than half of TTL may be longer than the lease.
+	// 300 ms. Within it the lease is not renewed, so keep it below half of TTL.
 	DeadlineMargin time.Duration
 
 	// Coalesce, if it is not empty, names the work of Do, such as the function's name. Then of many events for one key only one waits:
-	// a run that finds the key held, and another run of the same work waiting for it, for another event, ends at once with *LockCovered. The
+	// a run that finds the key held, and a run of the same work waiting with another event, ends at once with *LockCovered. The
 	// other run begins later than this one was called, so it does what this event asks for, too.
 	//
 	// That holds if the work reads what the events speak of when it begins, and not from its own event; and if the source
@@ -103,11 +103,11 @@ type Options struct {
 	// package idempotency return an error.
 	Coalesce string
 
-	// EventID returns the id by which the source of the run's event sends the event again: another id for each event, and
-	// the same one whenever this event comes again. With a new id for each try, the place of a try that died would cover the
+	// EventID returns the event's id at its source: a new one for each event, and the same one whenever
+	// this event comes again. With a new id for each try, the place of a try that died would cover the
 	// next one. Lambda's request id is the same for each try of an asynchronous event, and another one for each try of SQS, a
-	// stream, or an HTTP client. EventID is for Coalesce, and is called for a context without an id of [WithEventID], which
-	// sqsbatch and stream set, and httpapi and httpguard from the header Idempotency-Key, without which they answer 400.
+	// stream, or an HTTP client. It is for Coalesce, and for contexts without an id of [WithEventID]: sqsbatch and stream set
+	// that, httpapi and httpguard take the header Idempotency-Key, or answer 400.
 	EventID func(context.Context) string
 
 	// HolderInfo says, for people who inspect the lock, which run holds it. nil, a panic, and a call that
@@ -126,8 +126,8 @@ type Options struct {
 
 	// Granted is called when a run of Do, DoAll or package idempotency has the lock, before its work: to begin a span, for example. The report
 	// says what is known so far. The work's context and Observe's context take their values from the context that Granted
-	// returns. That context must have no cancel of its own: context.Cause of the work's context would show its
-	// cause. The time of Granted counts against the lease. nil is not called.
+	// returns. That context must have no cancel of its own, whose cause context.Cause of the work's context would
+	// show. The time of Granted counts against the lease. nil is not called.
 	Granted func(context.Context, Report) context.Context
 
 	// Observe is called at the end of each run, after the release: once for each key

@@ -26,10 +26,10 @@ type LeaseRequest struct {
 	// Owner makes the call repeatable: the same owner gets the same lease again, with
 	// the time that is left, at most its TTL. If it is "", the call makes an owner of its own.
 	//
-	// The guard gives nothing back that such an owner has, because the caller asks again with it. If the outcome of the call is
+	// The guard releases nothing of such an owner, because the caller asks again with it. If the outcome of the call is
 	// unknown, the error is *LockStoreUnavailable, also if a later answer said that another owner has the lock. If the store
 	// knows that the owner's lease has ended, the error is *LockLost: take a new owner. A call with Wait
-	// that is told busy keeps its place in the key's queue. Only a call within lockstore.TurnTime (2 s) finds its turn there.
+	// that is told busy keeps its place in the key's queue. Its turn there lasts lockstore.TurnTime (2 s): call again within it.
 	// Abandon ends all of that.
 	Owner lockstore.Owner
 
@@ -50,8 +50,8 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 }
 
 // Park is Acquire for an owner that does not wait in this process. If the key is busy, it takes a parked place in the key's queue and
-// returns *LockBusy at once; QueuePosition 0 says that it has no place. Call it first: nobody wakes a place that
-// an Acquire has taken.
+// returns *LockBusy at once; QueuePosition 0 says that it has no place. Call Park before Acquire: nobody wakes a place
+// that Acquire has taken.
 //
 // A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
 // the address. The owner then has the time turn, lockstore.TurnTime to lockstore.MaxParkedTurn, to call Park or Acquire again: only this

@@ -18,7 +18,7 @@ import (
 // ends by its TTL. DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and Report.CompleteErr says why.
 //
 // After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With k.MarkStarted it does so only if the work
-// returned Completion.NoEffect, with all the time that storing a result has: without the release the key would be in doubt.
+// returned Completion.NoEffect. This release has as much time as a result has: without it the key would be in doubt.
 func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work func(context.Context, Lock) (doonce.Completion, error)) error {
 	if err := g.usable(ctx); err != nil {
 		return err

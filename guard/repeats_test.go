@@ -47,7 +47,7 @@ func TestRepeats(t *testing.T) {
 			"operations", "deaths", "freezes", "effects", more, "transactions", "cancelled transactions", "substitutes", "busy", "replays", "mismatches",
 			"no results", "in doubt", "resolved with effect", "resolved without effect", killed, failed, frozen, tooLong, notStored,
 		},
-		Limits: []string{"The transaction of effect and result is simulated in the store in memory, under the condition of dynamostore.CompleteItem. The condition is tested on DynamoDB Local."},
+		Limits: []string{"The transaction of effect and result is simulated in memstore, with the condition of dynamostore.CompleteItem. DynamoDB Local tests the condition."},
 	}, func(world *leasesim.World) {
 		w := &repeatWorld{World: world, mode: []string{runAgain, refuse, transaction}[world.Seed%3], store: memstore.New(nil)}
 		w.Driver = w.store.Driver()

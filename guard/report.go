@@ -35,7 +35,7 @@ type Report struct {
 	WaitTime      time.Duration   // from the call until the run got the lock or gave up
 	QueuePosition int             // the run's place in the key's queue when it joined: 1 is the front, 0 is none
 	NoPlace       bool            // the run wanted a place in the key's queue and had none when its wait ended
-	OldestWait    time.Duration   // how long the first in the key's queue had waited, also if it is parked, in the refusals of this run at most; 0 if nobody waited or it is not known
+	OldestWait    time.Duration   // the longest wait of the queue's first, also of a parked one, in this run's refusals; 0 if nobody waited or it is not known
 	MissedTurns   int             // how many turns the run missed, because it or the store stood still; each time it lost its place in the queue
 	OwnersWoken   int             // parked owners that this run has woken
 	HoldTime      time.Duration   // from the grant until the work returned
@@ -46,7 +46,7 @@ type Report struct {
 	// failed: the lease then ends by its TTL, and if the work was marked as started
 	// (as package idempotency does with AtMostOnce), the key is in doubt after that. Or the run could not leave the key's
 	// queue: its place may delay others by one turn. Or the owner of a LeaseRequest may
-	// have a lease, which the guard keeps because the caller asks again; a place that it keeps is no ReleaseErr.
+	// have a lease, which the guard keeps because the caller asks again; a kept place does not count.
 	ReleaseErr error
 
 	// CompleteErr says why the result of a run of package idempotency is not stored. If nothing is stored, the lease ends

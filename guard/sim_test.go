@@ -15,7 +15,7 @@ func TestSimulation(t *testing.T) {
 		Part: leasesim.Part{
 			Name: "simulated guards in memory", Few: 50, Full: 3000, Must: []string{"early wake-ups", leasesim.HandOvers, leasesim.Extended},
 			Limits: []string{
-				"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks after the freeze and before the change, so this case is not simulated.",
+				"No process can notice a wall clock that is set back while the process is frozen (P2). The simulated process reads its clocks before the change, so this case is not simulated.",
 				"An acquire may be refused as busy while a duplicate of it is still on its way. If the duplicate arrives when the key is free, it takes the key until its TTL ends.",
 			},
 		},

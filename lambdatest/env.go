@@ -270,7 +270,7 @@ func (e *Environment) Shutdown() error {
 // Freeze stops the process with SIGSTOP, also in the middle of an invocation: it
 // runs nothing until Thaw. The function's timeout still kills it. On Linux, Freeze returns
 // when all threads have stopped, and Logs and Config.Log have every line that it has written; elsewhere
-// they may go on for a moment.
+// threads may run on for a moment.
 //
 // A process that is stopped in this way sees that time went by: both its wall
 // clock and its monotonic clock run on. On Lambda the monotonic clock of a frozen

@@ -65,8 +65,8 @@
 //
 // # Cost
 //
-// For a free key with MaxHolders 1, Acquire is one request and Release is one request, and the first one of a process may be one more. Where the
-// process knows the lease, Acquire, Renew and Release send no extra read: the answer that refuses a request has all that they need.
+// For a free key with MaxHolders 1, Acquire is one request and Release is one request, and the first one of a process may be one more. A process
+// that knows the lease sends no extra read: the refusal has all that it needs.
 // A database that can only compare and swap needs one read more, unless
 // the same process wrote the entry last.
 //
@@ -78,7 +78,7 @@
 //
 //   - Reads. If a store answers [ErrLost] or a [Status] from a read, the read has to be
 //     linearizable: it sees every write that ended before the read began. [ErrRefused],
-//     and the [ErrLost] of an acquire that has ended, may come from an older read: the first only delays the caller.
+//     and the [ErrLost] of an acquire that has ended, may come from an older read: ErrRefused only delays the caller.
 //   - Time. The server's clock decides about a takeover, never a client's clock. A clock
 //     that shows whole seconds is up to a second behind: wait for this second after the
 //     lease's end. If the store rounds the end of a lease down, let the holder trust the

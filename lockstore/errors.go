@@ -25,7 +25,7 @@ var (
 	// ErrUnavailable: the store certainly did not apply the request (refused
 	// connection, throttled, denied, loading, read-only). Trying later may help.
 	ErrUnavailable = errors.New("lock store is unavailable")
-	// ErrContended stands beside an unavailable or unknown outcome: the store answers, but many ask for the key at the same time: it was changed before the request
+	// ErrContended gives an unavailable or unknown outcome a reason: many ask for the key at the same time, so it changed before the request
 	// could change it, or it is throttled. The request may succeed if it is sent again. The error
 	// matches ErrUnavailable, too, if the request was certainly not applied; otherwise the outcome is unknown.
 	ErrContended = errors.New("many ask for the lock at once")
@@ -47,7 +47,7 @@ type Refused struct {
 	// QueuePosition is the owner's place in the key's queue: 1 is next, 0 is none.
 	QueuePosition int
 
-	// Covered says that at some moment after the request was sent a run of the request's Work waited that had not begun, for another Event.
+	// Covered says that after the request was sent a run of its Work waited, for another Event, and had not begun.
 	// The owner has no place.
 	Covered bool
 

@@ -40,8 +40,8 @@ type Request struct {
 	Parked  time.Duration
 	Address WakeAddress
 
-	// Work, if it is not empty, lets another run of the same work do what this request is for: if the request is refused, and such a run
-	// waits that has not begun, for another Event, and none for this one, the request takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
+	// Work, if it is not empty, lets another run of the same work do what this request is for: if the request is refused
+	// while such a run waits for another Event, and none for this one, it takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
 	// characters of printable ASCII without spaces. Event is the id by which the event's source sends it again, of any length; the store
 	// keeps a hash of it. Both need JoinQueue.
 	Work, Event string
@@ -85,7 +85,7 @@ type Lease struct {
 
 // Encode writes the key, the owner and the fence as one line of text, for a program that
 // releases the lease later or elsewhere. Whoever reads the text can release the lease, so keep
-// it as a secret. It has neither the seat nor the note nor the TTL, which counts from a moment that is over.
+// it as a secret. It has neither the seat nor the Hint nor the TTL, which counts from a moment that is over.
 func (l Lease) Encode() string {
 	return leaseMark + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
 }

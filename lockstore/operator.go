@@ -26,8 +26,8 @@ type RevokeRequest struct {
 // holder, which trusts its lease for no longer, and the next one are never at work at
 // the same time. The queue stays as it is. So do the leases of others who hold the key.
 //
-// A Release of the revoked lease is ErrLost. If the work had not started, the key opens then, because its
-// owner has ended its work.
+// A Release of the revoked lease is ErrLost. It opens the key if the work had not started, because its
+// owner's work has ended.
 //
 // A lease whose work has started stays started. So the key is not free at its
 // end: it is in doubt then, until somebody resolves it.
@@ -40,8 +40,8 @@ type RevokeRequest struct {
 // Revoke returns the state of the key after it; Holders are those who hold the key then. Holder and
 // Remaining are of this lease: who revoked it, and for how long the old holder may be at work. If the
 // lease is revoked already, nothing changes unless req.OpenAtOnce asks for it, and Holder is who revoked
-// it first. So the same Revoke again, after a lost reply, is no error. If that reply said that the key
-// was opened at once, the repeat knows nothing of this lease: Holder and Remaining are then the key's.
+// it first. So the same Revoke again, after a lost reply, is no error. After OpenAtOnce the
+// repeat knows nothing of this lease: Holder and Remaining are then the key's.
 //
 // If no live lease of the key has this fence, the error is [ErrLost], and nobody's lease
 // changes. A key whose state is Completed, Cooldown or InDoubt has no live lease.

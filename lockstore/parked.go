@@ -16,7 +16,7 @@ import (
 const MaxParkedTurn = driver.MaxParkedTurn
 
 // WakeAddress says where a parked owner is woken. Whoever knows it can end the wait of a program, so it
-// is a secret: a printed Address shows only its kind and length. Its text, for a store, is string(address).
+// is a secret: a printed WakeAddress shows only its kind and length. Its text, for a store, is string(address).
 type WakeAddress string
 
 // The kinds of addresses. A store keeps no other, because a function that wakes an address calls

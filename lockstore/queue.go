@@ -9,11 +9,11 @@ import "github.com/lambdalock/lambdalock/internal/lib/driver"
 // work under this lease, see [AwaitedTurn], and its next Acquire or Renew makes the lease as long as its TTL. If it does not come within
 // its turn, it has lost its place and nothing else.
 //
-// So an owner that has fewer than five places before it, whose turns together are less than 60 s, and that asks as soon as its
-// turn has come, is not overtaken. (If the key is free, and somebody before it leaves, its turn comes earlier than it knows: until it asks
-// again, an owner behind it may be granted the key.) An owner that died while it waited delays those behind it by one turn. A queue
+// So an owner is not overtaken if it asks as soon as its turn has come, and has fewer than five places before it, with turns of less
+// than 60 s together. (If somebody before it leaves the queue of a free key, its turn comes early: until it asks, an owner behind it
+// may get the key.) An owner that died while it waited delays those behind it by one turn. A queue
 // whose owners all died keeps a key from a new owner for at most six turns, or for 60 s and MaxParkedTurn if some are parked, see
-// [Request.Parked]. A queue that is full, missing or damaged takes nothing from the lock: its owners have no place.
+// [Request.Parked]. A full, missing or damaged queue does not harm the lock: its owners just have no place.
 //
 // The rule in full, which is the same for every store, is the documentation of package internal/lib/rules.
 const TurnTime = driver.TurnTime // 2 s on the store's clock; a clock with whole seconds may add up to 3.5 s

@@ -85,7 +85,7 @@ func (s *Store) WrapDriver(wrap func(driver.Driver) driver.Driver) *Store {
 }
 
 // OnWake returns a store that calls wake when the answer to a request names parked owners, see Request.Parked: the key was handed over to
-// them, or it was completed. The request ends when wake returns. It may have had an error, too.
+// them, or it was completed. The request ends when wake returns. The request may have failed, too.
 func (s *Store) OnWake(wake func(ctx context.Context, key string, owners []Owner)) *Store {
 	if s.Validate() != nil {
 		return s
@@ -136,7 +136,7 @@ func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, hold
 
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
 // it end later, and never earlier. Renew returns the lease with the longest time for which the caller may
-// trust it, counted from before the call: a store that would return less than before returns
+// trust it, counted from before the call: a store never returns less than
 // what is left of before. It returns [ErrLost] when the lease is expired, released or another owner's.
 func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
 	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, TTL: ttl})
@@ -201,7 +201,7 @@ func (s *Store) Inspect(ctx context.Context, key string) (Status, error) {
 }
 
 // AwaitTurn waits in the key's queue, for the owner of a request that was refused with a place. Of the request the Key, the Owner and the
-// Hint count. elapsed is for how long the owner's last Acquire that was refused has been sent, by clocks that see a freeze of the process.
+// Hint count. elapsed is the time since the owner's last refused Acquire was sent, by clocks that see a freeze of the process.
 //
 // It returns when the store has an answer, and an answer may be no news: so a caller calls it until the AwaitedTurn has a lease or says Ask.
 // It asks the driver once; some drivers read the key several times meanwhile. If ctx ends first, the error matches the context's.

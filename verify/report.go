@@ -14,13 +14,13 @@ import (
 
 // kinds says what each kind of verification is, in the page's order.
 var kinds = []struct{ kind, what string }{
-	{verifyrecord.Induction, "From every small state of a key, reachable or not, and from random ones, each step of the rules keeps the invariant, takes no lease that somebody trusts, and answers truly. " +
-		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without a bound is about a model. From random states this model makes the same steps as the rules."},
+	{verifyrecord.Induction, "From every small state of a key, reachable or not, and from random ones, each step of the rules keeps the invariant, ends no lease that somebody trusts, and answers truly. " +
+		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without bounds covers a model. From random states this model makes the same steps as the rules."},
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
-	{verifyrecord.Histories, "Shipped guards on real servers during faults. A sweep looks at seats, fences, results, what a resource accepted, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
+	{verifyrecord.Histories, "Shipped guards on real servers during faults. A checker looks at seats, fences, results, what a resource accepted, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
 	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing. " +
-		"Others get many events for one key, and one run does the work of those that came before it: the last number that it writes is that of all events."},
+		"Others get many events for one key, and a run does those before it: the last number is that of all events."},
 	{verifyrecord.Mutants, "Bugs that are planted, one at a time. The test for a bug fails, with the words that name it."},
 	{verifyrecord.Fuzz, "Generated input for all that reads keys, entries, URLs and requests."},
 }
@@ -141,7 +141,7 @@ func page(r Record) string {
 Commit %s, on %s, in %v. `+"`make verify`"+` does it again,
 and writes all parts, counts, controls and planted bugs into build/verify/record.json. `+"`make soak TIME=2h`"+` takes new seeds.
 
-| kind | what was tried | how much | time |
+| kind | what was tried | how much | time (parts overlap) |
 | --- | --- | --- | --- |
 `, brief(r), r.Commit, r.Machine, r.Took)
 	for _, k := range kinds {

@@ -11,8 +11,8 @@
 // success for SQS, and the messages would be lost.
 //
 // Who sends a request is known only as far as the source has authenticated it, see Request.Caller. A load balancer that
-// authenticates users adds the header X-Amzn-Oidc-Identity. One that does not authenticate hands on a header of that name
-// that a client has written. So Caller is empty behind a load balancer. A function that wants the user checks the signature
+// authenticates users adds the header X-Amzn-Oidc-Identity. One that does not authenticate passes on a client's header
+// of that name. So Caller is empty behind a load balancer. A function that wants the user checks the signature
 // and the signer of X-Amzn-Oidc-Data.
 //
 // If the handler does not run, or loses its lock, the caller gets:
@@ -81,7 +81,7 @@ type workError struct{ error }
 
 func (e *workError) Unwrap() error { return e.error }
 
-// Problem returns the answer to a guard's error, or false if err is none.
+// Problem returns the answer to a guard's error, or false for other errors.
 func Problem(err error) (Response, bool) {
 	p, ok := httpanswer.OfLock(err)
 	if !ok {

@@ -34,7 +34,7 @@ type OnceOptions struct {
 	Key  guard.KeyFunc[Request]
 }
 
-// AnyCaller makes one caller of all.
+// AnyCaller treats all callers as one.
 func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 
 // Once returns a Lambda handler that runs next once for each Idempotency-Key, as

@@ -45,7 +45,7 @@
 // its effect: it is in doubt when the lease ends. If the work returns a result after its context or its lease has ended, the result is
 // stored, unless somebody has revoked the lease or resolved the key, or another run was granted it.
 // Work that knows that it had no effect returns [NoEffect] of its error. Then the lease is released.
-// The key is in doubt only if this release fails, as that of a revoked lease does. NoEffect is right, for example, for the *guard.LockBusy of a lock inside the work, if nothing was done before.
+// The key is in doubt only if this release fails, for example after a revoke. NoEffect is right, for example, for the *guard.LockBusy of a lock inside the work, if nothing was done before.
 //
 // # The result
 //
@@ -56,7 +56,7 @@
 // If Out is any, a repeat gets the text itself as a json.RawMessage. If Out is struct{}, there
 // is nothing to read, and a repeat needs no result.
 //
-// A result is data of yours. It is in no error, log line or metric of this package. The
-// input is not stored, only 16 bytes of a hash of it; whoever can read the store can
-// guess a small input by hashing candidates.
+// A result is data of yours. It is in no error, log line or metric of this package. Of
+// the input only 16 bytes of a hash of Fingerprint are stored; whoever can read the store
+// can guess a small one by hashing candidates.
 package idempotency

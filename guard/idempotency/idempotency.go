@@ -36,15 +36,15 @@ type Options struct {
 	InDoubt Doubt
 
 	// MaxResultBytes bounds the JSON text of a result, in bytes, 1 to the constant MaxResultBytes.
-	// 0 is 4,096. For each KiB of a result DynamoDB charges one write unit more when it is stored
-	// (three in a transaction), one for each repeat, and two more for the first run after the time ResultTime.
+	// 0 is 4,096. Each KiB of a result costs on DynamoDB one write unit more when it is stored
+	// (three in a transaction), one at each repeat, and two at the first run after ResultTime.
 	MaxResultBytes int
 
 	// Version is the version of the result's form, at most 64 bytes. A result of another
 	// version is not read: a repeat that needs it gets a *RepeatNoAnswer. Change it when a new deployment
 	// would misread the results of the old one: when a field that stays means something else,
 	// or when a new field must not be zero. A result with a field that the struct Out does not have
-	// is not read anyway, unless Out decodes itself.
+	// is never read, unless Out decodes itself.
 	Version string
 }
 

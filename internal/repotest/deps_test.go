@@ -41,14 +41,14 @@ var why = map[string]string{
 	"go.yaml.in/yaml/v3":                                  "tests and tools read template.yaml",
 	"github.com/santhosh-tekuri/jsonschema/v6":            "tests: answers are what the OpenAPI description says",
 	"go.etcd.io/etcd/client/v3":                           "the client of examples/etcdstore",
-	"go.etcd.io/etcd/api/v3":                              "the types of its errors",
-	"google.golang.org/grpc":                              "their codes",
+	"go.etcd.io/etcd/api/v3":                              "etcd's error types",
+	"google.golang.org/grpc":                              "etcd's codes",
 	"github.com/lib/pq":                                   "PostgreSQL in lockctl, the examples and the tests; it has no dependencies, pgx has five; sqlstore has no driver",
 	"github.com/jackc/pgx/v5":                             "tests of sqlstore",
 	"github.com/go-sql-driver/mysql":                      "MySQL in lockctl and in tests. We do not change its files, which stay under MPL-2.0; a program of any licence may link them",
 	"modernc.org/sqlite":                                  "SQLite in lockctl and in tests, without cgo",
 	"github.com/aws/aws-cdk-go/awscdk/v2":                 "the lock table in CDK, examples/locktable",
-	"github.com/aws/jsii-runtime-go":                      "the types of its arguments",
+	"github.com/aws/jsii-runtime-go":                      "jsii argument types",
 	"github.com/spf13/cobra":                              "commands, flags and their help",
 	"github.com/spf13/pflag":                              "flags that all commands of lockctl have",
 	"github.com/aws/aws-sdk-go-v2/config":                 "profiles and single sign-on of an operator, for lockctl; the client of examples/queue",
@@ -59,8 +59,8 @@ var why = map[string]string{
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore":        "the types of the SDK's options",
 	"golang.org/x/oauth2":                                 "Google's credentials; the store's requests are plain HTTP",
 	"go.opentelemetry.io/otel":                            "what guard/otelguard is for; Lambda's own telemetry speaks it, too",
-	"go.opentelemetry.io/otel/metric":                     "its histograms",
-	"go.opentelemetry.io/otel/trace":                      "its spans",
+	"go.opentelemetry.io/otel/metric":                     "OpenTelemetry histograms",
+	"go.opentelemetry.io/otel/trace":                      "OpenTelemetry spans",
 	"go.opentelemetry.io/otel/sdk":                        "tests: spans that are kept in memory",
 	"go.opentelemetry.io/otel/sdk/metric":                 "tests: histograms that are kept in memory",
 	"cirello.io/dynamolock/v2":                            "another lock, to compare with",
@@ -225,8 +225,8 @@ func TestDependencies(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Dependencies
 
-Made by ` + "`go test ./internal/repotest -update`" + `, which fails when a module is missing here, has
-no reason, or has another licence than ` + strings.Join(allowed, ", ") + `.
+Made by ` + "`go test ./internal/repotest -update`" + `. That test fails when a module has
+no reason, or another licence than ` + strings.Join(allowed, ", ") + `.
 A program links only what its packages need. What only tests need is in no user's program.
 
 `)

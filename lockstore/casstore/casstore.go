@@ -12,12 +12,12 @@
 // its holder trusts it until TTL - Margin after it began this write. Another owner gets the key at TTL + ClockResolution +
 // MaxClockSkew.
 //
-// Only a write of the same call tells the time, by its stamp. Otherwise the store guesses, also after a fresh read: the last
-// known time of the service, and what has passed since. A wrong guess may delay an answer, and nothing more: where an
-// answer has to rest on a fresh read or on a stamp, see rules.Basis, the store reads again, or writes the state as it is
+// Only a write of the same call tells the time, by its stamp. Otherwise, also after a fresh read, the store guesses: the last
+// known time of the service, and what has passed since. A wrong guess only delays an answer: where an
+// answer has to rest on a fresh read or on a stamp, see rules.Basis, the store reads again, or writes the state unchanged
 // and decides by the WrittenAt of this write.
 //
-// An owner trusts a hand-over after its last refused Acquire for Turn - Margin, counted from before this Acquire. Short work needs no
+// An owner trusts a hand-over for Turn - Margin, counted from before its last refused Acquire. Short work needs no
 // further request.
 //
 // # Cost
@@ -34,8 +34,8 @@
 //	extend a lease that was handed over       1 by a process that knows of it, else 2
 //	resolve a key in doubt                    3
 //
-// A conflict costs a fresh read and the write again, and before it a pause, except for holders. Those who do not hold the
-// key have together two calls under way in a process, and two more that end a wait. The others wait, and share what these have read or written.
+// After a conflict come a pause (not for holders), a fresh read and the write again. In one process all who do not hold the
+// key together have two calls under way, and two more that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits
 //

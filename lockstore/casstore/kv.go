@@ -61,7 +61,7 @@ type KV interface {
 // the entry much more often while a run waits. Wake-ups may get lost. A Listen that takes
 // long delays the first read by at most 250 ms.
 type Waker interface {
-	// Listen begins to listen for wake-ups of an owner. woken gets the note of the first wake-up since the time
+	// Listen begins to listen for wake-ups of an owner. woken gets the note of the first wake-up after
 	// since, or is closed: the owner then reads. It may be closed without a wake-up, too. If all is true, no wake-up since then
 	// is missing, so that the owner need not read first. The store calls stop once.
 	Listen(ctx context.Context, key, owner string, since time.Time) (woken <-chan string, all bool, stop func(), err error)

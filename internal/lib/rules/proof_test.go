@@ -52,7 +52,7 @@ func TestProof(t *testing.T) {
 	}
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Induction, Name: "proof for states of any size", Counts: map[string]int64{"lemmas": lemmas}, Took: time.Since(began),
-		Limits: []string{"The proof is about a model of the rules. Its clocks are right; each owner keeps its n. It has no guesses, waits, or status of keys. The induction checks that each refusal has a reason. Only a comparison of random steps shows that the model is the rule book."},
+		Limits: []string{"The proof is about a model of the rules. Its clocks are right, each owner keeps its `MaxHolders`, and nobody guesses or waits. The induction checks that each refusal has a reason. Only a comparison of random steps shows that the model is the rule book."},
 	})
 }
 
