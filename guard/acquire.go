@@ -316,7 +316,7 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 // leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
 // a.lease: giveUp, its only caller, then gives that back. queued stays. It may hand the key over, and then sendRelease wakes parked owners.
 func (a *attempt) leaveQueue() error {
-	return a.run.sendRelease(false, releaseTime, func(ctx context.Context) error {
+	return a.run.sendRelease(releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
 		if granted, ok := errors.AsType[*lockstore.StillHolds](err); ok {
 			a.lease = lockstore.Lease{Key: a.run.key, Owner: a.owner, Fence: granted.Fence}
@@ -334,7 +334,7 @@ func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)
 	} else {
-		err = a.run.releaseLease(a.lease, 0, false, releaseTime)
+		err = a.run.releaseLease(a.lease, 0, releaseTime)
 	}
 	if outcomeOf(err) == OutcomeLost {
 		return nil // the lease has ended by itself

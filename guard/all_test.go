@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -75,7 +77,7 @@ func TestDoAll(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, []string{"a", "b", "c"}, b.store.asked(), "in one order whoever asks")
-		require.Equal(t, []string{"c", "b", "a"}, b.store.released())
+		require.ElementsMatch(t, []string{"c", "b", "a"}, b.store.released())
 		require.Equal(t, map[string]Outcome{"a": OutcomeOK, "b": OutcomeOK, "c": OutcomeOK}, b.outcomes(t))
 		for _, r := range b.reports {
 			require.Equal(t, time.Second, r.HoldTime)
@@ -150,7 +152,7 @@ func TestDoAllIsAllOrNothing(t *testing.T) {
 		require.Equal(t, "c", busy.Key)
 		require.Equal(t, "another", busy.Holder.Name)
 		require.Equal(t, []string{"a", "b", "c"}, b.store.asked(), "d is not asked for")
-		require.Equal(t, []string{"b", "a"}, b.store.released())
+		require.ElementsMatch(t, []string{"b", "a"}, b.store.released())
 		require.Equal(t, map[string]Outcome{"a": OutcomeBusy, "b": OutcomeBusy, "c": OutcomeBusy}, b.outcomes(t))
 		for _, r := range b.reports {
 			require.Equal(t, err, r.Err)
@@ -288,7 +290,7 @@ func TestDoAllReleases(t *testing.T) {
 	}
 }
 
-// A call of the store may end 50 ms after its context. Then the release of a healthy key has its part of the time all the same.
+// A call of the store may end 50 ms after its context. The release of a healthy key has its time all the same.
 func TestDoAllReleasesAHealthyKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys int
@@ -312,6 +314,88 @@ func TestDoAllReleasesAHealthyKey(t *testing.T) {
 			b.free(t, "a")
 		})
 	}
+}
+
+// One request for each key is enough for a store that is healthy and not fast.
+func TestReleasesOfASlowStore(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys int
+		took time.Duration // by each request of a release
+		ends func(context.Context, *bench)
+	}{
+		"8 keys":                      {8, 80 * time.Millisecond, func(context.Context, *bench) {}},
+		"16 keys":                     {16, 35 * time.Millisecond, func(context.Context, *bench) {}},
+		"F03 8 keys, at their end":    {8, 15 * time.Millisecond, func(ctx context.Context, _ *bench) { <-ctx.Done() }},
+		"F03 16 keys, at their end":   {16, 8 * time.Millisecond, func(ctx context.Context, _ *bench) { <-ctx.Done() }},
+		"F03 one key, at its end":     {1, 110 * time.Millisecond, func(ctx context.Context, _ *bench) { <-ctx.Done() }},
+		"F03 one key, after its end":  {1, 60 * time.Millisecond, func(ctx context.Context, _ *bench) { <-ctx.Done(); pass(150 * time.Millisecond) }},
+		"F69 16 keys, after Shutdown": {16, 10 * time.Millisecond, func(_ context.Context, b *bench) { b.Shutdown() }},
+	} {
+		on(name, t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.release = b.late(c.took)
+			require.NoError(t, b.DoAll(within(t, 10*time.Second), letters(c.keys), func(ctx context.Context, _ []Lock) error { c.ends(ctx, b); return nil }))
+			require.Len(t, b.reports, c.keys)
+			for _, r := range b.reports {
+				require.NoError(t, r.ReleaseErr)
+				b.free(t, r.Key)
+			}
+		})
+	}
+	for after, took := range map[time.Duration]time.Duration{0: 110 * time.Millisecond, 150 * time.Millisecond: 60 * time.Millisecond} {
+		on("F03 a result that is complete so long after the end: "+after.String(), t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.complete = b.late(took)
+			require.NoError(t, b.DoOnce(within(t, 10*time.Second), "k", doonce.Options{}, func(ctx context.Context, _ Lock) (doonce.Completion, error) {
+				<-ctx.Done()
+				pass(after)
+				return hour, nil
+			}))
+			require.NoError(t, b.report(t).CompleteErr)
+			require.Equal(t, lockstore.Completed, b.status(t, "k").State)
+		})
+	}
+}
+
+func TestDoAllIsFrozenAtARelease(t *testing.T) {
+	for _, d := range []time.Duration{6 * time.Second, 20 * time.Second} {
+		on("F08 for "+d.String()+": the other keys are released, too", t, newBench, Options{}, func(t *testing.T, b *bench) {
+			b.store.release = b.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				b.shift(instant{wall: d})
+				return b.store.pass(ctx, r)
+			})
+			require.NoError(t, b.DoAll(t.Context(), letters(4), func(context.Context, []Lock) error { return nil }))
+			for _, key := range letters(4) {
+				b.free(t, key)
+			}
+		})
+	}
+}
+
+func TestDoAllWhoseWorkPanics(t *testing.T) {
+	on("F04 all keys are released, and the panic goes on with its own stack", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.release = b.late(80 * time.Millisecond)
+		func() {
+			defer func() {
+				assert.Equal(t, "boom", recover())
+				assert.Contains(t, string(debug.Stack()), "panicsHere", "the stack of the panic itself")
+				for _, key := range letters(16) {
+					b.free(t, key)
+				}
+			}()
+			b.DoAll(t.Context(), letters(16), func(ctx context.Context, locks []Lock) error { return panicsHere(ctx, locks[0]) })
+		}()
+		require.Len(t, b.reports, 16)
+		for _, r := range b.reports {
+			require.Equal(t, OutcomePanic, r.Outcome)
+			require.Equal(t, 2, r.Calls)
+		}
+	})
+	on("a store that panics, too", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.release = b.only("a", func(context.Context, int, request) (driver.Answer, error) { panic("boom") })
+		require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(t.Context(), letters(3), func(context.Context, []Lock) error { return nil }) })
+		require.Len(t, b.reports, 3)
+		require.Empty(t, b.runs.runs, "the guard still knows the run")
+		b.free(t, "b")
+	})
 }
 
 func TestDoAllInOppositeOrders(t *testing.T) {

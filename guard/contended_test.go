@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,10 +17,9 @@ import (
 // the hook. If atLast, an answer comes only with the end of the call's context, and leaves the outcome unknown.
 func (b *bench) contended(lasts time.Duration, atLast bool, then hook) (h hook, began *time.Time) {
 	began = new(time.Time)
+	var first sync.Once
 	return func(ctx context.Context, n int, r request) (driver.Answer, error) {
-		if began.IsZero() {
-			*began = time.Now()
-		}
+		first.Do(func() { *began = time.Now() })
 		switch {
 		case time.Since(*began) >= lasts:
 			return then(ctx, n, r)

@@ -93,8 +93,7 @@ const maxKeys = 16
 // first grant, or as soon as one of the leases is lost. DoAll renews all leases, also
 // while it waits for a lock. Wait bounds the waiting for all locks together.
 //
-// DoAll releases the locks in reverse order. All releases together
-// have the time that Do has for one. Each key that DoAll has tried has a Report.
+// DoAll releases the locks side by side, in the time that Do has for one. Each key that DoAll has tried has a Report.
 //
 // There are 1 to 16 keys; other numbers are a *LockBadRequest. A key that stands twice is locked once.
 func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.Context, locks []Lock) error) error {

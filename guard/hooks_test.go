@@ -146,6 +146,17 @@ func (b *bench) slow(d time.Duration) hook {
 	}
 }
 
+// late lets time pass before the request, which is not applied if its context has ended by then.
+func (b *bench) late(d time.Duration) hook {
+	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+		pass(d)
+		if ctx.Err() != nil {
+			return driver.Answer{}, ctx.Err()
+		}
+		return b.store.pass(ctx, r)
+	}
+}
+
 // trusts is a store that lets a lease be trusted for d.
 func (b *bench) trusts(d time.Duration) hook {
 	return func(ctx context.Context, _ int, r request) (driver.Answer, error) {

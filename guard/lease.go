@@ -154,7 +154,7 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
 // If the lease has expired and nobody was granted the key since, Release returns nil.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
-	return g.endAcquiredLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, false, releaseTime) })
+	return g.endAcquiredLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, releaseTime) })
 }
 
 // Abandon ends all that an owner has of a key, see LeaseRequest.Owner: its lease, its place in the queue, and requests of
@@ -172,7 +172,7 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 		return err
 	}
 	return g.endAcquiredLease(ctx, lease, func(r *run) error {
-		return r.releaseLease(lease, max(d, 1), false, releaseTime) // 0 would be no cooldown; the store refuses both
+		return r.releaseLease(lease, max(d, 1), releaseTime) // 0 would be no cooldown; the store refuses both
 	})
 }
 

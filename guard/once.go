@@ -84,7 +84,7 @@ func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.Ma
 // loss. endHold calls it, as the job's endLease.
 func (r *run) complete(c doonce.Completion) {
 	lease := r.lease()
-	err := r.sendRelease(true, r.guard.completeTime(), func(ctx context.Context) error {
+	err := r.sendRelease(r.guard.completeTime(), func(ctx context.Context) error {
 		return r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 	})
 	if err != nil {

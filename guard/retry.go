@@ -89,14 +89,15 @@ func (t *retrier) backOff() bool {
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least
-// 200 ms. A release has no minimum, and its repeat may take all the time that is left, but at most 2 s. send calls it.
+// 200 ms. A release ends in time: its first request has no more than is left, but at least 100 ms, also after a freeze, and a repeat may take all that is
+// left, but at most 2 s. send calls it.
 func (t *retrier) limit() time.Duration {
 	left := t.end - t.clock.moment()
 	switch {
 	case !t.release:
 		return min(callTime, max(minCallTimeout, left/2))
 	case !t.repeats:
-		return min(callTime, left/2)
+		return min(callTime, max(left/2, min(minCallTimeout, max(left, answerTime))))
 	}
 	return min(callTime, left)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,6 @@ type call struct {
 	waitEnd  time.Duration // of the time to wait for locks that other owners hold
 	holder   lockstore.HolderInfo
 	asked    bool // for the holder
-	releases releases
 	hung     hung
 }
 
@@ -50,7 +50,7 @@ func (c *call) askHolder() lockstore.HolderInfo {
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
-// use (window, wakes, call.releases) have a mutex each, held and values are atomic.
+// use (window, wakes, release) have a mutex each, held and values are atomic.
 type run struct {
 	guard  *Guard
 	call   *call
@@ -58,15 +58,15 @@ type run struct {
 	wanted wanted
 	around *run // the run whose work this run is a part of
 	inside *run // the same, if it is of the same DoAll
-	depth  int  // how many runs of the same DoAll are around this one
 
-	window window // the work's context
-	held   atomic.Pointer[held]
-	calls  storeCalls                      // of the store
-	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
-	wakes  wakes
+	window  window // the work's context
+	held    atomic.Pointer[held]
+	calls   storeCalls                      // of the store
+	values  atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
+	wakes   wakes
+	release release
 
-	// Of the goroutine of the call. renew reads holder.
+	// Of the goroutine of the call, and in a DoAll of endHold's while that runs. renew reads holder.
 	holder   lockstore.HolderInfo // this run, as others see it
 	waiting  waiting
 	waitTime time.Duration
@@ -114,9 +114,6 @@ func (c *call) newRun(key string, inside *run) *run {
 	if r.around != nil {
 		r.window.around, r.window.cleans = &r.around.window, r.around.window.look().lost != nil
 	}
-	if inside != nil {
-		r.depth = inside.depth + 1
-	}
 	c.guard.runs.add(r)
 	return r
 }
@@ -162,7 +159,7 @@ type job struct {
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
 // do is the whole life cycle: it takes the lock of each key, each run inside the time of the one before, runs the work,
-// and ends the leases in reverse order. Then it reports. Guard.Do, DoAll and DoOnce call it.
+// and ends the leases side by side. Then it reports. Guard.Do, DoAll and DoOnce call it.
 func (c *call) do(keys []string, j job) (err error) {
 	// No recover: a panic or Goexit passes through with its own stack.
 	outcome, err, worked := OutcomePanic, errNotReturned, false
@@ -170,17 +167,23 @@ func (c *call) do(keys []string, j job) (err error) {
 		outcome, err = o, e
 		return e
 	}
-	var last *run
+	var last, held *run // held is the last one that has its lease
 	defer func() {
 		for r := last; r != nil; r = r.inside {
+			r.endRun()
 			r.observe(outcome, err)
+		}
+	}()
+	defer func() {
+		endHolds(held, j, err)
+		for r := held; r != nil; r = r.inside {
+			outcome, err = r.judgeLoss(outcome, err, worked)
 		}
 	}()
 	c.askHolder()
 	locks := make(map[string]Lock, len(keys))
 	for i, key := range keys {
 		r := c.newRun(key, last)
-		defer r.endRun()
 		last = r
 		r.wanted = j.wanted
 		r.wanted.long = r.wanted.long || i+1 < len(keys)
@@ -193,7 +196,7 @@ func (c *call) do(keys []string, j job) (err error) {
 			r.finishWakeUps()
 			return fail(o, e)
 		}
-		defer func() { outcome, err = r.endHold(j, outcome, err, worked) }()
+		held = r
 		if o, e := r.beginHold(); e != nil {
 			return fail(o, e)
 		}
@@ -239,7 +242,7 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	lost := r.window.look().lost
 	switch {
 	case lost != nil:
-		return OutcomeUnavailable, lost // endHold makes the error of a lock that was lost before the work
+		return OutcomeUnavailable, lost // judgeLoss makes the error of a lock that was lost before the work
 	case err != nil:
 		return outcome, err
 	case gone != nil:
@@ -253,12 +256,25 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHold ends the time under the lease; do defers it. It sets holdTime, which does not include the release. Then it checks and closes the window, waits for
+// endHolds ends the time under the lease of a run and of those around it in a DoAll, after work that has returned err, or after the error that kept it from
+// beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this goroutine, where the caller
+// can recover if the store panics. do defers it.
+func endHolds(held *run, j job, err error) {
+	var others sync.WaitGroup
+	defer others.Wait()
+	for r := held; r != nil; r = r.inside {
+		if r.inside == nil {
+			r.endHold(j, err)
+		} else {
+			others.Go(func() { r.endHold(j, err) })
+		}
+	}
+}
+
+// endHold ends the time under the lease; only endHolds calls it. It sets holdTime, which does not include the release. Then it checks and closes the window, waits for
 // renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a Complete, and sets
-// releaseErr or completeErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back, and this decides the outcome.
-// worked says that the work has begun, outcome and err how it or the way to it ended. It returns how the call ended: a lease that was lost makes it lost
-// after work, unless the work panicked, and unavailable before it.
-func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, error) {
+// releaseErr or completeErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back: judgeLoss comes after it.
+func (r *run) endHold(j job, err error) {
 	r.holdTime = r.now() - r.call.start - r.waitTime
 	r.window.check()
 	r.window.close()
@@ -267,6 +283,11 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 	}
 	j.endLease(r, err)
 	r.finishWakeUps()
+}
+
+// judgeLoss returns how the call ends, after endHold: a lease that was lost makes it lost after work, unless the work panicked, and unavailable before it.
+// worked says that the work has begun, outcome and err how it or the way to it ended. do calls it for each lease, and it changes nothing.
+func (r *run) judgeLoss(outcome Outcome, err error, worked bool) (Outcome, error) {
 	switch lost := r.window.look().lost; {
 	case lost == nil || outcome == OutcomePanic:
 	case worked:
@@ -277,7 +298,7 @@ func (r *run) endHold(j job, outcome Outcome, err error, worked bool) (Outcome, 
 	return outcome, err
 }
 
-// endRun removes the run from the guard's registry and closes its window. Who calls newRun defers it.
+// endRun removes the run from the guard's registry and closes its window. Who calls newRun calls it in a defer.
 func (r *run) endRun() {
 	r.guard.runs.remove(r)
 	r.window.close()

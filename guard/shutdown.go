@@ -18,7 +18,7 @@ import (
 //	DoAll                                                 500 ms: a run that is handed a key while it
 //	                                                      leaves the queue releases that key, too
 //
-// A call of the store that ends later adds as much: up to 50 ms, and in a DoAll for each key.
+// A call of the store that ends later adds as much: up to 50 ms, and in a DoAll up to twice.
 func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return
@@ -68,7 +68,7 @@ func (g *registry) shutDown(now time.Duration) (runs []*run) {
 	return runs
 }
 
-// shutdownAt says whether Shutdown was called, and when first. mayStart, beginRelease and extendRelease call it.
+// shutdownAt says whether Shutdown was called, and when first. mayStart and beginRelease call it.
 func (g *registry) shutdownAt() (at time.Duration, called bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -119,13 +119,7 @@ func TestShutdownWithAStoreThatHangs(t *testing.T) {
 	bubble("a store that answers late still releases", t, func(t *testing.T) {
 		for _, at := range []time.Duration{0, 250 * time.Millisecond, 10 * time.Second} { // when the work returns
 			b := newBench(t, Options{})
-			b.store.release = func(ctx context.Context, _ int, r request) (driver.Answer, error) {
-				pass(40 * time.Millisecond)
-				if ctx.Err() != nil {
-					return driver.Answer{}, ctx.Err()
-				}
-				return b.store.pass(ctx, r)
-			}
+			b.store.release = b.late(40 * time.Millisecond)
 			time.AfterFunc(time.Second, b.Shutdown)
 			require.NoError(t, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 				<-ctx.Done()

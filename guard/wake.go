@@ -34,7 +34,7 @@ func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 	}
 }
 
-// wakes are the wake-ups of a run. The goroutine of the call alone waits for them.
+// wakes are the wake-ups of a run. One goroutine at a time waits for them.
 type wakes struct {
 	mu    sync.Mutex
 	begun []*wakeUps // with mu: that nobody has waited for
@@ -145,8 +145,8 @@ func hide(a lockstore.WakeAddress, err error) error {
 // finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
-		ctx, end := r.beginRelease(false, releaseTime)
-		defer r.endRelease(end)
+		ctx, end, _ := r.beginRelease(releaseTime)
+		defer r.endRelease()
 		r.awaitWakeUps(begun, ctx, end)
 	}
 }

@@ -341,6 +341,27 @@ func TestManyWakeUps(t *testing.T) {
 	})
 }
 
+// The address of an owner is taken out of the store first, so nobody else can wake it.
+func TestDoAllWakesAllInTheTimeOfOne(t *testing.T) {
+	wake := func(ctx context.Context, _ lockstore.WakeAddress) error {
+		pass(130 * time.Millisecond)
+		return ctx.Err()
+	}
+	on("", t, newBench, Options{Wake: wake}, func(t *testing.T, b *bench) {
+		require.NoError(t, b.DoAll(t.Context(), letters(8), func(context.Context, []Lock) error {
+			for _, key := range letters(8) {
+				b.park(t, key, 1)
+			}
+			return nil
+		}))
+		require.Len(t, b.reports, 8)
+		for _, r := range b.reports {
+			require.Equal(t, 1, r.OwnersWoken)
+			require.NoError(t, r.WakeErr)
+		}
+	})
+}
+
 func TestShutdownCutsWakeUps(t *testing.T) {
 	for after := time.Duration(0); after < time.Second; after += 100 * time.Millisecond {
 		on("F69 "+after.String(), t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
