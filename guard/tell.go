@@ -34,8 +34,12 @@ type hung struct{ granted, observe bool }
 // tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one. It sets
 // hung. tellGranted and observe call it.
 func (r *run) tell(name string, hung *bool, hook func()) {
-	call := tell.Start("guard.Options."+name, hook)
-	*hung = *hung || !call.Wait(hookTime(r.left()), r.guard.runs.over)
+	call, d := tell.Start("guard.Options."+name, hook), hookTime(r.left())
+	if *hung {
+		go call.Wait(d, r.guard.runs.over) // it counts if it hangs, too
+	} else {
+		*hung = !call.Wait(d, r.guard.runs.over)
+	}
 }
 
 // hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo and

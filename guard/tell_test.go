@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,4 +212,22 @@ func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 		require.ErrorIs(t, b.Do(t.Context(), "k", neverRuns(t)), errShutdown)
 		require.Equal(t, tell.Least, time.Since(began))
 	})
+}
+
+// Calls that nobody waits for count, too: 1,000 may hang.
+func TestMostHooksHang(t *testing.T) {
+	said := stderrTo(t)
+	on("Observe of many keys", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		free := make(chan struct{})
+		defer close(free)
+		var made atomic.Int64
+		b.opt.Observe = func(context.Context, Report) { made.Add(1); <-free }
+		for range 80 {
+			require.NoError(t, b.DoAll(t.Context(), letters(16), func(context.Context, []Lock) error { return nil }))
+			pass(2 * tell.Most)
+		}
+		require.LessOrEqual(t, made.Load(), int64(1000+16))
+		require.GreaterOrEqual(t, made.Load(), int64(1000))
+	})
+	require.Contains(t, said(), "lambdalock: guard.Options.Observe has not returned within 1s")
 }

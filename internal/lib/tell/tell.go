@@ -33,7 +33,7 @@ type Call struct {
 	done chan struct{}
 }
 
-// Start begins a call; what names the function. Its panic is told on standard error.
+// Start begins a call; what names the function. Its panic is told on standard error. Who calls Start calls Wait, so that a call that hangs counts.
 func Start(what string, f func()) *Call {
 	c := &Call{what, make(chan struct{})}
 	if hung.Load() >= mostHung {
@@ -86,16 +86,18 @@ func (c *Call) Wait(d time.Duration, hurry <-chan struct{}) bool {
 	return false
 }
 
-// Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second and a quarter
-// of the time until ctx's deadline, and not while another call hangs: a batch has many lines.
+// Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second, a quarter
+// of the time until ctx's deadline or 50 ms if that is more, and not while another call hangs: a batch has many lines.
 func Log(ctx context.Context, logger *slog.Logger, level slog.Level, message string, attrs ...slog.Attr) {
 	c := Start("the logger", func() { cmp.Or(logger, slog.Default()).LogAttrs(ctx, level, message, attrs...) })
 	d := Most
 	if deadline, ok := ctx.Deadline(); ok {
-		d = max(0, min(d, time.Until(deadline)/4))
+		d = max(Least, min(d, time.Until(deadline)/4))
 	}
 	if hung.Load() == 0 {
 		c.Wait(d, nil)
+	} else {
+		go c.Wait(d, nil) // it counts if it hangs, too
 	}
 }
 

@@ -137,19 +137,51 @@ func TestLog(t *testing.T) {
 		require.Equal(t, time.Second/4, time.Since(began), "a quarter of the time that is left")
 		close(free)
 		synctest.Wait()
+		<-ctx.Done()
+		free, began = make(chan struct{}), time.Now()
+		time.AfterFunc(Least-1, func() { close(free) })
+		Log(ctx, slog.New(handler{free: free}), slog.LevelWarn, "is in time")
+		require.Equal(t, Least-1, time.Since(began), "also when the deadline is over")
 	})
+	require.NotContains(t, said(), "within 0s")
 	require.Regexp(t, `^lambdalock: the logger has not returned within 1s(?s:.*)lambdalock: the logger panicked: boom`, said())
+}
+
+// Calls that nobody waits for count, too.
+func TestMostLogsHang(t *testing.T) {
+	said := stderrTo(t)
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		var made atomic.Int64
+		hang := slog.New(handler{free: free, made: &made})
+		for range 30 {
+			for range 100 {
+				Log(t.Context(), hang, slog.LevelWarn, "hangs")
+			}
+			time.Sleep(2 * Most)
+		}
+		require.EqualValues(t, mostHung, made.Load())
+		require.EqualValues(t, mostHung, hung.Load())
+		close(free)
+		synctest.Wait()
+		require.Zero(t, hung.Load())
+	})
+	require.Contains(t, said(), "lambdalock: the logger has not returned within 1s")
 }
 
 // handler waits until it is free; without a channel it panics.
 type handler struct {
 	slog.Handler
 	free chan struct{}
+	made *atomic.Int64 // calls; may be nil
 }
 
 func (handler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h handler) Handle(context.Context, slog.Record) error {
+	if h.made != nil {
+		h.made.Add(1)
+	}
 	if h.free == nil {
 		panic("boom")
 	}
