@@ -42,6 +42,7 @@ func lostAt(t *testing.T, b *bench) (at time.Duration) {
 	err := b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
 		<-ctx.Done()
 		at = time.Since(began)
+		require.ErrorIs(t, context.Cause(ctx), lockstore.ErrLost)
 		return nil
 	})
 	require.IsType(t, &LockLost{}, err)

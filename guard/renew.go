@@ -46,10 +46,10 @@ func (r *run) renew() {
 			if r.outlasts(ends) {
 				return
 			}
-		case OutcomeLost, OutcomeBusy:
+		case OutcomeLost:
 			r.window.loseBy(err)
 			return
-		case OutcomeCorrupt, OutcomeInvalid:
+		case OutcomeBusy, OutcomeCorrupt, OutcomeInvalid:
 			r.window.loseBy(fmt.Errorf("%w: %w", err, lockstore.ErrLost))
 			return
 		default:
