@@ -37,7 +37,7 @@ func (a *attempt) wait() bool {
 		return false // nobody knows when it is free
 	case busy.State.Done():
 		// It is free at a known time. The run does not wait if it asks for the result.
-		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)
+		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleepUntil(r.now()+busy.StateEndsIn)
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()
 	}

@@ -59,7 +59,7 @@ func (r *run) renew() {
 }
 
 // sleepUntil waits for a moment, or returns false when the run's context ends. It reads the clocks once a second: a freeze may stop the clock of a timer,
-// and a longer sleep would then end after the lease. renew calls it.
+// and a longer sleep would then end after the lease, or after the time to wait. renew and attempt.wait call it.
 func (r *run) sleepUntil(t time.Duration) bool {
 	for t-r.now() > time.Second {
 		if !r.sleep(time.Second) {

@@ -125,7 +125,7 @@ func (r *run) now() time.Duration { return r.guard.clock.moment() }
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
 // sleep waits for d, or returns false when the run's context ends. It asks the window, and so it may note a loss (window.check).
-// attempt.wait, awaitTurn, pollKey and sleepUntil call it.
+// awaitTurn, pollKey and sleepUntil call it.
 func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
 // setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. ask and take call it, before

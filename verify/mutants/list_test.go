@@ -79,8 +79,8 @@ var bugs = []bug{
 		"lockstore/redisstore/rules.lua", "KEYS[2] and h.owner == ARGV[4] and wake",
 		"KEYS[2] and wake"},
 	{"M152", "who waits for a completed key gets it when the result ends", repeatSimulation, "got no result, and the store has said",
-		"guard/queue.go", "\t\treturn !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)",
-		"\t\treturn busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleep(busy.StateEndsIn)"},
+		"guard/queue.go", "\t\treturn !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleepUntil(r.now()+busy.StateEndsIn)",
+		"\t\treturn busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleepUntil(r.now()+busy.StateEndsIn)"},
 
 	// Work that must not be repeated.
 	{"M136", "a release after a Complete that failed", test{pkg: "./guard", run: "^TestDoOnce$/^a_time_out_of_its_bounds"}, "Should be zero",
