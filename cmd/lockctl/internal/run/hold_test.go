@@ -99,32 +99,42 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 	}
 }
 
-// What lockctl makes of the last report of the guard process. After success, and only then, the key is closed.
+// What lockctl makes of the last report of the guard process. After success, and only then, the key is closed. Where that
+// cannot be, because the store has taken longer than the lease, there is a warning.
 func TestEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		last   report
 		status int
 		text   string
 		key    lockstore.State
+		warns  string
+		over   bool // the lease is, when it is to be released
 	}{
-		"late":                        {report{Word: wordLate}, exit.Lost, "was not started", lockstore.Free},
-		"success":                     {report{Word: wordEnded, Trusted: true, Gone: true}, 0, "", lockstore.Cooldown},
-		"failure":                     {report{Word: wordEnded, Number: 1, Trusted: true, Gone: true}, 1, "status 1", lockstore.Free},
-		"lost":                        {report{Word: wordEnded, Gone: true}, exit.Lost, "was lost", lockstore.Free},
-		"lost, and renewed too late":  {report{Word: wordEnded, Number: 143, Gone: true}, exit.Lost, "another wrote: no renewal had succeeded when 10s or less was left of the lease", lockstore.Free},
-		"a process is left":           {report{Word: wordEnded, Trusted: true}, 0, "", lockstore.Held},
-		"a process is left, and lost": {report{Word: wordEnded}, exit.Lost, "was lost", lockstore.Held},
+		"late":                        {last: report{Word: wordLate}, status: exit.Lost, text: "was not started"},
+		"success":                     {last: report{Word: wordEnded, Trusted: true, Gone: true}, key: lockstore.Cooldown},
+		"success, and too late":       {last: report{Word: wordEnded, Trusted: true, Gone: true}, over: true, warns: "could not be closed for --at-least-for"},
+		"failure":                     {last: report{Word: wordEnded, Number: 1, Trusted: true, Gone: true}, status: 1, text: "status 1"},
+		"failure, and too late":       {last: report{Word: wordEnded, Number: 1, Trusted: true, Gone: true}, over: true, status: 1, text: "status 1"},
+		"lost":                        {last: report{Word: wordEnded, Gone: true}, status: exit.Lost, text: "was lost"},
+		"lost, and renewed too late":  {last: report{Word: wordEnded, Number: 143, Gone: true}, status: exit.Lost, text: "another wrote: no renewal had succeeded when 10s or less was left of the lease"},
+		"a process is left":           {last: report{Word: wordEnded, Trusted: true}, key: lockstore.Held, warns: "cannot be ended"},
+		"a process is left, and lost": {last: report{Word: wordEnded}, status: exit.Lost, text: "was lost", key: lockstore.Held, warns: "cannot be ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
 			h := holdOf(t, memstore.New(time.Now), &stderr)
 			h.command, h.atLeastFor = &guarded{started: true}, time.Hour
+			if c.over {
+				require.NoError(t, h.guard.Release(t.Context(), h.lease))
+				h.until = now()
+			}
 			err := h.ended(t.Context(), c.last)
 			assert.Equal(t, c.status, exit.Status(err))
 			if err != nil {
 				assert.ErrorContains(t, err, c.text)
 			}
-			assert.Equal(t, c.key == lockstore.Held, strings.Contains(stderr.String(), "cannot be ended"), stderr.String())
+			assert.Equal(t, c.warns != "", stderr.Len() > 0, stderr.String())
+			assert.Contains(t, stderr.String(), c.warns)
 			status, err := h.guard.Inspect(t.Context(), "k")
 			require.NoError(t, err)
 			assert.Equal(t, c.key, status.State)

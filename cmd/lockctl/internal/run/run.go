@@ -316,8 +316,8 @@ func (h *hold) lostError(cause error) error {
 // the store says was lost before the command ended is an error of its own; a release that fails is a warning.
 func (h *hold) release(ctx context.Context, err error) error {
 	var failed error
-	what := "released"
-	if err == nil && h.atLeastFor > 0 && !h.asked {
+	what, closes := "released", err == nil && h.atLeastFor > 0 && !h.asked
+	if closes {
 		what = "closed for --at-least-for"
 		failed = h.guard.Complete(ctx, h.lease, h.atLeastFor)
 	} else {
@@ -328,8 +328,11 @@ func (h *hold) release(ctx context.Context, err error) error {
 		return err
 	case errors.Is(failed, lockstore.ErrLost) && now().until(h.until) > 0:
 		return h.lostError(failed)
-	case errors.Is(failed, lockstore.ErrLost):
-		return err // it ended by its time, after the command
+	case errors.Is(failed, lockstore.ErrLost): // it ended by its time, after the command
+		if closes {
+			fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be closed for --at-least-for, because its lease was over: the command may run again\n", h.key)
+		}
+		return err
 	}
 	fmt.Fprintf(h.stderr, "lockctl: warning: the lock of %q could not be %s, and its lease ends within %v: %v\n", h.key, what, h.ttl, failed)
 	return err
