@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/locallambda"
@@ -73,13 +74,14 @@ func printError(cmd *cobra.Command, err error) {
 
 func command() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "lockctl",
-		Short:         "Look at locks, run commands under them, end them",
-		Long:          "Look at locks, run commands under them, end them; try locks on this machine.\n\n" + stores.Help + "\n\n" + exit.Help,
-		Version:       describe(version),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		Args:          cobra.ArbitraryArgs,
+		Use:               "lockctl",
+		Short:             "Look at locks, run commands under them, end them",
+		Long:              "Look at locks, run commands under them, end them; try locks on this machine.\n\n" + stores.Help + "\n\n" + exit.Help,
+		Version:           describe(version),
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: notEmpty,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return exit.WrongUsage("unknown command %.40q; see lockctl --help", args[0])
@@ -101,6 +103,17 @@ func command() *cobra.Command {
 		cmd.SetHelpTemplate(help)
 	}
 	return root
+}
+
+// notEmpty refuses a text that is empty. A shell makes it of a variable that is not set, and without the flag the command may do something else.
+func notEmpty(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			want, _ := pflag.UnquoteUsage(f)
+			err = exit.WrongUsage("--%s is empty; want a %s", f.Name, want)
+		}
+	})
+	return err
 }
 
 // help shows the examples first: who knows the command looks for one, or for a flag.
