@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -66,9 +65,13 @@ type server struct {
 	token string
 	old   atomic.Bool // last is, because somebody has changed a key
 
-	reading sync.Mutex // pages that are open at the same time read once
-	last    state
-	began   time.Time // the reading of last
+	reading      chan struct{} // has room for one: pages that are open at the same time read once
+	last         state
+	began, ended time.Time // the reading of last
+}
+
+func newServer(p Page, token string) *server {
+	return &server{Page: p, token: token, reading: make(chan struct{}, 1)}
 }
 
 // Serve prints the address of the page, and serves it until the context ends.
@@ -79,7 +82,7 @@ func (p Page) Serve(ctx context.Context, out io.Writer) error {
 	}
 	defer listener.Close()
 	p.Store, p.Which = exit.Visible(p.Store), exit.Visible(p.Which)
-	s := &server{Page: p, token: rand.Text()}
+	s := newServer(p, rand.Text())
 	if _, err := fmt.Fprintf(out, "http://%s/%s/\n", listener.Addr(), s.token); err != nil {
 		return err
 	}
@@ -146,15 +149,17 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, last)
 }
 
-// read reads the store for whoever asks first, and gives the others what was read less than Every ago.
+// read reads the store for whoever asks first. The others get what was read while they waited, or less than Every ago.
 func (s *server) read(ctx context.Context) (state, error) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	if err := ctx.Err(); err != nil { // the tab was closed meanwhile
-		return state{}, err
+	asked := time.Now()
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done(): // the tab was closed meanwhile
+		return state{}, ctx.Err()
 	}
 	// Pages wait for Every, too, and no clock of theirs is exact.
-	if began := time.Now(); s.old.Swap(false) || began.Sub(s.began) > s.Every*9/10 {
+	if began := time.Now(); s.old.Swap(false) || !asked.Before(s.ended) && began.Sub(s.began) > s.Every*9/10 {
 		got, err := s.Read(ctx)
 		if err != nil {
 			s.old.Store(true) // what was read before this is still old
@@ -162,14 +167,14 @@ func (s *server) read(ctx context.Context) (state, error) {
 		}
 		now := time.Now()
 		perMinute := float64(time.Minute) / float64(max(s.Every, now.Sub(began)))
-		s.began, s.last = began, state{
+		s.began, s.ended, s.last = began, now, state{
 			Snapshot: page.Of(got.Keys, now, mostKeys, exit.Visible), Page: s.Page,
 			EveryMs: s.Every.Milliseconds(), TookMs: now.Sub(began).Milliseconds(),
 			Requests: float64(got.Requests) * perMinute, ReadUnits: got.ReadUnits * perMinute, Damaged: exit.Visible(got.Damaged),
 		}
 	}
 	last := s.last
-	last.AgeMs = time.Since(s.began).Milliseconds() - last.TookMs
+	last.AgeMs = time.Since(s.ended).Milliseconds()
 	return last, nil
 }
 

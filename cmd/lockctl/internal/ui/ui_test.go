@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,7 +50,7 @@ func start(t *testing.T, p Page) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- serve.Until(ctx, listener, (&server{Page: p, token: token}).handler())
+		served <- serve.Until(ctx, listener, newServer(p, token).handler())
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -157,7 +158,7 @@ func TestWhoGetsIn(t *testing.T) {
 func TestReadings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int32
-		s := &server{Page: Page{Every: 2 * time.Second, Read: reads(&n, held)}, token: token}
+		s := newServer(Page{Every: 2 * time.Second, Read: reads(&n, held)}, token)
 		type shown struct {
 			Requests, ReadUnits                  float64
 			Held, Waiting, OldestWaitMs, InDoubt int
@@ -208,6 +209,31 @@ func TestReadings(t *testing.T) {
 		}
 		got, _ = get()
 		assert.InDelta(t, 18, got.Requests, 0.1, "a reading takes as long as it takes")
+
+		// Who has waited for a reading, however long it was, takes what it has found.
+		n.Store(0)
+		slow := s.Read
+		s.Read = func(ctx context.Context) (Reading, error) {
+			n.Add(1)
+			return slow(ctx)
+		}
+		<-time.After(2 * time.Second)
+		var pages sync.WaitGroup
+		for range 5 {
+			pages.Go(func() { get() })
+			<-time.After(time.Second)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		pages.Go(func() {
+			_, err := s.read(gone)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		leave()
+		pages.Wait()
+		assert.EqualValues(t, 1, n.Load())
+		get()
+		assert.EqualValues(t, 2, n.Load(), "who asks after a long reading")
 	})
 }
 
