@@ -155,8 +155,12 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	good := at(t, "redis://"+testservers.Redis(t, "--appendonly", "yes"))
 	assert.Equal(t, result{0, "nothing that endangers locks was found\n", ""}, good.lockctl("check"))
-	bad := at(t, "redis://"+testservers.Redis(t, "--maxmemory-policy", "allkeys-lru"))
-	bad.says(exit.No, `eviction policy is allkeys-lru(?s:.*)to do: set maxmemory-policy to noeviction`, "check")
+	addr := testservers.Redis(t, "--maxmemory-policy", "allkeys-lru")
+	bad := at(t, "redis://"+addr)
+	const found = `eviction policy is allkeys-lru(?s:.*)to do: set maxmemory-policy to noeviction`
+	bad.says(exit.No, found, "check")
+	redisCLI(t, addr, "SET", "lambdalock:foreign", "x")
+	bad.says(exit.Damaged, found+`(?s:.*)not a lock`, "check foreign")
 }
 
 // refusal is what lockctl says of a store that refuses or is not there.

@@ -34,15 +34,15 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 			missed, err = notWoken(ctx, &looker{operator: &o})
 			findings = append(findings, missed...)
 		}
-		if err != nil {
-			return err
-		}
-		for _, f := range findings {
+		for _, f := range findings { // also if the rest was interrupted
 			if _, err := fmt.Fprintf(o.out, "%s\n    to do: %s\n", f.Problem, f.Fix); err != nil {
 				return err
 			}
 		}
-		if len(findings) > 0 {
+		switch {
+		case err != nil:
+			return err
+		case len(findings) > 0:
 			return &exit.Error{Status: exit.No}
 		}
 		_, err = fmt.Fprintln(o.out, "nothing that endangers locks was found")
@@ -55,13 +55,13 @@ Exit status: 0 if nothing is found, 1 if something is.`,
 const almostOver = 5 * time.Second
 
 // notWoken looks at the hand-overs of the key to parked runs until each is used or almost over, and returns
-// the latter. Who hands over later is not looked at.
+// the latter, also with an error. Who hands over later is not looked at.
 func notWoken(ctx context.Context, l *looker) (found []lockstore.Finding, err error) {
 	var parked []lockstore.Fence
 	for first := true; first || len(parked) > 0; first = false {
 		status, err := l.look(ctx)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		var left []lockstore.Fence
 		for _, h := range status.Holders {

@@ -154,6 +154,7 @@ func TestCheckWaitsForParkedRuns(t *testing.T) {
 		"an ordinary turn":     {[]scriptedAnswer{at(handed(7, late))}, nil, ended{looks: 1}},
 		"another one later":    {[]scriptedAnswer{at(handed(7, early)), at(handed(8, over)), at(handed(8, over))}, nil, ended{looks: 2}},
 		"one of two":           {[]scriptedAnswer{at(handed(7, early), handed(8, early)), at(handed(7, late), handed(8, early)), open7}, []driver.Fence{7}, ended{looks: 3}},
+		"damaged after one":    {[]scriptedAnswer{at(handed(7, early), handed(8, early)), at(handed(7, late), handed(8, early)), damaged}, []driver.Fence{7}, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 3}},
 		"it is damaged":        {[]scriptedAnswer{at(handed(7, early)), damaged}, nil, ended{status: exit.Damaged, err: damaged.err.Error(), looks: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
