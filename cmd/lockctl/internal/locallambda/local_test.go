@@ -344,6 +344,11 @@ func TestRunsThatFail(t *testing.T) {
 			event: `{}`, change: func(s *settings) { s.function = broken },
 			says: []string{"undefined: x"},
 		},
+		"no folder for the picture": { // nothing else is lost
+			event: `{"do": "named"}`, change: func(s *settings) { s.picture = filepath.Join(s.event, "timeline.svg") },
+			says:   []string{"with the lock, 4 of 4 events failed for good", "the picture: mkdir "},
+			prints: `\n  failed: NamedError +4\n`,
+		},
 		"--before": {
 			event: `{"do": "echo"}`, change: func(s *settings) { s.before = "echo is missing >&2; exit 3" },
 			says: []string{`--before: "echo is missing >&2; exit 3": exit status 3: is missing`},

@@ -57,18 +57,21 @@ func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 		return err
 	}
 	phases = append(phases, last)
+	fmt.Fprint(out, table(phases))
 	err = os.MkdirAll(filepath.Dir(s.picture), 0o755)
 	if err == nil {
 		err = os.WriteFile(s.picture, []byte(timeline(f.name, phases)), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("the picture: %w", err)
+		err = fmt.Errorf("the picture: %w", err)
+	} else {
+		fmt.Fprintf(out, "Every critical section is in %s (open it in a browser).\n", s.picture)
 	}
-	fmt.Fprintf(out, "%sEvery critical section is in %s (open it in a browser).\n%s", table(phases), s.picture, last.remark())
+	fmt.Fprint(out, last.remark())
 	if s.compare {
 		fmt.Fprint(out, phases[0].withoutLock())
 	}
-	return last.verdict()
+	return errors.Join(last.verdict(), err)
 }
 
 // variables are those that the functions and the commands get in the phase.
