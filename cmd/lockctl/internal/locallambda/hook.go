@@ -3,6 +3,7 @@ package locallambda
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,7 +14,8 @@ import (
 )
 
 // hook runs the command of --before or --after in a shell, and returns its standard output. The
-// context's end kills the shell and what it has started.
+// context's end kills the shell and what it has started. So does the end of a shell that leaves a process with its output open: nobody
+// would know when all of it is written.
 func (d *driver) hook(ctx context.Context, flag, command string, variables ...string) (string, error) {
 	if command == "" {
 		return "", nil
@@ -28,6 +30,10 @@ func (d *driver) hook(ctx context.Context, flag, command string, variables ...st
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return "", ctx.Err()
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		_ = cmd.Cancel()
+		err = errors.New("it leaves a process that keeps its output open; redirect what that writes, as in: server >/dev/null 2>&1 &")
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %q: %w", flag, command, err)
