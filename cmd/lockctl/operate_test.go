@@ -494,6 +494,27 @@ func TestSignalEndsLocal(t *testing.T) {
 	}
 }
 
+// Who reads the output of lockctl local may end: nothing is left, and the status says so besides what is wrong.
+func TestNobodyReadsLocal(t *testing.T) {
+	t.Parallel()
+	event := filepath.Join(t.TempDir(), "event.json")
+	require.NoError(t, os.WriteFile(event, []byte("{}"), 0o600))
+	local := lockctl("redis://"+testservers.Redis(t), "local", "--event", event, "--before", "exit 3", binary)
+	out, gone, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, out.Close())
+	folder := t.TempDir()
+	local.Stdout, local.Env = gone, append(local.Env, "TMPDIR="+folder)
+	local.start(t)
+	assert.Equal(t, exit.Output, local.status(t))
+	assert.Contains(t, local.err.String(), `--before: "exit 3": exit status 3`)
+	assert.Contains(t, local.err.String(), "the answer cannot be written: ")
+	require.NoError(t, gone.Close())
+	left, err := os.ReadDir(folder)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
 // Each command that hands a key over to a parked run wakes it. If it cannot, it does its work, and says so.
 func TestWakesParkedRuns(t *testing.T) {
 	tokens, denied := make(chan string, 10), atomic.Bool{}

@@ -12,8 +12,22 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// run is the command. Everything that it starts has ended when it returns.
-func run(ctx context.Context, s settings, out io.Writer) (failed error) {
+// output keeps its first error, and writes nothing after it.
+type output struct {
+	to     io.Writer
+	failed error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	if o.failed == nil {
+		_, o.failed = o.to.Write(b)
+	}
+	return len(b), o.failed
+}
+
+// run is the command. Everything that it starts has ended when it returns, but for what hooks that succeeded have left.
+func run(ctx context.Context, s settings, to io.Writer) (failed error) {
+	out := &output{to: to}
 	if err := s.validate(); err != nil {
 		return err
 	}
@@ -34,7 +48,7 @@ func run(ctx context.Context, s settings, out io.Writer) (failed error) {
 	if err != nil {
 		return err
 	}
-	defer func() { failed = errors.Join(failed, os.RemoveAll(dir)) }()
+	defer func() { failed = errors.Join(failed, out.failed, os.RemoveAll(dir)) }()
 
 	fmt.Fprintf(out, "%d events for %s, %d Lambda environments at once, on %s.\n\n", s.events, f.name, s.environments, target.name)
 	if f.path, err = f.built(ctx, dir, out); err != nil {
