@@ -323,6 +323,7 @@ func (p site) testOutputNotWritable(t *testing.T) {
 		"list --json": "",
 		"watch full":  "",
 		"check":       "",
+		"serve 0":     "",
 		"revoke --fence " + fence(lease) + " full":           `the lease of "full" is revoked; `,
 		"resolve --fence " + doubt + " full/doubt no-effect": `"full/doubt" is resolved; `,
 	} {

@@ -62,7 +62,7 @@ Tokens end with the process. A lease in a store other than memory:// then ends b
 			if len(args) > 0 {
 				address = args[0]
 			}
-			return run(cmd.Context(), cmp.Or(store, os.Getenv(stores.Variable), defaultStore), os.Getenv, address, cmd.OutOrStdout())
+			return run(cmd.Context(), cmp.Or(store, os.Getenv(stores.Variable), defaultStore), os.Getenv, address, exit.Writer{To: cmd.OutOrStdout()})
 		},
 	}
 	cmd.Flags().StringVar(&store, "store", "", stores.Flag+", or "+defaultStore)
@@ -92,7 +92,9 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host)
+	if _, err := fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host); err != nil {
+		return err
+	}
 	return Until(ctx, listener, gateway(service.Handle))
 }
 
