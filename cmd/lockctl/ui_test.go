@@ -148,21 +148,32 @@ func TestPage(t *testing.T) {
 	assert.Empty(t, other.Faults())
 }
 
-// What a key and a holder say is text, and what nobody can see is shown.
+// What a key and a holder say is text, and what nobody can see is shown. Spaces are shown as they are: who revokes types them.
 func TestPageOfHostileTexts(t *testing.T) {
 	t.Parallel()
 	p := at(t, "redis://"+testservers.Redis(t))
 	const key = `</script><script>document.title="hacked"</script>` + "\u202e7/tnuocca"
 	p.take(key, `<img src=x onerror="document.title='hacked'">`+"\u2066\u0007")
-	v := p.ui(t, "--write", "--keys", key, "k")
+	const spaces = "a  b "
+	p.take(spaces, "withdraw")
+	v := p.ui(t, "--write", "--keys", key, "k", spaces)
 	v.says(key, ".key", `</script><script>document.title="hacked"</script>\u202e7/tnuocca`)
 	v.says(key, ".who", `\u2066`)
+	assert.Contains(t, v.Eval(`document.getElementById("about").innerText`), ", a  b , k. ")
 	v.Eval(row(key, ".head") + ".click()")
 	v.button("Revoke…")
 	v.confirms(`</script><script>document.title="hacked"</script>\u202e7/tnuocca`, "Revoke")
 	v.notice("is revoked")
 	assert.Equal(t, float64(0), v.Eval(`document.querySelectorAll("main script, main img, dialog script, dialog img").length`))
 	assert.NotContains(t, v.Eval("document.title"), "hacked")
+	v.Eval(row(spaces, ".head") + ".click()")
+	v.button("Revoke…")
+	for _, shown := range []string{row(spaces, ".key"), row(spaces, ".body b"), `document.querySelector("dialog b")`} {
+		assert.Equal(t, spaces, v.Eval(shown+".innerText"), shown)
+	}
+	v.confirms(spaces, "Revoke")
+	v.notice("is revoked: withdraw")
+	assert.Contains(t, v.Eval(`document.getElementById("said").innerText`), `"a  b "`)
 	v.says("k", ".state", "free") // keys that are named are shown in every state
 	assert.Empty(t, v.Faults())
 }
