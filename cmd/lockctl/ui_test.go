@@ -65,7 +65,7 @@ func (v view) button(name string) {
 // confirms types the key into the question, and answers it.
 func (v view) confirms(key, verb string) {
 	v.t.Helper()
-	v.Eval(`document.querySelector("dialog [name=typed]").focus()`)
+	v.Eval(`document.querySelector("#typed").focus()`)
 	v.Type(key[:1])
 	v.Until(`document.querySelector("dialog button.danger").disabled`)
 	v.Type(key[1:])

@@ -103,7 +103,7 @@ function ask(k, fence, title, verb, content) {
   const dialog = $('dialog'), form = document.createElement('form'), asks = () => dialog.open && form.isConnected; // the person may close it, and open another
   let sent = false, wrong = '';
   const draw = () => fit(form, el('h1', { id: 'question' }, title), content,
-    el('label', '', el('span', '', 'Type the key to confirm: ', el('b', '', k.shown)), el('input', { name: 'typed', autocomplete: 'off', spellcheck: 'false' })),
+    el('label', '', el('span', '', 'Type the key to confirm: ', el('b', '', k.shown)), el('input', { id: 'typed', autocomplete: 'off', spellcheck: 'false' })),
     el('p', { class: 'error', role: 'alert' }, wrong),
     el('div', 'row', button('Cancel', () => dialog.close()), el('button', { class: 'danger', disabled: sent || form.elements.typed?.value !== k.shown || !form.checkValidity() }, verb + (form.elements.atOnce?.checked ? ' and open at once' : ''))));
   form.oninput = draw;

@@ -83,7 +83,7 @@ func TestWhoGetsIn(t *testing.T) {
 	plain := start(t, p)
 	p.Texts, p.Act = map[string]string{"revoke": "ends it"}, act
 	writes := start(t, p)
-	const body = `{"key":"account/7","typed":"account/7","do":"revoke","fence":"1795295118105467"}`
+	const body = `{"key":"account/7","do":"revoke","fence":"1795295118105467"}`
 	for name, c := range map[string]struct {
 		at, method, path, whole, body string // path is behind the token, and whole is not
 		header                        map[string]string
@@ -115,11 +115,10 @@ func TestWhoGetsIn(t *testing.T) {
 		"a revocation by another origin": {at: writes, method: "POST", path: "/act", body: body, header: map[string]string{"Origin": "http://evil.example"}, status: 403},
 		"a revocation without a token":   {at: writes, method: "POST", whole: "/act", body: body, status: 403, text: "needs the token"},
 		"a revocation by GET":            {at: writes, path: "/act", status: 404},
-		"another key was typed":          {at: writes, method: "POST", path: "/act", body: strings.Replace(body, `typed":"account/7`, `typed":"account/8`, 1), status: 409, text: "was typed; nothing was done"},
 		"no JSON":                        {at: writes, method: "POST", path: "/act", body: "{", status: 400, text: "cannot be read"},
-		"a fence that is none":           {at: writes, method: "POST", path: "/act", body: `{"key":"k","typed":"k","fence":"x"}`, status: 400},
+		"a fence that is none":           {at: writes, method: "POST", path: "/act", body: `{"key":"k","fence":"x"}`, status: 400},
 		"a body without an end":          {at: writes, method: "POST", path: "/act", body: `{"key":"` + strings.Repeat("k", maxBody), status: 400},
-		"what the command refuses":       {at: writes, method: "POST", path: "/act", body: `{"key":"k","typed":"k","fence":"7","do":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
+		"what the command refuses":       {at: writes, method: "POST", path: "/act", body: `{"key":"k","fence":"7","do":"maybe"}`, status: 409, text: `want effect or no-effect \\u202e`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, method := acted.Load(), cmp.Or(c.method, "GET")
@@ -189,7 +188,7 @@ func TestReadings(t *testing.T) {
 		assert.EqualValues(t, 2, n.Load())
 
 		// After an action what was read is old, also if the command refused it, and until a reading succeeds.
-		post := httptest.NewRequest("POST", "/act", strings.NewReader(`{"key":"k","typed":"k","fence":"7"}`))
+		post := httptest.NewRequest("POST", "/act", strings.NewReader(`{"key":"k","fence":"7"}`))
 		w := httptest.NewRecorder()
 		s.Act = func(context.Context, Action) (string, error) { return "", errors.New("another has the key") }
 		s.act(w, post)
@@ -356,7 +355,7 @@ func TestLateAnswer(t *testing.T) {
 	assert.Equal(t, "account/7", tab.Eval(`[...document.querySelectorAll(".holders button")].map((b) => b.closest("[data-key]").dataset.key).join()`))
 	ask := func() { tab.Eval(`document.querySelector(".holders button").click()`) }
 	sends := func() {
-		tab.Eval(`(document.querySelector("dialog [name=typed]").value = "account/7", document.querySelector("dialog form").dispatchEvent(new Event("input")), document.querySelector("dialog .danger").click(), 0)`)
+		tab.Eval(`(document.querySelector("#typed").value = "account/7", document.querySelector("dialog form").dispatchEvent(new Event("input")), document.querySelector("dialog .danger").click(), 0)`)
 		tab.Until(`document.querySelector("dialog .danger").disabled`)
 	}
 	ask()
@@ -451,7 +450,7 @@ func TestKeyboard(t *testing.T) {
 	tab.Press("Tab")
 	focus(".holders button")
 	tab.Press(" ")
-	focus("dialog [name=typed]")
+	focus("#typed")
 	tab.Type("account/8")
 	tab.Press("Enter")
 	assert.Equal(t, true, tab.Eval(`document.querySelector("dialog").open && document.querySelector("dialog .danger").disabled`))
@@ -459,7 +458,7 @@ func TestKeyboard(t *testing.T) {
 	tab.Type("7")
 	tab.Press("Enter")
 	tab.Until(`document.getElementById("said").textContent.endsWith(": it is revoked") && !document.querySelector("dialog").open`)
-	assert.Equal(t, Action{Key: "account/7", Typed: "account/7", Do: "revoke", Fence: held.Fence}, <-acts)
+	assert.Equal(t, Action{Key: "account/7", Do: "revoke", Fence: held.Fence}, <-acts)
 	focus(".holders button")
 	assert.Empty(t, tab.Faults())
 }
