@@ -54,7 +54,9 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 		ctx = context.WithValue(ctx, lockKey{}, lock)
 	}
 	w := &recorder{header: http.Header{}, most: maxAnswer, head: r.Method == http.MethodHead}
-	w.record(next, r.WithContext(ctx))
+	in, end := own(ctx, r)
+	defer end()
+	w.record(next, in)
 	if w.err != nil {
 		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", w.err.Error()))
 		return httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The answer cannot be sent. The request may have been carried out, fully or in part."}.Answer(), nil

@@ -77,8 +77,8 @@ type Options struct {
 	MaxAnswerBytes int
 
 	// Timeout is how long a client waits for the answer, from when the middleware gets the request. 0 is no bound.
-	// After it the handler's context ends with the cause guard.ErrDeadline, the body cannot be read any more, and the
-	// client gets a 503. The lock is held until the handler has returned, also if this client has left, but
+	// After it the handler's context ends with the cause guard.ErrDeadline, the body cannot be read any more, nor the
+	// files of a form that a middleware outside has parsed, and the client gets a 503. The lock is held until the handler has returned, also if this client has left, but
 	// at most for guard.Options.MaxHold. If the handler has not begun by then, it does not begin. http.Server.Shutdown
 	// does not wait for such a handler. A panic is logged twice: with the stack of the handler, and by the server.
 	//
@@ -123,9 +123,11 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			in, end := own(r.Context(), r)
 			serve(r.Context(), w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (a httpanswer.Answer, err error) {
+				defer end()
 				var id string
-				k, err := ask(r, "no key", func(r *http.Request) (k string, err error) {
+				k, err := ask(in, "no key", func(r *http.Request) (k string, err error) {
 					if id, err = httpanswer.EventID(g, r.Header); err != nil {
 						return "", err
 					}
@@ -135,7 +137,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 					return a, &guard.LockBadRequest{Key: k, Err: err}
 				}
 				err = g.Do(guard.WithEventID(ctx, id), k, func(ctx context.Context, lock guard.Lock) (err error) {
-					a, err = record(ctx, lock, maxAnswer, next, r, c)
+					a, err = record(ctx, lock, maxAnswer, next, in, c)
 					return err
 				})
 				return a, err
@@ -167,6 +169,17 @@ func ask(r *http.Request, what string, f func(*http.Request) (string, error)) (s
 		tell.Log(r.Context(), nil, slog.LevelInfo, what, slog.String("route", r.Pattern), slog.String("error", err.Error()))
 	}
 	return answer, err
+}
+
+// own returns a copy of the request for functions of the program's, which may run longer than the request of a server.
+// The end removes the files of a form that they have parsed: net/http does so only for the request that it has made.
+func own(ctx context.Context, r *http.Request) (in *http.Request, end func()) {
+	in, before := r.WithContext(ctx), r.MultipartForm
+	return in, func() {
+		if form := in.MultipartForm; form != nil && form != before {
+			_ = form.RemoveAll()
+		}
+	}
 }
 
 type lockKey struct{}

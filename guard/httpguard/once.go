@@ -82,7 +82,9 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	once := &httpanswer.Once[*request]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
 		Next: func(ctx context.Context, lock guard.Lock, in *request) (httpanswer.Answer, error) {
-			a, err := record(ctx, lock, maxAnswer, in.next, in.with(ctx), in.client)
+			r, end := in.with(ctx)
+			defer end()
+			a, err := record(ctx, lock, maxAnswer, in.next, r, in.client)
 			return a, idempotency.NoEffect(err)
 		},
 		RequestHeader: func(in *request) http.Header { return in.r.Header },
@@ -93,7 +95,11 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 		once.Caller = func(_ context.Context, in *request) (string, error) { return ask(in.r, "no caller", opt.Caller) }
 	}
 	if opt.Key != nil {
-		once.LockKey = func(ctx context.Context, in *request) (string, error) { return ask(in.with(ctx), "no key", opt.Key) }
+		once.LockKey = func(ctx context.Context, in *request) (string, error) {
+			r, end := in.with(ctx)
+			defer end()
+			return ask(r, "no key", opt.Key)
+		}
 	}
 	if err := once.Check(); err != nil {
 		return nil, err
@@ -123,16 +129,16 @@ type request struct {
 	body    []byte // if hasBody
 }
 
-// with is the request for a function of the program's. If the body was read, it has the whole body, and asks for an
+// with is own for a request of Once. If the body was read, it has the whole body, and asks for an
 // answer that every repeat can read.
-func (in *request) with(ctx context.Context) *http.Request {
-	r := in.r.WithContext(ctx)
+func (in *request) with(ctx context.Context) (r *http.Request, end func()) {
+	r, end = own(ctx, in.r)
 	if in.hasBody {
 		r.Body = io.NopCloser(bytes.NewReader(in.body))
 		r.Header = r.Header.Clone()
 		r.Header.Del("Accept-Encoding")
 	}
-	return r
+	return r, end
 }
 
 // fingerprint reads the body.
@@ -162,7 +168,9 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 		// As bytes, because JSON would make one text of several that are not UTF-8.
 		what = func(r *http.Request, body []byte) any { return [][]byte{[]byte(r.URL.RawQuery), body} }
 	}
-	return []any{in.r.Method, in.r.URL.EscapedPath(), what(in.with(in.r.Context()), body)}, nil
+	r, end := in.with(in.r.Context())
+	defer end()
+	return []any{in.r.Method, in.r.URL.EscapedPath(), what(r, body)}, nil
 }
 
 // staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
