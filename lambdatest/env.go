@@ -63,9 +63,15 @@ type Environment struct {
 	slots  chan struct{} // one per invocation that may run
 	logs   *logBuffer
 
+	closing sync.Mutex // of the one Close that takes all slots
+
 	mu      sync.Mutex // guards the fields below, and starts of processes
 	process *process
 	closed  bool
+}
+
+func newEnvironment(config Config) *Environment {
+	return &Environment{config: config, slots: make(chan struct{}, config.MaxConcurrency), logs: newLogBuffer(config.Log)}
 }
 
 // Event is one invocation.
@@ -111,11 +117,7 @@ func Start(ctx context.Context, config Config) (*Environment, error) {
 		config.Timeout = 3 * time.Second
 	}
 	config.MaxConcurrency = max(config.MaxConcurrency, 1)
-	e := &Environment{
-		config: config,
-		slots:  make(chan struct{}, config.MaxConcurrency),
-		logs:   newLogBuffer(config.Log),
-	}
+	e := newEnvironment(config)
 	if _, err := e.ready(ctx); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
@@ -348,6 +350,8 @@ func (e *Environment) Close() error {
 		p.kill()
 		p.close()
 	}
+	e.closing.Lock()
+	defer e.closing.Unlock()
 	for range cap(e.slots) {
 		e.slots <- struct{}{} // every invocation has been answered
 	}

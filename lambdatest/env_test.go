@@ -13,6 +13,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -454,6 +455,20 @@ func TestClose(t *testing.T) {
 	require.NoError(t, env.Close())
 	_, err = env.Invoke(testContext(t), do("echo", 0))
 	require.ErrorIs(t, err, ErrClosed)
+}
+
+// Each Close waits for all slots: two at once must not have a part of them each.
+func TestCloseTwiceAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it notices a deadlock
+		for range 100 {
+			env := newEnvironment(Config{MaxConcurrency: 1000})
+			var all sync.WaitGroup
+			for range 2 {
+				all.Go(func() { assert.NoError(t, env.Close()) })
+			}
+			all.Wait()
+		}
+	})
 }
 
 func TestBuildSaysWhatIsWrong(t *testing.T) {
