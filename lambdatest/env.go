@@ -65,13 +65,16 @@ type Environment struct {
 
 	closing sync.Mutex // of the one Close that takes all slots
 
-	mu      sync.Mutex // guards the fields below, and starts of processes
+	mu      chan struct{} // a mutex, for which a Send waits no longer than its context: guards the fields below, and starts of processes
 	process *process
 	closed  bool
 }
 
 func newEnvironment(config Config) *Environment {
-	return &Environment{config: config, slots: make(chan struct{}, config.MaxConcurrency), logs: newLogBuffer(config.Log)}
+	return &Environment{
+		config: config, slots: make(chan struct{}, config.MaxConcurrency), logs: newLogBuffer(config.Log),
+		mu: make(chan struct{}, 1),
+	}
 }
 
 // Event is one invocation.
@@ -210,8 +213,12 @@ func (e *Environment) Send(ctx context.Context, event Event) (Result, error) {
 
 // ready returns a process that has polled, and starts one if none is running.
 func (e *Environment) ready(ctx context.Context) (*process, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	select {
+	case e.mu <- struct{}{}:
+		defer func() { <-e.mu }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	if e.closed {
 		return nil, ErrClosed
 	}
@@ -238,8 +245,8 @@ func (e *Environment) ready(ctx context.Context) (*process, error) {
 var errNoProcess = errors.New("lambdatest: no process is running")
 
 func (e *Environment) current() (*process, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mu <- struct{}{}
+	defer func() { <-e.mu }()
 	if e.process == nil || e.process.hasEnded() {
 		return nil, errNoProcess
 	}
@@ -321,8 +328,8 @@ func (e *Environment) PID() int {
 // InitDuration is the time from the start of the present process to its first
 // poll, on this machine's monotonic clock.
 func (e *Environment) InitDuration() time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	e.mu <- struct{}{}
+	defer func() { <-e.mu }()
 	if e.process == nil {
 		return 0
 	}
@@ -342,10 +349,10 @@ func (e *Environment) WaitLog(ctx context.Context, match func(line string) bool)
 // Close ends the process with SIGKILL, and returns when the process and
 // everything that served it is gone. A second Close returns nil.
 func (e *Environment) Close() error {
-	e.mu.Lock()
+	e.mu <- struct{}{}
 	p := e.process
 	e.process, e.closed = nil, true
-	e.mu.Unlock()
+	<-e.mu
 	if p != nil {
 		p.kill()
 		p.close()

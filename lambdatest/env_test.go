@@ -471,6 +471,37 @@ func TestCloseTwiceAtOnce(t *testing.T) {
 	})
 }
 
+// A process that does not get ready holds up nobody whose context ends.
+func TestSendWhileAProcessStarts(t *testing.T) {
+	dir := t.TempDir()
+	binary, script := filepath.Join(dir, "bootstrap"), filepath.Join(dir, "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho starting\nexec sleep 60\n"), 0o755))
+	require.NoError(t, os.Symlink(function, binary))
+	env, err := Start(testContext(t), Config{Binary: binary, MaxConcurrency: 2})
+	require.NoError(t, err)
+	defer env.Close()
+	require.NoError(t, env.Kill())
+	require.NoError(t, os.Remove(binary))
+	require.NoError(t, os.Symlink(script, binary))
+
+	first, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := env.Invoke(first, do("echo", 0))
+		ended <- err
+	}()
+	_, err = env.WaitLog(testContext(t), func(line string) bool { return line == "starting" })
+	require.NoError(t, err)
+	second, cancelSecond := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	defer cancelSecond()
+	_, err = env.Invoke(second, do("echo", 0))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Empty(t, ended, "the process starts still")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
 func TestBuildSaysWhatIsWrong(t *testing.T) {
 	err := Build(testContext(t), "./testdata/absent", filepath.Join(t.TempDir(), "bootstrap"))
 	require.ErrorContains(t, err, "build ./testdata/absent")
