@@ -383,7 +383,7 @@ func TestEnvironmentIsThePlatformsAlone(t *testing.T) {
 	// are this package's own.
 	for name, want := range map[string]string{
 		"_HANDLER": "bootstrap", "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand", "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/withdraw",
+		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "128", "AWS_LAMBDA_INITIALIZATION_TYPE": "lambda-managed-instances", "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/withdraw",
 		"AWS_LAMBDA_LOG_STREAM_NAME": "local", "AWS_ACCESS_KEY_ID": "local", "AWS_SECRET_ACCESS_KEY": "local", "LAMBDA_TASK_ROOT": "/var/task",
 	} {
 		assert.Contains(t, got, name+"="+want)

@@ -82,7 +82,6 @@ func environment(config Config, api string) []string {
 		"AWS_LAMBDA_FUNCTION_NAME=" + config.Name,
 		"AWS_LAMBDA_FUNCTION_VERSION=$LATEST",
 		"AWS_LAMBDA_FUNCTION_MEMORY_SIZE=128",
-		"AWS_LAMBDA_INITIALIZATION_TYPE=on-demand",
 		"AWS_LAMBDA_LOG_GROUP_NAME=/aws/lambda/" + config.Name,
 		"AWS_LAMBDA_LOG_STREAM_NAME=local",
 		"AWS_REGION=us-east-1",
@@ -96,9 +95,9 @@ func environment(config Config, api string) []string {
 		"PATH=/usr/local/bin:/usr/bin:/bin",
 	}
 	if config.MaxConcurrency > 1 {
-		env = append(env, fmt.Sprintf("AWS_LAMBDA_MAX_CONCURRENCY=%d", config.MaxConcurrency))
+		return append(env, fmt.Sprintf("AWS_LAMBDA_MAX_CONCURRENCY=%d", config.MaxConcurrency), "AWS_LAMBDA_INITIALIZATION_TYPE=lambda-managed-instances")
 	}
-	return env
+	return append(env, "AWS_LAMBDA_INITIALIZATION_TYPE=on-demand")
 }
 
 func (p *process) waitReady(ctx context.Context) error {
