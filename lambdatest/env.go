@@ -54,8 +54,7 @@ func (e *InitError) Error() string {
 
 func (e *InitError) Unwrap() error { return e.Err }
 
-// ErrClosed is returned for an environment that was closed.
-var ErrClosed = errors.New("lambdatest: the environment is closed")
+var errClosed = errors.New("lambdatest: the environment is closed")
 
 // Environment is one execution environment. It is safe for concurrent use.
 type Environment struct {
@@ -220,7 +219,7 @@ func (e *Environment) ready(ctx context.Context) (*process, error) {
 		return nil, ctx.Err()
 	}
 	if e.closed {
-		return nil, ErrClosed
+		return nil, errClosed
 	}
 	if e.process != nil && !e.process.hasEnded() {
 		return e.process, nil

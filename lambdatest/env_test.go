@@ -454,7 +454,7 @@ func TestClose(t *testing.T) {
 	goneSoon(t, pid)
 	require.NoError(t, env.Close())
 	_, err = env.Invoke(testContext(t), do("echo", 0))
-	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, err, errClosed)
 }
 
 // Each Close waits for all slots: two at once must not have a part of them each.
