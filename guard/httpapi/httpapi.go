@@ -47,26 +47,24 @@ import (
 // Wrap returns a Lambda handler that starts next only when it has the lock of key(request). Otherwise it answers with a problem. For mistakes in the program see package
 // guard.
 func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request, Response]) guard.Wrapped[Request, Response] {
-	work := next
-	if next != nil {
-		work = func(ctx context.Context, lock guard.Lock, in Request) (Response, error) {
-			out, err := next(ctx, lock, in)
-			if err != nil {
-				err = &workError{err}
-			}
-			return out, err
-		}
-	}
-	guarded := guard.Wrap(g, key, work)
 	return guard.WrapUnlocked(func(ctx context.Context, in Request) (out Response, err error) {
+		var own error // the handler's, which may itself be that of another lock
+		work := next
+		if next != nil {
+			work = func(ctx context.Context, lock guard.Lock, in Request) (out Response, err error) {
+				out, own = next(ctx, lock, in)
+				return out, own
+			}
+		}
 		id, noID := httpanswer.EventID(g, in.Header)
 		if noID != nil {
 			err = &guard.LockBadRequest{Err: noID}
 		} else {
-			out, err = guarded.Handle(guard.WithEventID(ctx, id), in)
+			out, err = guard.Wrap(g, key, work).Handle(guard.WithEventID(ctx, id), in)
 		}
-		if own, ok := err.(*workError); ok {
-			return out.For(in), own.error
+		// After the handler only the loss of its lock is an error of the guard. Two pointers can be compared, and not each own error.
+		if _, lost := err.(*guard.LockLost); own != nil && (!lost || err == own) {
+			return out.For(in), own
 		}
 		if answer, ok := Problem(err); ok {
 			return answer.For(in), nil
@@ -74,12 +72,6 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 		return out.For(in), err
 	})
 }
-
-// workError marks an error that the handler returned, because this error may itself be
-// that of another lock.
-type workError struct{ error }
-
-func (e *workError) Unwrap() error { return e.error }
 
 // Problem returns the answer to a guard's error, or false for other errors.
 func Problem(err error) (Response, bool) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -13,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func byPath(_ context.Context, r Request) (string, error) { return r.URL.Path, nil }
@@ -24,14 +27,44 @@ func created(context.Context, guard.Lock, Request) (Response, error) {
 }
 
 // The handler's own errors pass as they are, also when they are another lock's
-// and also when they cannot be compared.
+// and also when they cannot be compared. The guard's report has them, too.
 func TestHandlersOwnError(t *testing.T) {
-	g, err := guard.New(memstore.New(nil), guard.Options{})
+	var report guard.Report
+	g, err := guard.New(memstore.New(nil), guard.Options{Observe: func(_ context.Context, r guard.Report) { report = r }})
 	require.NoError(t, err)
-	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, &guard.LockLost{Key: "inner"}, several{errors.New("own")}} {
-		handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
-		_, err := handler.Handle(t.Context(), Request{URL: url.URL{Path: "/accounts/7"}})
+	lost := &guard.LockLost{Key: "inner"}
+	for _, own := range []error{errors.New("own"), &guard.LockBusy{Key: "inner"}, lost, fmt.Errorf("own: %w", lost), several{errors.New("own")}, &guard.LockCovered{Key: "inner"}} {
+		handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{StatusCode: 202}, own })
+		out, err := handler.Handle(t.Context(), Request{URL: url.URL{Path: "/accounts/7"}})
 		require.Equal(t, own, err)
+		require.Equal(t, 202, out.StatusCode)
+		if _, covered := own.(*guard.LockCovered); covered { // which Do wraps
+			report.Err = errors.Unwrap(report.Err)
+		}
+		require.Equal(t, own, report.Err)
+	}
+}
+
+// The lock is lost under a handler, whose own error may be that of another lost lock.
+func TestALostLockOfAHandler(t *testing.T) {
+	for _, own := range []error{nil, errors.New("own"), &guard.LockLost{Key: "inner"}, several{errors.New("own")}} {
+		synctest.Test(t, func(t *testing.T) {
+			var report guard.Report
+			store := storetest.NewFaulty(memstore.New(nil), func(c storetest.Call) (f storetest.Fault) {
+				if c.Kind == driver.Release {
+					f.Drop = lockstore.ErrLost
+				}
+				return f
+			}).Store
+			g, err := guard.New(store, guard.Options{Observe: func(_ context.Context, r guard.Report) { report = r }})
+			require.NoError(t, err)
+			handler := Wrap(g, byPath, func(context.Context, guard.Lock, Request) (Response, error) { return Response{}, own })
+			out, err := handler.Handle(t.Context(), Request{URL: url.URL{Path: "/accounts/7"}})
+			require.NoError(t, err)
+			require.Equal(t, http.StatusInternalServerError, out.StatusCode)
+			require.Contains(t, string(out.Body), "was lost")
+			require.Equal(t, own, report.Err.(*guard.LockLost).WorkErr)
+		})
 	}
 }
 
