@@ -21,6 +21,8 @@ func TestSameAnswer(t *testing.T) {
 		`{"n": 12345678901234567}`:            `{"n": 12345678901234568}`,
 		`{"statusCode": 200}`:                 `{"errorType": "LockBusy"}`,
 		`{"c": 1}`:                            `{"c": 1} {"c": 1}`,
+		`{"c": 2}`:                            `{"c": 2}}`,
+		`[3]`:                                 `[3]]`,
 		`"Task timed out"`:                    `Task timed out`,
 		`{"empty answer of": "a run"}`:        ``,
 		`[1, 2]`:                              `[2, 1]`,
