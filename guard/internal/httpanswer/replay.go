@@ -49,8 +49,8 @@ func Replay(request, answer http.Header) *Problem {
 func accepts(values []string, encoding string) bool {
 	other := strings.EqualFold(encoding, "identity")
 	for _, token := range tokens(values) {
-		name, weight, _ := strings.Cut(token, ";")
-		name, weight = strings.TrimSpace(name), strings.ReplaceAll(weight, " ", "")
+		name, weight, _ := strings.Cut(strings.ToLower(token), ";")
+		name, weight = strings.TrimSpace(name), strings.Join(strings.Fields(weight), "")
 		takes := !strings.HasPrefix(weight, "q=0") || strings.Trim(weight, "q=0.") != ""
 		switch {
 		case strings.EqualFold(name, encoding):
