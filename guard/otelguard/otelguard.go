@@ -171,6 +171,6 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 
 // errorType is the name of an error's type. Its text may have data of the user.
 func errorType(err error) string {
-	name := strings.TrimLeft(fmt.Sprintf("%T", err), "*")
+	name, _, _ := strings.Cut(strings.TrimLeft(fmt.Sprintf("%T", err), "*"), "[") // without the types of a generic one
 	return name[strings.LastIndexByte(name, '.')+1:]
 }

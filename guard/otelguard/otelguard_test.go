@@ -134,6 +134,10 @@ func bubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
+type generic[T any] struct{}
+
+func (*generic[T]) Error() string { return "" }
+
 func TestSpans(t *testing.T) {
 	bubble(t, "a run, under the caller's span and around the work's", func(t *testing.T) {
 		x := open(t, guard.Options{})
@@ -200,6 +204,11 @@ func TestSpans(t *testing.T) {
 		require.Error(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return errors.New(secret) }))
 		require.Contains(t, x.tree(), "lock hold lambdalock.store=memory lambdalock.outcome=error error.type=errorString error=error\n")
 		require.NotContains(t, fmt.Sprintf("%+v", x.spans.GetSpans()), secret)
+	})
+	bubble(t, "an error's type may be generic", func(t *testing.T) {
+		x := open(t, guard.Options{})
+		require.Error(t, x.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return &generic[fmt.Stringer]{} }))
+		require.Contains(t, x.tree(), " error.type=generic error=error\n")
 	})
 	bubble(t, "calls inside the work end no span of the run around them", func(t *testing.T) {
 		x := open(t, guard.Options{})
