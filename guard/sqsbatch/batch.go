@@ -24,7 +24,7 @@ type batch struct {
 	settings
 	requestID string // for the log; asked for once, because guard.Options.HolderInfo may hang, and a batch has many lines
 	records   []*record
-	works     atomic.Bool // the store has granted or refused a lock of this batch
+	works     atomic.Bool // the store has granted or refused a lock of this batch, in time
 	down      atomic.Bool // the store was unavailable to a key
 	over      atomic.Bool // the guard had no time for a key
 	slow      atomic.Bool // a call of makeVisible took all its time
@@ -60,7 +60,7 @@ var (
 	errOrder = errors.New("not begun: an earlier message of its group failed")
 	errSlow  = errors.New("no time left for another delay")
 	errOver  = errors.New("not begun: there was no time left for another key of the batch")
-	errDown  = errors.New("not begun: the store was unavailable for another key, and has not answered for any key of the batch")
+	errDown  = errors.New("not begun: the store was unavailable for another key, and has given or refused no lock of the batch in time")
 )
 
 // run works on all messages in rounds. From each group a round takes the messages up to
@@ -198,6 +198,8 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 		}
 	case *guard.LockNoTime:
 		b.over.Store(true)
+	case *guard.LockCorrupt:
+		b.works.Store(true)
 	case *guard.LockStoreUnavailable:
 		b.down.Store(true)
 	}

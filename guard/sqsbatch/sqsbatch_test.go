@@ -263,6 +263,24 @@ func TestBatch(t *testing.T) {
 		b.Fails("hot", lockstore.ErrUnavailable, driver.Acquire)
 		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "hot", "a")...))
 	})
+	on("a store that finds one entry corrupt does not stop the others", t, guard.Options{}, func(t *testing.T, b *bench) {
+		b.slots = 1
+		errs := map[string]error{"corrupt": lockstore.ErrCorrupt, "hot": lockstore.ErrUnavailable}
+		b.Fault = func(c storetest.Call) storetest.Fault { return storetest.Fault{Drop: errs[c.Key]} }
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("corrupt", "hot", "a")...))
+	})
+	on("a store that grants too late stops the batch, and the log does not deny that it has answered", t, guard.Options{TTL: lockstore.MinTTL}, func(t *testing.T, b *bench) {
+		b.slots = 1
+		b.Fault = func(c storetest.Call) (f storetest.Fault) {
+			if c.Kind == driver.Acquire {
+				f.After = 700 * time.Millisecond // too late to work under it
+			}
+			return f
+		}
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("a", "b")...))
+		require.Contains(t, b.lines(t, "m1")[0]["error"], "the store is unavailable")
+		require.Contains(t, b.lines(t, "m2")[0]["error"], "given or refused no lock of the batch in time")
+	})
 }
 
 func TestOrdered(t *testing.T) {
