@@ -13,7 +13,7 @@ import (
 // go-redis ends a command at the deadline of its context, but not when the context is
 // cancelled. It does not show which connection a command uses. But it sets a deadline on
 // the connection: the context's. So this file gives each call a deadline that no other
-// call has:
+// command has:
 //
 //	call -> unique deadline -> go-redis sets it on a connection -> the connection finds the call
 //
@@ -39,21 +39,21 @@ var calls = struct {
 	by map[int64]*callContext
 }{by: map[int64]*callContext{}}
 
-// Deadline returns a deadline that no other call has: the context's, or a little earlier.
-// It is for the connection. Done does not close at it.
+// Deadline returns a deadline that no other call has: a little later than the context's, because a command of the user may
+// have that one. It is for the connection. Done does not close at it.
 func (c *callContext) Deadline() (time.Time, bool) {
 	end := time.Now().Add(c.most)
 	if own, ok := c.Context.Deadline(); ok && own.Before(end) {
 		end = own
 	}
-	deadline := end.UnixNano()
+	deadline := end.UnixNano() + 1
 	calls.Lock()
 	defer calls.Unlock()
 	if c.returned { // a hook goes on
 		return c.Context.Deadline()
 	}
 	for calls.by[deadline] != nil && calls.by[deadline] != c {
-		deadline--
+		deadline++
 	}
 	if calls.by[deadline] == nil {
 		calls.by[deadline] = c

@@ -149,6 +149,36 @@ func TestCallsEndWhileTheyWrite(t *testing.T) {
 	}
 }
 
+// A call and a command of the user may have the deadline of one context. The end of the call does not reach the command.
+func TestACommandWithTheDeadlineOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := dialerClient(t, "redis://"+silentAddr, func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			server := resp.NewServerConn()
+			server.SetPreHook(func(_ *resp.Peer, name string, _ ...string) bool { return name == "EVALSHA" || name == "GET" })
+			server.ServeConn(theirs)
+			return ours, nil
+		})
+		s := storeOn(t, client)
+		parent, end := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer end()
+		child, cancel := context.WithCancel(parent)
+		defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
+		began := time.Now()
+		var both sync.WaitGroup
+		both.Go(func() {
+			assert.ErrorIs(t, request(child, s, driver.Acquire), context.Canceled)
+			assert.Equal(t, 100*time.Millisecond, time.Since(began), "the call")
+		})
+		synctest.Wait() // the call has its connection
+		both.Go(func() {
+			assert.Error(t, client.Get(parent, "row").Err())
+			assert.Equal(t, 500*time.Millisecond, time.Since(began), "the command")
+		})
+		both.Wait()
+	})
+}
+
 // A call that has returned does not change the connection of the next call.
 func TestAReturnedCallHasNoConnection(t *testing.T) {
 	var without, first, next callContext
