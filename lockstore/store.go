@@ -235,7 +235,7 @@ func (s *Store) Leave(ctx context.Context, key string, owner Owner) error {
 	return err
 }
 
-// Close closes what the driver keeps open, such as a session. Most drivers keep nothing open.
+// Close closes what the driver keeps open, such as a session or its own connections.
 // The program that opened the store closes it when no call is under way.
 func (s *Store) Close() error {
 	if c, ok := driver.As[io.Closer](s.Driver()); ok {

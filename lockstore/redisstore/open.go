@@ -18,14 +18,19 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Opener opens redis, rediss, valkey and valkeys URLs.
+// Opener opens redis, rediss, valkey and valkeys URLs. Close of the store ends its connections.
 var Opener = lockstore.SchemeOpener{Schemes: schemes, Open: open}
 
 var schemes = []string{"redis", "rediss", "valkey", "valkeys"}
 
-// open makes no network call.
 func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
-	client, err := Client(cfg)
+	return OpenWith(cfg, nil)
+}
+
+// OpenWith opens a store as Opener, with the credentials of [ClientWithCredentials]; nil are those of the URL. It makes no
+// network call.
+func OpenWith(cfg lockstore.Config, credentials func(context.Context) (user, password string, err error)) (*lockstore.Store, error) {
+	client, err := ClientWithCredentials(cfg, credentials)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +38,12 @@ func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(client, Options{Prefix: params["prefix"]})
+	s, err := New(client, Options{Prefix: params["prefix"]})
+	if err != nil {
+		return nil, err
+	}
+	s.Driver().(*server).owns = true
+	return s, nil
 }
 
 var parts = storeurl.Parts{

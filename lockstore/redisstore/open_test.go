@@ -33,6 +33,31 @@ func TestOpen(t *testing.T) {
 	}
 }
 
+// Close of a store that an opener made ends its connections. A client given to New stays its caller's.
+func TestClose(t *testing.T) {
+	addr := testservers.Redis(t)
+	admin, client := openClient(t, "redis://"+addr), openClient(t, "redis://"+addr)
+	connections := func() int { return strings.Count(admin.ClientList(t.Context()).Val(), "\n") }
+	s := storeOn(t, client)
+	lockUnlock(t, s, "k")
+	require.NoError(t, s.Close())
+	lockUnlock(t, s, "k")
+	require.Equal(t, 2, connections())
+	require.NoError(t, client.Close())
+
+	for _, url := range []string{"redis://" + addr, "redis://" + closedPort + "?cluster=true"} {
+		s, err := lockstore.Open(t.Context(), url, os.Getenv, Opener)
+		require.NoError(t, err)
+		before := failure(s.Inspect(t.Context(), "k"))
+		require.NotErrorIs(t, before, redis.ErrClosed)
+		require.NoError(t, s.Close())
+		require.Eventually(t, func() bool { return connections() == 1 }, 10*time.Second, 10*time.Millisecond)
+		err = failure(s.Inspect(t.Context(), "k"))
+		requireUnavailable(t, err, "")
+		require.ErrorIs(t, err, redis.ErrClosed)
+	}
+}
+
 // Open makes no network call: a function's start must not depend on the cache.
 func TestOpenDoesNotConnect(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -38,15 +39,17 @@ type server struct {
 	lanes   *lanes.Lanes // nil for a cluster: a node that hangs must not keep requests from the others
 	ends    bool         // a call can end its connection's wait, see callContext
 	prefix  string
+	owns    bool // the client: nobody else can close it
 }
 
 var (
 	_ driver.Lister  = (*server)(nil)
 	_ driver.Checker = (*server)(nil)
 	_ driver.Parker  = (*server)(nil)
+	_ io.Closer      = (*server)(nil)
 )
 
-// New returns a store that uses client. The caller closes the client.
+// New returns a store that uses client. The caller closes the client, and Close of the store does not.
 //
 // Each call of the store ends with its context, whatever the client's settings are. The
 // client itself may use a connection of its pool for longer: until its ReadTimeout, or
@@ -113,6 +116,14 @@ func settingsOf(client redis.UniversalClient) (set settings, err error) {
 		set.connections = min(set.connections, most)
 	}
 	return set, nil
+}
+
+// Close implements io.Closer.
+func (s *server) Close() error {
+	if s.owns {
+		return s.client.Close()
+	}
+	return nil
 }
 
 // Do implements driver.Driver.

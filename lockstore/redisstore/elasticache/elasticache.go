@@ -66,17 +66,13 @@ func open(_ context.Context, cfg lockstore.Config) (*lockstore.Store, error) {
 
 // OpenWith opens the store that the URL names, see the package documentation, with credentials of the caller, for a program that is no
 // Lambda function and has a profile or single sign-on. With nil it is as Opener. It makes no
-// network call. An error that it returns matches lockstore.ErrInvalid.
+// network call. Close of the store ends its connections. An error that it returns matches lockstore.ErrInvalid.
 func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*lockstore.Store, error) {
 	redisConfig, t, err := parse(cfg, creds)
 	if err != nil {
 		return nil, err
 	}
-	client, err := redisstore.ClientWithCredentials(redisConfig, t.credentials)
-	if err != nil {
-		return nil, err
-	}
-	return redisstore.New(client, redisstore.Options{Prefix: cfg.URL.Query().Get("prefix")})
+	return redisstore.OpenWith(redisConfig, t.credentials)
 }
 
 // parse splits the URL into redisstore's URL and the token's parameters.
@@ -123,7 +119,11 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 			return cfg, nil, fmt.Errorf("elasticache: %w", err)
 		}
 	}
-	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: "cluster=" + strconv.FormatBool(flags["cluster"])}
+	query := cfg.URL.Query()
+	query.Del("cache")
+	query.Del("serverless")
+	query.Set("cluster", strconv.FormatBool(flags["cluster"]))
+	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: strings.ReplaceAll(query.Encode(), "+", "%20")}
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 

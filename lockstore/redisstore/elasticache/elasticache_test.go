@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -59,7 +60,12 @@ func TestOpen(t *testing.T) {
 			require.NotContains(t, err.Error(), "hunter2")
 		})
 	}
-	_, err := open(t.Context(), lockstore.Config{Getenv: func(string) string { return "" }})
+	store, err := open(t.Context(), config(t, "elasticache://locks@127.0.0.1:1?cache=my", lambdaEnv))
+	require.NoError(t, err)
+	require.NoError(t, store.Close())
+	_, err = store.Inspect(t.Context(), "k")
+	require.ErrorIs(t, err, redis.ErrClosed)
+	_, err = open(t.Context(), lockstore.Config{Getenv: func(string) string { return "" }})
 	require.ErrorIs(t, err, lockstore.ErrInvalid, "F51")
 	_, err = open(t.Context(), lockstore.Config{URL: config(t, "elasticache://locks@host?cache=my", nil).URL})
 	require.ErrorContains(t, err, "Config.Getenv is nil")
