@@ -3,14 +3,15 @@
 //
 // # URL
 //
-//	elasticache://USER@HOST[:port]?cache=NAME[&serverless=false][&cluster=false][&prefix=text]
+//	elasticache://USER@HOST[:port]?cache=NAME[&serverless=false][&cluster=false][&prefix=text][&connections=n]
 //
-//	USER        a user of the cache with IAM authentication; its id and its name are equal
-//	HOST        the cache's endpoint; the connection always has TLS
-//	cache       the name of the cache; the token is valid for this cache only
-//	serverless  false for a replication group; true by default
-//	cluster     false for a cache without cluster mode; true by default
-//	prefix      as in redisstore
+//	USER         a user of the cache with IAM authentication; its id and its name are equal
+//	HOST         the cache's endpoint; the connection always has TLS
+//	cache        the name of the cache; the token is valid for this cache only
+//	serverless   false for a replication group; true by default
+//	cluster      false for a cache without cluster mode; true by default
+//	prefix       as in redisstore
+//	connections  as in redisstore
 //
 // The region and the credentials come from Lambda's environment.
 //
@@ -82,7 +83,7 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	}
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "elasticache://USER@HOST:PORT?cache=NAME",
-		User: true, Host: true, Port: true, Params: []string{"cache", "serverless", "cluster", "prefix"},
+		User: true, Host: true, Port: true, Params: []string{"cache", "serverless", "cluster", "connections", "prefix"},
 	})
 	if err != nil {
 		return cfg, nil, err

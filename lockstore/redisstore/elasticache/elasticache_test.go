@@ -45,6 +45,8 @@ func TestOpen(t *testing.T) {
 		"serverless, no cluster": {"elasticache://locks@host?cache=my&cluster=false", lambdaEnv, "cluster mode"},
 		"an endpoint for a name": {"elasticache://locks@host?cache=my.serverless.euw1.cache.amazonaws.com", lambdaEnv, "cache is not a name"},
 		"a path for a name":      {"elasticache://locks@host?cache=my/x", lambdaEnv, "cache is not a name"},
+		"connections":            {"elasticache://locks@host?cache=my&connections=500", lambdaEnv, ""},
+		"a bad number of them":   {"elasticache://locks@host?cache=my&connections=1", lambdaEnv, "connections that is not 2 to 1000"},
 		"a bad flag":             {"elasticache://locks@host?cache=my&serverless=perhaps", lambdaEnv, "serverless is not true or false"},
 		"no host":                {"elasticache://locks@?cache=my", lambdaEnv, "no host"},
 	} {
