@@ -152,12 +152,12 @@ func (t *token) credentials(ctx context.Context) (user, password string, err err
 	// The server uses the wall clock. The monotonic clock may stand still while the
 	// process is frozen.
 	now := t.now().Round(0)
-	if age := now.Sub(t.signed); t.text == "" || age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
-		if t.text, err = t.sign(ctx, creds, now); err != nil {
-			t.text = ""
+	if age := now.Sub(t.signed); age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
+		text, err := t.sign(ctx, creds, now)
+		if err != nil {
 			return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
 		}
-		t.signed, t.keyID = now, creds.AccessKeyID
+		t.text, t.signed, t.keyID = text, now, creds.AccessKeyID
 	}
 	return t.user, t.text, nil
 }
