@@ -29,6 +29,7 @@
 //
 //	EVALSHA, EVAL, GET, SET, SETRANGE, PEXPIRE, TIME  for keys that begin with the prefix
 //	RPUSH, BLPOP                                      the same; they tell runs that wait
+//	SELECT                                            for a URL with a database other than 0
 //	CLUSTER SLOTS, ASKING                             in cluster mode
 //	INFO                                              for Check
 //	INFO, SCAN, DBSIZE                                for List

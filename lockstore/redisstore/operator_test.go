@@ -133,6 +133,30 @@ func testUsersOfTheCache(t *testing.T, addrs []string) {
 	}
 }
 
+// A user with the rights that the package's comment names, for a URL with a database. Users of a cluster are above.
+func TestDocumentedRights(t *testing.T) {
+	source, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(source), "# Permissions")
+	table, _, _ = strings.Cut(table, "\n// #")
+	rights := []any{"ACL", "SETUSER", "documented", "on", ">pw", "~" + DefaultPrefix + "*"}
+	for _, row := range regexp.MustCompile(`(?m)^//\t([A-Z, ]+)  `).FindAllStringSubmatch(table, -1) {
+		for name := range strings.SplitSeq(strings.TrimSpace(row[1]), ", ") {
+			rights = append(rights, "+"+strings.ReplaceAll(strings.ToLower(name), " ", "|"))
+		}
+	}
+	ctx, addr := t.Context(), testservers.Redis(t)
+	require.NoError(t, openClient(t, "redis://"+addr).Do(ctx, rights...).Err())
+	s := openStore(t, "redis://documented:pw@"+addr+"/1")
+	lockUnlock(t, s, "k")
+	for what, err := range everyRequest(ctx, s) {
+		require.NotErrorIs(t, err, lockstore.ErrUnavailable, what)
+	}
+	require.NoError(t, check(ctx, s))
+	require.NoError(t, s.List(ctx, "", func(lockstore.Page) error { return nil }))
+	require.NoError(t, failure(s.Extent(ctx)))
+}
+
 // The list of an owner, and beside it the string of its address, are in the slot of their key, wherever its name has braces.
 func testSlots(t *testing.T, url string) {
 	client := openClient(t, url)
