@@ -40,11 +40,14 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{silentAddr}, Dialer: d, PoolSize: 1000, DisableRoutingPolicies: true})
 		},
 	}
-	// A write, a read, and what is no script. The others are sent as these are.
+	// A write, a read, a wait for a turn, and what only lists or checks. The others are sent as these are.
 	requests := map[string]func(context.Context, *lockstore.Store) error{
 		"Acquire": func(ctx context.Context, s *lockstore.Store) error { return request(ctx, s, driver.Acquire) },
 		"Inspect": func(ctx context.Context, s *lockstore.Store) error { return request(ctx, s, driver.Inspect) },
 		"Check":   check,
+		"AwaitTurn": func(ctx context.Context, s *lockstore.Store) error {
+			return storetest.AwaitTurn(ctx, s, "k", lockstore.NewOwner())
+		},
 	}
 	ends := map[string]time.Duration{"cancelled": 0, "cancelled long before the deadline": time.Hour, "deadline": limit}
 	greetings := map[string]time.Duration{"no answer to the request": 0, "a late answer to the greeting": limit + 300*time.Millisecond}
@@ -88,7 +91,9 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 		err := requests[method](ctx, s)
 		require.Less(t, time.Since(start), limit+50*time.Millisecond, "the call goes on after its context")
 		require.ErrorIs(t, err, cause)
-		if written && method != "Check" {
+		if method == "AwaitTurn" {
+			requireNoOther(t, err, lockstore.ErrUnavailable)
+		} else if written && method != "Check" {
 			requireUnknown(t, err)
 		} else {
 			requireUnavailable(t, err, "")

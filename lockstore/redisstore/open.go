@@ -115,7 +115,7 @@ func newClient(opt *redis.UniversalOptions) redis.UniversalClient {
 }
 
 // once keeps a cluster's client from a repeat after a lost reply, which its MaxRetries does not: a write of the user that is
-// not idempotent would count twice. It still follows redirects. A store's request is idempotent.
+// not idempotent would count twice. It still follows redirects. A store's request may be sent again, see New.
 type once struct{}
 
 func (once) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -132,14 +133,28 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	return s.pause(ctx, key, owner)
 }
 
-// pop is a wait at the server for an element of a list.
+// pop is a wait at the server for an element of a list. It is also the last word of the command, its time limit.
 type pop struct {
 	*server
-	words   []any // of the command
-	context callContext
-	popped  []string
-	err     error
+	words    []any // of the command
+	limit    time.Duration
+	context  callContext
+	popped   []string
+	err      error
+	returned atomic.Bool // the caller, so the command must not be written
 }
+
+// MarshalBinary is called when the client writes the command, see that of call. A wait that begins late takes an element that nobody
+// reads.
+func (p *pop) MarshalBinary() ([]byte, error) {
+	if p.returned.Load() {
+		return nil, context.Canceled
+	}
+	return []byte(p.String()), nil
+}
+
+// String is also what hooks print.
+func (p *pop) String() string { return strconv.FormatFloat(p.limit.Seconds(), 'f', -1, 64) }
 
 // send frees the slot and the lane of the wait when the connection is free again, which can be after the end of the context.
 func (p *pop) send(ctx context.Context) {
@@ -158,10 +173,12 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 		defer uncover()
 		p.words = append(p.words, others...)
 	}
-	p.words = append(p.words, block.Seconds())
+	p.limit, p.words = block, append(p.words, p)
 	ctx, cancel := context.WithTimeout(ctx, block+silence)
 	defer cancel()
-	switch err := s.within(ctx, &p.context, maxBlock+silence, p); {
+	err := s.within(ctx, &p.context, maxBlock+silence, p)
+	p.returned.Store(true)
+	switch {
 	case err != nil:
 		return "", err // and the command is not over
 	case p.err != nil || len(p.popped) != 2:

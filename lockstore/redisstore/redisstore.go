@@ -56,8 +56,8 @@ var (
 // until the context's deadline if ContextTimeoutEnabled is set. [Client] has settings for
 // a Lambda function.
 //
-// The client may send a request again, because every request is idempotent. It sends
-// nothing after the call has ended.
+// The client may send a request again. Every request is idempotent, but for a lost reply to one that takes a wake-up or an address
+// of a parked owner: that gets lost, too. The client sends nothing after the call has ended.
 //
 // The client is a *redis.Client or a *redis.ClusterClient. Tracing and metrics are hooks of
 // it, see its AddHook. New refuses other clients, also one that embeds a client: the store could not see a cluster behind it.
