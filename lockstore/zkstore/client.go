@@ -121,7 +121,8 @@ func (c *client) connect() (*session, error) {
 	return s, err
 }
 
-func (c *client) close() {
+// Close implements io.Closer of kv, see New.
+func (c *client) Close() error {
 	c.mu.Lock()
 	s := c.session
 	c.closed, c.session = true, nil
@@ -130,6 +131,7 @@ func (c *client) close() {
 		s.end()
 		s.close()
 	}
+	return nil
 }
 
 // session is a ZooKeeper client until its connection ends, and what is known about the connection.

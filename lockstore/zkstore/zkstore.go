@@ -113,12 +113,6 @@ func validPrefix(prefix string) bool {
 	return true
 }
 
-// Close implements io.Closer, see New.
-func (k *kv) Close() error {
-	k.close()
-	return nil
-}
-
 // manyKeys is from how many nodes on Check advises to delete some.
 const manyKeys = 100_000
 
