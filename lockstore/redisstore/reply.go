@@ -93,14 +93,12 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		a.Status = s
 	case letter == done:
 		a.Outcome = driver.Done
-		p.line()
 		handed, a.Wake = p.news()
 	case letter == lost:
 		a.Outcome, a.Why = driver.Lost, "the lease is expired, released, revoked or gone, or the key is another owner's"
 		if r.Kind == driver.Resolve {
 			a.Why = "it is not in doubt with this fence"
 		}
-		p.line()
 		if handed, a.Wake = p.news(); c.state.Load()&ambiguous != 0 && forgets(r) {
 			// The other attempt may have been applied, and other owners may have had the key
 			// since. Lost would say that the request had no effect.

@@ -470,7 +470,7 @@ function requests.resolve()
 	if not effect and not (isClosed() and last == fence) and (markOf('D', fence) or markOf('F', fence)) then return 'R' end
 	if anyLive() then return told(0) end
 	local i = holder(nil, fence)
-	if not i and #holders == 0 and last == fence and isClosed() == effect then return 'R' end
+	if #holders == 0 and last == fence and isClosed() == effect then return 'R' end
 	if not i or not holders[i].started then return 'L' end
 	if effect then return close(i, 'F') end
 	over(i, 'D')
