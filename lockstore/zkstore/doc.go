@@ -5,7 +5,8 @@
 //
 //	zookeeper://host1:2181,host2:2181,host3:2181/prefix?tls=true&skew=500ms
 //
-//	hosts   the servers of the ensemble; without ports the port is 2181
+//	hosts   the servers of the ensemble; without ports the port is 2181. Give each of them a port, or
+//	        none. No URL has several IPv6 addresses: give the servers names, or call [New]
 //	prefix  the node below which the store keeps its nodes, /lambdalock by default; all
 //	        users of a resource need the same prefix
 //	tls     true or false: TLS 1.2 or later, and the servers' certificates are verified; by

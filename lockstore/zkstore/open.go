@@ -36,18 +36,18 @@ func options(cfg lockstore.Config) (Options, error) {
 		return Options{}, err
 	}
 	u := cfg.URL
-	if u.Scheme != "zookeeper" {
+	switch {
+	case u.Scheme != "zookeeper":
 		return Options{}, lockstore.Invalidf("zkstore: the URL has an unknown scheme; want zookeeper")
+	case u.Host == "":
+		return Options{}, lockstore.Invalidf("zkstore: the URL has no server; want zookeeper://host:2181,host:2181")
 	}
 	opt := Options{Prefix: strings.TrimSuffix(u.Path, "/")}
 	encrypted := false
-	for _, server := range strings.Split(u.Host, ",") {
+	for server := range strings.SplitSeq(u.Host, ",") {
 		host, port, err := net.SplitHostPort(server)
-		if err != nil {
+		if err != nil { // it has no port
 			host, port = strings.Trim(server, "[]"), "2181"
-		}
-		if host == "" || port == "" {
-			return Options{}, lockstore.Invalidf("zkstore: the URL has a server without a host or a port; want zookeeper://host:2181,host:2181")
 		}
 		opt.Servers = append(opt.Servers, net.JoinHostPort(host, port))
 		encrypted = encrypted || !storeurl.IsThisMachine(host)

@@ -72,6 +72,11 @@ func TestInvalidSettings(t *testing.T) {
 		require.NotContains(t, err.Error(), secret)
 		require.Regexp(t, "zkstore|the zookeeper URL", err.Error(), url)
 	}
+	for _, url := range []string{"zookeeper://[::1]:1,[::2]:1/" + secret, "zookeeper://a:1,[::1]:1/" + secret, "zookeeper://[::1],b/" + secret, "zookeeper://a:1,b/" + secret} {
+		_, err := lockstore.Open(t.Context(), url, func(string) string { return "" }, Opener)
+		require.ErrorIs(t, err, lockstore.ErrInvalid, url)
+		require.NotContains(t, err.Error(), secret)
+	}
 	_, err := open(context.Background(), lockstore.Config{})
 	require.ErrorIs(t, err, lockstore.ErrInvalid)
 	for _, opt := range []Options{
