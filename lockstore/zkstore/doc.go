@@ -31,10 +31,13 @@
 //	/lambdalock/clock                is written to read the servers' time
 //	/lambdalock/waiters/HASH         ephemeral, for each owner that waits for its turn
 //
-// The user needs create, read, write and delete on these nodes, also for Revoke. If nodes above the
-// prefix do not exist, the store makes them too. List needs less, if the nodes exist: read on
-// /lambdalock/locks and the nodes of the keys, and write on /lambdalock/clock. A node of a key
-// that the user may not read ends the listing with an error.
+// The user needs create, read, write and delete on these nodes, also for Revoke. List needs less,
+// if the nodes exist: read on /lambdalock/locks and the nodes of the keys, and write on
+// /lambdalock/clock. A node of a key that the user may not read ends the listing with an error.
+//
+// If nodes above the prefix do not exist, the store makes them too, with credentials for its user
+// alone: another user cannot make a prefix below them. So an administrator makes a node that
+// prefixes of several users share, with the right to create for each.
 //
 // The store never deletes the node of a lock, and each server keeps all nodes in memory:
 // about a kilobyte for each key that was ever used. (Measured with 16,000 keys of 15

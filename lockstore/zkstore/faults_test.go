@@ -265,6 +265,23 @@ func testCredentials(t *testing.T, addr string) {
 	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p"))
 }
 
+// The store of the first user makes the node that two prefixes share, for this user alone. The error of the second one says where.
+func testTwoUsersBelowANode(t *testing.T, addr string) {
+	acquire(t, openAs(t, "zookeeper://"+addr+"/teams/a", "a:a-secret"), "k")
+	second := openAs(t, "zookeeper://"+addr+"/teams/b", "b:b-secret")
+	for range 2 {
+		err := failure(second.Acquire(t.Context(), newRequest("k")))
+		require.ErrorIs(t, err, lockstore.ErrUnavailable)
+		require.ErrorContains(t, err, "level 2 of their path cannot be made; the ACL of level 1 says who may")
+		require.NotContains(t, err.Error(), "teams")
+	}
+	administrator := openTable(t, addr)
+	require.NoError(t, administrator.AddAuth("digest", []byte("a:a-secret")))
+	acl := append(zk.DigestACL(zk.PermAll, "a", "a-secret"), zk.DigestACL(zk.PermCreate, "b", "b-secret")...)
+	require.NoError(t, failure(administrator.SetACL("/teams", acl, anyVersion)))
+	acquire(t, second, "k")
+}
+
 // An administrator has made the prefix for the user, who may create nothing beside it.
 func TestClosedRoot(t *testing.T) {
 	addr := testservers.ZooKeeper(t, "minSessionTimeout=60000", "maxSessionTimeout=60000").Addr

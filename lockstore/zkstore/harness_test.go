@@ -27,7 +27,8 @@ func TestOneServer(t *testing.T) {
 	addr := testservers.ZooKeeper(t).Addr
 	for name, test := range map[string]func(t *testing.T, addr string){
 		"session": testSession, "lost reply": testLostReply, "closed store": testClosedStore,
-		"credentials": testCredentials, "node without its child": testNodeWithoutItsChild, "list": testList,
+		"credentials": testCredentials, "two users below a node": testTwoUsersBelowANode,
+		"node without its child": testNodeWithoutItsChild, "list": testList,
 		"wake-up": testWakeUp, "no node of a waiter is left over": testNoNodeOfAWaiterIsLeftOver,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -111,7 +112,8 @@ func (k *kv) createParents(conn *zk.Conn) error {
 			}
 		}
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			return fmt.Errorf("the parents of the locks' nodes: %w", err)
+			level := strings.Count(path, "/") // the path has the prefix, which no error shows
+			return fmt.Errorf("the parents of the locks' nodes: level %d of their path cannot be made; the ACL of level %d says who may: %w", level, level-1, err)
 		}
 	}
 	return nil
