@@ -117,20 +117,14 @@ func TestNoCredentialsAfterALostReply(t *testing.T) {
 			}
 			s := newStoreOver(t, client, 0, dynamostore.Options{})
 			inspected(t, s) // the first request of a process learns the time
-			for _, call := range []func() error{
-				func() error { _, err := s.Acquire(t.Context(), request(time.Minute)); return err },
-				func() error { _, err := s.Inspect(t.Context(), key); return err },
-			} {
-				sent = 0
-				service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
-					sent++
-					return fakedynamo.Fault{LoseReply: errReset}
-				}
-				err := call()
-				require.True(t, isUnknown(err), "%v", err)
-				require.ErrorContains(t, err, "no role was found")
-				require.Equal(t, 1, sent)
+			service.Fault = func(fakedynamo.Request) fakedynamo.Fault {
+				sent++
+				return fakedynamo.Fault{LoseReply: errReset}
 			}
+			_, err := s.Acquire(t.Context(), request(time.Minute))
+			require.True(t, isUnknown(err), "%v", err)
+			require.ErrorContains(t, err, "no role was found")
+			require.Equal(t, 1, sent)
 			require.NotNil(t, service.Row(key)["owner"], "the first attempt was applied")
 		})
 	}
@@ -194,7 +188,7 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 			require.ErrorContains(t, err, "does not show what it has sent")
 			require.NotNil(t, rowsOf(service).get(t, key)["owner"])
 			_, err = s.Inspect(t.Context(), key)
-			require.True(t, isUnknown(err), "%v", err)
+			require.ErrorIs(t, err, lockstore.ErrUnavailable)
 
 			service.Fault = nil
 			lease := acquired(t, s, req)
@@ -252,7 +246,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 				require.GreaterOrEqual(t, took, time.Second, method)
 				require.LessOrEqual(t, took, time.Second+within, method)
 				require.ErrorIs(t, err, context.DeadlineExceeded, method)
-				if unsent {
+				if unsent || method != "release" { // the others begin with a read: the store knows no time and no lease
 					require.ErrorIs(t, err, lockstore.ErrUnavailable, method)
 				} else {
 					require.True(t, isUnknown(err), "%s: %v", method, err)

@@ -34,7 +34,7 @@ func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
 	}
 	ttl, seen, err := call(ctx, t.api.(describer).DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &t.name})
 	if err != nil {
-		return nil, t.explain("Check", unknownRead, err, seen)
+		return nil, t.explain("Check", err, seen)
 	}
 	return append(findings, t.names.checkTTL(ttl.TimeToLiveDescription)...), nil
 }
@@ -48,7 +48,7 @@ func (t *table) describe(ctx context.Context, what string) (*types.TableDescript
 	out, seen, err := call(ctx, api.DescribeTable, &dynamodb.DescribeTableInput{TableName: &t.name})
 	switch {
 	case err != nil:
-		return nil, t.explain(what, unknownRead, err, seen)
+		return nil, t.explain(what, err, seen)
 	case out.Table == nil:
 		return nil, fmt.Errorf("dynamostore: %s, %s: the answer describes no table", t.where(), what)
 	}

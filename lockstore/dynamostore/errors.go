@@ -110,23 +110,28 @@ func (f *failure) Unwrap() []error {
 	return []error{f.class, f.cause}
 }
 
-// explain turns the error of a failed call into this store's error. The error has a class
-// if no attempt can have been applied. Otherwise its outcome is unknown, and unknown says so:
-// unknownWrite or unknownRead. what names the call. Each function that uses call passes its error to it; update does not pass a refused condition.
-func (t *table) explain(what, unknown string, err error, seen attempts) error {
+// unknown is the error of a write that may have been applied. update calls it.
+func (t *table) unknown(what string, err error, seen attempts) error {
+	if !seen.watched {
+		err = fmt.Errorf("the client does not show what it has sent: %w", err)
+	}
+	return withoutClass("", fmt.Errorf("dynamostore: %s, %s: the outcome is unknown: %w", t.where(), what, err))
+}
+
+// explain turns the error of a failed call into this store's error: of a read, which changes nothing, or of a write that was certainly not applied. what names
+// the call. Each function that uses call passes its error to it; update passes neither a refused condition nor an unknown outcome.
+func (t *table) explain(what string, err error, seen attempts) error {
 	var advice string
 	var class error
 	if errors.Is(err, seen.last) { // otherwise it may be the answer of another service, as of one for credentials
 		advice, class = classify(err)
 	}
 	switch {
-	case !seen.watched:
-		return withoutClass("", fmt.Errorf("dynamostore: %s, %s: %s, the client does not show what it has sent: %w", t.where(), what, unknown, err))
-	case seen.ambiguous():
-		return withoutClass("", fmt.Errorf("dynamostore: %s, %s: %s: %w", t.where(), what, unknown, err))
 	case advice == wrongKeys:
 		advice += t.names.want()
 	case class != nil:
+	case seen.ambiguous():
+		advice, class = "nothing was read", lockstore.ErrUnavailable
 	case seen.sent == 0:
 		advice, class = "nothing was sent", lockstore.ErrUnavailable
 	default:
@@ -137,11 +142,6 @@ func (t *table) explain(what, unknown string, err error, seen attempts) error {
 	}
 	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", t.where(), advice, what), class, err}
 }
-
-const (
-	unknownWrite = "the outcome is unknown"
-	unknownRead  = "nothing was read"
-)
 
 // replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease. answerUnchanged and revokedBefore call it.
 func replyLost(key string) error {
@@ -163,7 +163,7 @@ func outcome(err error, ambiguous bool) error {
 }
 
 // withoutClass is err if it matches neither ErrUnavailable nor ErrCorrupt. Otherwise it is an error with the prefix and the text of err that matches neither: a
-// client's error may match them, too, as that of credentials does. outcome and explain call it.
+// client's error may match them, too, as that of credentials does. outcome and unknown call it.
 func withoutClass(prefix string, err error) error {
 	if !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
 		return err

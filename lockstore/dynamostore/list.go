@@ -60,7 +60,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 		out, seen, err := call(ctx, api.Scan, in)
 		if err != nil {
 			t.clock.learn(r.sent, failureDate(err))
-			return t.explain("List", unknownRead, err, seen)
+			return t.explain("List", err, seen)
 		}
 		r.date = serverTime(out.ResultMetadata)
 		t.clock.learn(r.sent, r.date)

@@ -95,7 +95,10 @@ func (t *table) update(ctx context.Context, key string, w write) (reply, error) 
 		r.date = failureDate(err)
 	} else if err != nil {
 		t.clock.learn(r.sent, failureDate(err))
-		return reply{}, t.explain(ofKey(key), unknownWrite, err, seen)
+		if seen.ambiguous() {
+			return reply{}, t.unknown(ofKey(key), err, seen)
+		}
+		return reply{}, t.explain(ofKey(key), err, seen)
 	} else {
 		r.applied = true
 		r.item = out.Attributes
@@ -118,7 +121,7 @@ func (t *table) read(ctx context.Context, key string, consistent bool) (row, rep
 	})
 	if err != nil {
 		t.clock.learn(r.sent, failureDate(err))
-		return row{}, reply{}, t.explain(ofKey(key), unknownRead, err, seen)
+		return row{}, reply{}, t.explain(ofKey(key), err, seen)
 	}
 	r.date = serverTime(out.ResultMetadata)
 	t.clock.learn(r.sent, r.date)
@@ -146,7 +149,7 @@ func failureDate(err error) time.Time {
 }
 
 // where names the table in errors. It adds the region and the endpoint if the client
-// shows them. describe and explain call it.
+// shows them. describe, unknown and explain call it.
 func (t *table) where() string {
 	name := "table " + t.name
 	c, ok := t.api.(interface{ Options() dynamodb.Options })
