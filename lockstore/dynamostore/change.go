@@ -222,7 +222,7 @@ func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules
 		return a, nil
 	case q.Kind == driver.MarkStarted:
 		if _, _, now := t.decide(seen, u, q.Request); now.Outcome != driver.Done {
-			a, err = t.unmark(ctx, q.key, q.Request, q.marking, now)
+			a, err = t.unmark(ctx, q.key, q.Request, q.marking, stored, now)
 		}
 	case next.Closed.For > 0:
 		a.Wake = parkedIn(stored) // some may have joined after the row was read
@@ -279,7 +279,7 @@ func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r repl
 		if t.revokedSince(seen, r, q.Request) {
 			return done, nil
 		}
-		return t.unmark(ctx, q.key, q.Request, q.marking, a)
+		return t.unmark(ctx, q.key, q.Request, q.marking, seen, a)
 	case a.Outcome != driver.Lost || !q.ambiguous || marked:
 	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve:
 		// The other attempt may have been applied, and others may have had the key since. Lost would

@@ -160,14 +160,15 @@ func TestPlaceOfALaterVersion(t *testing.T) {
 	})
 }
 
-// A mark that DynamoDB writes 20 s after the end of its lease puts no key in doubt, also if the SDK sends it twice, or if somebody
-// asks before it is removed.
+// A mark that DynamoDB writes 20 s after the end of its lease puts no key in doubt, also if the SDK sends it twice, if a copy of it
+// arrives after its removal, or if somebody asks before that.
 func TestStartThatComesTooLate(t *testing.T) {
 	const slow = 22 * time.Second
 	for name, faults := range map[string][2]fakedynamo.Fault{ // of the mark and of its removal
 		"its reply is lost":                {{In: slow, LoseReply: errReset}, {}},
 		"the reply to its removal is lost": {{In: slow}, {LoseReply: errReset}},
 		"others ask meanwhile":             {{In: slow}, {}},
+		"a copy arrives after its removal": {{In: slow, Repeat: time.Second}, {}},
 	} {
 		bubble(t, name, func(t *testing.T) {
 			service, s := newFake(t)
@@ -184,6 +185,7 @@ func TestStartThatComesTooLate(t *testing.T) {
 				return faults[0]
 			})
 			require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
+			service.Wait()
 			require.Equal(t, lockstore.Free, inspected(t, other).State)
 			held(t, other)
 		})
