@@ -116,10 +116,11 @@ class Lock:
         self._done.set()
         self._renewing.join()
         held = self.left() > 0
-        for _ in range(3):  # when all requests fail, the lease ends by itself
+        for pause in (1, 1, 0):  # when all requests fail, the lease ends by itself
             self._ask("DELETE", None, {"Lock-Token": self.token})
             if self.status == 204 or self._is(404, "no-lease"):
                 break
+            time.sleep(pause)
         if error is None and (not held or self._is(404, "no-lease")):
             raise LockLost(f"the lease of {self.url} has ended")
 

@@ -265,6 +265,16 @@ var situations = []struct {
 			require.Len(h, h.proxy.seen("DELETE", 0), 3*(i+1))
 		}
 	}},
+	{"pauses before it releases again", "", func(h *harness) {
+		h.proxy.plan("DELETE", unavailable, unavailable)
+		p, fence := h.begin()
+		h.ends(p, 0, fence)
+		tries := h.proxy.seen("DELETE", 0)
+		require.Len(h, tries, 3)
+		for i, e := range tries[1:] {
+			require.GreaterOrEqual(h, e.at.Sub(tries[i].at), time.Second)
+		}
+	}},
 	{"refusals that are not the service's, and odd ones of its own", "", func(h *harness) {
 		h.proxy.plan("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
 			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"), busy("4"))
