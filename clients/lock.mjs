@@ -84,6 +84,8 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
   let lease, end, status, answer, failure;
   const left = () => Math.min(...now().map((t, i) => end[i] - t)); // ms for which the lease may be trusted
   const is = (s, code) => status === s && answer.code === code;
+  // Nobody knows whether the service did what it was asked for, or will do it later.
+  const isUnsure = () => !((status >= 400 && status < 500) || is(503, "unavailable"));
 
   // ask returns true when it got a lease. The lease is counted from before the request. The
   // status is 0 when nobody knows what was done: without an answer, with half of one, and with one
@@ -155,7 +157,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
   })();
-  let result;
+  let result, unsure = false;
   try {
     result = await work({ fence: lease.fence, signal: lost.signal, check });
     check();
@@ -165,9 +167,10 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     for (const pause of [1000, 1000, 0]) { // when all requests fail, the lease ends by itself
       await ask("DELETE", undefined, { "Lock-Token": lease.token });
       if (status === 204 || is(404, "no-lease")) break;
+      unsure ||= isUnsure();
       await sleep(pause);
     }
   }
-  if (is(404, "no-lease")) throw new LockLost(`the lease of ${url} has ended`);
+  if (is(404, "no-lease") && !unsure) throw new LockLost(`the lease of ${url} has ended`);
   return result;
 }

@@ -115,17 +115,23 @@ class Lock:
     def __exit__(self, error, *_):
         self._done.set()
         self._renewing.join()
-        held = self.left() > 0
+        held, unsure = self.left() > 0, False
         for pause in (1, 1, 0):  # when all requests fail, the lease ends by itself
             self._ask("DELETE", None, {"Lock-Token": self.token})
-            if self.status == 204 or self._is(404, "no-lease"):
+            gone = self._is(404, "no-lease")
+            if self.status == 204 or gone:
                 break
+            unsure = unsure or self._unsure()
             time.sleep(pause)
-        if error is None and (not held or self._is(404, "no-lease")):
+        if error is None and (not held or gone and not unsure):  # an earlier one may have released it
             raise LockLost(f"the lease of {self.url} has ended")
 
     def _is(self, status, code):
         return self.status == status and self.answer.get("code") == code
+
+    def _unsure(self):
+        """Nobody knows whether the service did what it was asked for, or will do it later."""
+        return not (400 <= self.status < 500 or self._is(503, "unavailable"))
 
     def _ask(self, method, body, headers, timeout=10):
         """Asks the service. True when there is a lease, which is counted from before the request.

@@ -275,6 +275,23 @@ var situations = []struct {
 			require.GreaterOrEqual(h, e.at.Sub(tries[i].at), time.Second)
 		}
 	}},
+	{"F25 the reply of release is lost", "", func(h *harness) {
+		h.openGate() // the job ends at once
+		for _, c := range []struct {
+			plan   []act
+			status int
+		}{
+			{[]act{lose, noLease}, 0},
+			{[]act{body(503, `{"code": "unknown"}`), notReady, noLease}, 0},
+			{[]act{notReady, noLease}, 79}, // nothing was done
+			{[]act{noLease}, 79},
+		} {
+			h.proxy.plan("DELETE", c.plan...)
+			p, fence := h.begin()
+			h.exits(p, c.status)
+			h.free(fence)
+		}
+	}},
 	{"refusals that are not the service's, and odd ones of its own", "", func(h *harness) {
 		h.proxy.plan("PUT", body(409, ""), body(409, "null"), body(422, "{}"), body(422, `{"code": 7}`), busy("-1"),
 			body(503, `{"code": null, "detail": {}}`), body(500, "[]"), busy("1e999"), busy("[]"), busy(`"x"`), busy("null"), busy("0"), busy("4"))
@@ -333,6 +350,12 @@ func body(status int, text string) act {
 }
 
 var unavailable = body(503, `{"message":"Service Unavailable"}`)
+
+// notReady says that nothing was done.
+var notReady = body(503, `{"code": "unavailable"}`)
+
+// noLease ends the lease, and says that there is none.
+func noLease(p *passing) (answer, bool) { p.ask(); return body(404, `{"code": "no-lease"}`)(p) }
 
 // busy is a refusal with that retryAfter.
 func busy(retryAfter string) act {

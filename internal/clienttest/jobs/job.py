@@ -41,7 +41,8 @@ try:
             say("tick", before)
             time.sleep(0.1)
         os.rmdir(inside)
-        sys.exit(int(os.environ["JOB_STATUS"]))
+        if os.environ["JOB_STATUS"] != "0":
+            sys.exit(int(os.environ["JOB_STATUS"]))
 except LockBusy:
     sys.exit(75)
 except LockCovered:
