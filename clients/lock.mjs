@@ -114,7 +114,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
 
   const holder = `process ${process.pid} on ${hostname()}`.replace(/[^ -~]/g, "?").slice(0, 128);
   const asks = coalesce ? { coalesce, event } : {};
-  let again = randomUUID(), tries = 0;
+  let again = randomUUID(), tries = 0, unsure = false;
   const patience = performance.now() + wait * 1000;
   for (;;) {
     const sent = performance.now();
@@ -122,11 +122,13 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     // One that was handed over lasts for 2 s, which no client with a shorter ttl believes.
     if (wait > 0 && (coalesce || ttl > 3)) asks.wait = Math.ceil(Math.min(5, ttl / 3, Math.max(1, (patience - sent) / 1000)));
     if ((await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) && left() > 0) break;
-    if (is(409, "covered")) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
+    unsure ||= isUnsure(); // a request without an answer may get the lock after a later one was refused
+    if (is(409, "covered") && !unsure) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
     if (is(409, "in-doubt")) throw new LockInDoubt(`nobody knows how the last work under the lock ${url} ended; an operator has to resolve it`);
     const busy = is(409, "busy");
-    if (busy && performance.now() >= patience) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
-    if (is(422, "ended")) again = randomUUID(); // the answer was lost, and its lease has ended since
+    const over = busy && performance.now() >= patience;
+    if (over && !unsure) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
+    if (is(422, "ended")) [again, unsure] = [randomUUID(), false]; // the answer was lost, and its lease has ended since
     // Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
     tries = busy ? 0 : tries + 1;
     const why = `${status} ${show(answer.detail) || show(answer.message)}`;
@@ -134,7 +136,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
       const hint = status === 401 || status === 403 ? "; is the request signed, and may this caller use the key?" : "";
       throw new Error(`no lock: ${why}${hint}`);
     }
-    if (tries > 5) throw new Error(`no lock: ${why}; if one of the requests got the lock, it is free after ${ttl} s`, { cause: failure });
+    if (tries > 5 || over) throw new Error(`no lock: ${why}; if one of the requests got the lock, it is free after ${ttl} s`, { cause: failure });
     const pause = Number.isFinite(answer.retryAfter) ? Math.max(1, answer.retryAfter) : 1;
     // It counts from sent: who has waited there asks again at once, and so does not miss its turn, which is short.
     // A key in its cooldown says when it is free again, which may be in a month.
@@ -157,7 +159,8 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
   })();
-  let result, unsure = false;
+  let result;
+  unsure = false;
   try {
     result = await work({ fence: lease.fence, signal: lost.signal, check });
     check();

@@ -62,7 +62,7 @@ class Lock:
 
     def __enter__(self):
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
-        again, tries, patience = secrets.token_hex(), 0, time.monotonic() + self.wait
+        again, tries, unsure, patience = secrets.token_hex(), 0, False, time.monotonic() + self.wait
         while True:
             sent = time.monotonic()
             # Who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest. One that was handed over
@@ -71,23 +71,25 @@ class Lock:
                 self.asks["wait"] = math.ceil(min(5, self.ttl / 3, max(1, patience - sent)))
             if self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) and self.left() > 0:
                 break
-            if self._is(409, "covered"):
+            unsure = unsure or self._unsure()  # a request without an answer may get the lock after a later one was refused
+            if self._is(409, "covered") and not unsure:
                 raise LockCovered(f"another program waits for the lock {self.url}, and does this work")
             if self._is(409, "in-doubt"):
                 raise LockInDoubt(f"nobody knows how the last work under the lock {self.url} ended; an operator has to resolve it")
             busy = self._is(409, "busy")
-            if busy and time.monotonic() >= patience:
+            over = busy and time.monotonic() >= patience
+            if over and not unsure:
                 name = self.answer.get("holder")
                 raise LockBusy(f"{text(name, 'name') or 'somebody else'} holds the lock {self.url}")
             if self._is(422, "ended"):  # the answer was lost, and its lease has ended since
-                again = secrets.token_hex()
+                again, unsure = secrets.token_hex(), False
             # Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
             tries = 0 if busy else tries + 1
             why = f"{self.status} {text(self.answer, 'detail') or text(self.answer, 'message')}"
             if self.status in (400, 401, 403, 404, 405, 413, 415) or 300 <= self.status < 400:
                 hint = "; is the request signed, and may this caller use the key?" if self.status in (401, 403) else ""
                 raise OSError(f"no lock: {why}{hint}") from self.error
-            if tries > 5:
+            if tries > 5 or over:
                 raise OSError(f"no lock: {why}; if one of the requests got the lock, it is free after {self.ttl} s") from self.error
             pause = self.answer.get("retryAfter")
             if type(pause) not in (int, float) or not 1 <= pause < float("inf"):

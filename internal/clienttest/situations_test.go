@@ -149,6 +149,26 @@ var situations = []struct {
 		}
 		h.ends(p, 0, fence)
 	}},
+	{"F23 the reply of acquire is lost, and others hold the lock", "", func(h *harness) {
+		held := h.put()
+		late := func(*passing) (answer, bool) { return answer{}, true } // the service may get the request later
+		for _, c := range []struct {
+			plan   []act
+			status int
+		}{
+			{[]act{late}, 1},
+			{[]act{body(503, `{"code": "unknown"}`), notReady}, 1},
+			{[]act{notReady}, 75}, // nothing was done
+			{[]act{late, body(422, `{"code": "ended"}`)}, 75},
+			{append([]act{late}, slices.Repeat([]act{body(409, `{"code": "covered"}`)}, 5)...), 1},
+		} {
+			h.proxy.plan("PUT", c.plan...)
+			p := h.start()
+			h.exits(p, c.status)
+			require.Equal(h, c.status == 1, strings.Contains(p.text.String(), "it is free after 900 s"), "%s", &p.text)
+		}
+		h.release(held)
+	}},
 	{"F11 the lease ends before its grant arrives", "", func(h *harness) {
 		h.proxy.plan("PUT", loseAndEnd)
 		p, fence := h.begin()
