@@ -45,12 +45,14 @@ class Lock:
         for example to sign the request, and has to bound its own time. plaintext allows
         http:// for a host that is not this machine. With coalesce, the name of the work, of
         many programs only one waits: the others raise LockCovered. event is the id of what
-        the work is for, the same one when it is tried again. Both need a wait."""
+        the work is for, the same one when it is tried again. Both need a wait. A Lock is for one
+        with at a time."""
         if (coalesce or event) and not (coalesce and event and wait > 0):
             raise ValueError("coalesce: want coalesce, event and a wait above 0, or neither coalesce nor event")
         self.asks = {"coalesce": coalesce, "event": event} if coalesce else {}
         self.url = f"{service(plaintext)}/locks/{urllib.parse.quote(key)}"
         self.ttl, self.wait, self.headers = ttl, wait, headers
+        self._used = threading.Lock()
 
     def left(self):
         """The seconds for which the lease may be trusted."""
@@ -61,6 +63,15 @@ class Lock:
             raise LockLost(f"the lease of {self.url} has ended")
 
     def __enter__(self):
+        if not self._used.acquire(blocking=False):
+            raise RuntimeError("a Lock is for one with at a time")
+        try:
+            return self._acquire()
+        except BaseException:
+            self._used.release()
+            raise
+
+    def _acquire(self):
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
         again, tries, unsure, patience = secrets.token_hex(), 0, False, time.monotonic() + self.wait
         while True:
@@ -115,6 +126,12 @@ class Lock:
             pause = self.left() / 3 if renewed else 0.5
 
     def __exit__(self, error, *_):
+        try:
+            self._release(error)
+        finally:
+            self._used.release()
+
+    def _release(self, error):
         self._done.set()
         self._renewing.join()
         held, unsure = self.left() > 0, False

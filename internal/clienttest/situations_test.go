@@ -41,6 +41,13 @@ var situations = []struct {
 			}
 		}
 	}},
+	{"one Lock for one with at a time", "lock.py", func(h *harness) {
+		h.proxy.plan("PUT", busy("1")) // of the first of three
+		p, fence := h.begin("JOB_TWICE=1")
+		require.Len(h, h.proxy.seen("PUT", 0), 3)
+		h.ends(p, 0, fence)
+		require.Contains(h, p.text.String(), "a Lock is for one with at a time")
+	}},
 	{"without ttl and wait", "", func(h *harness) { // 60 s and 0, as the programs say
 		p, fence := h.begin("LOCKS_TTL=", "LOCKS_WAIT=")
 		for _, e := range h.proxy.seen("PUT", 0) {

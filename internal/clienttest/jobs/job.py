@@ -26,7 +26,20 @@ def headers(method, url, body):
 settings = {name: int(os.environ["LOCKS_" + name.upper()]) for name in ("ttl", "wait") if os.environ["LOCKS_" + name.upper()]}
 settings.update({name: os.environ["LOCKS_" + name.upper()] for name in ("coalesce", "event") if "LOCKS_" + name.upper() in os.environ})
 try:
-    with Lock(sys.argv[1], headers=headers, **settings) as lock:
+    lock = Lock(sys.argv[1], headers=headers, **settings)
+    if os.environ.get("JOB_TWICE"):
+        try:
+            with lock:
+                sys.exit("the lock was busy")
+        except LockBusy:
+            pass
+        with lock:
+            try:
+                with lock:
+                    sys.exit("two are inside")
+            except RuntimeError as e:
+                print(e, flush=True)
+    with lock:
         if os.path.exists(inside):
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
