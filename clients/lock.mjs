@@ -152,8 +152,8 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     for (let pause = left() / 3; !done.signal.aborted && left() > 0; ) {
       await sleep(Math.min(pause, left()), null, { signal: done.signal }).catch(() => {}); // done ends it
       if (done.signal.aborted || left() <= 0) break;
-      // A request that hangs leaves time for another one.
-      const renewed = await ask("PATCH", JSON.stringify({ ttl }), { "Lock-Token": lease.token }, Math.min(left(), Math.max(1000, left() / 3)));
+      // A request that hangs leaves time for another one, and does not hold up a release for long.
+      const renewed = await ask("PATCH", JSON.stringify({ ttl }), { "Lock-Token": lease.token }, Math.min(10_000, left(), Math.max(1000, left() / 3)));
       if (is(404, "no-lease")) end = [0, 0]; // the lock is lost
       pause = renewed ? left() / 3 : 500;
     }

@@ -117,8 +117,8 @@ class Lock:
         pause = self.left() / 3  # of a lease that was waited for less than ttl is left
         while not self._done.wait(pause) and self.left() > 0:
             left = self.left()
-            try:  # a request that hangs leaves time for another one
-                renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, min(left, max(1, left / 3)))
+            try:  # a request that hangs leaves time for another one, and does not hold up a release for long
+                renewed = self._ask("PATCH", {"ttl": self.ttl}, {"Lock-Token": self.token}, min(10, left, max(1, left / 3)))
             except BaseException:  # headers may even call sys.exit
                 renewed = False
             if self._is(404, "no-lease"):  # the lock is lost

@@ -253,6 +253,26 @@ var situations = []struct {
 		require.NotEmpty(h, h.proxy.seen("PATCH", 200))
 		h.ends(p, 0, fence)
 	}},
+	{"F28 a renewal that has no answer holds up no release", "", func(h *harness) {
+		asked := make(chan time.Time, 1)
+		h.proxy.plan("PATCH", func(*passing) (answer, bool) {
+			asked <- time.Now()
+			<-h.Context().Done()
+			return answer{}, true
+		})
+		p, fence := h.begin("LOCKS_TTL=180") // the first renewal is after 60 s, and a third of the rest is 40 s
+		var began time.Time
+		h.until("a renewal", func() bool {
+			select {
+			case began = <-asked:
+				return true
+			default:
+				return false
+			}
+		})
+		h.ends(p, 0, fence)
+		require.Less(h, time.Since(began), 20*time.Second+late)
+	}},
 	{"answers that are no lease, to acquire", "", func(h *harness) {
 		plan := []act{}
 		for i, flaw := range noLeases() {
