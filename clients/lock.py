@@ -19,7 +19,9 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-open_url = urllib.request.build_opener(NoRedirect).open
+# Without TLS a proxy would get the token.
+proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
+open_url = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler(proxies)).open
 LONGEST = 1 << 16  # bytes of an answer
 
 

@@ -63,7 +63,9 @@ func (h *harness) start(env ...string) *process {
 		return strings.HasSuffix(strings.ToLower(name), "_proxy") || strings.HasPrefix(name, "AWS_")
 	})
 	p.Env = slices.Concat(p.Env, []string{"LOCKS_URL=" + h.proxy.URL, "LOCKS_TTL=900", "LOCKS_WAIT=0",
-		"JOB_DIR=" + h.dir, "JOB_OUT=" + p.dir, "JOB_STATUS=0", "PYTHONPATH=../../clients", "PYTHONDONTWRITEBYTECODE=1"}, env)
+		"JOB_DIR=" + h.dir, "JOB_OUT=" + p.dir, "JOB_STATUS=0",
+		"http_proxy=http://127.0.0.1:1", // nobody listens there, and a token without TLS is for no proxy
+		"PYTHONPATH=../../clients", "PYTHONDONTWRITEBYTECODE=1"}, env)
 	p.Stdout, p.Stderr = &p.text, &p.text
 	require.NoError(h, p.Start())
 	h.Cleanup(func() {
