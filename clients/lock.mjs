@@ -69,7 +69,7 @@ function checkLease(kind, { token, fence, expiresIn }, ttl) {
 // show returns a text of an answer, for people: short, and without what steers a terminal.
 const show = (text) => (typeof text === "string" ? text.slice(0, 200).replace(/[^ -~\u00a1-\ud7ff]/g, "?") : "");
 
-// ttl and wait are in seconds. headers is an object, for example with Authorization, or a
+// ttl and wait are in seconds. headers is an object or Headers, for example with Authorization, or a
 // function (method, url, body) -> headers. The function is called for each request, for
 // example to sign the request, and has to bound its own time. plaintext allows http:// for a
 // host that is not this machine. With coalesce, the name of the work, of many programs only one
@@ -96,8 +96,10 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     [status, answer, failure] = [0, {}, undefined];
     try {
       const own = typeof headers === "function" ? await headers(method, url, body) : headers;
+      const all = new Headers({ "Content-Type": "application/json" });
+      for (const some of [own, more]) new Headers(some).forEach((value, name) => all.set(name, value));
       // A redirect is not followed: another server would get the token.
-      const response = await fetch(url, { method, body, signal, redirect: "manual", headers: { "Content-Type": "application/json", ...own, ...more } });
+      const response = await fetch(url, { method, body, signal, redirect: "manual", headers: all });
       answer = await read(response);
       if (response.status === 200 && body) {
         checkLease(response.headers.get("Content-Type") ?? "", answer, ttl);

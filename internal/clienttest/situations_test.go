@@ -36,6 +36,7 @@ var situations = []struct {
 		h.ends(p, 0, fence)
 		for _, e := range h.proxy.seen("", 0) {
 			require.Equal(h, bearer, e.request.Get("Authorization"), e.method)
+			require.Equal(h, []string{"application/json"}, e.request["Content-Type"], e.method)
 			if e.method != "DELETE" {
 				require.Regexp(h, `"ttl": ?30[,}]`, e.body, "ttl is the whole number that the program has")
 			}

@@ -13,7 +13,8 @@ class Failed extends Error {}
 let throws = Number(process.env.JOB_THROWS ?? 0);
 const headers = async (method) => {
   if (method === "PATCH" && throws-- > 0) throw null; // not even an Error
-  return { Authorization: "Bearer of a test" };
+  const own = { Authorization: "Bearer of a test" };
+  return method === "PUT" ? new Headers(own) : { ...own, "content-type": "application/json" };
 };
 
 try {

@@ -20,7 +20,8 @@ throws = [Hiccup(), SystemExit(3)][:int(os.environ.get("JOB_THROWS", 0))]
 def headers(method, url, body):
     if method == "PATCH" and throws:
         raise throws.pop()
-    return {"Authorization": "Bearer of a test"}
+    own = {"Authorization": "Bearer of a test"}
+    return own if method == "PUT" else {**own, "content-type": "application/json"}
 
 
 settings = {name: int(os.environ["LOCKS_" + name.upper()]) for name in ("ttl", "wait") if os.environ["LOCKS_" + name.upper()]}
