@@ -18,6 +18,7 @@ type Dialect struct {
 	mark, operator   string   // around a name; around an operator, so that nothing in the search_path can shadow it
 	resolution, skew time.Duration
 	literal          func(string) string
+	bind             string // an argument in place of a literal, in a transaction of the program: so the driver, which may keep each text there, sees few texts
 	now, clock       string // microseconds since 1970; those of a write, if they are others
 	refuses          string // what is wrong with the session: WHEN a condition THEN a text
 	alone            string // as refuses, of a request that is not in a transaction of the program
@@ -73,7 +74,8 @@ var PostgreSQL = &Dialect{
 		s = strconv.QuoteToASCII(s)
 		return "E'" + strings.ReplaceAll(s[1:len(s)-1], "'", "''") + "'"
 	},
-	now: micros("statement_timestamp"), locks: " FOR UPDATE",
+	bind: "$%d::pg_catalog.text",
+	now:  micros("statement_timestamp"), locks: " FOR UPDATE",
 	refuses: "WHEN pg_catalog.current_setting('transaction_read_only') {=} 'on' THEN 'this server, or this role by default_transaction_read_only, only reads' " +
 		"WHEN pg_catalog.row_security_active({name}::pg_catalog.text) THEN 'row security is on for this role' " +
 		"WHEN pg_catalog.current_setting('client_encoding') {<>} 'UTF8' THEN 'client_encoding is not UTF8' ",

@@ -27,7 +27,8 @@ import (
 )
 
 // kv is the casstore.KV: a row for each key. Each request is one statement, a transaction of its own. It has no arguments, so that drivers
-// send it in one message, and no pooler can put something of another client in between.
+// send it in one message, and no pooler can put something of another client in between. In a transaction of the program no pooler does, and
+// PostgreSQL's statements have arguments, as the program's.
 type kv struct {
 	*Dialect
 	words *strings.Replacer // what fill puts into each statement
@@ -65,12 +66,12 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (e casstore.Entry, no
 	if k.tx != nil {
 		which += k.locks
 		if k.locks == "" && k.seen == nil {
-			if _, err = k.ask(ctx, "", "UPDATE {table} SET version = version WHERE key = {key}", 0, "{key}", k.literal(key)); err != nil {
+			if _, err = k.ask(ctx, "", "UPDATE {table} SET version = version WHERE key = {key}", 0, "{key}", key); err != nil {
 				return e, now, err
 			}
 		}
 	}
-	rows, now, err := k.read(ctx, which, "{key}", k.literal(key))
+	rows, now, err := k.read(ctx, which, "{key}", key)
 	if len(rows) > 0 {
 		e = rows[0].Entry
 	}
@@ -110,11 +111,11 @@ func (k *kv) read(ctx context.Context, which string, pairs ...string) (all []cas
 
 // Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
-	return k.write(ctx, key, value, ifVersion, "''")
+	return k.write(ctx, key, value, ifVersion, "''", "")
 }
 
-// write makes a version that no other write has, so it is also the name of the request. wake is a part of PostgreSQL's statement.
-func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake string) (casstore.Entry, error) {
+// write makes a version that no other write has, so it is also the name of the request. wake is a part of PostgreSQL's statement, with the text notes.
+func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wake, notes string) (casstore.Entry, error) {
 	version := rand.Text()
 	statement := "UPDATE {table} AS k SET version = {version}, written = {clock}, entry = {entry} WHERE k.key {=} {key} AND k.version {=} {old} AND {refuses} {=} ''"
 	switch {
@@ -123,11 +124,10 @@ func (k *kv) write(ctx context.Context, key string, value []byte, ifVersion, wak
 	case k.tx == nil:
 		statement += k.bound
 	}
-	pairs := []string{"{key}", k.literal(key), "{version}", k.literal(version), "{entry}", k.literal(string(value)), "{old}", k.literal(ifVersion), "{wake}", wake}
 	if k.answer != "" {
-		statement = fmt.Sprintf(k.answer, statement)
+		statement = strings.ReplaceAll(fmt.Sprintf(k.answer, statement), "{wake}", wake)
 	}
-	rows, err := k.ask(ctx, version, statement, 4, pairs...)
+	rows, err := k.ask(ctx, version, statement, 4, "{key}", key, "{version}", version, "{entry}", string(value), "{old}", ifVersion, "{notes}", notes)
 	if err != nil || len(rows) == 0 || !rows[0][2].Valid {
 		return casstore.Entry{}, cmp.Or(err, casstore.ErrConflict)
 	}
@@ -145,16 +145,28 @@ func refusedBy(what string) error {
 }
 
 // ask sends a statement, and returns the rows of the answer, with so many columns. A request that has a name gets it back as the first column, and
-// what is refused as the second one. Such a read, and PostgreSQL's write, have at least one row. An answer to another request is none.
+// what is refused as the second one. Such a read, and PostgreSQL's write, have at least one row. An answer to another request is none. pairs are
+// words of the statement and their values.
 func (k *kv) ask(ctx context.Context, name, statement string, columns int, pairs ...string) (answer, error) {
-	statement = k.fill(statement, append(pairs, "{request}", "'"+name+"'")...)
+	pairs = append(pairs, "{request}", name)
+	var values []any
+	for i := 1; i < len(pairs); i += 2 {
+		switch {
+		case k.tx == nil || k.bind == "":
+			pairs[i] = k.literal(pairs[i])
+		case strings.Contains(statement, pairs[i-1]):
+			values = append(values, pairs[i])
+			pairs[i] = fmt.Sprintf(k.bind, len(values))
+		}
+	}
+	statement = k.fill(statement, pairs...)
 	reads := strings.HasPrefix(statement, "SELECT")
-	all, err := k.send(ctx, reads, func(q queries, args []any) (answer, error) {
+	all, err := k.send(ctx, reads, func(q queries, mode []any) (answer, error) {
 		if k.answer == "" && !reads {
 			result, err := q.ExecContext(ctx, statement)
 			return resultOf(name, result, err)
 		}
-		return rowsOf(q.QueryContext(ctx, statement, args...))
+		return rowsOf(q.QueryContext(ctx, statement, append(mode, values...)...))
 	})
 	switch {
 	case err != nil:
@@ -368,7 +380,7 @@ func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) e
 	for last, end := "", false; err == nil && !end; {
 		p := casstore.Page{Now: now}
 		var rows []casstore.Listed
-		rows, now, err = k.read(ctx, fmt.Sprint("k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize), "{last}", k.literal(last), "{prefix}", k.literal(prefix))
+		rows, now, err = k.read(ctx, fmt.Sprint("k.key {>} {last} AND k.key {>=} {prefix} ORDER BY k.key LIMIT ", pageSize), "{last}", last, "{prefix}", prefix)
 		end = len(rows) < pageSize
 		for _, r := range rows {
 			last = max(last, r.Key)

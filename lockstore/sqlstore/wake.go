@@ -57,8 +57,8 @@ func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVe
 	for owner, note := range notes {
 		all = append(all, tag(key, owner)+" "+note)
 	}
-	notify := "pg_catalog.pg_notify('" + w.channel + "', " + w.literal(strings.Join(all, ",")) + ")::pg_catalog.text"
-	e, err := w.write(ctx, key, value, ifVersion, "CASE WHEN w.written IS NOT NULL THEN "+notify+" END")
+	notify := "CASE WHEN w.written IS NOT NULL THEN pg_catalog.pg_notify('" + w.channel + "', {notes})::pg_catalog.text END"
+	e, err := w.write(ctx, key, value, ifVersion, notify, strings.Join(all, ","))
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) && slices.Contains([]string{"54000", "42501", "42883"}, state.SQLState()) {
 		return w.Write(ctx, key, value, ifVersion)

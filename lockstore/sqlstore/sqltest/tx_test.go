@@ -156,6 +156,26 @@ func TestTransaction(t *testing.T) {
 	})
 }
 
+// TestFewTexts: pgx and the server keep 512 texts of statements for each connection. Those of StillHeld and Complete are few, and have no results.
+func TestFewTexts(t *testing.T) {
+	t.Parallel()
+	e, table, _ := postgreSQL(t).created(t)
+	e.driver = "pgx"
+	for which, dialect := range []*sqlstore.Dialect{sqlstore.PostgreSQL, sqlstore.DSQL} {
+		table.Dialect = dialect
+		s, db := e.store(t, table, 2), e.pool(t, e.addr, 1)
+		for n := range 10 {
+			lease := acquire(t, s, request(fmt.Sprint(which, n)))
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			require.NoError(t, table.StillHeld(minute(t), tx, lease))
+			require.NoError(t, table.Complete(minute(t), tx, lease, []byte("done"), time.Minute))
+			require.NoError(t, tx.Commit())
+		}
+		require.Less(t, count(t, db, "SELECT count(*) FROM pg_prepared_statements"), 8)
+	}
+}
+
 // StillHeld waits for a transaction that has the row, or the file, for a limited time.
 func TestLocked(t *testing.T) {
 	t.Parallel()
