@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -52,7 +53,7 @@ func options(opt Options) casstore.Options {
 }
 
 func newKV(opt Options) *kv {
-	return &kv{opt.Client, cmp.Or(opt.HTTP, &http.Client{Timeout: time.Second}), opt.Prefix + "/"}
+	return &kv{Client: opt.Client, http: cmp.Or(opt.HTTP, &http.Client{Timeout: time.Second}), prefix: opt.Prefix + "/"}
 }
 
 // kv is the casstore.KV: a key of etcd for each key.
@@ -60,6 +61,7 @@ type kv struct {
 	*clientv3.Client // for Close
 	http             *http.Client
 	prefix           string
+	failed           atomic.Uint32 // how many times a member has not said its time
 }
 
 // ClockResolution implements casstore.KV.
@@ -114,14 +116,20 @@ func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion stri
 
 func version(revision int64) string { return strconv.FormatInt(revision, 10) }
 
-// now is the time of the first member that answers.
+// now is the time of the first member that answers. It begins behind the one that failed last: a member that is silent until
+// the end of one request must not take the time of the next one, too.
 func (k *kv) now(ctx context.Context) (now time.Time, err error) {
-	for _, member := range k.Endpoints() {
+	members := k.Endpoints()
+	for range members {
+		n := k.failed.Load()
 		var failed error
-		if now, failed = k.timeOf(ctx, member); failed == nil {
+		if now, failed = k.timeOf(ctx, members[int(n)%len(members)]); failed == nil {
 			return now, nil
 		}
-		err = errors.Join(err, failed)
+		k.failed.CompareAndSwap(n, n+1)
+		if err = errors.Join(err, failed); ctx.Err() != nil { // the next member could not answer
+			break
+		}
 	}
 	return now, fmt.Errorf("no member says what time it is: %w", err)
 }

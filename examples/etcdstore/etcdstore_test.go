@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +48,40 @@ func TestOnServer(t *testing.T) {
 			h.Dump = func(t *testing.T, key string) string { return string(table{k}.raw(t, key)) }
 			return h
 		}, storetest.Parallel)
+	})
+}
+
+// silent is a network on which some members do not answer.
+type silent struct{ asked, members []string }
+
+func (s *silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.asked = append(s.asked, r.URL.Host)
+	if slices.Contains(s.members, r.URL.Host) {
+		<-r.Context().Done()
+	}
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	return &http.Response{Header: http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}}, Body: http.NoBody}, nil
+}
+
+// A member that does not answer takes the time of one request, and of no other.
+func TestSilentMembers(t *testing.T) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://a", "http://b", "http://c"}})
+	require.NoError(t, err)
+	defer client.Close()
+	synctest.Test(t, func(t *testing.T) {
+		network := &silent{members: []string{"a", "b"}}
+		k := newKV(Options{Client: client, HTTP: &http.Client{Timeout: time.Second, Transport: network}})
+		var failed []bool
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			_, err := k.now(ctx)
+			cancel()
+			failed = append(failed, err != nil)
+		}
+		require.Equal(t, []bool{true, false, false, false, false}, failed)
+		require.Equal(t, []string{"a", "b", "c", "c", "c", "c"}, network.asked)
 	})
 }
 
