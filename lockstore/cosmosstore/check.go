@@ -83,7 +83,7 @@ func checkAccount(findings []lockstore.Finding, text []byte) ([]lockstore.Findin
 	}
 	if level := account.Consistency.Level; level != "Strong" && level != "BoundedStaleness" {
 		findings = append(findings, lockstore.Finding{
-			Problem: fmt.Sprintf("the account's default consistency is %s; at most one owner holds a lock, but a read can be old: a renewal or a release by another process may say that a lease is lost when it is held", level),
+			Problem: fmt.Sprintf("the account's default consistency is %s; at most one owner holds a lock, but a read can be old: a renewal or a release may say that a lease is lost when it is held, and an event may count as covered by a run that began before it was sent", level),
 			Fix:     "set the account's default consistency to Strong or BoundedStaleness",
 		})
 	}

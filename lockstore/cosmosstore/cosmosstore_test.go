@@ -192,6 +192,7 @@ func TestCheckAccount(t *testing.T) {
 		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "Strong"}}`:           "",
 		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "BoundedStaleness"}}`: "",
 		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "Eventual"}}`:         "Eventual",
+		`{"enableMultipleWriteLocations": false, "userConsistencyPolicy": {"defaultConsistencyLevel": "Session"}}`:          "an event",
 		`{"enableMultipleWriteLocations": true, "userConsistencyPolicy": {"defaultConsistencyLevel": "BoundedStaleness"}}`:  "several write regions",
 	} {
 		findings, err := checkAccount(nil, []byte(account))

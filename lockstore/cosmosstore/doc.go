@@ -62,9 +62,9 @@
 //
 // Reads are up to date with strong consistency, and with bounded staleness in the write
 // region. With session consistency (the default of new accounts) and weaker levels a read can
-// be old. Then Inspect may be wrong, and Revoke, or Renew or Release of another process's lease, may
-// answer lockstore.ErrLost for a lease that is still held. Check reports several write regions,
-// and a weaker level.
+// be old. Then Inspect may be wrong, Revoke, Renew and Release may answer lockstore.ErrLost for a lease
+// that is still held, and an event may count as covered by a run that began before it was sent: then no
+// run does its work. Check reports several write regions, and a weaker level.
 //
 // A failover to another region that loses writes can lose a lease that was granted just before.
 // Then only fences protect the resource.
