@@ -73,7 +73,8 @@ type Waker interface {
 	WriteAndWake(ctx context.Context, key string, value []byte, ifVersion string, notes map[string]string) (Entry, error)
 }
 
-// Lister is implemented by a KV that can list its entries. The store can then list its keys.
+// Lister is implemented by a KV that can list its entries. The store can then list its keys. The suite lists about 150: test it
+// with pages of at most 100 entries.
 type Lister interface {
 	// List calls page for one page after the other, until page returns an error, which
 	// List returns, or until the end. An entry whose key begins with prefix and that is there

@@ -61,6 +61,15 @@ func TestSuitePassesWithoutABug(t *testing.T) {
 	}
 }
 
+// A listing of several pages that has one key twice, and misses another one.
+func TestAWrongListIsFound(t *testing.T) {
+	for _, tc := range keyCases {
+		if r := record(t, tc, "list: a key twice in place of another one"); len(r.failed) == 0 {
+			t.Error("not found")
+		}
+	}
+}
+
 // Each mistake in a rule is found: by the sequences that Run makes in virtual time, by one of the other cases, or by more sequences. The
 // sequences also find each way to trust one process alone.
 func TestTheComparisonFindsMistakes(t *testing.T) {

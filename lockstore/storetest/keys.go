@@ -41,8 +41,12 @@ var keyCases = []testCase{
 			}
 			if _, lists := driver.As[driver.Lister](c.Store.Driver()); lists {
 				below := slices.DeleteFunc(keys, func(key string) bool { return !strings.HasPrefix(key, id) })
-				if n := len(c.list(id)); n != len(below) {
-					c.Errorf("the list has %d of %d keys", n, len(below))
+				var listed []string
+				for _, s := range c.list(id) {
+					listed = append(listed, s.Key)
+				}
+				if slices.Sort(listed); !slices.Equal(listed, below) {
+					c.Errorf("the list has %d keys; want each of %d once", len(listed), len(below))
 				}
 			}
 

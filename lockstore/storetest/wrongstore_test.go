@@ -279,6 +279,9 @@ func (d *wrongDriver) List(_ context.Context, prefix string, page func(driver.Pa
 			}
 		}
 	})
+	if d.has("list: a key twice in place of another one") && len(p.Keys) > 100 {
+		p.Keys[0] = p.Keys[1]
+	}
 	return page(p)
 }
 
