@@ -121,7 +121,8 @@ func (c *call) start() (view, error) {
 const soon = 5 * time.Millisecond
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
-// that this request goes at once. The pause grows slowly, and to ten round trips at most: during a
+// that this request goes at once. After five conflicts it pauses, too: a service may go on to answer with a conflict.
+// The pause grows slowly, and to ten round trips at most: during a
 // long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	if c.conflicts++; c.conflicts == 1 && laneOf(c.Request) < 0 {
@@ -130,7 +131,7 @@ func (c *call) again(v view) (view, error) {
 		c.store.mu.Unlock()
 	}
 	c.since = time.Now()
-	if !c.first(v) {
+	if c.conflicts > 5 || !c.first(v) {
 		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
 		if err := pause.For(c.ctx, rand.N(most)); err != nil {
 			return view{}, c.failed(err)
@@ -139,7 +140,7 @@ func (c *call) again(v view) (view, error) {
 	return c.read(true)
 }
 
-// first says that the request does not pause after a conflict: the holder's, an Acquire of who was handed the
+// first says that the request does not pause after its first conflicts: the holder's, an Acquire of who was handed the
 // key or is the first in the queue, an Abandon, a Resolve.
 func (c *call) first(v view) bool {
 	switch c.Kind {

@@ -34,7 +34,7 @@
 //	extend a lease that was handed over       1 by a process that knows of it, else 2
 //	resolve a key in doubt                    3
 //
-// After a conflict come a pause (not for holders), a fresh read and the write again. In one process all who do not hold the
+// After a conflict come a pause (for holders only after the fifth), a fresh read and the write again. In one process all who do not hold the
 // key together have two calls under way, and two more that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits

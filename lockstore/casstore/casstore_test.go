@@ -350,7 +350,7 @@ func TestHandOverThatIsAppliedLate(t *testing.T) {
 	})
 }
 
-// The holder and the first in line do not pause after a conflict.
+// The holder and the first in line do not pause after their first conflicts.
 func TestWhoDoesNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conflicts := 0 // others write the entry, so many writes find another version
@@ -374,6 +374,37 @@ func TestWhoDoesNotPause(t *testing.T) {
 			began := time.Now()
 			require.NoError(t, call())
 			require.Equal(t, 5*10*time.Millisecond, time.Since(began))
+		}
+	})
+}
+
+// A service that answers each write with a conflict gets no endless row of requests.
+func TestEndlessConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := castest.NewMemory(time.Millisecond)
+		lease, r := take(t, open(t, m), time.Minute), request(time.Minute)
+		r.Owner = lease.Owner
+		for what, call := range map[string]func(context.Context, *lockstore.Store) error{
+			"Acquire": func(ctx context.Context, s *lockstore.Store) error { _, err := s.Acquire(ctx, r); return err },
+			"Renew": func(ctx context.Context, s *lockstore.Store) error {
+				_, err := s.Renew(ctx, lease, time.Minute)
+				return err
+			},
+			"MarkStarted": func(ctx context.Context, s *lockstore.Store) error { return s.MarkStarted(ctx, lease) },
+			"Release":     func(ctx context.Context, s *lockstore.Store) error { return s.Release(ctx, lease) },
+			"Abandon":     func(ctx context.Context, s *lockstore.Store) error { return s.Abandon(ctx, lease.Key, lease.Owner) },
+		} {
+			writes := 0
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err := call(ctx, open(t, &hooked{KV: m, before: func() error {
+				if writes++; writes > 1000 {
+					return lockstore.ErrUnavailable // no time passes in the bubble
+				}
+				return casstore.ErrConflict
+			}}))
+			cancel()
+			require.ErrorIs(t, err, lockstore.ErrContended, what)
+			require.Less(t, writes, 500, what)
 		}
 	})
 }
