@@ -21,8 +21,8 @@ import (
 const MaxReply = 4 << 20
 
 const (
-	// DialTimeout bounds the making of one connection.
-	DialTimeout = 800 * time.Millisecond
+	// dialTimeout bounds the making of one connection.
+	dialTimeout = 800 * time.Millisecond
 	// ReplyTimeout is for a service that is asked once in a call.
 	ReplyTimeout = 1500 * time.Millisecond
 )
@@ -30,7 +30,7 @@ const (
 // Client has short timeouts: a connection may die while Lambda freezes the process. reply is
 // how long a reply may take to begin.
 func Client(reply time.Duration) *http.Client {
-	dialer := net.Dialer{Timeout: DialTimeout, KeepAlive: 15 * time.Second}
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
 	return &http.Client{
 		Timeout: 1900 * time.Millisecond,
 		Transport: &http.Transport{
