@@ -167,7 +167,7 @@ func (c *call) do(keys []string, j job) (err error) {
 		outcome, err = o, e
 		return e
 	}
-	var last, held *run // held is the last one that has its lease
+	var last, leased *run // leased is the last one that has its lease
 	defer func() {
 		for r := last; r != nil; r = r.inside {
 			r.endRun()
@@ -175,8 +175,8 @@ func (c *call) do(keys []string, j job) (err error) {
 		}
 	}()
 	defer func() {
-		endHolds(held, j, err)
-		for r := held; r != nil; r = r.inside {
+		endHolds(leased, j, err)
+		for r := leased; r != nil; r = r.inside {
 			outcome, err = r.judgeLoss(outcome, err, worked)
 		}
 	}()
@@ -196,7 +196,7 @@ func (c *call) do(keys []string, j job) (err error) {
 			r.finishWakeUps()
 			return fail(o, e)
 		}
-		held = r
+		leased = r
 		if o, e := r.beginHold(); e != nil {
 			return fail(o, e)
 		}
@@ -259,10 +259,10 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 // endHolds ends the time under the lease of a run and of those around it in a DoAll, after work that has returned err, or after the error that kept it from
 // beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this goroutine, where the caller
 // can recover if the store panics. do defers it.
-func endHolds(held *run, j job, err error) {
+func endHolds(leased *run, j job, err error) {
 	var others sync.WaitGroup
 	defer others.Wait()
-	for r := held; r != nil; r = r.inside {
+	for r := leased; r != nil; r = r.inside {
 		if r.inside == nil {
 			r.endHold(j, err)
 		} else {
