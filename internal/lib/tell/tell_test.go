@@ -158,7 +158,7 @@ func TestMostLogsHang(t *testing.T) {
 			for range 100 {
 				Log(t.Context(), hang, slog.LevelWarn, "hangs")
 			}
-			time.Sleep(2 * Most)
+			<-time.After(2 * Most)
 		}
 		require.EqualValues(t, mostHung, made.Load())
 		require.EqualValues(t, mostHung, hung.Load())
