@@ -13,7 +13,9 @@
 // # Connections
 //
 // Each request is one statement without arguments, in a transaction of its own. It names its schema, of MySQL the database, so nothing depends on the
-// settings of a session, and poolers in transaction mode, such as PgBouncer, need none. RDS Proxy keeps the connection of a program that writes. Each answer
+// settings of a session, and poolers in transaction mode, such as PgBouncer, need none. In a transaction of the program the statements
+// of PostgreSQL have arguments, so that pgx caches few: behind such a pooler it needs default_query_exec_mode=simple_protocol, as for the
+// program's own statements. RDS Proxy keeps the connection of a program that writes. Each answer
 // names its request. If there are more requests than connections, those of holders go first. Allow at least two connections, so that a renewal does not wait
 // for the program's own transaction. pgx and go-sql-driver/mysql end a connection with the context of its request. lib/pq goes on reading: if packets get
 // lost, its connection keeps its place in the pool. A driver around pgx, such as otelsql, may hide it: then set default_query_exec_mode=simple_protocol.
