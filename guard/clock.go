@@ -67,7 +67,7 @@ const clockNoise = 10 * time.Millisecond
 // never is a moment that does not come.
 const never time.Duration = math.MaxInt64
 
-// later is the moment d after t, at most never. newCall and outlasts call it.
+// later is the moment d after t, at most never. newCall, askHolder and outlasts call it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
 // read returns the time on this clock and on the wall clock. All moments in this package are on this clock. It may change extra and ahead,
@@ -89,7 +89,7 @@ func (c *clock) read() (t, wall time.Duration) {
 // change is by how much the wall clock has moved on further than the monotonic clock since ahead was set. read calls it, with mu.
 func (c *clock) change(now instant) time.Duration { return now.wall - now.mono - c.ahead }
 
-// moment is the time on this clock. It takes mu, see read. now, Shutdown, withEnd and methods of retrier and window call it.
+// moment is the time on this clock. It takes mu, see read. now, askHolder, Shutdown, withEnd and methods of retrier and window call it.
 func (c *clock) moment() time.Duration {
 	t, _ := c.read()
 	return t

@@ -18,7 +18,8 @@ type call struct {
 	start    time.Duration
 	began    time.Time     // the same moment on the wall clock
 	deadline time.Duration // the caller's
-	waitEnd  time.Duration // of the time to wait for locks that other owners hold
+	wait     time.Duration // for locks that other owners hold, at most
+	waitEnd  time.Duration // of this time; askHolder sets it
 	holder   lockstore.HolderInfo
 	asked    bool // for the holder
 	hung     hung
@@ -33,15 +34,18 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	}
 	return &call{
 		guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
-		deadline: later(start, left), waitEnd: later(start, min(wait, left/2)),
+		deadline: later(start, left), wait: wait,
 	}
 }
 
-// askHolder calls Options.HolderInfo once, and sets holder. do and acquireLease call it before their first request, which says who asks; finish calls it
-// after the request of the others, which must not come late for a report.
+// askHolder calls Options.HolderInfo once, and sets holder. Then the time to wait begins, and it sets waitEnd: a slow hook takes nothing from this time. do
+// and acquireLease call it before their first request, which says who asks; finish calls it after the request of the others, which must not come late for
+// a report.
 func (c *call) askHolder() lockstore.HolderInfo {
 	if !c.asked {
 		c.holder, c.asked = c.guard.HolderInfo(c.caller), true
+		now := c.guard.clock.moment()
+		c.waitEnd = later(now, min(c.wait, (c.deadline-now)/2))
 	}
 	return c.holder
 }

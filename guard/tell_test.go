@@ -189,6 +189,20 @@ func TestHooksHaveTheTimeThatIsLeft(t *testing.T) {
 		require.Equal(t, 20*time.Millisecond+tell.Least, time.Since(began))
 		b.free(t, "k")
 	})
+	on("HolderInfo takes nothing from the time to wait", t, newBench, Options{Wait: time.Second}, func(t *testing.T, b *bench) {
+		free := make(chan struct{})
+		b.opt.HolderInfo = func(context.Context) lockstore.HolderInfo { <-free; return lockstore.HolderInfo{} }
+		defer close(free)
+		b.occupy(t, "k", tell.Most+time.Second/2)
+		require.NoError(t, b.Do(t.Context(), "k", nothing))
+		require.Equal(t, 1, b.report(t).QueuePosition)
+		b.occupy(t, "k", time.Hour)
+		began := time.Now()
+		_, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: time.Second})
+		require.IsType(t, &LockBusy{}, err)
+		require.Equal(t, tell.Most, time.Since(began), "who does not wait does not join")
+		require.Zero(t, b.reports[1].QueuePosition)
+	})
 	on("HolderInfo comes after a request that does not say who asks", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		lease, err := b.Acquire(t.Context(), LeaseRequest{Key: "k", TTL: time.Second})
 		require.NoError(t, err)
