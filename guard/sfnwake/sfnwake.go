@@ -5,7 +5,7 @@
 //		o.Wake = boot.Must(sfnwake.FromEnv(boot.EnvVar))
 //	}, dynamostore.Opener)
 //
-// The function's role needs states:SendTaskSuccess on the state machines that wait. Only packages that
+// The function's role needs states:SendTaskSuccess on the state machines that wait, and their KMS keys if they have any. Only packages that
 // import sfnwake link the client of Step Functions.
 package sfnwake
 
@@ -83,6 +83,8 @@ func explain(err error) error {
 		return lockstore.Invalidf("sfnwake: no execution waits with this task token any more (%s)", code)
 	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "InvalidSignatureException", "MissingAuthenticationTokenException":
 		return lockstore.Invalidf("sfnwake: the wake-up is not allowed; it needs states:SendTaskSuccess (%s: %s)", code, api.ErrorMessage())
+	case "KmsAccessDeniedException":
+		return lockstore.Invalidf("sfnwake: the wake-up is not allowed; it needs the KMS key of the state machine (%s)", code)
 	case "ValidationException", "InvalidOutput":
 		return lockstore.Invalidf("sfnwake: Step Functions refuses the wake-up (%s)", code)
 	default:

@@ -63,6 +63,7 @@ func TestRefusals(t *testing.T) {
 		"InvalidToken":                {400, true, "no execution waits with this task token any more (InvalidToken)"},
 		"AccessDeniedException":       {400, true, "it needs states:SendTaskSuccess (AccessDeniedException: the message"},
 		"UnrecognizedClientException": {400, true, "is not allowed"},
+		"KmsAccessDeniedException":    {400, true, "is not allowed; it needs the KMS key of the state machine (KmsAccessDeniedException)"},
 		"ValidationException":         {400, true, "refuses the wake-up (ValidationException)"},
 		"InvalidOutput":               {400, true, "refuses the wake-up (InvalidOutput)"},
 		"ThrottlingException":         {400, false, "the wake-up failed (ThrottlingException)"},
