@@ -8,7 +8,7 @@
 //	hosts   the servers of the ensemble; without ports the port is 2181. Give each of them a port, or
 //	        none. No URL has several IPv6 addresses: give the servers names, or call [New]
 //	prefix  the node below which the store keeps its nodes, /lambdalock by default; all
-//	        users of a resource need the same prefix
+//	        users of a resource need the same prefix, see Options
 //	tls     true or false: TLS 1.2 or later, and the servers' certificates are verified; by
 //	        default true, unless every host is this machine (localhost, a loopback address,
 //	        or host.docker.internal for a container). With tls=false anyone on the network

@@ -23,6 +23,9 @@ type Options struct {
 
 	// Prefix is the node below which the store keeps its nodes; "" means DefaultPrefix. All
 	// users of a resource need the same prefix and the same key.
+	//
+	// To separate stores, choose prefixes of which none is below another one. With the prefixes /shop and /shop/locks the
+	// clock of the second is the node of the key "clock" of the first, and its writes erase the entry of that lock.
 	Prefix string
 
 	// MaxClockSkew is how far the clocks of the ensemble's servers may disagree. Others wait
