@@ -28,7 +28,7 @@ const (
 	// secretRest is how long they are not read again, whoever asks: tokens that
 	// are no good ask each time.
 	secretRest = time.Second
-	// secretTrouble is the same after a read that failed.
+	// secretTrouble is the same after a read that failed, while there are secrets from before.
 	secretTrouble = 30 * time.Second
 	// secretTime bounds a read, secretCall one call of it.
 	secretTime = 5 * time.Second
@@ -110,8 +110,10 @@ func (m *managed) secrets(ctx context.Context, maxAge time.Duration) ([]secret, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// By the wall clock alone: a frozen environment may stop the other one.
+	// If it was set back, the age is below 0, and the rest may be long.
 	now := m.now().Round(0)
-	if age := now.Sub(m.read); m.all == nil || age < 0 || age >= maxAge && !now.Before(m.rest) {
+	age, rest := now.Sub(m.read), m.rest.Sub(now)
+	if (age < 0 || age >= maxAge) && (rest <= 0 || rest > secretTrouble) {
 		m.readAgain(ctx, now)
 	}
 	if m.err != nil && (m.all == nil || maxAge == 0) {
@@ -129,8 +131,10 @@ func (m *managed) readAgain(ctx context.Context, now time.Time) {
 		m.all, m.read, m.rest, m.err = all, now, now.Add(secretRest), nil
 		return
 	}
-	m.rest, m.err = now.Add(secretTrouble), &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
+	// Others have waited for this read, so the rest begins at its end.
+	m.rest, m.err = m.now().Round(0).Add(secretRest), &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
 	if m.all != nil {
+		m.rest = now.Add(secretTrouble)
 		tell.Log(ctx, nil, slog.LevelWarn, "lock service: the token secret cannot be read again; the one from before is used", slog.String("error", err.Error()))
 	}
 }

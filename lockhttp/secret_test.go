@@ -123,6 +123,8 @@ func TestManagedSecret(t *testing.T) {
 		{"a manager in trouble is left alone for a while", denied, nil, secretTrouble - 1, secretUse, []string{third, newSecret}, 0},
 		{"it is read again", 0, []string{current, newSecret, previous, third}, secretTrouble, secretUse, []string{newSecret, third}, 2},
 		{"a clock that was set back keeps nothing for longer", 0, []string{current, oldSecret, previous, newSecret}, -time.Hour, secretUse, []string{oldSecret, newSecret}, 2},
+		{"also in trouble", denied, nil, -time.Hour, secretUse, []string{oldSecret, newSecret}, some},
+		{"and then leaves the manager alone", denied, nil, secretTrouble - 1, secretUse, []string{oldSecret, newSecret}, 0},
 		{"a version before that was too short made no token", 0, []string{current, oldSecret, previous, "short"}, secretUse, secretUse, []string{oldSecret}, 2},
 		{"one that is too short makes none", 0, []string{current, "short", previous, newSecret}, secretUse, secretUse, []string{oldSecret}, some},
 	} {
@@ -182,7 +184,7 @@ func TestNoSecret(t *testing.T) {
 			set()
 			log := captureLog(t)
 			w := newWorld(t)
-			s, _ := m.open(t)
+			s, now := m.open(t)
 			w.secrets = s.secrets
 			for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 				a := ask(t, w.Service, method, key, thirty, "Lock-Token", "x")
@@ -195,9 +197,27 @@ func TestNoSecret(t *testing.T) {
 			require.Equal(t, http.StatusOK, ask(t, w.Service, "GET", key, "").StatusCode, "to look takes no secret")
 
 			m.set(0, current, oldSecret)
+			*now = now.Add(secretRest)
 			acquire(t, w.Service, key, thirty)
 		})
 	}
+}
+
+// Requests that have waited for a read that failed do not read again, one after the other.
+func TestNoSecretIsReadOnce(t *testing.T) {
+	m := newManager(t)
+	m.set(http.StatusBadRequest)
+	s, now := m.open(t)
+	s.now = func() time.Time { // each request to the manager takes its time
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return now.Add(time.Duration(len(m.asked)) * secretCall)
+	}
+	for range 5 {
+		_, err := s.secrets(t.Context(), secretUse)
+		require.IsType(t, &secretError{}, err)
+	}
+	require.Equal(t, 1, m.requests())
 }
 
 // A token may be made with a secret that this environment cannot read. That it is
