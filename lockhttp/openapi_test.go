@@ -37,9 +37,9 @@ type description struct{ openapitest.Document }
 
 // operation is the described one, nil if there is none.
 func (d description) operation(r httpapi.Request) object {
-	path := "/locks/{key}"
-	if _, ok := lockKey(r); !ok {
-		path = "/openapi.json"
+	path := r.URL.Path
+	if _, ok := lockKey(r); ok {
+		path = "/locks/{key}"
 	}
 	method := r.Method
 	if method != strings.ToUpper(method) {
@@ -55,6 +55,9 @@ func (d description) check(r httpapi.Request, answer httpapi.Response) error {
 	response := d.Response(op, answer.StatusCode)
 	if op == nil && answer.StatusCode == http.StatusMethodNotAllowed {
 		response = d.At("components", "responses", "MethodNotAllowed").(object)
+	}
+	if _, ok := lockKey(r); !ok && r.URL.Path != "/openapi.json" {
+		response = d.At("components", "responses", "NoPath").(object)
 	}
 	if err := d.Check(response, answer); err != nil {
 		return fmt.Errorf("%s: %w", r.Method, err)
@@ -146,7 +149,7 @@ func TestDescription(t *testing.T) {
 		}
 		note(newWorld(t), "POST", request(cron, "POST", key, ""))
 		r := request(cron, "GET", key, "")
-		r.PathParameters = nil
+		r.PathParameters, r.URL.Path = nil, "/openapi.json"
 		note(newWorld(t), "GET description", r)
 		require.Equal(t, slices.Sorted(maps.Keys(described.promised())), slices.Sorted(maps.Keys(made)))
 	})

@@ -34,6 +34,7 @@ var (
 	// One answer for all tokens that are no good, whatever the reason: it tells
 	// nobody whether another's lease is there.
 	errNoLease   = newProblem(http.StatusNotFound, "no-lease", "This token holds no lease on this key.")
+	errPath      = newProblem(http.StatusNotFound, "path", "Want the path /locks/KEY or /openapi.json.")
 	errMediaType = newProblem(http.StatusUnsupportedMediaType, "media-type", "Content-Type: want application/json.")
 )
 

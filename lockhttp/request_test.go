@@ -74,8 +74,14 @@ func TestBadRequests(t *testing.T) {
 		require.Equal(t, "DELETE, GET, PATCH, PUT", a.Header.Get("Allow"))
 	}
 	r := request(cron, "PUT", "", "")
-	r.PathParameters = nil
+	r.PathParameters, r.URL.Path = nil, "/openapi.json"
 	require.Equal(t, "GET", send(t, t.Context(), w.Service, r).Header.Get("Allow"), "the description is for reading")
+	for _, path := range []string{"/", "/locks", "/openapi.json/", "/favicon.ico"} {
+		r.URL.Path = path
+		for _, r.Method = range []string{"GET", "PUT"} {
+			require.Equal(t, http.StatusNotFound, send(t, t.Context(), w.Service, r).StatusCode, path)
+		}
+	}
 }
 
 // TestGoodRequests are at the bounds.

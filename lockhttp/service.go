@@ -116,6 +116,9 @@ func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 	key, isLock := lockKey(r)
 	if !isLock {
+		if r.URL.Path != "/openapi.json" {
+			return httpapi.Response{}, errPath
+		}
 		if r.Method != http.MethodGet {
 			return httpapi.Response{}, notAllowed("GET")
 		}

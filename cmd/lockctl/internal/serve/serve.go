@@ -193,10 +193,6 @@ func openService(store *lockstore.Store) (*lockhttp.Service, error) {
 // http.ServeMux would join slashes and follow dots.
 func gateway(function func(context.Context, httpapi.Request) (httpapi.Response, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/locks/") && r.URL.Path != "/openapi.json" {
-			http.NotFound(w, r)
-			return
-		}
 		body, err := io.ReadAll(io.LimitReader(r.Body, maxBody))
 		if err != nil {
 			http.Error(w, "the body cannot be read: "+err.Error(), http.StatusBadRequest)
