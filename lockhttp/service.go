@@ -37,6 +37,7 @@ import (
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
+	"github.com/lambdalock/lambdalock/internal/lib/stableowner"
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -174,7 +175,8 @@ func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (any, 
 		req.HolderInfo.Caller = who
 	}
 	if again != "" {
-		req.Owner = ownerOf(who, key, again, want.holder)
+		// A repeated request asks for the same lease, also after a rotation of the secret.
+		req.Owner = stableowner.Of("lambdalock http", who, key, again, want.holder)
 	}
 	lease, err := s.guard.WithMaxHolders(want.maxHolders).Acquire(ctx, req)
 	if err != nil {

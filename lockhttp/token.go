@@ -70,9 +70,3 @@ func (s secret) tag(lease lockstore.Lease) []byte {
 	stableowner.Write(h, "token", lease.Key, string(lease.Owner), strconv.FormatInt(int64(lease.Fence), 10))
 	return h.Sum(nil)
 }
-
-// ownerOf is the same for the same four, so that a repeated request asks for the same lease,
-// also after a rotation.
-func ownerOf(caller, key, idempotencyKey, holder string) lockstore.Owner {
-	return stableowner.Of("lambdalock http", caller, key, idempotencyKey, holder)
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/stableowner"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -126,8 +127,8 @@ func TestRotation(t *testing.T) {
 // Other parts are never the same bytes: neither in an owner nor in the tag.
 func TestPartsAreKeptApart(t *testing.T) {
 	owners := map[lockstore.Owner]bool{}
-	for _, parts := range [][4]string{{"a", "b", "c", "d"}, {"ab", "", "c", "d"}, {"a", "bc", "", "d"}, {"a", "b", "cd", ""}, {"d", "b", "c", "a"}} {
-		owners[ownerOf(parts[0], parts[1], parts[2], parts[3])] = true
+	for _, parts := range [][]string{{"a", "b", "c", "d"}, {"ab", "", "c", "d"}, {"a", "bc", "", "d"}, {"a", "b", "cd", ""}, {"d", "b", "c", "a"}} {
+		owners[stableowner.Of(parts...)] = true
 	}
 	require.Len(t, owners, 5)
 
