@@ -28,8 +28,8 @@ import (
 // events are, for each metric filter of template.yaml, the reports that its alarm is for; those of "none" are for no alarm.
 var events = map[string][]guard.Report{
 	"none": {
-		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Minute, HoldTime: time.Hour, QueuePosition: 3, OwnersWoken: 2},
-		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute},
+		{Outcome: guard.OutcomeOK, Calls: 2, WaitTime: time.Hour, HoldTime: time.Hour, QueuePosition: 3, OwnersWoken: 2},
+		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute, OldestWait: time.Minute},
 		{Outcome: guard.OutcomeCovered, KeyState: lockstore.Held, HeldFor: time.Minute},
 		{Outcome: guard.OutcomeError, Err: errors.New("own")},
 		{Outcome: guard.OutcomePanic},
@@ -44,8 +44,11 @@ var events = map[string][]guard.Report{
 		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Hour},
 		{Outcome: guard.OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Minute + time.Millisecond},
 	},
-	"LockWaited": {{Outcome: guard.OutcomeOK, WaitTime: time.Hour}, {Outcome: guard.OutcomeOK, WaitTime: time.Minute + time.Millisecond}},
-	"LockDoubt":  {{Outcome: "doubt"}, {Outcome: "noresult"}, {Outcome: guard.OutcomeOK, CompleteErr: errors.New("too large")}},
+	"LockWaited": { // by a parked owner, or by a client that asks again and again
+		{Outcome: guard.OutcomeBusy, OldestWait: time.Hour},
+		{Outcome: guard.OutcomeBusy, OldestWait: time.Minute + time.Millisecond},
+	},
+	"LockDoubt": {{Outcome: "doubt"}, {Outcome: "noresult"}, {Outcome: guard.OutcomeOK, CompleteErr: errors.New("too large")}},
 }
 
 // metricFilter is a resource of the type AWS::Logs::MetricFilter.
