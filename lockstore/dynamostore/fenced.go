@@ -164,7 +164,7 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 // example. It is also cancelled if the lease has MaxHolders above 1. See IsStale for the refusal. A Complete of the same lease afterwards returns nil.
 // Nobody wakes the parked owners of the key: the answer to a transaction does not name them.
 //
-// The condition never holds if lockstore.ValidateComplete refuses result or d, or if the row has
+// The condition never holds if lockstore.ValidateResolveEffect refuses key, fence, result or d, or if the row has
 // no time to live of the store's name, see Options.TTL. The end is written by the local clock, as
 // the replies to this Store have corrected it; the reply to the transaction does not. So the key
 // is closed for less than d if that clock is behind by more than skew + 1 s.
