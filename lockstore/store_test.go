@@ -257,23 +257,27 @@ func TestDriverThatLies(t *testing.T) {
 	for _, c := range []struct {
 		fence lockstore.Fence
 		ttl   time.Duration
+		seat  int
 		says  string
 	}{
-		{0, time.Minute, "granted a lease with fence 0"},
-		{-1, time.Minute, "granted a lease with fence -1"},
-		{7, time.Minute + 1, "granted a lease for 1m0.000000001s"},
-		{7, math.MaxInt64, "granted a lease for 2"},
-		{7, time.Minute, ""},
-		{7, -time.Hour, ""}, // the answer may be late
+		{0, time.Minute, 0, "granted a lease with fence 0"},
+		{-1, time.Minute, 0, "granted a lease with fence -1"},
+		{7, time.Minute + 1, 0, "granted a lease for 1m0.000000001s"},
+		{7, math.MaxInt64, 0, "granted a lease for 2"},
+		{7, time.Minute, -1, "granted seat -1"},
+		{7, time.Minute, lockstore.MaxHolders, "granted seat 32"},
+		{7, time.Minute, lockstore.MaxHolders - 1, ""},
+		{7, time.Minute, 0, ""},
+		{7, -time.Hour, 0, ""}, // the answer may be late
 	} {
-		s := lockstore.New("mystore", &fake{answer: driver.Answer{Outcome: driver.Granted, Fence: c.fence, TTL: c.ttl}})
+		s := lockstore.New("mystore", &fake{answer: driver.Answer{Outcome: driver.Granted, Fence: c.fence, TTL: c.ttl, Seat: c.seat}})
 		lease, err := s.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: "o", TTL: time.Minute})
 		if c.says != "" {
 			unknown(t, err, c.says)
 			continue
 		}
 		require.NoError(t, err)
-		assert.Equal(t, lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: c.ttl}, lease)
+		assert.Equal(t, lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: c.ttl, Seat: c.seat}, lease)
 	}
 	for answered, want := range map[time.Duration]time.Duration{
 		lockstore.MaxTTL + time.Minute: lockstore.MaxTTL, // a tolerance for clocks makes leases longer
