@@ -18,12 +18,7 @@ type clock struct {
 
 // local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into
 // a row uses read. read, learn and aheadOfMonotonic call it, too.
-func (c *clock) local() time.Time {
-	if c.now == nil {
-		return time.Now().Round(0)
-	}
-	return c.now().Round(0)
-}
+func (c *clock) local() time.Time { return c.now().Round(0) }
 
 // read returns the corrected time. It is used all over the package, mostly for what goes into a row.
 func (c *clock) read() time.Time { return c.correct(c.local()) }

@@ -76,7 +76,7 @@ func New(client API, name string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{api: client, name: name, names: n, skew: opt.Skew, clock: clock{started: time.Now()}, random: rand.N[time.Duration]}
+	t := &table{api: client, name: name, names: n, skew: opt.Skew, clock: clock{now: time.Now, started: time.Now()}, random: rand.N[time.Duration]}
 	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 
