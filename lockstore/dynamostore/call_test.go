@@ -61,7 +61,7 @@ func TestNothingSent(t *testing.T) {
 	} {
 		bubble(t, name, func(t *testing.T) {
 			service := fakedynamo.New(table)
-			s := newStoreOver(t, dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), tc.change), 0, dynamostore.Options{})
+			s := newStoreOver(t, dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint).Options(), tc.change), 0, dynamostore.Options{})
 			for method, call := range allMethods(s) {
 				ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 				err := call(ctx)
@@ -88,7 +88,7 @@ func TestCredentialsRefusedAfterAnAttempt(t *testing.T) {
 			return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
 		})
 		service.Fault = always(throttled)
-		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
+		client := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
 		_, err := newStoreOver(t, client, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 		require.ErrorIs(t, err, lockstore.ErrUnavailable)
 		require.NotErrorIs(t, err, lockstore.ErrCorrupt)
@@ -110,7 +110,7 @@ func TestNoCredentialsAfterALostReply(t *testing.T) {
 				}
 				return aws.Credentials{AccessKeyID: "local", SecretAccessKey: "local"}, nil
 			})
-			sdk := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
+			sdk := dynamodb.New(dynamostore.ClientOver(service, fakeEndpoint).Options(), func(o *dynamodb.Options) { o.Credentials = creds })
 			client := dynamostore.API(sdk)
 			if !counted {
 				client = ownSender{Client: sdk}
@@ -145,7 +145,7 @@ func TestTLSThatBreaksAfterTheRequest(t *testing.T) {
 				assert.NoError(t, c.(*tls.Conn).NetConn().Close())
 			}
 		}))
-		s := newStoreOver(t, dynamostore.ClientOver(server.Client().Transport, server.URL, 0), 0, dynamostore.Options{})
+		s := newStoreOver(t, dynamostore.ClientOver(server.Client().Transport, server.URL), 0, dynamostore.Options{})
 		err := s.Release(t.Context(), lockstore.Lease{Key: key, Owner: lockstore.NewOwner(), Fence: 1})
 		server.Close()
 		require.True(t, isUnknown(err), "F22: %v", err)
@@ -180,7 +180,7 @@ func TestClientWhoseAttemptsAreNotCounted(t *testing.T) {
 	for _, takes := range []bool{false, true} {
 		bubble(t, fmt.Sprint("F22 F77 takes options ", takes), func(t *testing.T) {
 			service := fakedynamo.New(table)
-			s := newStoreOver(t, ownSender{dynamostore.ClientOver(service, fakeEndpoint, 0), takes}, 0, dynamostore.Options{})
+			s := newStoreOver(t, ownSender{dynamostore.ClientOver(service, fakeEndpoint), takes}, 0, dynamostore.Options{})
 			service.Fault = afterALostReply(throttled)
 			req := request(time.Minute)
 			_, err := s.Acquire(t.Context(), req)
@@ -224,7 +224,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	} {
 		bubble(t, "F28 "+name, func(t *testing.T) {
 			n := &hangs{until: make(chan struct{})}
-			sdk := dynamostore.ClientOver(n, fakeEndpoint, 0)
+			sdk := dynamostore.ClientOver(n, fakeEndpoint)
 			client := dynamostore.API(sdk)
 			switch {
 			case unsent:

@@ -45,7 +45,7 @@ func keys(hash, sort string) []types.KeySchemaElement {
 func TestCheck(t *testing.T) {
 	good := func() describingClient {
 		return describingClient{
-			API: dynamostore.ClientOver(refusing, fakeEndpoint, 0),
+			API: dynamostore.ClientOver(refusing, fakeEndpoint),
 			table: &types.TableDescription{
 				TableStatus:          types.TableStatusActive,
 				KeySchema:            keys("key", ""),
@@ -144,7 +144,7 @@ func TestList(t *testing.T) {
 				scans = append(scans, body)
 			}
 			return service.RoundTrip(r)
-		}), fakeEndpoint, 0), 0, dynamostore.Options{})
+		}), fakeEndpoint), 0, dynamostore.Options{})
 		require.NoError(t, store.Complete(t.Context(), held(t, store), []byte("result"), time.Minute))
 		service.SetRow("damaged", fakedynamo.Item{"fence": {"N": "-1"}})
 		all := listed(t, store, "")

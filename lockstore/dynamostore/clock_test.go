@@ -18,7 +18,7 @@ import (
 func requireTrustIsOver(t *testing.T, service *fakedynamo.Service, end time.Time) {
 	t.Helper()
 	pass(time.Until(end) - time.Second)
-	client := dynamostore.ClientOver(service, fakeEndpoint, 0)
+	client := dynamostore.ClientOver(service, fakeEndpoint)
 	for {
 		_, err := newStoreOver(t, client, 0, dynamostore.Options{}).Acquire(t.Context(), request(time.Minute))
 		if err == nil {

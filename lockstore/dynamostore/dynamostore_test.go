@@ -66,7 +66,7 @@ func onTheFake(t *testing.T) storetest.Harness {
 func TestGoldenRows(t *testing.T) {
 	golden.Run(t, func(t *testing.T) golden.Storage {
 		service := fakedynamo.New(table)
-		client := dynamostore.ClientOver(service, fakeEndpoint, 0)
+		client := dynamostore.ClientOver(service, fakeEndpoint)
 		return golden.Storage{
 			Parks: true,
 			Open:  func() *lockstore.Store { return newStoreOver(t, client, 0, dynamostore.Options{}).Store },
@@ -98,7 +98,7 @@ func TestTrustNeverOverlaps(t *testing.T) {
 			return func(p *leasesim.Process) *lockstore.Store {
 				p.Streak = 9
 				// Random pauses from the process's own numbers, so that a seed can be replayed.
-				client := dynamodb.New(dynamostore.ClientOver(way{p, service}, fakeEndpoint, 0).Options(), func(o *dynamodb.Options) {
+				client := dynamodb.New(dynamostore.ClientOver(way{p, service}, fakeEndpoint).Options(), func(o *dynamodb.Options) {
 					o.Retryer = jitter{o.Retryer.(aws.RetryerV2), p}
 				})
 				var opt dynamostore.Options

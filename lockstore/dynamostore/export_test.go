@@ -32,12 +32,18 @@ func (s *Store) Remembered(key string) (names []string) {
 	return slices.Collect(maps.Keys(r.item))
 }
 
-// ClientOver is the lean client over another transport.
-func ClientOver(transport http.RoundTripper, endpoint string, timeout time.Duration) *dynamodb.Client {
-	set := settings{region: "eu-west-1", endpoint: endpoint}
-	creds := credentials.NewStaticCredentialsProvider("local", "local", "")
-	return newClient(set, creds, &http.Client{Transport: transport, Timeout: timeout})
+// ClientOver is the lean client over another transport, without time limits.
+func ClientOver(transport http.RoundTripper, endpoint string) *dynamodb.Client {
+	return ClientWith(&http.Client{Transport: transport}, endpoint)
 }
+
+// ClientWith is the lean client with another one of HTTP.
+func ClientWith(h *http.Client, endpoint string) *dynamodb.Client {
+	return newClient(settings{region: "eu-west-1", endpoint: endpoint}, credentials.NewStaticCredentialsProvider("local", "local", ""), h)
+}
+
+// HTTPClient is the client of HTTP that the opener takes.
+var HTTPClient = httpClient
 
 // For tests.
 const (

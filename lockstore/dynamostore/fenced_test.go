@@ -318,7 +318,7 @@ func TestTransactionConflict(t *testing.T) {
 			service.Fault = on(fakedynamo.Fault{Refuse: &fakedynamo.Failure{
 				Status: 400, Code: "TransactionCanceledException", Reasons: []any{map[string]string{"Code": "TransactionConflict"}, map[string]string{"Code": last}},
 			}}, service.Requests()+1)
-			err := transact(t.Context(), dynamostore.ClientOver(service, fakeEndpoint, 0), store.CompleteItem(key, lease.Fence, []byte("result"), time.Hour))
+			err := transact(t.Context(), dynamostore.ClientOver(service, fakeEndpoint), store.CompleteItem(key, lease.Fence, []byte("result"), time.Hour))
 			require.Equal(t, sent, service.Actions()["TransactWriteItems"])
 			require.False(t, store.IsStale(err, lease.Fence))
 		})

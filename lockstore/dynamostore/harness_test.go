@@ -145,7 +145,7 @@ func harnessOf(t testing.TB, next http.RoundTripper, endpoint string, r rows, ta
 	}
 	var shift atomic.Int64
 	open := func(transport http.RoundTripper, ahead time.Duration) *dynamostore.Store {
-		client := dynamodb.New(dynamostore.ClientOver(transport, endpoint, 0).Options(), func(o *dynamodb.Options) {
+		client := dynamodb.New(dynamostore.ClientOver(transport, endpoint).Options(), func(o *dynamodb.Options) {
 			o.Retryer = atOnce{o.Retryer.(aws.RetryerV2), w}
 		})
 		s, err := dynamostore.New(client, table, opt)
@@ -267,7 +267,7 @@ func inBubble(t *testing.T, f func(*testing.T)) {
 
 // newStore opens a store on the fake. Its local clock is wrong by offset.
 func newStore(t testing.TB, service *fakedynamo.Service, offset time.Duration, opt dynamostore.Options) *dynamostore.Store {
-	return newStoreOver(t, dynamostore.ClientOver(service, fakeEndpoint, 0), offset, opt)
+	return newStoreOver(t, dynamostore.ClientOver(service, fakeEndpoint), offset, opt)
 }
 
 // newStoreOver opens a store on a client. A test that opens thousands of stores shares the
@@ -452,7 +452,7 @@ func tableKey(key string) item { return item{"key": s(key)} }
 var direct = func() *dynamodb.Client {
 	client := dynamostore.ClientOver(transport(func(r *http.Request) (*http.Response, error) {
 		return r.Context().Value(servedBy{}).(*fakedynamo.Service).Direct(r)
-	}), fakeEndpoint, 0)
+	}), fakeEndpoint)
 	_, _ = client.Options().Credentials.Retrieve(context.Background())
 	return client
 }()

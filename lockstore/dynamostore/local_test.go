@@ -33,7 +33,7 @@ var hasExpressions = regexp.MustCompile(`/(rules/random|corrupt|complete|parked|
 func TestOnDynamoDBLocal(t *testing.T) {
 	endpoint := testservers.DynamoDB(t)
 	transport := newTransport(t)
-	client := dynamostore.ClientOver(transport, endpoint, 0)
+	client := dynamostore.ClientOver(transport, endpoint)
 	makeTable(t, client, table, dynamostore.Options{}, "")
 	makeTable(t, client, dataTable, dynamostore.Options{}, "")
 	makeTable(t, client, appTable, appNames, "state")
@@ -73,7 +73,7 @@ func TestRuleBookOnDynamoDBLocal(t *testing.T) {
 	leasesim.RuleBookOnServers(t, "random requests to DynamoDB Local and to the rule book", 1000, map[string]func(*testing.T) storetest.Harness{
 		"DynamoDB Local": func(t *testing.T) storetest.Harness {
 			endpoint, transport := testservers.DynamoDB(t), newTransport(t)
-			client := dynamostore.ClientOver(transport, endpoint, 0)
+			client := dynamostore.ClientOver(transport, endpoint)
 			makeTable(t, client, table, dynamostore.Options{}, "")
 			return harness(t, transport, endpoint, lockTable(client))
 		},

@@ -123,7 +123,7 @@ func TestDamagedReplyToAnAppliedWrite(t *testing.T) {
 				resp.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(body, []byte(`"expires":{"N"`), []byte(`"expires":{"S"`))))
 				return resp, err
 			}
-			s := newStoreOver(t, dynamostore.ClientOver(transport(damages), fakeEndpoint, 0), 0, dynamostore.Options{})
+			s := newStoreOver(t, dynamostore.ClientOver(transport(damages), fakeEndpoint), 0, dynamostore.Options{})
 			calls := methods(s, lease)
 			calls["acquire"] = func(ctx context.Context) error { _, err := s.Acquire(ctx, req); return err }
 			calls["leave"] = func(ctx context.Context) error { return s.Leave(ctx, key, req.Owner) }
