@@ -63,7 +63,7 @@
 // queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work, and 3.0 writes and 23 reads with 1 s.
 //
 // Each write costs a unit for each KB of the row, each read one for each 4 KB. A row has at most 1 KB if its key has at
-// most 470 bytes and few owners wait. With a short key about 15 owners can wait before the row is larger. Each of
+// most 512 bytes, its owners are those of lockstore.NewOwner and nobody waits. With a short key about 15 owners can wait before the row is larger. Each of
 // several holders adds about 150 bytes and its holder's text; a key for 5 takes 2.5 to 4.5 writes a run. A result is
 // in the row from Complete until the next grant. The address of a parked owner has a row of its own.
 //

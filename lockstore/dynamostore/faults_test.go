@@ -367,22 +367,27 @@ func TestSilentConnection(t *testing.T) {
 	})
 }
 
-// The largest row with a key of 470 bytes has at most 1024 bytes: one write unit.
+// The largest row with a key of 512 bytes, which is the longest one of KeyOrHash, has at most 1024 bytes if nobody waits: one write unit.
 func TestOneWriteUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, s := newFake(t)
 		req := lockstore.Request{
-			Key:        strings.Repeat("k", 470),
-			Owner:      lockstore.Owner(strings.Repeat("a", lockstore.MaxOwnerBytes)),
+			Key:        lockstore.KeyOrHash(strings.Repeat("k", 2*lockstore.MaxKeyBytes)),
+			Owner:      lockstore.NewOwner(),
 			TTL:        time.Hour,
 			HolderInfo: lockstore.HolderInfo{Name: strings.Repeat("n", 500), ID: strings.Repeat("i", 500), Since: time.Now()},
 		}
+		require.Len(t, req.Key, 512)
+		require.NoError(t, s.Complete(t.Context(), acquired(t, s, req), nil, time.Minute))
+		pass(time.Minute + takeoverDelay)
+		require.NoError(t, s.Abandon(t.Context(), req.Key, lockstore.NewOwner()))
+		req.Owner = lockstore.NewOwner()
 		lease := acquired(t, s, req)
-		require.NoError(t, s.Release(t.Context(), lease))
-		req.Owner = lockstore.Owner(strings.Repeat("b", lockstore.MaxOwnerBytes))
-		acquired(t, s, req)
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		_, err := s.Revoke(t.Context(), lockstore.RevokeRequest{Key: req.Key, Fence: lease.Fence, By: req.HolderInfo})
+		require.NoError(t, err)
 		row := service.Row(req.Key)
-		require.Len(t, row, 9)
+		require.Len(t, row, 13)
 		require.LessOrEqual(t, rowSize(row), 1024)
 	})
 }
