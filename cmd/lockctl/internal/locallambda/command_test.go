@@ -104,3 +104,10 @@ func TestFunctionsGetWhatTheStoreNeeds(t *testing.T) {
 		assert.Equal(t, c.want, got, c.url)
 	}
 }
+
+// The name of a store has all of its URL that is not secret.
+func TestNameOfTheStore(t *testing.T) {
+	target, err := openTarget(testContext(t), "etcd://me:hunter2@host/locks?token=hunter2", false, none)
+	require.NoError(t, err)
+	assert.Equal(t, "etcd://host/locks", target.name)
+}

@@ -78,7 +78,7 @@ func (t *target) reach(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return exit.Errorf(exit.Config, "--store, %s: %w", stores.Variable, err)
 	}
-	t.name = u.Scheme + "://" + u.Host
+	t.name = stores.Address(t.url)
 	if !stores.Has(u.Scheme) && !slices.Contains(memstore.Opener.Schemes, u.Scheme) {
 		return nil
 	}

@@ -99,8 +99,11 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 func (s *Settings) url() string { return cmp.Or(s.URL, os.Getenv(Variable)) }
 
 // Address is the store's URL without what may be secret.
-func (s *Settings) Address() string {
-	u, err := lockstore.ParseURL(s.url())
+func (s *Settings) Address() string { return Address(s.url()) }
+
+// Address is a store's URL without what may be secret. It is "" for what is no URL.
+func Address(url string) string {
+	u, err := lockstore.ParseURL(url)
 	if err != nil {
 		return ""
 	}
