@@ -118,7 +118,7 @@ func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Durat
 	}
 	now := m.now()
 	for _, h := range m.states[key].Holders {
-		if left := min(h.TTL, h.End().Sub(now)); h.Owner == owner && h.HandedOver && left > 0 {
+		if left := min(h.TTL, h.End().Sub(now)); h.Owner == owner && h.HandedOver && left >= driver.LeastTrust {
 			return driver.Answer{Outcome: driver.Granted, Fence: h.Fence, Seat: h.Seat, TTL: left}, 0, nil
 		}
 	}

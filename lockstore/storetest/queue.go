@@ -164,6 +164,15 @@ var queueCases = []testCase{
 				c.Errorf("AwaitTurn took %v; want at most %v", took, limit+endsWithin)
 			}
 			c.newsAfter("the end of its place", second, func() { c.leave(second) })
+
+			_, lease = c.take(long)
+			first = c.join(lease.Key, 1)
+			c.release(lease)
+			c.Sleep(driver.TurnTime - driver.LeastTrust + 100*time.Millisecond)
+			news, err := c.Store.AwaitTurn(c.t.Context(), first, 0)
+			if err != nil || news.Lease.Fence != 0 && news.Lease.TTL < driver.LeastTrust {
+				c.Errorf("AwaitTurn, late in the turn: %+v, %v; want a lease that may be trusted for %v, or to be told to ask", news, err, driver.LeastTrust)
+			}
 		},
 	},
 	{
