@@ -84,15 +84,11 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	u, err := lockstore.ParseURL(lockURL)
-	if err != nil {
-		return err
-	}
 	service, err := openService(store)
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(out, welcome, listener.Addr(), u.Scheme+"://"+u.Host); err != nil {
+	if _, err := fmt.Fprintf(out, welcome, listener.Addr(), stores.Address(lockURL)); err != nil {
 		return err
 	}
 	return Until(ctx, listener, gateway(service.Handle))

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -31,15 +32,15 @@ func TestMain(m *testing.M) {
 // local is an environment in which every variable is "local".
 func local(string) string { return "local" }
 
-// start serves locks in memory on a free port until stop is called, or the test ends, and returns what
+// start serves the locks of a store on a free port until stop is called, or the test ends, and returns what
 // it prints.
-func start(t *testing.T) (base, printed string, stop func()) {
+func start(t *testing.T, store string) (base, printed string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	out, in := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, "memory://", local, "0", in)
+		ended <- run(ctx, store, local, "0", in)
 		_ = in.Close() // a start that fails prints no more
 	}()
 	t.Cleanup(func() {
@@ -90,7 +91,7 @@ func put(length int, header string) string {
 
 // A server that is stopped answers those who wait for a lock, and ends.
 func TestStop(t *testing.T) {
-	base, _, stop := start(t)
+	base, _, stop := start(t, "memory://")
 	address := strings.TrimPrefix(base, "http://")
 	const has, wants = `{"ttl": 60}`, `{"ttl": 60, "wait": 20}`
 	require.Equal(t, 200, dial(t, address).asks(t, put(len(has), "")+has).StatusCode)
@@ -186,7 +187,9 @@ func TestPrintedLines(t *testing.T) {
 		}
 		t.Skip("curl is not installed")
 	}
-	_, printed, _ := start(t)
+	store := "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
+	_, printed, _ := start(t, store+"?table=locks")
+	assert.Contains(t, printed, ", in the store "+store+". Take a lock")
 	_, rest, _ := strings.Cut(printed, "\n\n")
 	lines, _, _ := strings.Cut(rest, "\n\n")
 	require.Len(t, strings.Split(lines, "\n"), 3)
