@@ -2,13 +2,15 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 )
@@ -38,11 +40,18 @@ func startGuarded(command []string, env []string, killAfter time.Duration) (*gua
 		return nil, err
 	}
 	defer itsReports.Close()
-	cmd := exec.Command(self, append([]string{guardCommand, strconv.FormatInt(int64(killAfter), 10)}, command...)...)
+	args := []string{guardCommand, fmt.Sprint(int64(killAfter))}
+	for _, pipe := range []*os.File{itsOrders, itsReports} {
+		args = append(args, fmt.Sprint(pipe.Fd()))
+		// It keeps its number: cmd.ExtraFiles would take 3 and 4, which may be files for the command.
+		if _, err := unix.FcntlInt(pipe.Fd(), unix.F_SETFD, 0); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.Command(self, append(args, command...)...)
 	cmd.Args[0] = guardName
 	cmd.Env = append(withoutSecrets(os.Environ()), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.ExtraFiles = []*os.File{itsOrders, itsReports}
 	// A process group of its own: what ends lockctl's group must not end the guard process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	adopt() // in a container the first process may be one that reaps nobody, so lockctl reaps the orphans of a guard process

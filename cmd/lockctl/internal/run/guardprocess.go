@@ -3,13 +3,13 @@ package run
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -21,8 +21,8 @@ import (
 
 // The guard process is the parent of the command. It has no network and no lease. It knows
 // until when the lease can be trusted, and ends the command's process group before that:
-// also when lockctl is stopped or killed. lockctl writes orders to its file 3, and reads reports
-// from its file 4, both as JSON.
+// also when lockctl is stopped or killed. lockctl writes orders to one pipe, and reads reports
+// from another one, both as JSON. All other files that lockctl has inherited are for the command.
 
 // order is one thing to do.
 type order struct {
@@ -50,9 +50,6 @@ const (
 )
 
 const (
-	ordersFile  = 3
-	reportsFile = 4
-
 	// lookEvery is how often the guard process looks at the clocks. A timer alone would
 	// not notice that the machine has slept.
 	lookEvery = 50 * time.Millisecond
@@ -84,21 +81,22 @@ func GuardCommand() *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
 			usage := exit.WrongUsage("guard-process is a part of lockctl run, and lockctl run starts it; see lockctl run --help")
-			if len(args) < 2 {
+			var killAfter time.Duration
+			var orders, reports uintptr
+			if len(args) < 4 {
 				return usage
 			}
-			killAfter, err := strconv.ParseInt(args[0], 10, 64)
-			if err != nil {
+			if _, err := fmt.Sscan(strings.Join(args[:3], " "), (*int64)(&killAfter), &orders, &reports); err != nil {
 				return usage
 			}
-			return (&guardProcess{killAfter: time.Duration(killAfter), reports: os.NewFile(reportsFile, "reports")}).run(args[1:])
+			return (&guardProcess{killAfter: killAfter, orders: os.NewFile(orders, "orders"), reports: os.NewFile(reports, "reports")}).run(args[3:])
 		},
 	}
 }
 
 type guardProcess struct {
-	killAfter time.Duration
-	reports   *os.File
+	killAfter       time.Duration
+	orders, reports *os.File
 
 	group   int    // the command's process id, which is that of its group
 	until   moment // the end of trust
@@ -133,11 +131,10 @@ func (g *guardProcess) run(command []string) error {
 		signal.Notify(came, heed...)
 	}
 	orders := make(chan order)
-	file := os.NewFile(ordersFile, "orders")
-	for _, f := range []*os.File{file, g.reports} {
+	for _, f := range []*os.File{g.orders, g.reports} {
 		syscall.CloseOnExec(int(f.Fd())) // or a daemon of the command would keep the pipe open
 	}
-	read := json.NewDecoder(file)
+	read := json.NewDecoder(g.orders)
 	g.due, g.came, g.told = map[syscall.Signal]moment{}, map[syscall.Signal]moment{}, map[syscall.Signal]bool{}
 	g.tell(report{Word: wordReady})
 	var first order
