@@ -134,8 +134,8 @@ func parse(cfg lockstore.Config) (settings, error) {
 	}
 	if raw, ok := params["skew"]; ok {
 		skew, err := time.ParseDuration(raw)
-		if err != nil || skew <= 0 || skew > MaxSkew {
-			return settings{}, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", MaxSkew)
+		if err != nil || skew <= 0 || skew > maxSkew {
+			return settings{}, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", maxSkew)
 		}
 		set.options.Skew = skew
 	}

@@ -27,7 +27,7 @@ type Options struct {
 	// Skew is how far the local clock may be behind DynamoDB's clock. If it is further
 	// behind, a lease is trusted for less than its TTL. The store adds Skew to the end of
 	// each lease, so others wait longer by Skew when the holder dies. 0 means
-	// DefaultSkew; at most MaxSkew. Users of one table may have different values.
+	// DefaultSkew; at most a minute. Users of one table may have different values.
 	Skew time.Duration
 	// Key, Sort and TTL are the names of the table's partition key, of its sort key and of
 	// the attribute of its time to live. "" means "key", no sort key, and "ttl". So locks
@@ -42,11 +42,10 @@ type Options struct {
 	Prefix string
 }
 
-// Bounds of Options.Skew.
-const (
-	DefaultSkew = time.Second
-	MaxSkew     = time.Minute
-)
+// DefaultSkew is Options.Skew by default.
+const DefaultSkew = time.Second
+
+const maxSkew = time.Minute
 
 // Store keeps leases in a DynamoDB table. It has the methods of [lockstore.Store], and
 // StillHeld, CompleteItem and IsStale for transactions of the caller's own.
@@ -69,8 +68,8 @@ func New(client API, name string, opt Options) (*Store, error) {
 	if opt.Skew == 0 {
 		opt.Skew = DefaultSkew
 	}
-	if opt.Skew < 0 || opt.Skew > MaxSkew {
-		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, MaxSkew)
+	if opt.Skew < 0 || opt.Skew > maxSkew {
+		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, maxSkew)
 	}
 	n, err := opt.names()
 	if err != nil {

@@ -48,6 +48,7 @@ var HTTPClient = httpClient
 // For tests.
 const (
 	Margin      = margin
+	MaxSkew     = maxSkew
 	ClosedOwner = closedOwner
 	SharedOwner = sharedOwner
 )

@@ -21,7 +21,7 @@ func TestGoldenNodes(t *testing.T) {
 		kv := castest.NewMemory(time.Millisecond)
 		return golden.Storage{
 			Open: func() *lockstore.Store {
-				s, err := casstore.New(kv, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultMaxClockSkew})
+				s, err := casstore.New(kv, casstore.Options{Name: "zkstore", MaxClockSkew: defaultMaxClockSkew})
 				require.NoError(t, err)
 				return s
 			},

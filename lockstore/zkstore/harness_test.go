@@ -71,7 +71,7 @@ func TestRuleBook(t *testing.T) {
 func harness(t *testing.T, addrs string, nodes table) storetest.Harness {
 	net := openNetwork(t, addrs)
 	s := openStore(t, "zookeeper://"+net.addrs())
-	h := castest.Harness(t, s.kv, casstore.Options{Name: "zkstore", MaxClockSkew: DefaultMaxClockSkew}, nodes)
+	h := castest.Harness(t, s.kv, casstore.Options{Name: "zkstore", MaxClockSkew: defaultMaxClockSkew}, nodes)
 	h.Sequences, h.Corrupt = 4, nil           // package casstore and make verify compare more, and casstore finds what is damaged
 	h.TakeoverDelay += 400 * time.Millisecond // a busy machine: a process knows the time of its last reply
 	h.Unreachable = func(t *testing.T) *lockstore.Store { return openStore(t, "zookeeper://"+closedPort).Store }

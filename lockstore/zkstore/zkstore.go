@@ -29,7 +29,7 @@ type Options struct {
 	Prefix string
 
 	// MaxClockSkew is how far the clocks of the ensemble's servers may disagree. Others wait
-	// longer by MaxClockSkew when a holder dies. 0 means DefaultMaxClockSkew; at most a minute.
+	// longer by MaxClockSkew when a holder dies. 0 means 500 ms; at most a minute.
 	// All users of a resource need the same MaxClockSkew.
 	MaxClockSkew time.Duration
 
@@ -43,12 +43,10 @@ type Options struct {
 	TLS *tls.Config
 }
 
-const (
-	// DefaultPrefix is Options.Prefix by default.
-	DefaultPrefix = "/lambdalock"
-	// DefaultMaxClockSkew is Options.MaxClockSkew by default.
-	DefaultMaxClockSkew = 500 * time.Millisecond
-)
+// DefaultPrefix is Options.Prefix by default.
+const DefaultPrefix = "/lambdalock"
+
+const defaultMaxClockSkew = 500 * time.Millisecond
 
 // New returns a store. It connects when the first call needs a connection, and keeps the
 // connection until Close. An error that it returns matches lockstore.ErrInvalid.
@@ -65,7 +63,7 @@ func New(opt Options) (*lockstore.Store, error) {
 }
 
 func (opt Options) store(k *kv) (*lockstore.Store, error) {
-	skew := cmp.Or(opt.MaxClockSkew, DefaultMaxClockSkew)
+	skew := cmp.Or(opt.MaxClockSkew, defaultMaxClockSkew)
 	return casstore.New(k, casstore.Options{Name: "zkstore", MaxClockSkew: skew})
 }
 

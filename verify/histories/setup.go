@@ -91,13 +91,16 @@ const drift = 2 * time.Millisecond
 // dynamoLate is the documented bound: a takeover comes after TTL + 2 skew + 2 s.
 const dynamoLate = 2*dynamostore.DefaultSkew + 2*time.Second
 
+// zooKeeperSkew is zkstore.Options.MaxClockSkew by default.
+const zooKeeperSkew = 500 * time.Millisecond
+
 var setups = []*setup{
 	{name: dynamo, late: dynamoLate, length: 14 * time.Second, atLeast: 400, start: startDynamo, repeats: true},
 	{name: redisOne, late: drift, length: 10 * time.Second, atLeast: 1000, start: single(testservers.RedisServer)},
 	{name: valkey, late: drift, length: 10 * time.Second, atLeast: 1000, start: single(testservers.ValkeyServer)},
 	{name: redisPair, late: drift, length: 11 * time.Second, atLeast: 1000, start: onPair(testservers.RedisServer)},
 	{name: redisCluster, late: drift, length: 11 * time.Second, atLeast: 1000, start: startCluster, repeats: true},
-	{name: zooKeeper, late: drift + zkstore.DefaultMaxClockSkew + 2*time.Millisecond, length: 7 * time.Second, atLeast: 250, start: startZooKeeper, learnsTime: true},
+	{name: zooKeeper, late: drift + zooKeeperSkew + 2*time.Millisecond, length: 7 * time.Second, atLeast: 250, start: startZooKeeper, learnsTime: true},
 	{name: postgres, late: drift, length: 8 * time.Second, atLeast: 300, start: startPostgres, histories: 2, repeats: true, learnsTime: true},
 }
 
