@@ -2,6 +2,7 @@ package operate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -23,8 +24,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// scripted is the driver of a store whose answers are given, one for each look. The last one
-// stays.
+// scripted is the driver of a store whose answers are given, one for each request. The last one
+// stays. One that names no holder names who revokes.
 type scripted struct {
 	driver.Driver
 	answers []scriptedAnswer
@@ -37,13 +38,14 @@ type scriptedAnswer struct {
 	slow   bool // it comes after the time of the call
 }
 
-func (s *scripted) Do(ctx context.Context, _ string, _ driver.Request) (driver.Answer, error) {
+func (s *scripted) Do(ctx context.Context, _ string, r driver.Request) (driver.Answer, error) {
 	a := s.answers[min(s.looks, len(s.answers)-1)]
 	s.looks++
 	if a.slow {
 		<-ctx.Done()
 		return driver.Answer{}, fmt.Errorf("outcome unknown: %w", ctx.Err())
 	}
+	a.status.Holder = cmp.Or(a.status.Holder, r.Holder)
 	return driver.Answer{Outcome: driver.Done, Status: a.status}, a.err
 }
 
@@ -58,9 +60,8 @@ var (
 	slow      = scriptedAnswer{slow: true}
 	damaged   = scriptedAnswer{err: lockstore.ErrCorrupt}
 
-	annRevoked   = lockstore.HolderInfo{Name: "revoked by ann"}
-	ofFence7     = driver.LiveLease{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
-	revokedLease = lockstore.LiveLease{State: lockstore.Revoked, HolderInfo: annRevoked, Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
+	annRevoked = lockstore.HolderInfo{Name: "revoked by ann"}
+	ofFence7   = driver.LiveLease{State: driver.Revoked, Text: annRevoked.Encode(), Fence: 7, MaxHolders: 1, Remaining: 10 * time.Second}
 )
 
 // what has been said and printed until a wait of watch or revoke --wait has ended.
@@ -204,16 +205,29 @@ func TestWatchSeveral(t *testing.T) {
 	}, lines, got.printed)
 }
 
-// A second operator waits, too, and is told who was first.
+// A second operator waits, too, and is told who was first. Another may have revoked the lease, and the work may have started,
+// since the look.
 func TestRevokeWaitsForAnother(t *testing.T) {
-	for wait, want := range map[bool]ended{
-		true:  {printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\nthe lease is over; \"k\" is free now.\n", looks: 2},
-		false: {status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`},
+	held := scriptedAnswer{status: driver.Status{State: driver.Held, Fence: 7, Holders: []driver.LiveLease{{State: driver.Held, Fence: 7, MaxHolders: 1}}}}
+	byMe, byAnn := revoked, revoked
+	byMe.status.Started, byMe.status.Holder = true, ""
+	byAnn.status.Started = true
+	for name, c := range map[string]struct {
+		wait    bool
+		answers []scriptedAnswer
+		want    ended
+	}{
+		"wait":                {true, []scriptedAnswer{revoked, revoked, open7}, ended{printed: "the lease of \"k\" was revoked already: revoked by ann; the key opens within 10s\nthe lease is over; \"k\" is free now.\n", looks: 3}},
+		"do not wait":         {false, []scriptedAnswer{revoked}, ended{status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; the key opens within 10s`, looks: 1}},
+		"since the look":      {false, []scriptedAnswer{held, byAnn}, ended{status: exit.No, err: `the lease of "k" was revoked already: revoked by ann; its work has started, so the key is in doubt within 10s`, looks: 2}},
+		"only the work since": {false, []scriptedAnswer{held, byMe}, ended{printed: "the lease of \"k\" is revoked: unknown can renew it no more; its work has started, so the key is in doubt within 10s, at 2000-01-01T00:00:10Z.\n", looks: 2}},
 	} {
-		assert.Equal(t, want, waitsIn(t, time.Hour, []scriptedAnswer{revoked, open7}, func(ctx context.Context, o operator) error {
-			r := revoker{operator: o, fence: 7, wait: wait}
-			return r.already(ctx, revokedLease, false)
-		}))
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, c.want, waitsIn(t, time.Hour, c.answers, func(ctx context.Context, o operator) error {
+				r := revoker{operator: o, fence: 7, wait: c.wait, who: func() string { return "me" }}
+				return r.run(ctx)
+			}))
+		})
 	}
 }
 
