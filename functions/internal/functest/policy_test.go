@@ -127,22 +127,22 @@ func (a actions) add(policy json.RawMessage) error {
 		if s["Sid"] == nil || len(s) != 4 || s["Effect"] != "Allow" {
 			return fmt.Errorf("%v: want Sid, Effect: Allow, Action and Resource", s)
 		}
-		rows, err := leadingKeys(condition)
+		where, err := restricts(condition)
 		if err != nil {
 			return err
 		}
 		for _, name := range list(s["Action"]) {
 			for _, resource := range list(s["Resource"]) {
-				a[fmt.Sprintf("%v %v", name, strings.TrimSuffix(fmt.Sprint(resource), ".Arn"))+rows] = true
+				a[fmt.Sprintf("%v %v", name, strings.TrimSuffix(fmt.Sprint(resource), ".Arn"))+where] = true
 			}
 		}
 	}
 	return nil
 }
 
-// leadingKeys is which rows of a table a statement's condition allows, such as " shop/*",
-// and "" without a condition.
-func leadingKeys(condition any) (string, error) {
+// restricts is which rows of a table a statement's condition allows, such as " shop/*", or through which service it allows
+// a key of KMS, such as " via dynamodb.us-east-1.amazonaws.com", and "" without a condition.
+func restricts(condition any) (string, error) {
 	if condition == nil {
 		return "", nil
 	}
@@ -152,9 +152,12 @@ func leadingKeys(condition any) (string, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &c)
 	}
+	if via := c["StringEquals"]["kms:ViaService"]; err == nil && len(c) == 1 && len(c["StringEquals"]) == 1 && via != nil {
+		return fmt.Sprint(" via ", via), nil
+	}
 	rows := list(c["ForAllValues:StringLike"][name])
 	if err != nil || len(c) != 2 || c["Null"][name] != "false" || len(rows) != 1 {
-		return "", fmt.Errorf("%s: want ForAllValues:StringLike and Null of %s", text, name)
+		return "", fmt.Errorf("%s: want ForAllValues:StringLike and Null of %s, or StringEquals of kms:ViaService", text, name)
 	}
 	return fmt.Sprint(" ", rows[0]), nil
 }
@@ -193,23 +196,31 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPoliciesOfOtherLocks: a shared table allows what the stack's own does, on all rows, and a part of it on its rows. A
-// cache has no rows: who may connect may send what the user's access string allows, see redisstore's TestUsersOfTheCache.
+// TestPoliciesOfOtherLocks: a shared table allows what the stack's own does, on all rows, and a part of it on its rows. People
+// may look at all of a table. A cache has no rows: who may connect may send what the user's access string allows, see
+// redisstore's TestUsersOfTheCache.
 func TestPoliciesOfOtherLocks(t *testing.T) {
-	table := locksIn(t, "table.yaml", map[string]string{})
+	const key = "arn:aws:kms:us-east-1:123456789012:key/k"
+	const decrypt = "kms:Decrypt " + key + " via dynamodb.us-east-1.amazonaws.com"
+	table := locksIn(t, "table.yaml", map[string]string{"KeyArn": key})
 	inPart := maps.Clone(table.Exports)
-	inPart["LockStack"], inPart["Prefix"] = "locks", "shop/"
+	inPart["LockStack"], inPart["Prefix"], inPart["KeyArn"] = "locks", "shop/", key
+	cache := locksIn(t, "cache.yaml", map[string]string{"Name": "somebody", "Cache": "made"})
 	const connect = "elasticache:Connect arn:aws:elasticache:us-east-1:123456789012:"
 	for _, c := range []struct {
-		locks *template.Template
-		want  actions
+		locks  *template.Template
+		policy string
+		want   actions
 	}{
-		{table, actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true}},
-		{locksIn(t, "part.yaml", inPart), actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true}},
-		{locksIn(t, "cache.yaml", map[string]string{"Name": "somebody", "Cache": "made"}), actions{connect + "serverlesscache:made": true, connect + "user:somebody": true}},
+		{table, "UsePolicy", actions{"dynamodb:GetItem LockTable": true, "dynamodb:UpdateItem LockTable": true, decrypt: true}},
+		{table, "OperatePolicy", actions{"dynamodb:DescribeTable LockTable": true, "dynamodb:DescribeTimeToLive LockTable": true,
+			"dynamodb:GetItem LockTable": true, "dynamodb:Scan LockTable": true, "dynamodb:UpdateItem LockTable": true, decrypt: true}},
+		{locksIn(t, "part.yaml", inPart), "UsePolicy", actions{"dynamodb:GetItem LockTable shop/*": true, "dynamodb:UpdateItem LockTable shop/*": true, decrypt: true}},
+		{cache, "UsePolicy", actions{connect + "serverlesscache:made": true, connect + "user:somebody": true}},
+		{cache, "OperatePolicy", actions{connect + "serverlesscache:made": true, connect + "user:somebody-operator": true}},
 	} {
 		allows := actions{}
-		document, err := managed(json.RawMessage(`"UsePolicy"`), c.locks)
+		document, err := managed(json.RawMessage(strconv.Quote(c.policy)), c.locks)
 		require.NoError(t, err)
 		require.NoError(t, allows.add(document))
 		require.Equal(t, c.want, allows)
