@@ -19,6 +19,7 @@ const (
 	subnets = "subnet-0a1b2c3d,subnet-0a1b2c3e"
 	key     = "arn:aws:kms:eu-central-1:123456789012:key/k"
 	policy  = "arn:aws:iam::123456789012:policy/p"
+	topic   = "arn:aws:sns:eu-central-1:123456789012:t"
 )
 
 // files are the templates: what each parameter on which something depends is tried with, and how many
@@ -171,7 +172,7 @@ func (c *checks) functions() {
 		c.want((p["VpcConfig"] != nil) == (c.values["VpcSubnets"] != ""), id, "VpcConfig")
 		c.want((p["ReservedConcurrentExecutions"] != nil) == (id == "LocksFunction" && c.values["ReservedRuns"] != "0"), id, "ReservedConcurrentExecutions")
 		c.want(p["AutoPublishAlias"] == "live", id, "has no alias")
-		c.want(len(list(p.in("DeploymentPreference", "Alarms"))) == 2, id, "goes on when alarms go off")
+		c.want(slices.Equal(list(p.in("DeploymentPreference", "Alarms")), []any{"ErrorsAlarm", "LockLostAlarm"}), id, "goes on when alarms go off")
 		c.want(p.in("DeploymentPreference", "Enabled") == nil, id, "is deployed without alarms, as deploy/README.md has it for a repair")
 	}
 	if c.first {
@@ -286,9 +287,10 @@ func (c *checks) times() {
 
 var lists = regexp.MustCompile(`^(?:SUM|MAX)\(\[([\w/, ]+)\]\)$`)
 
-// alarms: each notices. Its expression is a list of all its metrics, because metric math that takes no list, such as
-// a + b, has no value where one of them has none; missing data is harmless; and a share of a function's time is reckoned
-// with its Timeout. Somebody makes what it watches, and each metric filter has an alarm.
+// alarms: each notices, and tells the topic. Its expression is a list of all its metrics, because metric math that takes no
+// list, such as a + b, has no value where one of them has none; missing data is harmless; and a share of a function's time is
+// reckoned with its Timeout. Somebody makes what it watches, nothing is watched twice in place of something else, and each
+// metric filter has an alarm.
 func (c *checks) alarms() {
 	filters, watched := map[string]bool{}, map[string]bool{}
 	for _, id := range c.ids("AWS::Logs::MetricFilter") {
@@ -300,12 +302,17 @@ func (c *checks) alarms() {
 	for _, id := range c.ids("AWS::CloudWatch::Alarm") {
 		p := c.props(id)
 		c.want(p["TreatMissingData"] == "notBreaching", id, "TreatMissingData")
+		c.want(slices.Equal(list(p["AlarmActions"]), []any{topic}), id, "tells nobody")
+		own := map[string]bool{}
 		eachMap(map[string]any(p), func(m props) {
 			if m["MetricName"] == nil {
 				return
 			}
 			name := fmt.Sprint(m["Namespace"], " ", m["MetricName"])
 			watched[name] = true
+			full := name + text(m["Dimensions"])
+			c.want(!own[full], id, "watches twice", full)
+			own[full] = true
 			dimension, _ := list(m["Dimensions"])[0].(map[string]any)
 			c.want(filters[name] || metrics[name] != "" && metrics[name] == dimension["Name"], id, "nobody makes the metric", name)
 		})
@@ -375,7 +382,7 @@ func check(t *testing.T, file, text string, record map[string]Resource) (problem
 	choices, allowed := files[file].choices, 0
 	names := slices.Sorted(maps.Keys(choices))
 	for n := range 1 << len(names) {
-		values := map[string]string{}
+		values := map[string]string{"AlarmTopic": topic} // deploy/ has no alarm without it
 		for i, name := range names {
 			values[name] = choices[name][n>>i&1]
 		}
@@ -424,6 +431,7 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "        SfnlockFunction: !Ref SfnlockFunction.Alias", "        SfnlockFunction: !GetAtt SfnlockFunction.Arn"},
 		{"template.yaml", "    AutoPublishAlias: live\n    DeploymentPreference:\n      Type: !Ref Deployment\n      Alarms: [!Ref ErrorsAlarm, !Ref LockLostAlarm]\n", ""},
 		{"template.yaml", "    DeploymentPreference:\n", "    DeploymentPreference:\n      Enabled: false\n"},
+		{"template.yaml", "[!Ref ErrorsAlarm, !Ref LockLostAlarm]", "[!Ref ErrorsAlarm, !Ref ThrottlesAlarm]"},
 		{"template.yaml", "      VersionDescription: !Sub ${LockStack}", "      VersionDescription: !Sub ${LockTtl}"},
 		{"template.yaml", "        REVISION: !Ref Revision\n", ""},
 		{"template.yaml", "${Revision} ${VpcSubnets}", "${Revision} ${VpcSubnets} ${ApiRate}"},
@@ -445,6 +453,8 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "SUM([settlements, nights, ends])", "settlements + nights + ends"},
 		{"template.yaml", "settle/300", "settle/100"},
 		{"template.yaml", "notBreaching", "missing"},
+		{"deploy/table.yaml", "      AlarmActions: [!Ref AlarmTopic]\n", ""},
+		{"deploy/table.yaml", "MetricName: ReadThrottleEvents", "MetricName: WriteThrottleEvents"},
 		{"template.yaml", "MetricName: LockDoubt\n      Statistic", "MetricName: LockDoubts\n      Statistic"},
 		{"template.yaml", "MetricName: ExecutionsTimedOut", "MetricName: ExecutionTimedOut"},
 		{"template.yaml", "- MetricNamespace: !Ref AWS::StackName\n", "- MetricNamespace: locks\n"},
