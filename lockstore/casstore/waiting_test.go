@@ -303,8 +303,9 @@ func (k *keeping) WriteAndWake(ctx context.Context, key string, value []byte, if
 }
 
 // An owner that is handed the key with a note reads nothing. It does not trust a note that is not for it, or was changed, nor one of a
-// lease that may have begun before its last Acquire.
+// lease that may have begun before its last Acquire. It trusts none for longer than the turn without the margin.
 func TestNotes(t *testing.T) {
+	const margin = 100 * time.Millisecond
 	asItIs := func(note string) string { return note }
 	others := "" // a note to another owner
 	for _, c := range []struct {
@@ -316,7 +317,8 @@ func TestNotes(t *testing.T) {
 		reads   int
 	}{
 		{"a note", func(note string) string { others = note; return note }, false, 0, true, 0},
-		{"a late one", asItIs, false, driver.TurnTime - driver.LeastTrust + 1, false, 0},
+		{"just in time", asItIs, false, driver.TurnTime - driver.LeastTrust - margin, true, 0},
+		{"a late one", asItIs, false, driver.TurnTime - driver.LeastTrust - margin + 1, false, 0},
 		{"the owner was refused again", asItIs, true, 0, false, 0},
 		{"no note", func(string) string { return "" }, false, 0, true, 1},
 		{"that of another owner", func(string) string { return others }, false, 0, true, 1},
@@ -325,8 +327,10 @@ func TestNotes(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				k := &keeping{Memory: castest.NewMemory(time.Millisecond), notes: map[string]chan string{}}
-				holder, waiter := open(t, k), open(t, k)
+				k := &keeping{Memory: castest.NewMemory(time.Second), notes: map[string]chan string{}}
+				holder := open(t, k)
+				waiter, err := casstore.New(k, casstore.Options{Margin: margin})
+				require.NoError(t, err)
 				lease := take(t, holder, time.Minute)
 				req, refused := join(t, waiter, time.Minute)
 				k.change = func(note string) string {
@@ -337,7 +341,7 @@ func TestNotes(t *testing.T) {
 					}
 					return c.change(note)
 				}
-				<-time.After(10 * time.Millisecond)
+				<-time.After(2 * time.Second) // so that the release is in a later second than the Acquire
 				require.NoError(t, holder.Release(t.Context(), lease))
 				k.reads, req.Hint = 0, refused.Hint
 				news, err := waiter.AwaitTurn(t.Context(), req, c.elapsed)
@@ -346,6 +350,7 @@ func TestNotes(t *testing.T) {
 				require.Equal(t, c.granted, news.Lease.Fence > lease.Fence)
 				require.Equal(t, !c.granted, news.Ask)
 				if c.granted {
+					require.Equal(t, driver.TurnTime-c.elapsed-margin, news.Lease.TTL)
 					require.NoError(t, waiter.Release(t.Context(), news.Lease))
 				}
 			})
