@@ -494,3 +494,23 @@ func TestAFailedSecondWriteIsUnknown(t *testing.T) {
 		require.ErrorIs(t, err, lockstore.ErrContended)
 	})
 }
+
+// The reply to an arrival at a key with a free seat is lost, another owner takes a seat meanwhile, and all later writes are throttled. The
+// row that the owner has seen has it not, but nothing says that the arrival was not applied: the owner is not refused.
+func TestAThrottledRepeatIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		acquired(t, s, queued(3))
+		beforeWrite(service, 1, func() fakedynamo.Fault {
+			acquired(t, s, queued(3))
+			beforeWrite(service, 2, func() fakedynamo.Fault {
+				service.Fault = always(throttled)
+				return throttled
+			})
+			return fakedynamo.Fault{LoseReply: errReset}
+		})
+		_, err := newStore(t, service, 0, dynamostore.Options{}).Acquire(t.Context(), queued(3))
+		require.True(t, isUnknown(err), "%v", err)
+		require.ErrorIs(t, err, lockstore.ErrContended)
+	})
+}
