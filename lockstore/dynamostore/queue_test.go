@@ -274,6 +274,24 @@ func TestCorrectionOfAHandOver(t *testing.T) {
 	})
 }
 
+// The owner extends its hand-over while the correction is under way, which then makes the lease no shorter.
+func TestCorrectionOfAnExtendedHandOver(t *testing.T) {
+	const slow = lockstore.TurnTime - 200*time.Millisecond // so the hand-over is not over when the owner extends it
+	bubble(t, "F18 F29", func(t *testing.T) {
+		service, s, lease, req := waitedFor(t)
+		before := service.Requests()
+		service.Fault = on(fakedynamo.Fault{In: slow}, before+1, before+2)
+		go func() { assert.NoError(t, s.Release(t.Context(), lease)) }()
+		pass(slow + 10*time.Millisecond)
+		require.Equal(t, 2, service.Requests()-before, "the correction is under way")
+		req.Hint = ""
+		acquired(t, newStore(t, service, 0, dynamostore.Options{}), req)
+		end := number(t, rowsOf(service).get(t, key), "expires")
+		pass(slow)
+		require.Equal(t, end, number(t, rowsOf(service).get(t, key), "expires"))
+	})
+}
+
 // The clock is set forward while a release hands the key over, before any of its readings. The end may be too late, and is made no
 // earlier: whoever was handed the key may have seen it. Nobody trusts the hand-over for longer than it lasts.
 func TestClockSetDuringAHandOver(t *testing.T) {
