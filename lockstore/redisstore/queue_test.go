@@ -187,6 +187,43 @@ func TestWaitForOthers(t *testing.T) {
 	})
 }
 
+// A wait at the server gets the element of an owner that pauses no more: the element goes back to the owner's list.
+func TestElementOfAnOwnerThatPausesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openMini(t).Store
+		w := driverOf(s).wakeUps
+		lease := acquire(t, s, "k")
+		first, second := queued(t, s, "k"), queued(t, s, "k")
+		list := driverOf(s).list("k", first.Owner)
+		w.pausing[list] = &pauser{key: "k"}
+		waits := awaiting(t, s, second)
+		synctest.Wait()
+		delete(w.pausing, list)
+		driverOf(s).push(t.Context(), "k", list, lease.Owner, releaseSilently(t, s, lease).element)
+		require.Equal(t, lockstore.AwaitedTurn{Hint: second.Hint}, <-waits)
+		require.Greater(t, handed(t, s, first).Fence, lease.Fence)
+	})
+}
+
+// The end of a pause and the owner's element come at the same time: the owner gets the element.
+func TestElementAtTheEndOfAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := driverOf(openMini(t).Store)
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan string, 1)
+		go func() {
+			element, _ := s.pause(ctx, "k", "owner")
+			got <- element
+		}()
+		synctest.Wait()
+		s.wakeUps.mu.Lock()
+		cancel() // the pause ends, and needs the lock
+		s.wakeUps.pausing[s.list("k", "owner")].element <- "an element"
+		s.wakeUps.mu.Unlock()
+		require.Equal(t, "an element", <-got)
+	})
+}
+
 // The server hangs while an owner waits there, and while a holder tells the owner that it was handed the key, which in a cluster may be a
 // request to another node. A wait and a release end in time: F21.
 func TestServerThatHangs(t *testing.T) {
