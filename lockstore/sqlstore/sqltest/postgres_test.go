@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -422,6 +423,38 @@ func TestWakeUp(t *testing.T) {
 	note, _ = wait("me", time.Now())
 	run(t, e.pool(t, e.addr, 1), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'")
 	require.Empty(t, note(), "the connection was lost: everybody looks")
+}
+
+// While a store does not listen, it may miss wake-ups, and says so. Close returns when Options.Listen has returned.
+func TestEndOfListening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, err := sql.Open("postgres", "") // nothing is sent
+		require.NoError(t, err)
+		defer db.Close()
+		calls, ended := 0, false
+		s := store(t, db, sqlstore.Options{Table: sqlstore.Table{Dialect: sqlstore.PostgreSQL}, Listen: func(ctx context.Context, _ string, listening func(), _ func(string)) error {
+			listening()
+			if calls++; calls > 1 {
+				<-ctx.Done()
+				<-time.After(time.Minute)
+				ended = true
+			}
+			return errors.New("the connection was lost")
+		}})
+		all := func() bool {
+			_, all, stop, err := kvOf(s).(casstore.Waker).Listen(t.Context(), "k", "me", time.Now())
+			require.NoError(t, err)
+			stop()
+			return all
+		}
+		all() // it begins to listen
+		<-time.After(time.Millisecond)
+		require.False(t, all())
+		<-time.After(time.Minute)
+		require.True(t, all(), "it listens again")
+		require.NoError(t, s.Close())
+		require.True(t, ended)
+	})
 }
 
 // The server refuses a notification: the release stands, and who waits finds out.
