@@ -137,6 +137,19 @@ func TestWakeUps(t *testing.T) {
 				return nil
 			}))
 		}},
+		"a refusal": {run: func(t *testing.T, s *sleepers, park func()) {
+			lease := s.occupy(t, "k", time.Minute)
+			park()
+			s.store.full = true // a run that leaves the queue would wait for the wake-up there
+			s.store.acquire = s.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+				handed, err := s.store.pass(ctx, request{"k", driver.Request{Kind: driver.Release, Owner: lease.Owner, Fence: lease.Fence}})
+				require.NoError(t, err)
+				a, err := s.store.pass(ctx, r)
+				a.Wake = handed.Wake
+				return a, err
+			})
+			require.IsType(t, &LockBusy{}, s.Do(t.Context(), "k", neverRuns(t)))
+		}},
 	} {
 		on(name, t, newSleepers, Options{Wait: 5 * time.Second}, func(t *testing.T, s *sleepers) {
 			var owner lockstore.Owner
