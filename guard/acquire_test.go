@@ -135,7 +135,7 @@ func TestUnavailableStore(t *testing.T) {
 	})
 }
 
-// What a refusal said less than 5 s ago is the answer, if no request since then had one and none may have been applied.
+// What a refusal or a poll said less than 5 s ago is the answer, if no request since then had one and none may have been applied.
 func TestUnavailableStoreAfterARefusal(t *testing.T) {
 	for name, c := range map[string]struct {
 		later error // of all requests after the refusal
@@ -158,6 +158,12 @@ func TestUnavailableStoreAfterARefusal(t *testing.T) {
 			require.Greater(t, len(b.store.requests), 1)
 		})
 	}
+	on("a moment ago, by a poll", t, newBenchFull, Options{Wait: storeRetryBudget}, func(t *testing.T, b *bench) {
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = b.from(2, fails(errDown))
+		require.IsType(t, &LockBusy{}, b.Do(context.Background(), "k", neverRuns(t)))
+		require.Greater(t, len(b.store.requests), 1)
+	})
 }
 
 func TestSlowGrant(t *testing.T) {
