@@ -59,6 +59,16 @@ func TestCoalescing(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, out.BatchItemFailures, 2)
 	})
+	on("if the lock is busy, all messages of its key are delayed", t, opt, func(t *testing.T, b *bench) {
+		b.Occupy(t, "held")
+		var delayed []string
+		b.delay = func(_ context.Context, m events.SQSMessage, _ time.Duration) error {
+			delayed = append(delayed, m.MessageId)
+			return nil
+		}
+		require.Equal(t, []string{"m1", "m2"}, b.run(t, ctx, messages("held", "held")...))
+		require.Equal(t, []string{"m1", "m2"}, delayed)
+	})
 	on("messages that another run covers are done", t, opt, func(t *testing.T, b *bench) {
 		b.Occupy(t, "held")
 		waiting(b, "another")
