@@ -60,7 +60,11 @@ var situations = []struct {
 	}},
 	{"F08 frozen, and the monotonic clock stood still", "", func(h *harness) {
 		h.openGate()
-		h.exits(h.start("JOB_FROZEN=1"), 79)
+		h.exits(h.start("JOB_FROZEN=begin"), 79)
+	}},
+	{"F08 frozen after the last check", "", func(h *harness) {
+		h.openGate()
+		h.exits(h.start("JOB_FROZEN=end"), 79)
 	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()

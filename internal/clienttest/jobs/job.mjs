@@ -17,16 +17,18 @@ const headers = async (method) => {
   return method === "PUT" ? new Headers(own) : { ...own, "content-type": "application/json" };
 };
 
+const freeze = (when) => { // an hour, in which the monotonic clock stands still
+  const wall = Date.now;
+  if (process.env.JOB_FROZEN === when) Date.now = () => wall() + 3_600_000;
+};
+
 try {
   await withLock(process.argv[2], { ...settings, headers }, async (lock) => {
     if (existsSync(inside)) console.log("overlap");
     mkdirSync(inside, { recursive: true });
     say("fence", lock.fence);
-    if (process.env.JOB_FROZEN) { // an hour, in which the monotonic clock stood still
-      const wall = Date.now;
-      Date.now = () => wall() + 3_600_000;
-      lock.check();
-    }
+    freeze("begin");
+    lock.check();
     if (process.env.JOB_WAITS) {
       await new Promise((heard) => lock.signal.addEventListener("abort", heard));
       console.log("aborted");
@@ -39,6 +41,7 @@ try {
     }
     rmdirSync(inside);
     if (status !== 0) throw new Failed();
+    freeze("end");
   });
 } catch (e) {
   if (e instanceof LockBusy) process.exit(75);

@@ -24,6 +24,13 @@ def headers(method, url, body):
     return own if method == "PUT" else {**own, "content-type": "application/json"}
 
 
+def freeze(when):
+    """An hour, in which the monotonic clock stands still."""
+    if os.environ.get("JOB_FROZEN") == when:
+        wall = time.time
+        time.time = lambda: wall() + 3600
+
+
 settings = {name: int(os.environ["LOCKS_" + name.upper()]) for name in ("ttl", "wait") if os.environ["LOCKS_" + name.upper()]}
 settings.update({name: os.environ["LOCKS_" + name.upper()] for name in ("coalesce", "event") if "LOCKS_" + name.upper() in os.environ})
 try:
@@ -45,10 +52,8 @@ try:
             print("overlap", flush=True)
         os.makedirs(inside, exist_ok=True)
         say("fence", lock.fence)
-        if os.environ.get("JOB_FROZEN"):  # an hour, in which the monotonic clock stood still
-            wall = time.time
-            time.time = lambda: wall() + 3600
-            lock.check()
+        freeze("begin")
+        lock.check()
         while not os.path.exists(gate):
             before = time.time()
             lock.check()
@@ -57,6 +62,7 @@ try:
         os.rmdir(inside)
         if os.environ["JOB_STATUS"] != "0":
             sys.exit(int(os.environ["JOB_STATUS"]))
+        freeze("end")
 except LockBusy:
     sys.exit(75)
 except LockCovered:
