@@ -277,6 +277,8 @@ var situations = []struct {
 		})
 		h.ends(p, 0, fence)
 		require.Less(h, time.Since(began), 20*time.Second+late)
+		released := h.proxy.seen("DELETE", 0)[0].at
+		require.Greater(h, released.Sub(began), 5*time.Second, "the release did not wait until the program gave up the renewal, which takes 10 s")
 	}},
 	{"answers that are no lease, to acquire", "", func(h *harness) {
 		plan := []act{}
