@@ -240,6 +240,14 @@ var situations = []struct {
 		h.exits(p, 79)
 		require.Contains(h, p.text.String(), "aborted")
 	}},
+	{"F31 no renewal succeeds, and the signal comes when the lease ends", "lock.mjs", func(h *harness) {
+		h.proxy.plan("PUT", flawed("expiresIn", "1"))
+		h.proxy.plan("PATCH", slices.Repeat([]act{unavailable}, 100)...)
+		p, fence := h.begin("JOB_WAITS=1", "JOB_CLOCK=1")
+		h.exits(p, 79)
+		require.Contains(h, p.text.String(), "aborted at 1000 ms")
+		h.free(fence)
+	}},
 	{"renews a lease of which the wait has left less than a third", "", func(h *harness) {
 		h.proxy.plan("PUT", flawed("expiresIn", "25"))
 		p, fence := h.begin("LOCKS_TTL=90")

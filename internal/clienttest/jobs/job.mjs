@@ -1,6 +1,7 @@
 // What the tests guard: it writes where it is until the gate opens.
 import { existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
-import { setTimeout as sleep } from "node:timers/promises";
+import { syncBuiltinESMExports } from "node:module";
+import timers, { setTimeout as sleep } from "node:timers/promises";
 import { LockBusy, LockCovered, LockInDoubt, LockLost, withLock } from "../../../clients/lock.mjs";
 
 const set = ["ttl", "wait"].map((name) => [name, process.env[`LOCKS_${name.toUpperCase()}`]]).filter(([, value]) => value);
@@ -22,6 +23,13 @@ const freeze = (when) => { // an hour, in which the monotonic clock stands still
   if (process.env.JOB_FROZEN === when) Date.now = () => wall() + 3_600_000;
 };
 
+if (process.env.JOB_CLOCK) { // only a sleep takes time, and no real time
+  let ms = 0;
+  Date.now = performance.now = () => ms;
+  timers.setTimeout = async (pause) => { ms += pause; };
+  syncBuiltinESMExports();
+}
+
 try {
   await withLock(process.argv[2], { ...settings, headers }, async (lock) => {
     if (existsSync(inside)) console.log("overlap");
@@ -31,7 +39,7 @@ try {
     lock.check();
     if (process.env.JOB_WAITS) {
       await new Promise((heard) => lock.signal.addEventListener("abort", heard));
-      console.log("aborted");
+      console.log(`aborted at ${Math.round(performance.now())} ms`);
     }
     while (!existsSync(gate)) {
       const before = Date.now() / 1000;
