@@ -390,11 +390,18 @@ func TestDoAllWhoseWorkPanics(t *testing.T) {
 		}
 	})
 	on("a store that panics, too", t, newBench, Options{}, func(t *testing.T, b *bench) {
-		b.store.release = b.only("a", func(context.Context, int, request) (driver.Answer, error) { panic("boom") })
-		require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(t.Context(), letters(3), func(context.Context, []Lock) error { return nil }) })
-		require.Len(t, b.reports, 3)
-		require.Empty(t, b.runs.runs, "the guard still knows the run")
-		b.free(t, "b")
+		for i, key := range letters(3) { // the outermost run, and those inside
+			b.reports = nil
+			b.store.release = b.only(key, func(context.Context, int, request) (driver.Answer, error) { panic("boom") })
+			require.PanicsWithValue(t, "boom", func() { _ = b.DoAll(t.Context(), letters(3), func(context.Context, []Lock) error { return nil }) })
+			require.Len(t, b.reports, 3)
+			for _, r := range b.reports {
+				require.Equal(t, r.Key == key, r.ReleaseErr != nil, r.Key)
+			}
+			require.Empty(t, b.runs.runs, "the guard still knows the run")
+			b.free(t, letters(3)[(i+1)%3])
+			pass(2 * time.Minute) // the lease that was not released ends
+		}
 	})
 }
 

@@ -261,16 +261,28 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 }
 
 // endHolds ends the time under the lease of a run and of those around it in a DoAll, after work that has returned err, or after the error that kept it from
-// beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this goroutine, where the caller
-// can recover if the store panics. do defers it.
+// beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this goroutine. A panic of the
+// store goes on here, where the caller can recover. do defers it.
 func endHolds(leased *run, j job, err error) {
 	var others sync.WaitGroup
-	defer others.Wait()
+	var panicked atomic.Pointer[any]
+	defer func() {
+		if others.Wait(); panicked.Load() != nil {
+			panic(*panicked.Load())
+		}
+	}()
 	for r := leased; r != nil; r = r.inside {
 		if r.inside == nil {
 			r.endHold(j, err)
 		} else {
-			others.Go(func() { r.endHold(j, err) })
+			others.Go(func() {
+				defer func() {
+					if value := recover(); value != nil {
+						panicked.Store(&value)
+					}
+				}()
+				r.endHold(j, err)
+			})
 		}
 	}
 }
