@@ -36,8 +36,8 @@ func (a *attempt) wait() bool {
 	case busy.State == lockstore.InDoubt:
 		return false // nobody knows when it is free
 	case busy.State.Done():
-		// It is free at a known time. The run does not wait if it asks for the result.
-		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleepUntil(r.now()+busy.StateEndsIn)
+		// It is free at a known time. The run does not wait if it asks for the result. After a freeze the time to wait may be over.
+		return !r.wanted.once && busy.StateEndsIn < r.call.waitEnd-r.now() && r.sleepUntil(r.now()+busy.StateEndsIn) && r.now() < r.call.waitEnd
 	case busy.QueuePosition > 0:
 		return a.awaitTurn()
 	}
