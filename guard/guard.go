@@ -32,7 +32,7 @@ const (
 	// long wait less is left.
 	leastTurn = 500 * time.Millisecond
 	// callTime bounds one call to the store, except AwaitTurn. When less than twice as much time is left,
-	// a call gets half of the time that is left, so that one repeat fits in, see retrier.limit.
+	// a call gets half of the time that is left, so that one repeat fits in. A release has a minimum, see retrier.limit.
 	callTime = 2 * time.Second
 	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
 	// that is cut off would turn a clear answer into an unknown outcome.
