@@ -86,18 +86,18 @@ func (c *Call) Wait(d time.Duration, hurry <-chan struct{}) bool {
 	return false
 }
 
-// Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second, a quarter
-// of the time until ctx's deadline or 50 ms if that is more, and not while another call hangs: a batch has many lines.
+// Log writes a line with the logger, or with slog.Default() if that is nil. It waits for at most a second and a quarter
+// of the time until ctx's deadline, and not if that is less than 50 ms or while another call hangs: a batch has many lines.
 func Log(ctx context.Context, logger *slog.Logger, level slog.Level, message string, attrs ...slog.Attr) {
 	c := Start("the logger", func() { cmp.Or(logger, slog.Default()).LogAttrs(ctx, level, message, attrs...) })
 	d := Most
 	if deadline, ok := ctx.Deadline(); ok {
-		d = max(Least, min(d, time.Until(deadline)/4))
+		d = min(d, time.Until(deadline)/4)
 	}
-	if hung.Load() == 0 {
+	if d >= Least && hung.Load() == 0 {
 		c.Wait(d, nil)
 	} else {
-		go c.Wait(d, nil) // it counts if it hangs, too
+		go c.Wait(max(d, Least), nil) // it counts if it hangs, too
 	}
 }
 
