@@ -151,12 +151,11 @@ func (k *kv) ask(ctx context.Context, name, statement string, columns int, pairs
 	pairs = append(pairs, "{request}", name)
 	var values []any
 	for i := 1; i < len(pairs); i += 2 {
-		switch {
-		case k.tx == nil || k.bind == "":
-			pairs[i] = k.literal(pairs[i])
-		case strings.Contains(statement, pairs[i-1]):
+		if k.tx != nil && k.bind != "" && strings.Contains(statement, pairs[i-1]) {
 			values = append(values, pairs[i])
 			pairs[i] = fmt.Sprintf(k.bind, len(values))
+		} else {
+			pairs[i] = k.literal(pairs[i])
 		}
 	}
 	statement = k.fill(statement, pairs...)
