@@ -121,8 +121,8 @@ func (c *call) start() (view, error) {
 const soon = 5 * time.Millisecond
 
 // again reads fresh, after a conflict or when a Leave gives way. Before that it pauses, unless first says
-// that this request goes at once. After five conflicts it pauses, too: a service may go on to answer with a conflict.
-// The pause grows slowly, and to ten round trips at most: during a
+// that this request goes at once. After five conflicts such a request pauses, too, for a round trip at most: a service may go on to
+// answer with a conflict. The pause of others grows slowly, and to ten round trips at most: during a
 // long pause many that came later would pass it. What protects renewals is the method yields, not this pause.
 func (c *call) again(v view) (view, error) {
 	if c.conflicts++; c.conflicts == 1 && laneOf(c.Request) < 0 {
@@ -131,9 +131,12 @@ func (c *call) again(v view) (view, error) {
 		c.store.mu.Unlock()
 	}
 	c.since = time.Now()
-	if c.conflicts > 5 || !c.first(v) {
-		most := time.Duration(min(c.conflicts, 10)) * max(time.Millisecond, c.trip)
-		if err := pause.For(c.ctx, rand.N(most)); err != nil {
+	if first := c.first(v); !first || c.conflicts > 5 {
+		trips := 1
+		if !first {
+			trips = min(c.conflicts, 10)
+		}
+		if err := pause.For(c.ctx, rand.N(time.Duration(trips)*max(time.Millisecond, c.trip))); err != nil {
 			return view{}, c.failed(err)
 		}
 	}
