@@ -126,8 +126,12 @@ func (k *kv) now(ctx context.Context) (now time.Time, err error) {
 		if now, failed = k.timeOf(ctx, members[int(n)%len(members)]); failed == nil {
 			return now, nil
 		}
+		err = errors.Join(err, failed)
+		if errors.Is(ctx.Err(), context.Canceled) { // the member may be well
+			break
+		}
 		k.failed.CompareAndSwap(n, n+1)
-		if err = errors.Join(err, failed); ctx.Err() != nil { // the next member could not answer
+		if ctx.Err() != nil { // the next member could not answer
 			break
 		}
 	}
