@@ -82,8 +82,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	once := &httpanswer.Once[*request]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
 		Next: func(ctx context.Context, lock guard.Lock, in *request) (httpanswer.Answer, error) {
-			r, end := in.with(ctx)
-			defer end()
+			r, _ := in.with(ctx) // record has a copy of its own, and removes its files
 			a, err := record(ctx, lock, maxAnswer, in.next, r, in.client)
 			return a, idempotency.NoEffect(err)
 		},
