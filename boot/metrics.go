@@ -23,7 +23,7 @@ func checkNamespace(namespace string) error {
 // metrics makes a report line a CloudWatch metric, too, in the embedded metric format:
 // CloudWatch reads the line, and boot sends no request. The dimensions are service, store
 // and outcome. The key is no dimension, because each value of a dimension is a metric that
-// costs money. Only the line of a run that was refused, and that others waited before, has oldest_wait_ms.
+// costs money. Only the line of a run that was refused at least once while somebody waited has oldest_wait_ms.
 func metrics(namespace string, line slog.Record) []slog.Attr {
 	all := []map[string]string{
 		{"Name": "runs", "Unit": "Count"},

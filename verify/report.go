@@ -20,7 +20,7 @@ var kinds = []struct{ kind, what string }{
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
 	{verifyrecord.Histories, "Shipped guards on real servers during faults. A checker looks at seats, fences, results, what a resource accepted, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
 	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing. " +
-		"Others get many events for one key, and a run does those before it: the last number is that of all events."},
+		"Others get many events for one key, and a run does the work of those before it: the last number is that of all events."},
 	{verifyrecord.Mutants, "Bugs that are planted, one at a time. The test for a bug fails, with the words that name it."},
 	{verifyrecord.Fuzz, "Generated input for all that reads keys, entries, URLs and requests."},
 }
