@@ -80,11 +80,12 @@ type managed struct {
 	id  string
 	now func() time.Time
 
-	mu   sync.Mutex
-	all  []secret
-	read time.Time // when all was read
-	rest time.Time // until when it is not read again
-	err  error     // of the last try to read it; nil or a *secretError
+	mu    sync.Mutex
+	all   []secret
+	read  time.Time     // when all was read
+	tried time.Time     // when the last try to read it was
+	pause time.Duration // for which it is not read again after that
+	err   error         // of the last try; nil or a *secretError
 }
 
 func openManaged(getenv func(string) string, id string) (*managed, error) {
@@ -110,10 +111,10 @@ func (m *managed) secrets(ctx context.Context, maxAge time.Duration) ([]secret, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	// By the wall clock alone: a frozen environment may stop the other one.
-	// If it was set back, the age is below 0, and the rest may be long.
+	// If it was set back, both are below 0.
 	now := m.now().Round(0)
-	age, rest := now.Sub(m.read), m.rest.Sub(now)
-	if (age < 0 || age >= maxAge) && (rest <= 0 || rest > secretTrouble) {
+	age, since := now.Sub(m.read), now.Sub(m.tried)
+	if (age < 0 || age >= maxAge) && (since < 0 || since >= m.pause) {
 		m.readAgain(ctx, now)
 	}
 	if m.err != nil && (m.all == nil || maxAge == 0) {
@@ -128,13 +129,13 @@ func (m *managed) readAgain(ctx context.Context, now time.Time) {
 	defer cancel()
 	all, err := m.versions(ctx)
 	if err == nil {
-		m.all, m.read, m.rest, m.err = all, now, now.Add(secretRest), nil
+		m.all, m.read, m.tried, m.pause, m.err = all, now, now, secretRest, nil
 		return
 	}
-	// Others have waited for this read, so the rest begins at its end.
-	m.rest, m.err = m.now().Round(0).Add(secretRest), &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
+	// Others have waited for this read, so the pause begins at its end.
+	m.tried, m.pause, m.err = m.now().Round(0), secretRest, &secretError{fmt.Errorf("the token secret cannot be read: %w", err)}
 	if m.all != nil {
-		m.rest = now.Add(secretTrouble)
+		m.pause = secretTrouble
 		tell.Log(ctx, nil, slog.LevelWarn, "lock service: the token secret cannot be read again; the one from before is used", slog.String("error", err.Error()))
 	}
 }

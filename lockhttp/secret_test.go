@@ -122,6 +122,7 @@ func TestManagedSecret(t *testing.T) {
 		{"what cannot be read again is kept", denied, nil, secretUse, secretUse, []string{third, newSecret}, some},
 		{"a manager in trouble is left alone for a while", denied, nil, secretTrouble - 1, secretUse, []string{third, newSecret}, 0},
 		{"it is read again", 0, []string{current, newSecret, previous, third}, secretTrouble, secretUse, []string{newSecret, third}, 2},
+		{"a clock that was set back by a few seconds keeps nothing", 0, []string{current, third, previous, newSecret}, -20 * time.Second, secretUse, []string{third, newSecret}, 2},
 		{"a clock that was set back keeps nothing for longer", 0, []string{current, oldSecret, previous, newSecret}, -time.Hour, secretUse, []string{oldSecret, newSecret}, 2},
 		{"also in trouble", denied, nil, -time.Hour, secretUse, []string{oldSecret, newSecret}, some},
 		{"and then leaves the manager alone", denied, nil, secretTrouble - 1, secretUse, []string{oldSecret, newSecret}, 0},
