@@ -40,6 +40,8 @@ func (d description) operation(r httpapi.Request) object {
 	path := r.URL.Path
 	if _, ok := lockKey(r); ok {
 		path = "/locks/{key}"
+	} else if isDescription(r) {
+		path = "/openapi.json"
 	}
 	method := r.Method
 	if method != strings.ToUpper(method) {
@@ -56,7 +58,7 @@ func (d description) check(r httpapi.Request, answer httpapi.Response) error {
 	if op == nil && answer.StatusCode == http.StatusMethodNotAllowed {
 		response = d.At("components", "responses", "MethodNotAllowed").(object)
 	}
-	if _, ok := lockKey(r); !ok && r.URL.Path != "/openapi.json" {
+	if _, ok := lockKey(r); !ok && !isDescription(r) {
 		response = d.At("components", "responses", "NoPath").(object)
 	}
 	if err := d.Check(response, answer); err != nil {

@@ -2,6 +2,8 @@ package lockhttp
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -80,6 +83,21 @@ func TestBadRequests(t *testing.T) {
 		r.URL.Path = path
 		for _, r.Method = range []string{"GET", "PUT"} {
 			require.Equal(t, http.StatusNotFound, send(t, t.Context(), w.Service, r).StatusCode, path)
+		}
+	}
+}
+
+// Behind a base path of a domain the description is found as the locks are: by the route.
+func TestBasePath(t *testing.T) {
+	for _, event := range []string{
+		`{"httpMethod": "GET", "resource": "%s", "path": "/v1%s", "pathParameters": %s, "requestContext": {"stage": "live"}}`,
+		`{"version": "1.0", "httpMethod": "GET", "resource": "%s", "path": "/v1%s", "pathParameters": %s, "requestContext": {"stage": "$default"}}`,
+	} {
+		for _, c := range [][3]any{{"/openapi.json", "/openapi.json", "null"}, {"/locks/{key+}", "/locks/shared/k", `{"key": "shared/k"}`}} {
+			var r httpapi.Request
+			require.NoError(t, json.Unmarshal(fmt.Appendf(nil, event, c[:]...), &r))
+			r.Caller = cron
+			require.Equal(t, http.StatusOK, send(t, t.Context(), newWorld(t).Service, r).StatusCode, "%s", r.Event)
 		}
 	}
 }

@@ -117,7 +117,7 @@ func (s *Service) Handle(ctx context.Context, r httpapi.Request) (httpapi.Respon
 func (s *Service) route(ctx context.Context, r httpapi.Request) (httpapi.Response, error) {
 	key, isLock := lockKey(r)
 	if !isLock {
-		if r.URL.Path != "/openapi.json" {
+		if !isDescription(r) {
 			return httpapi.Response{}, errPath
 		}
 		if r.Method != http.MethodGet {
@@ -152,6 +152,11 @@ func lockKey(r httpapi.Request) (key string, ok bool) {
 		return key, true
 	}
 	return strings.CutPrefix(r.URL.Path, "/locks/") // the source has no routes
+}
+
+// isDescription: the path may begin with a base path, as of a domain of API Gateway; the route does not.
+func isDescription(r httpapi.Request) bool {
+	return r.URL.Path == "/openapi.json" || strings.HasSuffix(r.Route, " /openapi.json")
 }
 
 func (s *Service) put(ctx context.Context, r httpapi.Request, key string) (any, error) {
