@@ -14,8 +14,8 @@ import (
 )
 
 // hook runs the command of --before or --after in a shell, and returns its standard output. The
-// context's end kills the shell and what it has started. So does the end of a shell that leaves a process with its output open: nobody
-// would know when all of it is written.
+// context's end kills the shell and what it has started. So does the end of a shell that fails, or that leaves a process with its
+// output open: nobody would know when all of it is written.
 func (d *driver) hook(ctx context.Context, flag, command string, variables ...string) (string, error) {
 	if command == "" {
 		return "", nil
@@ -28,11 +28,13 @@ func (d *driver) hook(ctx context.Context, flag, command string, variables ...st
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err := cmd.Run()
+	if err != nil && cmd.Process != nil {
+		_ = cmd.Cancel()
+	}
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
-		_ = cmd.Cancel()
 		err = errors.New("it leaves a process that keeps its output open; redirect what that writes, as in: server >/dev/null 2>&1 &")
 	}
 	if err != nil {

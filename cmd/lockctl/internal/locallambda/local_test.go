@@ -381,20 +381,26 @@ func TestRunsThatFail(t *testing.T) {
 	}
 }
 
-// A hook may leave a process. One that keeps the hook's output open is killed, and the error says what to do.
+// A hook may leave a process. One that keeps the hook's output open is killed, and the error says what to do. One that a hook leaves that
+// fails is killed, too.
 func TestHookThatLeavesAProcess(t *testing.T) {
 	t.Parallel()
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	left, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // its end comes when no process has it
-	require.NoError(t, err)
-	defer left.Close()
 	d := &driver{}
-	_, err = d.hook(testContext(t), "--before", "exec 3> "+fifo+"; sleep 600 & echo said >&2")
-	require.ErrorContains(t, err, "it leaves a process that keeps its output open; redirect what that writes")
-	require.ErrorContains(t, err, "2>&1 &: said")
-	_, err = io.ReadAll(left)
-	require.NoError(t, err)
+	for command, want := range map[string]string{
+		"sleep 600 & echo said >&2":                         "it leaves a process that keeps its output open; redirect what that writes, as in: server >/dev/null 2>&1 &: said",
+		"sleep 600 & echo said >&2; exit 3":                 "exit status 3: said",
+		"sleep 600 >/dev/null 2>&1 & echo said >&2; exit 3": "exit status 3: said",
+	} {
+		fifo := filepath.Join(t.TempDir(), "fifo")
+		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+		left, err := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0) // its end comes when no process has it
+		require.NoError(t, err)
+		defer left.Close()
+		_, err = d.hook(testContext(t), "--before", "exec 3> "+fifo+"; "+command)
+		require.ErrorContains(t, err, want)
+		_, err = io.ReadAll(left)
+		require.NoError(t, err)
+	}
 	text, err := d.hook(testContext(t), "--before", "sleep 600 >/dev/null 2>&1 & echo $!")
 	require.NoError(t, err)
 	process, err := strconv.Atoi(strings.TrimSpace(text))
