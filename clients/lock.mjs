@@ -27,6 +27,7 @@ export class LockLost extends Error { name = "LockLost"; }
 const now = () => [performance.now(), Date.now()];
 
 const longest = 1 << 16; // bytes of an answer
+const doubtTime = 30_000; // ms for which the service may work on a request without an answer
 
 function service(plaintext) {
   const text = process.env.LOCKS_URL ?? "";
@@ -116,7 +117,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
 
   const holder = `process ${process.pid} on ${hostname()}`.replace(/[^ -~]/g, "?").slice(0, 128);
   const asks = coalesce ? { coalesce, event } : {};
-  let again = randomUUID(), tries = 0, unsure = false;
+  let again = randomUUID(), tries = 0, doubt = 0;
   const patience = performance.now() + wait * 1000;
   for (;;) {
     const sent = performance.now();
@@ -124,13 +125,14 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     // One that was handed over lasts for 2 s, which no client with a shorter ttl believes.
     if (wait > 0 && (coalesce || ttl > 3)) asks.wait = Math.ceil(Math.min(5, ttl / 3, Math.max(1, (patience - sent) / 1000)));
     if ((await ask("PUT", JSON.stringify({ ttl, holder, ...asks }), { "Idempotency-Key": again })) && left() > 0) break;
-    unsure ||= isUnsure(); // a request without an answer may get the lock after a later one was refused
+    if (isUnsure()) doubt = performance.now() + doubtTime; // it may get the lock after a later one was refused
+    const unsure = performance.now() < doubt;
     if (is(409, "covered") && !unsure) throw new LockCovered(`another program waits for the lock ${url}, and does this work`);
     if (is(409, "in-doubt")) throw new LockInDoubt(`nobody knows how the last work under the lock ${url} ended; an operator has to resolve it`);
     const busy = is(409, "busy");
     const over = busy && performance.now() >= patience;
     if (over && !unsure) throw new LockBusy(`${show(answer.holder?.name) || "somebody else"} holds the lock ${url}`);
-    if (is(422, "ended")) [again, unsure] = [randomUUID(), false]; // the answer was lost, and its lease has ended since
+    if (is(422, "ended")) [again, doubt] = [randomUUID(), 0]; // the answer was lost, and its lease has ended since
     // Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
     tries = busy ? 0 : tries + 1;
     const why = `${status} ${show(answer.detail) || show(answer.message)}`;
@@ -161,8 +163,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     }
     if (left() <= 0) lost.abort(new LockLost(`the lease of ${url} has ended`));
   })();
-  let result;
-  unsure = false;
+  let result, unsure = false;
   try {
     result = await work({ fence: lease.fence, signal: lost.signal, check });
     check();

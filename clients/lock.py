@@ -23,6 +23,7 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items() if scheme == "https"}
 open_url = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler(proxies)).open
 LONGEST = 1 << 16  # bytes of an answer
+DOUBT = 30  # seconds for which the service may work on a request without an answer
 
 
 def now():
@@ -75,7 +76,7 @@ class Lock:
 
     def _acquire(self):
         holder = f"process {os.getpid()} on {socket.gethostname()}".encode("ascii", "replace").decode()[:128]
-        again, tries, unsure, patience = secrets.token_hex(), 0, False, time.monotonic() + self.wait
+        again, tries, doubt, patience = secrets.token_hex(), 0, 0, time.monotonic() + self.wait
         while True:
             sent = time.monotonic()
             # Who waits there has a place in the queue. A lease counts from sent, so its first renewal needs the rest. One that was handed over
@@ -84,7 +85,9 @@ class Lock:
                 self.asks["wait"] = math.ceil(min(5, self.ttl / 3, max(1, patience - sent)))
             if self._ask("PUT", {"ttl": self.ttl, "holder": holder, **self.asks}, {"Idempotency-Key": again}) and self.left() > 0:
                 break
-            unsure = unsure or self._unsure()  # a request without an answer may get the lock after a later one was refused
+            if self._unsure():  # it may get the lock after a later one was refused
+                doubt = time.monotonic() + DOUBT
+            unsure = time.monotonic() < doubt
             if self._is(409, "covered") and not unsure:
                 raise LockCovered(f"another program waits for the lock {self.url}, and does this work")
             if self._is(409, "in-doubt"):
@@ -95,7 +98,7 @@ class Lock:
                 name = self.answer.get("holder")
                 raise LockBusy(f"{text(name, 'name') or 'somebody else'} holds the lock {self.url}")
             if self._is(422, "ended"):  # the answer was lost, and its lease has ended since
-                again, unsure = secrets.token_hex(), False
+                again, doubt = secrets.token_hex(), 0
             # Without an answer there may be a lease: the same Idempotency-Key gets the same lease.
             tries = 0 if busy else tries + 1
             why = f"{self.status} {text(self.answer, 'detail') or text(self.answer, 'message')}"

@@ -181,6 +181,12 @@ var situations = []struct {
 		}
 		h.release(held)
 	}},
+	{"F23 the reply of acquire is lost, and is no doubt for ever", "", func(h *harness) {
+		for wait, status := range map[string]int{"20": 1, "40": 75} {
+			h.proxy.plan("PUT", append([]act{unavailable}, slices.Repeat([]act{busy("10")}, 10)...)...)
+			h.exits(h.start("LOCKS_WAIT="+wait, "JOB_CLOCK=1"), status)
+		}
+	}},
 	{"F11 the lease ends before its grant arrives", "", func(h *harness) {
 		h.proxy.plan("PUT", loseAndEnd)
 		p, fence := h.begin()
