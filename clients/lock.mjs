@@ -73,9 +73,10 @@ const show = (text) => (typeof text === "string" ? text.slice(0, 200).replace(/[
 // ttl and wait are in seconds. headers is an object or Headers, for example with Authorization, or a
 // function (method, url, body) -> headers. The function is called for each request, for
 // example to sign the request, and has to bound its own time. plaintext allows http:// for a
-// host that is not this machine. With coalesce, the name of the work, of many programs only one
-// waits: the others throw LockCovered. event is the id of what the work is for, the same one when
-// it is tried again. Both need a wait.
+// host that is not this machine. With NODE_USE_ENV_PROXY=1 Node sends http:// requests, also those to
+// this machine, to the proxy of http_proxy, which gets the token: set no_proxy. With coalesce, the
+// name of the work, of many programs only one waits: the others throw LockCovered. event is the id
+// of what the work is for, the same one when it is tried again. Both need a wait.
 export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintext = false, coalesce = "", event = "" }, work) {
   if ((coalesce || event) && !(coalesce && event && wait > 0)) {
     throw new RangeError("coalesce: want coalesce, event and a wait above 0, or neither coalesce nor event");
