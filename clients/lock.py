@@ -137,9 +137,9 @@ class Lock:
             self._used.release()
 
     def _release(self, error):
+        held, unsure = self.left() > 0, False  # now: the lease may end while a renewal is waited for
         self._done.set()
         self._renewing.join()
-        held, unsure = self.left() > 0, False
         for pause in (1, 1, 0):  # when all requests fail, the lease ends by itself
             self._ask("DELETE", None, {"Lock-Token": self.token})
             gone = self._is(404, "no-lease")

@@ -66,6 +66,11 @@ var situations = []struct {
 		h.openGate()
 		h.exits(h.start("JOB_FROZEN=end"), 79)
 	}},
+	{"F08 frozen while a renewal is waited for, after the job", "", func(h *harness) {
+		p, fence := h.begin(short, "JOB_FROZEN=renewal")
+		h.until("a renewal", func() bool { return p.said("renewing") > 0 })
+		h.ends(p, 0, fence)
+	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)

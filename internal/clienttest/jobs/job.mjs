@@ -12,7 +12,15 @@ const [inside, gate] = ["inside", "gate"].map((name) => `${process.env.JOB_DIR}/
 const say = (name, what) => writeFileSync(`${process.env.JOB_OUT}/${name}`, `${what}\n`);
 class Failed extends Error {}
 let throws = Number(process.env.JOB_THROWS ?? 0);
+let end;
+const ended = new Promise((resolve) => { end = resolve; });
 const headers = async (method) => {
+  if (method === "PATCH" && process.env.JOB_FROZEN === "renewal") {
+    say("renewing", 1);
+    await ended;
+    await sleep(0); // withLock looks at its lease first
+    freeze("renewal");
+  }
   if (method === "PATCH" && throws-- > 0) throw null; // not even an Error
   const own = { Authorization: "Bearer of a test" };
   return method === "PUT" ? new Headers(own) : { ...own, "content-type": "application/json" };
@@ -50,6 +58,7 @@ try {
     rmdirSync(inside);
     if (status !== 0) throw new Failed();
     freeze("end");
+    end();
   });
 } catch (e) {
   if (e instanceof LockBusy) process.exit(75);

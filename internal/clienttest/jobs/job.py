@@ -18,6 +18,10 @@ throws = [Hiccup(), SystemExit(3)][:int(os.environ.get("JOB_THROWS", 0))]
 
 
 def headers(method, url, body):
+    if method == "PATCH" and os.environ.get("JOB_FROZEN") == "renewal":
+        say("renewing", 1)
+        lock._done.wait()  # the block has ended
+        freeze("renewal")
     if method == "PATCH" and throws:
         raise throws.pop()
     own = {"Authorization": "Bearer of a test"}
