@@ -99,7 +99,7 @@ export async function withLock(key, { ttl = 60, wait = 0, headers = {}, plaintex
     try {
       const own = typeof headers === "function" ? await headers(method, url, body) : headers;
       const all = new Headers({ "Content-Type": "application/json" });
-      for (const some of [own, more]) new Headers(some).forEach((value, name) => all.set(name, value));
+      for (const some of [own, more]) new Headers(some ?? {}).forEach((value, name) => all.set(name, value));
       // A redirect is not followed: another server would get the token.
       const response = await fetch(url, { method, body, signal, redirect: "manual", headers: all });
       answer = await read(response);

@@ -165,7 +165,7 @@ class Lock:
         self.answer, self.status, self.error = {}, 0, None
         try:
             more = self.headers(method, self.url, data) if callable(self.headers) else self.headers
-            headers = {"Content-Type": "application/json", **more, **headers}
+            headers = {"Content-Type": "application/json", **(more or {}), **headers}
             try:
                 reply = open_url(urllib.request.Request(self.url, data, headers, method=method), timeout=timeout)
             except urllib.error.HTTPError as e:

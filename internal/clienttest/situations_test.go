@@ -71,6 +71,10 @@ var situations = []struct {
 		h.until("a renewal", func() bool { return p.said("renewing") > 0 })
 		h.ends(p, 0, fence)
 	}},
+	{"headers that are none", "", func(h *harness) {
+		h.openGate()
+		h.exits(h.start("JOB_BARE=1"), 0)
+	}},
 	{"F64 two at once do not overlap", "", func(h *harness) {
 		first, fence := h.begin()
 		h.exits(h.start(), 75)

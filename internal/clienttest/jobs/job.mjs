@@ -15,6 +15,7 @@ let throws = Number(process.env.JOB_THROWS ?? 0);
 let end;
 const ended = new Promise((resolve) => { end = resolve; });
 const headers = async (method) => {
+  if (process.env.JOB_BARE) return null;
   if (method === "PATCH" && process.env.JOB_FROZEN === "renewal") {
     say("renewing", 1);
     await ended;
