@@ -24,6 +24,7 @@ proxies = {scheme: proxy for scheme, proxy in urllib.request.getproxies().items(
 open_url = urllib.request.build_opener(NoRedirect, urllib.request.ProxyHandler(proxies)).open
 LONGEST = 1 << 16  # bytes of an answer
 DOUBT = 30  # seconds for which the service may work on a request without an answer
+entering = threading.Lock()  # a Lock has none of its own: it can be pickled
 
 
 def now():
@@ -55,7 +56,7 @@ class Lock:
         self.asks = {"coalesce": coalesce, "event": event} if coalesce else {}
         self.url = f"{service(plaintext)}/locks/{urllib.parse.quote(key)}"
         self.ttl, self.wait, self.headers = ttl, wait, headers
-        self._used = threading.Lock()
+        self._used = False
 
     def left(self):
         """The seconds for which the lease may be trusted."""
@@ -66,12 +67,14 @@ class Lock:
             raise LockLost(f"the lease of {self.url} has ended")
 
     def __enter__(self):
-        if not self._used.acquire(blocking=False):
-            raise RuntimeError("a Lock is for one with at a time")
+        with entering:
+            if self._used:
+                raise RuntimeError("a Lock is for one with at a time")
+            self._used = True
         try:
             return self._acquire()
         except BaseException:
-            self._used.release()
+            self._used = False
             raise
 
     def _acquire(self):
@@ -134,7 +137,7 @@ class Lock:
         try:
             self._release(error)
         finally:
-            self._used.release()
+            self._used = False
 
     def _release(self, error):
         held, unsure = self.left() > 0, False  # now: the lease may end while a renewal is waited for
