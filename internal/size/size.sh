@@ -33,7 +33,7 @@ measure <<'EOF'
 6700000 internal/size/probe/zookeeper
 11300000 internal/size/probe/both
 7750000 examples/counter/cosmosdb
-7300000 examples/counter/datastore
+7350000 examples/counter/datastore
 11300000 functions/locks
 11650000 functions/nightly
 11650000 functions/settle
