@@ -129,7 +129,8 @@ var cases = []testCase{
 		"It was applied. \"Not applied\" would be a lie: a second holder, or a lock that nobody ends.",
 		func(c *check) {
 			w, version := c.wire(), ""
-			c.read(true)                               // it connects, so that the reply that is lost is that to the write
+			// The read connects, so that the reply that is lost is that to the write.
+			c.read(true)
 			for _, value := range []string{"a", "b"} { // it creates the entry, and replaces it
 				restore := w.LoseReplies(c.T)
 				_, err := c.kv.Write(c.Context(), c.key, []byte(value), version)
