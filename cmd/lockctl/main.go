@@ -64,7 +64,7 @@ func interrupted(ctx context.Context, err error) error {
 
 // printError prints an error on standard error. Nobody has to read it: the status stays that of the error.
 func printError(cmd *cobra.Command, err error) {
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	exit.NeedsNoReader()
 	start := "lockctl:"
 	if exit.Status(err) == exit.Interrupted {
 		start = "\n" + start // behind the ^C of the terminal

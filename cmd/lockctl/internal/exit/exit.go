@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -109,6 +111,14 @@ func Status(err error) int {
 		}
 	}
 	return No
+}
+
+// NeedsNoReader lets the process go on when whoever reads its output has ended: a write fails then, and SIGPIPE ends nothing. If the
+// process was started with SIGPIPE ignored, that stays so for what it starts.
+func NeedsNoReader() {
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	}
 }
 
 // Writer is standard output or standard error: what it writes is Visible. If standard output

@@ -5,11 +5,9 @@ package locallambda
 import (
 	"cmp"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -84,9 +82,7 @@ or was answered with success without its lock, or a command failed; those of loc
 		Args: exit.Args(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s.function = args[0]
-			if !signal.Ignored(syscall.SIGPIPE) {
-				signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads the output may end, and leaves work to end
-			}
+			exit.NeedsNoReader() // what runs has to be ended
 			return run(cmd.Context(), s, exit.Writer{To: cmd.OutOrStdout()})
 		},
 	}

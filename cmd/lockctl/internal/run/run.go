@@ -33,9 +33,7 @@ func NotIgnored(signals ...os.Signal) []os.Signal {
 func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, NotIgnored(PassedOn...)...)
-	if !signal.Ignored(syscall.SIGPIPE) {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // who reads what lockctl says may end
-	}
+	exit.NeedsNoReader()
 	logging.Disable() // go-redis would wait for that reader
 	opened, err := s.Open(ctx)
 	if err != nil {
