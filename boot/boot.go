@@ -21,7 +21,7 @@
 // LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, these return an error, because their work has to be
 // alone: idempotency.New, every DoAll, and every Do of a guard that guard.Guard.WithCooldown has made.
 //
-// The store and the function may read others. A duration is written as in Go: 500ms,
+// The store and the function may read other variables. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
 // always a typing mistake, so [Start] refuses it. A function reads a variable of its
 // own with [EnvVar] or [MustURLFromEnv]; then Start knows the name.

@@ -71,7 +71,7 @@ const (
 // Options are a Guard's settings; the zero value is good for most functions.
 type Options struct {
 	// TTL is the longest lease that Do and DoAll ask for at once. A dead holder blocks others for
-	// about as long at most, see the package's documentation. 0 is one minute, or MaxHold when that
+	// about as long at most, see P4 in docs/guarantees.md. 0 is one minute, or MaxHold when that
 	// is less. A run whose context ends sooner takes a shorter lease. A run that may
 	// last longer renews its lease after each third.
 	TTL time.Duration
@@ -93,7 +93,7 @@ type Options struct {
 	DeadlineMargin time.Duration
 
 	// Coalesce, if it is not empty, names the work of Do, such as the function's name. Then of many events for one key only one waits:
-	// a run that finds the key held, and a run of the same work waiting with another event, ends at once with *LockCovered. The
+	// a run that finds the key held, and another event's run of the same work waiting, ends at once with *LockCovered. The
 	// other run begins later than this one was called, so it does what this event asks for, too.
 	//
 	// That holds if the work reads what the events speak of when it begins, and not from its own event; and if the source
@@ -106,7 +106,7 @@ type Options struct {
 	// EventID returns the event's id at its source: a new one for each event, and the same one whenever
 	// this event comes again. With a new id for each try, the place of a try that died would cover the
 	// next one. Lambda's request id is the same for each try of an asynchronous event, and another one for each try of SQS, a
-	// stream, or an HTTP client. It is for Coalesce, and for contexts without an id of [WithEventID]: sqsbatch and stream set
+	// stream, or an HTTP client. Only Coalesce needs it, and only if the context has no id of [WithEventID]: sqsbatch and stream set
 	// that, httpapi and httpguard take the header Idempotency-Key, or answer 400.
 	EventID func(context.Context) string
 
@@ -126,16 +126,16 @@ type Options struct {
 
 	// Granted is called when a run of Do, DoAll or package idempotency has the lock, before its work: to begin a span, for example. The report
 	// says what is known so far. The work's context and Observe's context take their values from the context that Granted
-	// returns. That context must have no cancel of its own, whose cause context.Cause of the work's context would
-	// show. The time of Granted counts against the lease. nil is not called.
+	// returns. That context must have no cancel of its own: context.Cause of the work's context would show the cause of
+	// that. The time of Granted counts against the lease. nil is not called.
 	Granted func(context.Context, Report) context.Context
 
 	// Observe is called at the end of each run, after the release: once for each key
 	// that the call tried, also if it got no lock. Inspect, a mistake in the program and a key function
 	// that fails do not call it. nil observes nothing.
 	//
-	// The guard calls HolderInfo, Granted and Observe on goroutines of their own. It waits for each for at most 1 s, half of
-	// the time until the deadline, or 50 ms if that is more, and 50 ms after Shutdown. Then the run goes on without it, and a DoAll waits no more
+	// The guard calls HolderInfo, Granted and Observe on goroutines of their own. It waits for each for at most 1 s and half of
+	// the time until the deadline, but for at least 50 ms; after Shutdown for 50 ms. Then the run goes on without it, and a DoAll waits no more
 	// for this hook. A panic and a
 	// runtime.Goexit of theirs do not change the run: they are told on standard error. If 1,000 calls have not returned,
 	// further ones are left out.

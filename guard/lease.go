@@ -54,7 +54,7 @@ func (g *Guard) Acquire(ctx context.Context, req LeaseRequest) (lockstore.Lease,
 // that Acquire has taken.
 //
 // A guard with Options.Wake that hands the key over to this owner, or completes the key, wakes the owner at
-// the address. The owner then has the time turn, lockstore.TurnTime to lockstore.MaxParkedTurn, to call Park or Acquire again: only this
+// the address. The owner then has the duration turn (lockstore.TurnTime to lockstore.MaxParkedTurn) to call Park or Acquire again: only this
 // call says whether it has the lease. A wake-up may be lost, late or doubled, so the owner also calls again
 // after a time of its own. It keeps its place if it calls before its turn is over.
 //

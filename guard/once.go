@@ -14,7 +14,7 @@ import (
 // after it is stored.
 //
 // The write can succeed after the end of the lease, unless the key was granted to another, or somebody has revoked the lease or resolved
-// the key. Then the run ends as ok. If it fails, DoOnce does not release the lease, because a second run could begin at once: the lease
+// the key. Then the run ends as ok. If the write fails, DoOnce does not release the lease, because a second run could begin at once: the lease
 // ends by its TTL. DoOnce returns what the work returned, or *LockLost if the lease is lost, too, and Report.CompleteErr says why.
 //
 // After an error of the work, a panic or runtime.Goexit, DoOnce releases the lease. With k.MarkStarted it does so only if the work

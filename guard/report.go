@@ -24,7 +24,7 @@ type Report struct {
 	KeyState lockstore.State // of the key in the last refusal or later read; Free if there was none
 
 	// HeldFor is how long the holder had had the key that was refused last, by the clocks of the holder and of this process. It is 0 if that
-	// is unknown or State is not Held.
+	// is unknown or KeyState is not Held.
 	HeldFor  time.Duration
 	heldLong bool // it is more than the guard's MaxHold: longer than a run of this guard works
 

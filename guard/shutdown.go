@@ -18,7 +18,7 @@ import (
 //	DoAll                                                 500 ms: a run that is handed a key while it
 //	                                                      leaves the queue releases that key, too
 //
-// A call of the store that ends later adds as much: up to 50 ms, and in a DoAll up to twice.
+// A call of the store that outlasts its context adds as much: up to 50 ms, and in a DoAll up to twice.
 func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return

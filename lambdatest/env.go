@@ -26,7 +26,7 @@ type Config struct {
 	// MaxConcurrency is how many invocations run at once in one process, as on
 	// Lambda Managed Instances; 0 is 1.
 	MaxConcurrency int
-	// Log gets every line that the process writes, one whole line for each Write.
+	// Log gets every line that the process writes, a Write for each; one above 64 KiB comes in pieces.
 	// Environments that share a Log write at the same time. nil: nobody gets them.
 	Log io.Writer
 }
@@ -276,7 +276,7 @@ func (e *Environment) Shutdown() error {
 }
 
 // Freeze stops the process with SIGSTOP, also in the middle of an invocation: it
-// runs nothing until Thaw. The function's timeout still kills it. On Linux, Freeze returns
+// runs nothing until Thaw. The function's timeout still kills it, unless MaxConcurrency is above 1. On Linux, Freeze returns
 // when all threads have stopped, and Logs and Config.Log have every line that it has written; elsewhere
 // threads may run on for a moment.
 //

@@ -38,7 +38,7 @@ var (
 // state of the key does not allow them.
 type Refused struct {
 	Key   string
-	State State // Reserved and above
+	State State // never Free
 
 	// Holder has the lease, did or started the work, or revoked the lease. It is zero if the
 	// key is Reserved.

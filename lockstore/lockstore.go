@@ -41,7 +41,7 @@ type Request struct {
 	Address WakeAddress
 
 	// Work, if it is not empty, lets another run of the same work do what this request is for: if the request is refused
-	// while such a run waits for another Event, and none for this one, it takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
+	// while such a run waits for another Event, and no run waits for this one, it takes no place, and the refusal says Covered. Work has 1 to MaxWorkBytes
 	// characters of printable ASCII without spaces. Event is the id by which the event's source sends it again, of any length; the store
 	// keeps a hash of it. Both need JoinQueue.
 	Work, Event string
@@ -154,7 +154,7 @@ type Status struct {
 	State     State
 	Holder    HolderInfo    // of the live lease, who did or started the work, or who revoked the lease; zero if the key is free or reserved. Of several holders it is one
 	Fence     Fence         // of the last grant; 0 when the store knows none
-	Remaining time.Duration // the longest time until a takeover, if nobody renews; 0 if the key is free, reserved or in doubt
+	Remaining time.Duration // the longest time until State is over, if nobody renews; 0 if the key is free, reserved or in doubt
 	Waiting   int           // places in the key's queue
 	Parked    int           // those of them where nobody waits, see Request.Parked
 	Started   bool          // the work has started, see Store.MarkStarted: the key is in doubt if its lease ends without an answer

@@ -137,7 +137,7 @@ func (s *Store) Extend(ctx context.Context, lease Lease, ttl time.Duration, hold
 // Renew makes the lease last for the longer of its TTL and ttl, from now on. A store may let
 // it end later, and never earlier. Renew returns the lease with the longest time for which the caller may
 // trust it, counted from before the call: a store never returns less than
-// what is left of before. It returns [ErrLost] when the lease is expired, released or another owner's.
+// what is left of the earlier trust. It returns [ErrLost] when the lease is expired, released or another owner's.
 func (s *Store) Renew(ctx context.Context, lease Lease, ttl time.Duration) (Lease, error) {
 	a, err := s.do(ctx, lease.Key, driver.Request{Kind: driver.Renew, Owner: lease.Owner, Fence: lease.Fence, Hint: lease.Hint, TTL: ttl})
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 	MaxResultTime = 31 * 24 * time.Hour
 	// MaxResultBytes bounds the data of a Complete, in bytes.
 	MaxResultBytes = 256 << 10
-	// StartMarkTime is for how long a store remembers at least that the work has begun.
+	// StartMarkTime is how long, at least, a store remembers that the work has begun.
 	StartMarkTime = 30 * 24 * time.Hour
 )
 

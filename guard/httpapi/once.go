@@ -15,7 +15,7 @@ import (
 type OnceOptions struct {
 	// Caller says who sends the request, as authentication knows it and not as the
 	// request claims: two callers may choose the same key. nil is Request.Caller: then a request
-	// whose caller the source does not know is a 400. If every
+	// with the header is a 400 if the source does not know the caller. If every
 	// caller may have the answers to every other caller, it is AnyCaller. An error is a 400.
 	Caller func(context.Context, Request) (string, error)
 
@@ -23,7 +23,7 @@ type OnceOptions struct {
 	// Otherwise it is a 400.
 	Optional bool
 
-	// Fingerprint is what makes a request a repeat, beside its method and its path, see
+	// Fingerprint is what has to be the same in a repeat, beside its method and its path, see
 	// idempotency.Call. nil is the query and the body.
 	Fingerprint func(Request) any
 
@@ -52,8 +52,8 @@ func AnyCaller(context.Context, Request) (string, error) { return "any", nil }
 //
 // Answers with 408, 409, 425, 429 and 5xx are not stored: after these, next runs again. With
 // idempotency.AtMostOnce a 5xx is stored, because it may have had its effect, and an error of next
-// leaves the key in doubt. Let next return a status that is not stored only if the request had
-// no effect: the package cannot check this.
+// leaves the key in doubt. Only if the request had no effect, let next return a status that is
+// not stored: the package cannot check this.
 //
 // The lock that next gets is that of OnceOptions.Key. Without one it is that of the result's
 // key, and for a request without the header it is zero.

@@ -35,7 +35,7 @@ type Request struct {
 	// Caller is who sends the request, as the source has authenticated it. It is "" where the source has
 	// authenticated nobody, or does not say whom.
 	//
-	//	IAM                 the ARN; of a role without its session; "#" and the identity, if Cognito knows one
+	//	IAM                 the ARN, for a role without the session; then "#" and the identity, if Cognito knows one
 	//	a JWT that the gateway or Cognito has checked   the claims iss and sub: ISS#SUB
 	//	a Lambda authorizer   lambda# and the principalId that it returned, which has to be the user's own; in payload format 2.0 the one in its context
 	//	a load balancer, VPC Lattice with event version 1   ""

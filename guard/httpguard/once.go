@@ -29,7 +29,7 @@ type OnceOptions struct {
 	// Otherwise it is a 400.
 	Optional bool
 
-	// Fingerprint is what makes a request a repeat, beside its method and its path, see
+	// Fingerprint is what has to be the same in a repeat, beside its method and its path, see
 	// idempotency.Call. nil is the query and the body. With nil a request does not run, and its answer is a 500, if the body
 	// is shorter than its Content-Length, or empty and of unknown length: then a middleware has read it, as one that parses a
 	// form does, and body has only what is left.

@@ -32,8 +32,8 @@
 // A fence does not change this: it refuses a late writer, and does not stop a second run.
 //
 // If the effect must happen exactly once, write the effect and the result in one transaction.
-// On DynamoDB [Prepare] returns what to store, and CompleteItem of a dynamostore.Store makes of this one
-// item of a TransactWriteItems. Then AtLeastOnce is right, because a run without a result has had
+// On DynamoDB [Prepare] returns what to store, and CompleteItem of a dynamostore.Store makes an
+// item of a TransactWriteItems of it. Then AtLeastOnce is right, because a run without a result has had
 // no effect.
 //
 // AtMostOnce does not hold where the store forgets: a failover, a flush or an eviction of Redis
@@ -42,7 +42,7 @@
 // # Work under AtMostOnce
 //
 // An error, a panic and runtime.Goexit do not free the key, because the work may have had
-// its effect: it is in doubt when the lease ends. If the work returns a result after its context or its lease has ended, the result is
+// its effect: the key is in doubt when the lease ends. If the work returns a result after its context or its lease has ended, the result is
 // stored, unless somebody has revoked the lease or resolved the key, or another run was granted it.
 // Work that knows that it had no effect returns [NoEffect] of its error. Then the lease is released.
 // The key is in doubt only if this release fails, for example after a revoke. NoEffect is right, for example, for the *guard.LockBusy of a lock inside the work, if nothing was done before.

@@ -9,7 +9,7 @@
 // of a key, so all changes have one order.
 //
 // The service's times are the only clock. A lease begins at the WrittenAt of the write that granted or renewed it, and
-// its holder trusts it until TTL - Margin after it began this write. Another owner gets the key at TTL + ClockResolution +
+// its holder trusts it for TTL - Margin, counted from before this write. Another owner gets the key at TTL + ClockResolution +
 // MaxClockSkew.
 //
 // Only a write of the same call tells the time, by its stamp. Otherwise, also after a fresh read, the store guesses: the last
@@ -34,8 +34,8 @@
 //	extend a lease that was handed over       1 by a process that knows of it, else 2
 //	resolve a key in doubt                    3
 //
-// After a conflict come a pause (for holders only after the fifth), a fresh read and the write again. In one process all who do not hold the
-// key together have two calls under way, and two more that end a wait. The others wait, and share what these have read or written.
+// After a conflict come a pause (for holders only after the fifth), a fresh read and the write again. In one process those who do not hold
+// the key have two calls under way in all, and two more that end a wait. The others wait, and share what these have read or written.
 //
 // # Limits
 //

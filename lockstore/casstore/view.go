@@ -50,7 +50,7 @@ func (s *store) viewOf(decoded entry.Entry, e Entry) view {
 }
 
 // OwnerOf is the owner of the lease with this fence in a value that a KV has read, "" for none. It is for a KV that completes a lease in a
-// transaction of a program which knows the fence alone. An owner is a secret.
+// transaction of a program that knows the fence and not the owner. An owner is a secret.
 func OwnerOf(value []byte, fence lockstore.Fence) (owner lockstore.Owner) {
 	decoded, err := entry.Decode(value)
 	if err != nil {
