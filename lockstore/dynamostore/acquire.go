@@ -93,7 +93,6 @@ func (t *table) arrivalWrite(q driver.Request) write {
 		becomes:    maps.Clone(lease),
 		makesRow:   true,
 		conditions: []string{ifFree, notEnded},
-		names:      []string{attrEnded, attrAbandoned},
 		values:     values{":me": ownerText(q.Owner)},
 		returns:    types.ReturnValueAllNew,
 	}
@@ -108,7 +107,6 @@ func (t *table) arrivalWrite(q driver.Request) write {
 		if q.Work != "" { // somebody who waits may cover it
 			w.conditions = append(w.conditions, "attribute_not_exists(#queue[2])")
 		}
-		w.names = append(w.names, attrStarted)
 		maps.Copy(w.values, values{
 			":empty": list(), ":typeList": text("L"), ":typeText": text("S"), ":zero": integer(0), ":last": integer(maxMilli), ":highest": integer(maxMilli * 1000),
 			":closed": text(closedOwner), ":shared": text(sharedOwner),

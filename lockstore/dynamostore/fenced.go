@@ -148,7 +148,6 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 	t := s.table
 	i := t.encodeWrite(key, write{
 		conditions: []string{"(" + ifHolds + " OR " + ifShares + ")"},
-		names:      []string{attrOwner, attrFence, attrRevoked, attrHolders},
 		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":lease": text(fmt.Sprintf(`{"fence":%d,`, fence))},
 	})
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
@@ -182,7 +181,6 @@ func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d
 		},
 		set:        []string{"#ended = #owner"},
 		conditions: []string{ifHolds, sound},
-		names:      []string{attrEnded, attrFence, attrRevoked},
 		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":last": integer(maxMilli)},
 	}
 	if len(result) > 0 {

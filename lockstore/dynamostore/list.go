@@ -33,8 +33,7 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	}
 	given := values{}
 	var filter []string
-	attributes := slices.Clone(listed)
-	projection := "#" + strings.Join(attributes, ", #")
+	projection := "#" + strings.Join(listed, ", #")
 	if prefix = t.names.prefix + prefix; prefix != "" {
 		filter = append(filter, "begins_with(#key, :prefix)")
 		given[":prefix"] = text(prefix)
@@ -42,14 +41,13 @@ func (t *table) List(ctx context.Context, prefix string, page func(driver.Page) 
 	if t.names.sort != "" {
 		filter = append(filter, "#sort = :sort") // the table has other items, too
 		given[":sort"] = text(sortValue)
-		attributes = append(attributes, nameSort)
 	}
 	in := &dynamodb.ScanInput{
 		TableName:                &t.name,
 		ConsistentRead:           aws.Bool(true),
 		ReturnConsumedCapacity:   types.ReturnConsumedCapacityTotal,
 		ProjectionExpression:     &projection,
-		ExpressionAttributeNames: t.names.aliases(attributes),
+		ExpressionAttributeNames: t.names.aliases(projection + " " + strings.Join(filter, " ")),
 	}
 	if len(filter) > 0 {
 		in.FilterExpression = aws.String(strings.Join(filter, " AND "))

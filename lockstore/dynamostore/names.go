@@ -32,9 +32,6 @@ const (
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
 )
 
-// nameSort is what an expression calls the sort key, behind a '#'.
-const nameSort = "sort"
-
 // names checks the names of the table, and puts the defaults in. parse and New call it.
 func (opt Options) names() (names, error) {
 	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
@@ -101,13 +98,15 @@ func (n names) wrongTTL(key string, item values) error {
 		"give all programs the same ttl", key, n.ttl, has), class: lockstore.ErrCorrupt}
 }
 
-// aliases are what expressions write for these attributes: some of the names are reserved words, so there is a '#' before each. DynamoDB
-// refuses a name that no expression uses. List and encodeWrite call it.
-func (n names) aliases(attributes []string) map[string]string {
-	decided := map[string]string{attrKey: n.key, nameSort: n.sort, attrTTL: n.ttl}
-	all := make(map[string]string, len(attributes))
-	for _, a := range attributes {
-		all["#"+a] = cmp.Or(decided[a], a)
+// aliases are the attributes in the text of expressions: some of the names are reserved words, so there is a '#' before each. DynamoDB
+// refuses a name that no expression has. List and encodeWrite call it.
+func (n names) aliases(expressions string) map[string]string {
+	decided := map[string]string{"#key": n.key, "#sort": n.sort, "#ttl": n.ttl}
+	all := map[string]string{}
+	for word := range strings.FieldsFuncSeq(expressions, func(c rune) bool { return c != '#' && !unicode.IsLetter(c) }) {
+		if name, is := strings.CutPrefix(word, "#"); is {
+			all[word] = cmp.Or(decided[word], name)
+		}
 	}
 	return all
 }

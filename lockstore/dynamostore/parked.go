@@ -76,7 +76,6 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 		row:        t.names.addressRow(key, owner),
 		becomes:    values{attrResult: nil},
 		conditions: []string{ifAddress, "attribute_type(#result, :binary)"},
-		names:      []string{attrSize},
 		values:     values{":binary": text("B")},
 		returns:    types.ReturnValueAllOld,
 	})

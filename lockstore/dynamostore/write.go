@@ -22,9 +22,8 @@ type write struct {
 	expects  values // what attributes must be; nil: not there
 	makesRow bool   // also if there is no row
 
-	// Texts of expressions for what the maps cannot say, and the attributes and values in them.
+	// Texts of expressions for what the maps cannot say, and the values in them.
 	set, remove, conditions []string
-	names                   []string
 	values                  values
 
 	yields  bool              // to the requests of holders: it is not sent again if it is throttled
@@ -39,16 +38,14 @@ func (w *write) put(name string, is, becomes value) {
 }
 
 // assign makes an attribute what the expression says, which has the value under the name of the attribute. It moves the attribute from
-// becomes to set, names and values. arrivalWrite and join call it.
+// becomes to set and values. arrivalWrite and join call it.
 func (w *write) assign(name, expression string, v value) {
 	delete(w.becomes, name)
-	w.set, w.names, w.values[":"+name] = append(w.set, "#"+name+" = "+expression), append(w.names, name), v
+	w.set, w.values[":"+name] = append(w.set, "#"+name+" = "+expression), v
 }
 
-// require adds a condition, which names these attributes. CompleteItem calls it, and so do becoming and its helpers.
-func (w *write) require(condition string, names ...string) {
-	w.conditions, w.names = append(w.conditions, condition), append(w.names, names...)
-}
+// require adds a condition. CompleteItem calls it, and so do becoming and its helpers.
+func (w *write) require(condition string) { w.conditions = append(w.conditions, condition) }
 
 // was requires that attributes are as they were seen. It sets expects; becoming and changeQueue call it.
 func (w *write) was(seen row, names ...string) {
@@ -60,11 +57,9 @@ func (w *write) was(seen row, names ...string) {
 // encodeWrite is a write as update sends it alone, and StillHeld and CompleteItem in a transaction of the program. It adds what is the same in each. The row must have a time to live of this name:
 // otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. DynamoDB refuses a name or a value that no expression has.
 func (t *table) encodeWrite(key string, w write) types.Update {
-	set, remove, conditions := slices.Clip(w.set), slices.Clip(w.remove), slices.Clip(w.conditions)
-	used, given := append(slices.Clip(w.names), attrTTL), values{}
+	set, remove, conditions, given := w.set, w.remove, w.conditions, values{}
 	maps.Copy(given, w.values)
 	for _, name := range slices.Sorted(maps.Keys(w.becomes)) {
-		used = append(used, name)
 		if v := w.becomes[name]; v == nil {
 			remove = append(remove, "#"+name)
 		} else {
@@ -72,7 +67,6 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.expects)) {
-		used = append(used, name)
 		if v := w.expects[name]; v == nil {
 			conditions = append(conditions, "attribute_not_exists(#"+name+")")
 		} else {
@@ -87,11 +81,11 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 		update = strings.TrimPrefix(update+" REMOVE "+strings.Join(remove, ", "), " ")
 	}
 	if w.makesRow {
-		condition, used = "attribute_not_exists(#key) OR "+condition, append(used, attrKey)
+		condition = "attribute_not_exists(#key) OR " + condition
 	}
 	return types.Update{
 		TableName: &t.name, Key: t.names.row(key), UpdateExpression: &update, ConditionExpression: &condition,
-		ExpressionAttributeNames: t.names.aliases(used), ExpressionAttributeValues: given,
+		ExpressionAttributeNames: t.names.aliases(update + " " + condition), ExpressionAttributeValues: given,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 	}
 }
@@ -122,8 +116,8 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 		// nobody waits any more, there may be room, and nobody would hand the key over.
 		w.values[":asks"] = text(sharedBy(q.Owner))
 		w.was(seen, attrOwner)
-		w.require("attribute_exists(#queue[0])", attrQueue)
-		w.require("NOT contains(#holders, :asks)", attrHolders)
+		w.require("attribute_exists(#queue[0])")
+		w.require("NOT contains(#holders, :asks)")
 	case len(seen.item) == 0:
 		w.makesRow, w.expects[attrKey] = true, nil
 	case leases || holds || item[attrHolders] != nil:
@@ -136,7 +130,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	}
 	switch q.Kind {
 	case driver.Acquire:
-		w.require(notEnded, attrEnded, attrAbandoned)
+		w.require(notEnded)
 		w.values[":me"] = ownerText(q.Owner)
 	case driver.Abandon:
 		if len(seen.item) > 0 && !holds && place < 0 {
@@ -216,7 +210,7 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 		case len(seen.queue) > 0:
 			w.was(seen, attrQueue)
 		case !seen.damaged && len(seen.item) > 0:
-			w.require("attribute_not_exists(#queue[0])", attrQueue)
+			w.require("attribute_not_exists(#queue[0])")
 		}
 	case len(removed) > 0:
 		for _, i := range removed {
@@ -226,7 +220,7 @@ func (t *table) changeQueue(w *write, seen row, r reply, next rules.State, queue
 	}
 	if len(next.Queue) == 0 && len(seen.item) > 0 && !seen.damaged {
 		if next.Queue = []rules.Waiter{{MaxHolders: math.MaxInt}}; book.Wait(next, t.clockOf(r), "") <= 0 {
-			w.require("attribute_not_exists("+element(len(seen.queue))+")", attrQueue) // who has joined since would have been handed the key
+			w.require("attribute_not_exists(" + element(len(seen.queue)) + ")") // who has joined since would have been handed the key
 		}
 	}
 }
@@ -237,7 +231,7 @@ func element(place int) string { return fmt.Sprintf("#queue[%d]", 2*place) }
 // requirePlace requires that a place is where it was. changeQueue and join call it.
 func (w *write) requirePlace(seen row, i int) {
 	value := fmt.Sprintf(":at%d", i)
-	w.require(element(i)+" = "+value, attrQueue)
+	w.require(element(i) + " = " + value)
 	w.values[value] = text(seen.queue[i].owner)
 }
 
@@ -253,13 +247,13 @@ func (w *write) join(seen row, next rules.State, p place) {
 	if slices.ContainsFunc(seen.queue, func(s place) bool { return s.owner == p.owner }) { // the owner of a hand-over that has lapsed
 		most = len(seen.queue)
 	} else {
-		w.require("NOT contains(#queue, :joins)", attrQueue)
+		w.require("NOT contains(#queue, :joins)")
 		w.values[":joins"] = text(p.owner)
 	}
 	if joins.Parked > 0 || most == len(seen.queue) { // it depends on who waits, and as many may be others
 		w.requirePlace(seen, len(seen.queue)-1)
 	}
-	w.require("attribute_not_exists("+element(most)+")", attrQueue)
+	w.require("attribute_not_exists(" + element(most) + ")")
 	w.assign(attrQueue, "list_append(#queue, :queue)", list(p))
 }
 
