@@ -86,14 +86,14 @@ func (t *table) arrivalWrite(q driver.Request) write {
 	fence, expires := driver.Fence(now.UnixMicro()), t.expiresAt(now, q.TTL)
 	t.noteSent(fence)
 	lease := values{
-		attrOwner: ownerText(q.Owner), attrFence: fenceNumber(fence), attrExpires: millis(expires), attrText: text(q.Holder),
+		attrOwner: text(q.Owner), attrFence: integer(fence), attrExpires: millis(expires), attrText: text(q.Holder),
 		attrQueue: list(placeOf(rules.Waiter{Owner: q.Owner, Since: now, Work: q.Work, Event: q.Event})),
 	}
 	w := write{
 		becomes:    maps.Clone(lease),
 		makesRow:   true,
 		conditions: []string{ifFree, notEnded},
-		values:     values{":me": ownerText(q.Owner)},
+		values:     values{":me": text(q.Owner)},
 		returns:    types.ReturnValueAllNew,
 	}
 	w.becomes[attrLastFence], w.becomes[attrTTL] = nil, sweepTime(expires, fence)

@@ -244,7 +244,7 @@ func (t *table) correctTurn(ctx context.Context, key string, seen row, next rule
 	if right.Sub(end) > dateStep+margin {
 		_, _ = t.update(ctx, key, write{
 			becomes: values{attrExpires: millis(right), attrTTL: sweepTime(right, h.Fence)},
-			expects: values{attrOwner: ownerText(h.Owner), attrFence: fenceNumber(h.Fence), attrExpires: millis(end), attrStarted: nil},
+			expects: values{attrOwner: text(h.Owner), attrFence: integer(h.Fence), attrExpires: millis(end), attrStarted: nil},
 		})
 	}
 }

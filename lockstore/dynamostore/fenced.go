@@ -41,7 +41,7 @@ func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 	}
 	all := values{}
 	maps.Copy(all, in.ExpressionAttributeValues) // the caller's own map stays as it is
-	all[":"+fenceAttribute] = fenceNumber(fence)
+	all[":"+fenceAttribute] = integer(fence)
 
 	in.ConditionExpression = aws.String(withCondition(aws.ToString(in.ConditionExpression)))
 	in.UpdateExpression = aws.String(withAssignment(aws.ToString(in.UpdateExpression)))
@@ -148,7 +148,7 @@ func (s *Store) StillHeld(key string, fence lockstore.Fence) types.TransactWrite
 	t := s.table
 	i := t.encodeWrite(key, write{
 		conditions: []string{"(" + ifHolds + " OR " + ifShares + ")"},
-		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":lease": text(fmt.Sprintf(`{"fence":%d,`, fence))},
+		values:     values{":fence": integer(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":lease": text(fmt.Sprintf(`{"fence":%d,`, fence))},
 	})
 	return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
 		TableName: i.TableName, Key: i.Key, ConditionExpression: i.ConditionExpression,
@@ -175,16 +175,16 @@ func (s *Store) CompleteItem(key string, fence lockstore.Fence, result []byte, d
 	opens := t.expiresAt(t.clock.read(), d)
 	w := write{
 		becomes: values{
-			attrOwner: text(closedOwner), attrExpires: millis(opens), attrEndedFence: fenceNumber(fence), attrHow: integer(int64(rules.Completed)),
+			attrOwner: text(closedOwner), attrExpires: millis(opens), attrEndedFence: integer(fence), attrHow: integer(rules.Completed),
 			attrQueue: nil, attrStarted: nil, attrHandedOver: nil,
 			attrTTL: sweepTime(opens.Add(idleRow), fence), // a day more: the clock of the writer may be off
 		},
 		set:        []string{"#ended = #owner"},
 		conditions: []string{ifHolds, sound},
-		values:     values{":fence": fenceNumber(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":last": integer(maxMilli)},
+		values:     values{":fence": integer(fence), ":closed": text(closedOwner), ":shared": text(sharedOwner), ":last": integer(maxMilli)},
 	}
 	if len(result) > 0 {
-		w.becomes[attrResult], w.becomes[attrSize] = &types.AttributeValueMemberB{Value: result}, integer(int64(len(result)))
+		w.becomes[attrResult], w.becomes[attrSize] = &types.AttributeValueMemberB{Value: result}, integer(len(result))
 	}
 	if lockstore.ValidateResolveEffect(key, fence, result, d) != nil {
 		w.require("attribute_not_exists(#fence)")

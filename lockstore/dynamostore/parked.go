@@ -46,7 +46,7 @@ func (t *table) PutAddress(ctx context.Context, key string, owner driver.Owner, 
 	w := write{
 		row: t.names.addressRow(key, owner),
 		becomes: values{
-			attrResult: &types.AttributeValueMemberB{Value: address}, attrSize: integer(int64(len(address))), attrTTL: integer(t.clock.read().Add(d).Unix() + 1),
+			attrResult: &types.AttributeValueMemberB{Value: address}, attrSize: integer(len(address)), attrTTL: integer(t.clock.read().Add(d).Unix() + 1),
 		},
 		expects:    values{attrResult: nil},
 		conditions: []string{ifAddress},

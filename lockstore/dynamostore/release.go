@@ -30,7 +30,7 @@ func (t *table) release(ctx context.Context, key string, q driver.Request) (driv
 
 // releaseWrite is the write that frees a key for which nobody waits. The row and its fence stay. It sends nothing; release calls it.
 func (t *table) releaseWrite(q driver.Request) write {
-	owner, fence := ownerText(q.Owner), fenceNumber(q.Fence) // never sharedOwner
+	owner, fence := text(q.Owner), integer(q.Fence) // never sharedOwner
 	return write{
 		becomes: values{
 			attrEnded: owner, attrEndedFence: fence, attrHow: nil, attrLastFence: fence, attrQueue: list(), attrTTL: sweepTime(t.clock.read(), q.Fence),

@@ -53,7 +53,7 @@ const (
 )
 
 // maxMilli is the end of the year 9999. No clock writes a later time.
-const maxMilli = 253_402_300_799_999
+const maxMilli int64 = 253_402_300_799_999
 
 // row is a decoded lock row; the zero row is one that does not exist. Only the ends of its
 // leases are known: each lease and each closed time has its end as its beginning, but what was handed
@@ -69,8 +69,8 @@ type row struct {
 // key, if nobody shares it; then come those who wait, in the order of arrival. The map has "since" and, if they are
 // not 1 and 0, "maxHolders" and "parked", times in milliseconds; of an owner that coalesces also "work" and "event". What else it has is kept.
 type place struct {
-	owner string
-	more  types.AttributeValue
+	owner driver.Owner
+	more  value
 }
 
 const (
@@ -241,7 +241,7 @@ func (r *row) decodeQueue() {
 		return
 	}
 	for i := 0; i < len(l.Value); i += 2 {
-		p := place{textOf(l.Value[i]), l.Value[i+1]}
+		p := place{driver.Owner(textOf(l.Value[i])), l.Value[i+1]}
 		more, ok := p.more.(*types.AttributeValueMemberM)
 		if r.damaged = p.owner == "" || !ok; r.damaged {
 			r.queue, r.Queue = nil, nil
@@ -259,12 +259,12 @@ func (r *row) decodeQueue() {
 }
 
 // waiter is a place as the rules need it. decodeQueue calls it.
-func waiter(owner string, more values) rules.Waiter {
+func waiter(owner driver.Owner, more values) rules.Waiter {
 	most, _ := number(more, placeMaxHolders, lockstore.MaxHolders)
 	parked, _ := number(more, placeParked, driver.MaxParkedTurn.Milliseconds())
 	since, _ := number(more, placeSince, maxMilli)
 	return rules.Waiter{
-		Owner: driver.Owner(owner), MaxHolders: max(1, int(most)), Parked: time.Duration(parked) * time.Millisecond, Since: time.UnixMilli(since),
+		Owner: owner, MaxHolders: max(1, int(most)), Parked: time.Duration(parked) * time.Millisecond, Since: time.UnixMilli(since),
 		Work: textOf(more[placeWork]), Event: textOf(more[placeEvent]),
 	}
 }
@@ -273,7 +273,7 @@ func waiter(owner string, more values) rules.Waiter {
 func placeOf(w rules.Waiter) place {
 	more := values{placeSince: millis(w.Since)}
 	if w.MaxHolders > 1 {
-		more[placeMaxHolders] = integer(int64(w.MaxHolders))
+		more[placeMaxHolders] = integer(w.MaxHolders)
 	}
 	if w.Parked > 0 {
 		more[placeParked] = integer(w.Parked.Milliseconds())
@@ -281,11 +281,11 @@ func placeOf(w rules.Waiter) place {
 	if w.Work != "" {
 		more[placeWork], more[placeEvent] = text(w.Work), text(w.Event)
 	}
-	return place{string(w.Owner), &types.AttributeValueMemberM{Value: more}}
+	return place{w.Owner, &types.AttributeValueMemberM{Value: more}}
 }
 
 // list is a queue as it is stored. arrivalWrite, releaseWrite, changeQueue and join call it.
-func list(places ...place) types.AttributeValue {
+func list(places ...place) value {
 	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
 	for _, p := range places {
 		l.Value = append(l.Value, text(p.owner), p.more)
@@ -297,10 +297,10 @@ func list(places ...place) types.AttributeValue {
 // state comes from. The ends of the leases in next have the tolerance of clocks already, see clockOf and end.
 func (t *table) encode(seen row, next rules.State) values {
 	item := values{}
-	last := fenceNumber(next.LastFence)
+	last := integer(next.LastFence)
 	switch h := (row{State: next}).alone(); {
 	case h != nil:
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrText] = ownerText(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
+		item[attrOwner], item[attrFence], item[attrExpires], item[attrText] = text(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
 		if h.HandedOver {
 			item[attrHandedOver] = integer(max(1, parkedTurn(*h).Milliseconds()))
 		}
@@ -332,7 +332,7 @@ func (t *table) encode(seen row, next rules.State) values {
 			item[attrText] = text(next.Closed.Text)
 		}
 		if size := len(next.Closed.Result); size > 0 {
-			item[attrResult], item[attrSize] = &types.AttributeValueMemberB{Value: next.Closed.Result}, integer(int64(size))
+			item[attrResult], item[attrSize] = &types.AttributeValueMemberB{Value: next.Closed.Result}, integer(size)
 		}
 	default:
 		item[attrLastFence] = last
@@ -340,11 +340,11 @@ func (t *table) encode(seen row, next rules.State) values {
 	for _, m := range next.Ended {
 		switch {
 		case m.Fence == 0:
-			item[attrAbandoned] = ownerText(m.Owner)
+			item[attrAbandoned] = text(m.Owner)
 		case m.How != rules.Expired:
-			item[attrEnded], item[attrEndedFence], item[attrHow] = ownerText(m.Owner), fenceNumber(m.Fence), nil
+			item[attrEnded], item[attrEndedFence], item[attrHow] = text(m.Owner), integer(m.Fence), nil
 			if m.How != rules.Released {
-				item[attrHow] = integer(int64(m.How))
+				item[attrHow] = integer(m.How)
 			}
 		}
 	}
@@ -355,7 +355,7 @@ func (t *table) encode(seen row, next rules.State) values {
 func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 	if h := (row{State: next}).alone(); h != nil {
 		p := placeOf(rules.Waiter{Owner: h.Owner, Since: h.Since.Add(-t.skew)})
-		if i := slices.IndexFunc(seen.queue, func(p place) bool { return p.owner == string(h.Owner) }); i >= 0 {
+		if i := slices.IndexFunc(seen.queue, func(p place) bool { return p.owner == h.Owner }); i >= 0 {
 			p = seen.queue[i]
 		}
 		queue = append(queue, p)
@@ -367,7 +367,7 @@ func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 			continue
 		}
 		for _, p := range slices.Backward(seen.queue) { // the holder may have a place, too
-			if p.owner == string(w.Owner) {
+			if p.owner == w.Owner {
 				queue = append(queue, p)
 				break
 			}
@@ -416,34 +416,26 @@ func number(item values, name string, most int64) (int64, error) {
 }
 
 // textOf is "" for a value that is no text. The functions that decode a row call it, and so does List.
-func textOf(v types.AttributeValue) string {
+func textOf(v value) string {
 	if s, ok := v.(*types.AttributeValueMemberS); ok {
 		return s.Value
 	}
 	return ""
 }
 
-// text is a text as the value of an attribute or of a condition. It is used all over the package.
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+// text and integer are the values of attributes and of conditions. An owner is not hidden there.
+func text[S ~string](s S) value { return &types.AttributeValueMemberS{Value: string(s)} }
 
-// integer is a number as the value of an attribute or of a condition. It is used all over the package.
-func integer(n int64) types.AttributeValue {
-	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+func integer[N ~int | ~int64](n N) value {
+	return &types.AttributeValueMemberN{Value: strconv.FormatInt(int64(n), 10)}
 }
 
 // millis is a time in milliseconds. The functions that write the end of a lease or of a closed time call it, and so does placeOf.
-func millis(t time.Time) types.AttributeValue { return integer(t.UnixMilli()) }
-
-// ownerText is an owner as the value of an attribute or of a condition. Places and shared leases write it themselves. The functions that
-// make a write call it.
-func ownerText(o driver.Owner) types.AttributeValue { return text(string(o)) }
-
-// fenceNumber is a fence as the value of an attribute or of a condition. The functions that make a write call it, also for an item of the caller.
-func fenceNumber(f driver.Fence) types.AttributeValue { return integer(int64(f)) }
+func millis(t time.Time) value { return integer(t.UnixMilli()) }
 
 // sweepTime is the ttl attribute of a row that is used until t. A fence from a clock far ahead has to grow, so the
 // row stays until that time, too. A mark of started work and the row of an address have a ttl of their own. The functions that make a write
 // of a lock's row call it; becoming does so by sweeps.
-func sweepTime(t time.Time, f driver.Fence) types.AttributeValue {
+func sweepTime(t time.Time, f driver.Fence) value {
 	return integer(later(t, time.UnixMicro(int64(f))).Add(idleRow).Unix() + 1)
 }

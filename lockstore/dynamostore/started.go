@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -28,7 +26,7 @@ func markOf(item values) int64 {
 }
 
 // nextMark is the mark of a MarkStarted. becoming calls it.
-func (t *table) nextMark(seen row) types.AttributeValue {
+func (t *table) nextMark(seen row) value {
 	mark := max(markAt(t.clock.read()), markOf(seen.item)+1)
 	if h := seen.alone(); h != nil {
 		mark = max(mark, leastMark(h.End()))
@@ -59,7 +57,7 @@ func (t *table) unmark(ctx context.Context, key string, q driver.Request, m mark
 	end := seen.leaseEnd(q.Owner)
 	_, err := t.update(ctx, key, write{
 		becomes: values{attrStarted: nil, attrExpires: millis(end.Add(-time.Millisecond)), attrTTL: sweepTime(t.clock.read(), q.Fence)},
-		expects: values{attrOwner: ownerText(q.Owner), attrFence: fenceNumber(q.Fence), attrExpires: millis(end), attrStarted: integer(m.mark)},
+		expects: values{attrOwner: text(q.Owner), attrFence: integer(q.Fence), attrExpires: millis(end), attrStarted: integer(m.mark)},
 	})
 	return a, outcome(err, true)
 }

@@ -131,7 +131,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	switch q.Kind {
 	case driver.Acquire:
 		w.require(notEnded)
-		w.values[":me"] = ownerText(q.Owner)
+		w.values[":me"] = text(q.Owner)
 	case driver.Abandon:
 		if len(seen.item) > 0 && !holds && place < 0 {
 			w.was(seen, attrQueue) // its acquire may join meanwhile, with any MaxHolders
@@ -164,7 +164,7 @@ func (t *table) noteSent(f driver.Fence) {
 }
 
 // sweeps is when DynamoDB may delete the row that becoming writes. becoming calls it.
-func (t *table) sweeps(item values, next rules.State) types.AttributeValue {
+func (t *table) sweeps(item values, next rules.State) value {
 	if started := item[attrStarted]; started != nil {
 		return started
 	}
