@@ -2,7 +2,7 @@ package dynamostore
 
 import (
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
@@ -10,10 +10,12 @@ import (
 // because other machines compare it with theirs.
 type clock struct {
 	now     func() time.Time
-	offset  atomic.Int64 // nanoseconds to add to the local time
 	started time.Time
-	known   atomic.Bool  // a reply has corrected the time
-	ahead   atomic.Int64 // nanoseconds by which the local clock was ahead of the monotonic clock then
+
+	mu     sync.Mutex
+	offset time.Duration // to add to the local time
+	known  bool          // a reply has corrected the time
+	ahead  time.Duration // by which the local clock was ahead of the monotonic clock then
 }
 
 // local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into
@@ -25,7 +27,9 @@ func (c *clock) read() time.Time { return c.correct(c.local()) }
 
 // correct adds the offset to a local time. clock.read and trust call it.
 func (c *clock) correct(t time.Time) time.Time {
-	return t.Add(time.Duration(c.offset.Load()))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t.Add(c.offset)
 }
 
 // learn corrects the offset by as little as a reply needs. When DynamoDB wrote date,
@@ -40,23 +44,24 @@ func (c *clock) learn(sent, date time.Time) {
 	if date.IsZero() {
 		return
 	}
+	ahead := c.aheadOfMonotonic() // before the reading of the clock: if it is set in between, right says so
 	least, most := date.Sub(c.local()), date.Add(dateStep).Sub(sent)
 	if least > most {
 		return // the local clock was set back after the request
 	}
-	ahead := c.aheadOfMonotonic()
-	for old := c.offset.Load(); !c.offset.CompareAndSwap(old, int64(min(max(time.Duration(old), least), most))); {
-		old = c.offset.Load()
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset = min(max(c.offset, least), most)
 	if most-least < 2*dateStep {
-		c.ahead.Store(int64(ahead)) // after the offset that belongs to it
-		c.known.Store(true)
+		c.known, c.ahead = true, ahead
 	}
 }
 
 // right reports whether a reply has corrected the time, and nobody has set the local clock since. acquire and remembered call it.
 func (c *clock) right() bool {
-	return c.known.Load() && (c.aheadOfMonotonic()-time.Duration(c.ahead.Load())).Abs() < margin
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known && (c.aheadOfMonotonic()-c.ahead).Abs() < margin
 }
 
 // aheadOfMonotonic is how much more time has passed on the local clock than on the monotonic one since started. learn and right call it.
