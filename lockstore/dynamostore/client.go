@@ -37,11 +37,26 @@ func Open(_ context.Context, cfg lockstore.Config) (*Store, error) { return Open
 // OpenWith is Open with credentials of the caller, for a program that is no Lambda function
 // and has a profile or single sign-on. With nil it is Open.
 func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, error) {
-	client, set, err := open(cfg, creds)
+	if cfg.Getenv == nil {
+		cfg.Getenv = func(string) string { return "" }
+	}
+	set, err := parse(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return New(client, set.table, set.options)
+	if creds == nil {
+		creds, err = set.credentials(cfg.Getenv)
+	}
+	const noRegion = "the region is missing: set it in the URL (?region=…) or in AWS_REGION"
+	switch {
+	case err != nil && set.region == "":
+		return nil, fmt.Errorf("dynamostore: %s; %w", noRegion, err)
+	case err != nil:
+		return nil, fmt.Errorf("dynamostore: %w", err)
+	case set.region == "":
+		return nil, invalid(noRegion)
+	}
+	return New(newClient(set, creds, httpClient()), set.table, set.options)
 }
 
 // Client returns the client that Open uses, for a function's own data. The URL's host is
@@ -52,32 +67,11 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, erro
 // call's RetryMaxAttempts to 1. It also repeats a transaction that was cancelled for a
 // TransactionConflict alone, see Store.CompleteItem.
 func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
-	client, _, err := open(cfg, nil)
-	return client, err
-}
-
-// open makes the client for a URL, and sends nothing. OpenWith and Client call it.
-func open(cfg lockstore.Config, creds aws.CredentialsProvider) (*dynamodb.Client, settings, error) {
-	if cfg.Getenv == nil {
-		cfg.Getenv = func(string) string { return "" }
-	}
-	set, err := parse(cfg)
+	s, err := OpenWith(cfg, nil)
 	if err != nil {
-		return nil, settings{}, err
+		return nil, err
 	}
-	if creds == nil {
-		creds, err = set.credentials(cfg.Getenv)
-	}
-	const noRegion = "the region is missing: set it in the URL (?region=…) or in AWS_REGION"
-	switch {
-	case err != nil && set.region == "":
-		return nil, settings{}, fmt.Errorf("dynamostore: %s; %w", noRegion, err)
-	case err != nil:
-		return nil, settings{}, fmt.Errorf("dynamostore: %w", err)
-	case set.region == "":
-		return nil, settings{}, invalid(noRegion)
-	}
-	return newClient(set, creds, httpClient()), set, nil
+	return s.table.api.(*dynamodb.Client), nil
 }
 
 type settings struct {
@@ -93,7 +87,7 @@ const (
 	localKey    = "local"
 )
 
-// credentials are those of Lambda's environment; an endpoint on this machine needs none. open calls it.
+// credentials are those of Lambda's environment; an endpoint on this machine needs none. OpenWith calls it.
 func (set settings) credentials(getenv func(string) string) (aws.CredentialsProvider, error) {
 	none := getenv("AWS_ACCESS_KEY_ID") == "" && getenv("AWS_SECRET_ACCESS_KEY") == "" && getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == ""
 	if set.local && none {
@@ -102,7 +96,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 	return awsenv.Credentials(getenv, httpClient())
 }
 
-// parse reads and checks a URL. open calls it.
+// parse reads a URL, and checks what New does not. OpenWith calls it.
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "dynamodb://TABLE?region=REGION",
@@ -112,13 +106,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 		return settings{}, err
 	}
 	set := settings{table: cfg.URL.Host, region: params["region"], endpoint: params["endpoint"]}
-	if err := validateTable(set.table); err != nil {
-		return settings{}, err
-	}
 	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
-	if _, err := set.options.names(); err != nil {
-		return settings{}, err
-	}
 	if set.endpoint != "" {
 		endpoint, err := storeurl.Endpoint(set.endpoint)
 		if err != nil {
@@ -142,7 +130,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	return set, nil
 }
 
-// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict. open calls it.
+// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict. OpenWith calls it.
 func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      set.region,
@@ -185,5 +173,5 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient leaves time for a second attempt: a call has about 2 s. open and credentials call it.
+// httpClient leaves time for a second attempt: a call has about 2 s. OpenWith and credentials call it.
 func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

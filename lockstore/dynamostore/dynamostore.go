@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"reflect"
@@ -62,12 +63,14 @@ func New(client API, name string, opt Options) (*Store, error) {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, invalid("the client is nil")
 	}
-	if err := validateTable(name); err != nil {
-		return nil, err
+	other := strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
+	switch {
+	case len(name) < 3 || len(name) > 255:
+		return nil, invalid("the table name %.300q has %d characters; want 3 to 255", name, len(name))
+	case other != "":
+		return nil, invalid("the table name %q has the character %.1q; want letters, digits, '_', '.' and '-'", name, other)
 	}
-	if opt.Skew == 0 {
-		opt.Skew = DefaultSkew
-	}
+	opt.Skew = cmp.Or(opt.Skew, DefaultSkew)
 	if opt.Skew < 0 || opt.Skew > maxSkew {
 		return nil, invalid("Skew is %v; want 0 to %v", opt.Skew, maxSkew)
 	}
@@ -77,19 +80,6 @@ func New(client API, name string, opt Options) (*Store, error) {
 	}
 	t := &table{api: client, name: name, names: n, skew: opt.Skew, clock: clock{now: time.Now, started: time.Now()}, random: rand.N[time.Duration]}
 	return &Store{lockstore.New("dynamostore", t), t}, nil
-}
-
-// validateTable checks the name of a table. parse and New call it.
-func validateTable(name string) error {
-	if len(name) < 3 || len(name) > 255 {
-		return invalid("the table name %.300q has %d characters; want 3 to 255", name, len(name))
-	}
-	for _, r := range name {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-", r) {
-			return invalid("the table name %q has the character %q; want letters, digits, '_', '.' and '-'", name, r)
-		}
-	}
-	return nil
 }
 
 // invalid makes an error that matches lockstore.ErrInvalid. The functions that check a setting call it, and so does Fenced.

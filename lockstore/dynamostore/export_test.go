@@ -19,7 +19,9 @@ func (s *Store) SetRandom(upTo func(time.Duration) time.Duration) { s.table.rand
 func (s *Store) SetNow(now func() time.Time) { s.table.clock.now = now }
 
 // Correction is what the store adds to its local clock.
-func (s *Store) Correction() time.Duration { return s.table.clock.correct(time.Time{}).Sub(time.Time{}) }
+func (s *Store) Correction() time.Duration {
+	return s.table.clock.correct(time.Time{}).Sub(time.Time{})
+}
 
 // AddressRow is the name of the row of an owner's address.
 func (s *Store) AddressRow(key string, owner lockstore.Owner) string {

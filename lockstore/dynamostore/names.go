@@ -32,15 +32,9 @@ const (
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
 )
 
-// names checks the names of the table, and puts the defaults in. parse and New call it.
+// names checks the names of the table, and puts the defaults in. New calls it.
 func (opt Options) names() (names, error) {
-	n := names{key: opt.Key, sort: opt.Sort, prefix: opt.Prefix, ttl: opt.TTL}
-	if n.key == "" {
-		n.key = attrKey
-	}
-	if n.ttl == "" {
-		n.ttl = attrTTL
-	}
+	n := names{key: cmp.Or(opt.Key, attrKey), sort: opt.Sort, prefix: opt.Prefix, ttl: cmp.Or(opt.TTL, attrTTL)}
 	used := slices.Clone(lockAttributes)
 	for _, a := range []struct{ option, name string }{{"Key", n.key}, {"Sort", n.sort}, {"TTL", n.ttl}} {
 		switch {
