@@ -296,11 +296,11 @@ func list(places ...place) value {
 // encode returns the attributes of a state besides its queue and the time to live; becoming calls it, and adds these and a new mark. seen is the row that the
 // state comes from. The ends of the leases in next have the tolerance of clocks already, see clockOf and end.
 func (t *table) encode(seen row, next rules.State) values {
-	item := values{}
-	last := integer(next.LastFence)
+	item, owner, end := values{}, driver.Owner(""), time.Time{}
 	switch h := (row{State: next}).alone(); {
 	case h != nil:
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrText] = text(h.Owner), last, millis(t.end(seen, *h)), text(h.Text) // also "": who joins sets it if it is not there
+		owner, end = h.Owner, t.end(seen, *h)
+		item[attrText] = text(h.Text) // also "": who joins sets it if it is not there
 		if h.HandedOver {
 			item[attrHandedOver] = integer(max(1, parkedTurn(*h).Milliseconds()))
 		}
@@ -315,7 +315,6 @@ func (t *table) encode(seen row, next rules.State) values {
 		}
 	case len(next.Holders) > 0:
 		var all []sharedLease
-		end := time.Time{}
 		for _, h := range next.Holders {
 			e := t.end(seen, h)
 			all = append(all, sharedLease{h.Revoked, h.Fence, string(h.Owner), h.Seat, h.MaxHolders, e.UnixMilli(), h.HandedOver, parkedTurn(h).Milliseconds(), h.Text})
@@ -325,17 +324,20 @@ func (t *table) encode(seen row, next rules.State) values {
 		if err != nil {
 			panic(err) // it has texts and numbers only
 		}
-		item[attrOwner], item[attrFence], item[attrExpires], item[attrHolders] = text(sharedOwner), last, millis(end), text(string(list))
+		owner, item[attrHolders] = sharedOwner, text(string(list))
 	case next.Closed.For > 0:
-		item[attrOwner], item[attrFence], item[attrExpires] = text(closedOwner), last, millis(next.Closed.End())
+		owner, end = closedOwner, next.Closed.End()
 		if next.Closed.Text != "" {
 			item[attrText] = text(next.Closed.Text)
 		}
 		if size := len(next.Closed.Result); size > 0 {
 			item[attrResult], item[attrSize] = &types.AttributeValueMemberB{Value: next.Closed.Result}, integer(size)
 		}
-	default:
-		item[attrLastFence] = last
+	}
+	if len(next.Holders) > 0 || next.Closed.For > 0 {
+		item[attrOwner], item[attrFence], item[attrExpires] = text(owner), integer(next.LastFence), millis(end)
+	} else {
+		item[attrLastFence] = integer(next.LastFence)
 	}
 	for _, m := range next.Ended {
 		switch {

@@ -30,13 +30,6 @@ type write struct {
 	returns types.ReturnValue // which row the reply to an applied write brings; a refusal always brings the row
 }
 
-// put changes an attribute. It sets becomes; becoming calls it.
-func (w *write) put(name string, is, becomes value) {
-	if !reflect.DeepEqual(becomes, is) {
-		w.becomes[name] = becomes
-	}
-}
-
 // assign makes an attribute what the expression says, which has the value under the name of the attribute. It moves the attribute from
 // becomes to set and values. arrivalWrite and join call it.
 func (w *write) assign(name, expression string, v value) {
@@ -101,12 +94,12 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	if q.Kind == driver.MarkStarted {
 		item[attrStarted] = t.nextMark(seen)
 	}
-	for _, name := range leaseAttributes {
-		w.put(name, seen.item[name], item[name])
-	}
-	leases := len(w.becomes) > 0
-	for _, name := range otherAttributes {
-		w.put(name, seen.item[name], item[name])
+	leases := false
+	for i, name := range slices.Concat(leaseAttributes, otherAttributes) {
+		if !reflect.DeepEqual(item[name], seen.item[name]) {
+			w.becomes[name] = item[name]
+			leases = leases || i < len(leaseAttributes)
+		}
 	}
 	holds, place := seen.holder(q.Owner) >= 0, seen.place(q.Owner)
 	comes, goes := q.Kind == driver.Acquire, (q.Kind == driver.Leave || q.Kind == driver.Abandon) && place > 0
