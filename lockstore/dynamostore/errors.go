@@ -43,41 +43,34 @@ const wrongKeys = "the table cannot hold locks: it needs "
 // item. Conflicts with transactions or with other Regions are not among them: their
 // outcome is unknown, so the caller sends the request again, and that helps at once. classify calls it.
 func classifyCode(api smithy.APIError) (advice string, class error) {
-	if slices.Contains(throttling, api.ErrorCode()) {
-		return "the table is throttled", lockstore.ErrUnavailable
-	}
-	switch code := api.ErrorCode(); code {
-	case "AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
-		"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
-		"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired":
-		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive, List needs dynamodb:Scan and dynamodb:DescribeTable", lockstore.ErrUnavailable
-	case "ResourceNotFoundException":
-		return "it does not exist in this account, or it is being made or deleted; make it, or correct the table's name, the region or the credentials", lockstore.ErrCorrupt
-	case "ValidationException":
-		if strings.Contains(api.ErrorMessage(), "KMS") {
-			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
-		}
-		return invalidRequest(strings.ToLower(api.ErrorMessage()))
-	default:
-		if strings.HasPrefix(code, "KMS") {
-			return "the table's KMS key cannot be used", lockstore.ErrUnavailable
-		}
-		return "", nil
-	}
-}
-
-// invalidRequest is for a ValidationException. DynamoDB has no other code for its reasons. classifyCode calls it.
-func invalidRequest(message string) (advice string, class error) {
-	says := func(texts ...string) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(message, text) })
+	code, message := api.ErrorCode(), strings.ToLower(api.ErrorMessage())
+	invalid := func(texts ...string) bool { // it has no other code for its reasons
+		return code == "ValidationException" && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(message, text) })
 	}
 	switch {
-	case says("index key", "indexkey", "indexname", "secondary index", "hashkey", "range key"): // the table's own key is never too long
+	case slices.Contains(throttling, code):
+		return "the table is throttled", lockstore.ErrUnavailable
+	case slices.Contains(notAllowed, code):
+		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive, List needs dynamodb:Scan and dynamodb:DescribeTable", lockstore.ErrUnavailable
+	case code == "ResourceNotFoundException":
+		return "it does not exist in this account, or it is being made or deleted; make it, or correct the table's name, the region or the credentials", lockstore.ErrCorrupt
+	case strings.HasPrefix(code, "KMS"), invalid("kms"):
+		return "the table's KMS key cannot be used", lockstore.ErrUnavailable
+	case invalid("index key", "indexkey", "indexname", "secondary index", "hashkey", "range key"): // the table's own key is never too long
 		return "the table has an index whose key is an attribute of locks and cannot have this value; Check names the index: delete it, or use another table", lockstore.ErrUnavailable
-	case says("key element", "required keys", "conditions on the keys"):
+	case invalid("key element", "required keys", "conditions on the keys"):
 		return wrongKeys, lockstore.ErrCorrupt
+	case invalid(""):
+		return "it refuses the request as invalid: the row is damaged, or the table is not one for locks", lockstore.ErrCorrupt
 	}
-	return "it refuses the request as invalid: the row is damaged, or the table is not one for locks", lockstore.ErrCorrupt
+	return "", nil
+}
+
+// notAllowed are the codes of a request whose credentials are not accepted.
+var notAllowed = []string{
+	"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException", "ExpiredToken",
+	"InvalidSignatureException", "SignatureDoesNotMatch", "IncompleteSignatureException", "IncompleteSignature",
+	"MissingAuthenticationTokenException", "MissingAuthenticationToken", "InvalidClientTokenId", "OptInRequired",
 }
 
 // throttling are the codes of a request that is refused because there are too many.
@@ -103,12 +96,7 @@ func (f *failure) Error() string {
 	return f.text + ": " + f.cause.Error()
 }
 
-func (f *failure) Unwrap() []error {
-	if f.cause == nil {
-		return []error{f.class}
-	}
-	return []error{f.class, f.cause}
-}
+func (f *failure) Unwrap() []error { return []error{f.class, f.cause} }
 
 // unknown is the error of a write that may have been applied. update calls it.
 func (t *table) unknown(what string, err error, seen attempts) error {
