@@ -117,7 +117,7 @@ func (r row) holder(o driver.Owner) int {
 }
 
 // leaseEnd is when the owner's lease ends by the row, zero without one. It has the tolerance of clocks, but for a hand-over that nobody has extended.
-// answerWrite, answerUnchanged and unmark call it.
+// answerWrite, answerUnchanged, nextMark and unmark call it.
 func (r row) leaseEnd(o driver.Owner) time.Time {
 	if i := r.holder(o); i >= 0 {
 		return r.Holders[i].End()

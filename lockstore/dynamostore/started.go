@@ -26,12 +26,8 @@ func markOf(item values) int64 {
 }
 
 // nextMark is the mark of a MarkStarted. becoming calls it.
-func (t *table) nextMark(seen row) value {
-	mark := max(markAt(t.clock.read()), markOf(seen.item)+1)
-	if h := seen.alone(); h != nil {
-		mark = max(mark, leastMark(h.End()))
-	}
-	return integer(mark)
+func (t *table) nextMark(seen row, owner driver.Owner) value {
+	return integer(max(markAt(t.clock.read()), markOf(seen.item)+1, leastMark(seen.leaseEnd(owner))))
 }
 
 // marking is what one MarkStarted has written.

@@ -92,7 +92,7 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	}
 	item, queue := t.encode(seen, next), t.encodeQueue(seen, next)
 	if q.Kind == driver.MarkStarted {
-		item[attrStarted] = t.nextMark(seen)
+		item[attrStarted] = t.nextMark(seen, q.Owner)
 	}
 	leases := false
 	for i, name := range slices.Concat(leaseAttributes, otherAttributes) {
