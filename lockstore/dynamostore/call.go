@@ -44,7 +44,10 @@ func call[In any, Out comparable](ctx context.Context, method func(context.Conte
 	if err == nil && out == none {
 		err = errors.New("the client returned neither an answer nor an error")
 	}
-	return out, w.end(), err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+	return out, w.seen, err
 }
 
 // attempts counts the requests that one call has sent.
@@ -67,7 +70,7 @@ func (a attempts) ambiguous() bool { return !a.watched || a.sent > a.refused }
 type watcher struct {
 	mu   sync.Mutex
 	seen attempts
-	done bool // the call has returned
+	done bool // the call has returned, and may have said that nothing was sent
 }
 
 // option is an option of a call. A client that sends in another way than the SDK builds
@@ -83,7 +86,11 @@ func (w *watcher) option(o *dynamodb.Options) {
 
 // attempt sends one attempt, and counts it. It changes seen, with mu. The client calls it for each attempt, maybe also when call has returned.
 func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
-	if !w.send() {
+	w.mu.Lock()
+	done := w.done
+	w.seen.sent++
+	w.mu.Unlock()
+	if done {
 		return middleware.FinalizeOutput{}, middleware.Metadata{}, errors.New("the call has already returned")
 	}
 	var asked, connected atomic.Bool // some transports set neither
@@ -106,25 +113,6 @@ func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next
 		w.seen.refused++
 	}
 	return out, metadata, err
-}
-
-// send counts an attempt. It forbids the attempt if the call has returned, because the
-// call may have said that nothing was sent. watcher.attempt calls it.
-func (w *watcher) send() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.done {
-		w.seen.sent++
-	}
-	return !w.done
-}
-
-// end returns the attempts until now, and forbids more. call calls it.
-func (w *watcher) end() attempts {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.done = true
-	return w.seen
 }
 
 // yields is an option of a call that is not sent again if it is throttled. update passes it to call for a write that yields.
