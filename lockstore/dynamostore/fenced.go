@@ -98,10 +98,7 @@ func withAssignment(own string) string {
 		}
 		return own[:i+3] + " " + assignment + "," + rest
 	}
-	if own == "" {
-		return "SET " + assignment
-	}
-	return "SET " + assignment + " " + own
+	return strings.TrimSpace("SET " + assignment + " " + own)
 }
 
 // IsStale reports whether err refuses a write of the caller's own item, because the item was
