@@ -26,11 +26,11 @@
 //
 // A token is a request with a SigV4 signature that is never sent, see ElastiCache's
 // documentation on IAM authentication. The function signs it itself, without a call to AWS. A token
-// is valid for 15 minutes, and only a new connection needs it. After 10 minutes the
-// function signs a new one.
+// is valid for 15 minutes, and only a new connection needs it: each gets a new one.
 package elasticache
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -39,7 +39,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -51,12 +50,7 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
-const (
-	tokenLife = 15 * time.Minute
-	tokenUse  = 10 * time.Minute
-
-	nameLetters = "abcdefghijklmnopqrstuvwxyz0123456789-"
-)
+const tokenLife = 15 * time.Minute
 
 // Opener opens elasticache URLs.
 var Opener = lockstore.SchemeOpener{Schemes: []string{"elasticache"}, Open: open}
@@ -89,27 +83,24 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 		return cfg, nil, err
 	}
 	t := &token{cache: strings.ToLower(params["cache"]), region: awsenv.Region(cfg.Getenv), now: time.Now}
-	flags := map[string]bool{"serverless": true, "cluster": true}
-	for name := range flags {
-		if text, ok := params[name]; ok {
-			if flags[name], err = strconv.ParseBool(text); err != nil {
-				return cfg, nil, lockstore.Invalidf("elasticache: the parameter %s is not true or false", name)
-			}
-		}
-	}
-	t.serverless = flags["serverless"]
-	t.user = cfg.URL.User.Username()
+	cluster, clusterErr := strconv.ParseBool(cmp.Or(params["cluster"], "true"))
+	serverless, serverlessErr := strconv.ParseBool(cmp.Or(params["serverless"], "true"))
+	t.serverless, t.user = serverless, cfg.URL.User.Username()
 	_, password := cfg.URL.User.Password()
 	switch {
+	case clusterErr != nil:
+		return cfg, nil, lockstore.Invalidf("elasticache: the parameter cluster is not true or false")
+	case serverlessErr != nil:
+		return cfg, nil, lockstore.Invalidf("elasticache: the parameter serverless is not true or false")
 	case t.user == "":
 		return cfg, nil, lockstore.Invalidf("elasticache: the URL names no user; want elasticache://USER@HOST?cache=NAME")
 	case password:
 		return cfg, nil, lockstore.Invalidf("elasticache: the URL has a password; the user gets in by IAM")
 	case t.cache == "":
 		return cfg, nil, lockstore.Invalidf("elasticache: the parameter cache is missing; want the cache's name")
-	case strings.Trim(t.cache, nameLetters) != "":
+	case strings.Trim(t.cache, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
 		return cfg, nil, lockstore.Invalidf("elasticache: the parameter cache is not a name: want letters, digits and hyphens, and no endpoint")
-	case t.serverless && !flags["cluster"]:
+	case serverless && !cluster:
 		return cfg, nil, lockstore.Invalidf("elasticache: a serverless cache is in cluster mode; leave out cluster=false, or set serverless=false")
 	case t.region == "":
 		return cfg, nil, lockstore.Invalidf("elasticache: the region is missing: set AWS_REGION")
@@ -123,46 +114,33 @@ func parse(cfg lockstore.Config, creds aws.CredentialsProvider) (lockstore.Confi
 	query := cfg.URL.Query()
 	query.Del("cache")
 	query.Del("serverless")
-	query.Set("cluster", strconv.FormatBool(flags["cluster"]))
+	query.Set("cluster", strconv.FormatBool(cluster))
 	u := &url.URL{Scheme: "rediss", Host: cfg.URL.Host, RawQuery: strings.ReplaceAll(query.Encode(), "+", "%20")}
 	return lockstore.Config{URL: u, Getenv: cfg.Getenv}, t, nil
 }
 
-// token makes and keeps the password of one user of one cache.
+// token makes the password of one user of one cache.
 type token struct {
 	cache, user, region string
 	serverless          bool
 	source              aws.CredentialsProvider
 	now                 func() time.Time
-
-	mu     sync.Mutex
-	text   string
-	signed time.Time
-	keyID  string // of the credentials that signed it
 }
 
-// credentials returns the user and the token. The client calls it for each new connection.
+// credentials returns the user and a token. The client calls it for each new connection.
 func (t *token) credentials(ctx context.Context) (user, password string, err error) {
 	creds, err := t.source.Retrieve(ctx)
 	if err != nil {
 		return "", "", err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// The server uses the wall clock. The monotonic clock may stand still while the
-	// process is frozen.
-	now := t.now().Round(0)
-	if age := now.Sub(t.signed); age < 0 || age >= tokenUse || t.keyID != creds.AccessKeyID {
-		text, err := t.sign(ctx, creds, now)
-		if err != nil {
-			return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
-		}
-		t.text, t.signed, t.keyID = text, now, creds.AccessKeyID
+	text, err := t.sign(ctx, creds)
+	if err != nil {
+		return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
 	}
-	return t.user, t.text, nil
+	return t.user, text, nil
 }
 
-func (t *token) sign(ctx context.Context, creds aws.Credentials, now time.Time) (string, error) {
+func (t *token) sign(ctx context.Context, creds aws.Credentials) (string, error) {
 	query := url.Values{
 		"Action":        {"connect"},
 		"User":          {t.user},
@@ -176,6 +154,6 @@ func (t *token) sign(ctx context.Context, creds aws.Credentials, now time.Time) 
 		return "", err
 	}
 	emptyBody := sha256.Sum256(nil)
-	signed, _, err := v4.NewSigner().PresignHTTP(ctx, creds, req, hex.EncodeToString(emptyBody[:]), "elasticache", t.region, now.UTC())
+	signed, _, err := v4.NewSigner().PresignHTTP(ctx, creds, req, hex.EncodeToString(emptyBody[:]), "elasticache", t.region, t.now().UTC())
 	return strings.TrimPrefix(signed, "http://"), err
 }

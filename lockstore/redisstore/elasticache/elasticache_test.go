@@ -98,16 +98,17 @@ func TestToken(t *testing.T) {
 	u, err := url.Parse("http://" + signed)
 	require.NoError(t, err)
 	q := u.Query()
-	assert.Len(t, q.Get("X-Amz-Signature"), 64)
+	signature := q.Get("X-Amz-Signature")
+	assert.Len(t, signature, 64)
 	q.Del("X-Amz-Signature")
 	assert.Equal(t, "Action=connect&ResourceType=ServerlessCache&User=locks&X-Amz-Algorithm=AWS4-HMAC-SHA256"+
 		"&X-Amz-Credential=AKIDEXAMPLE%2F20261121%2Feu-west-1%2Felasticache%2Faws4_request"+
 		"&X-Amz-Date=20261121T040000Z&X-Amz-Expires=900&X-Amz-Security-Token=session&X-Amz-SignedHeaders=host", q.Encode())
 
-	now = now.Add(10*time.Minute - time.Second)
-	assert.Equal(t, signed, text(t, tok), "a token is used again")
 	now = now.Add(-time.Hour)
-	assert.NotEqual(t, signed, text(t, tok), "a new token after the clock stepped back")
+	again := text(t, tok)
+	assert.Contains(t, again, "X-Amz-Date=20261121T030000Z", "after the clock stepped back")
+	assert.NotContains(t, again, signature)
 }
 
 // "The IAM authentication token is valid for 15 minutes" (Amazon ElastiCache, Authenticating with IAM): at each time
@@ -131,8 +132,6 @@ func TestNewCredentialsSignANewToken(t *testing.T) {
 	assert.NotContains(t, text(t, newToken(t, "cache=my&serverless=false&cluster=false")), "ResourceType", "of a replication group")
 	tok := newToken(t, "cache=my")
 	first := text(t, tok)
-	// The monotonic clock may stand still while the process is frozen. The server uses the wall clock.
-	assert.NotContains(t, tok.signed.String(), "m=", "F08 a reading of the monotonic clock")
 	tok.source = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 		return aws.Credentials{AccessKeyID: "AKIDOTHER", SecretAccessKey: "s"}, nil
 	})
