@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -34,26 +35,13 @@ func OpenWith(cfg lockstore.Config, credentials func(context.Context) (user, pas
 	if err != nil {
 		return nil, err
 	}
-	params, err := storeurl.Params(cfg.URL, parts)
-	if err != nil {
-		return nil, err
-	}
-	s, err := New(client, Options{Prefix: params["prefix"]})
+	s, err := New(client, Options{Prefix: cfg.URL.Query().Get("prefix")})
 	if err != nil {
 		return nil, err
 	}
 	s.Driver().(*server).owns = true
 	return s, nil
 }
-
-var parts = storeurl.Parts{
-	Want: "rediss://USER:PASSWORD@HOST:PORT/DATABASE?prefix=TEXT",
-	User: true, Host: true, Port: true, Path: true, Params: []string{"cluster", "connections", "plaintext", "prefix"},
-}
-
-// defaultConnections is how many connections a client has at most, for each node of a cluster. An invocation uses one or
-// two.
-const defaultConnections = 10
 
 // Client returns a client for the server that cfg.URL names, with settings for a Lambda
 // function. It makes no network call. A function can also use the client for its own data.
@@ -144,7 +132,10 @@ type notAgain struct{ redis.Cmder }
 func (notAgain) NoRetry() bool { return true }
 
 func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
-	params, err := storeurl.Params(cfg.URL, parts)
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
+		Want: "rediss://USER:PASSWORD@HOST:PORT/DATABASE?prefix=TEXT",
+		User: true, Host: true, Port: true, Path: true, Params: []string{"cluster", "connections", "plaintext", "prefix"},
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -153,23 +144,19 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		return lockstore.Invalidf("redisstore: the %s URL %s", u.Scheme, fmt.Sprintf(format, args...))
 	}
 
-	flags := map[string]bool{}
-	for _, name := range []string{"cluster", "plaintext"} {
-		if text, ok := params[name]; ok {
-			if flags[name], err = strconv.ParseBool(text); err != nil {
-				return nil, invalid("has a parameter %s that is not true or false", name)
-			}
-		}
-	}
-	cluster, plaintext, encrypted := flags["cluster"], flags["plaintext"], u.Scheme == "rediss" || u.Scheme == "valkeys"
-	connections := defaultConnections
-	if text, ok := params["connections"]; ok {
-		if connections, err = strconv.Atoi(text); err != nil || connections < 2 || connections > 1000 {
-			return nil, invalid("has a parameter connections that is not 2 to 1000")
-		}
-	}
+	cluster, clusterErr := strconv.ParseBool(cmp.Or(params["cluster"], "false"))
+	plaintext, plaintextErr := strconv.ParseBool(cmp.Or(params["plaintext"], "false"))
+	connections, connectionsErr := strconv.Atoi(cmp.Or(params["connections"], "10")) // an invocation uses one or two
+	db, dbErr := strconv.Atoi(cmp.Or(strings.TrimPrefix(u.Path, "/"), "0"))
+	encrypted := u.Scheme == "rediss" || u.Scheme == "valkeys"
 
 	switch host := u.Hostname(); {
+	case clusterErr != nil:
+		return nil, invalid("has a parameter cluster that is not true or false")
+	case plaintextErr != nil:
+		return nil, invalid("has a parameter plaintext that is not true or false")
+	case connectionsErr != nil || connections < 2 || connections > 1000:
+		return nil, invalid("has a parameter connections that is not 2 to 1000")
 	case !slices.Contains(schemes, u.Scheme):
 		return nil, invalid("has an unknown scheme; want redis, rediss, valkey or valkeys")
 	case encrypted && plaintext:
@@ -182,19 +169,9 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		// Anyone on the network path could read the password and the owners, and end leases.
 		return nil, invalid("is without TLS and its host is not this machine; want %ss://, "+
 			"or plaintext=true if nobody else can read or change the traffic", u.Scheme)
-	}
-	port := u.Port()
-	if port == "" {
-		port = "6379"
-	}
-	db := 0
-	if path := strings.TrimPrefix(u.Path, "/"); path != "" {
-		// The error does not show the path, which may contain a secret by mistake.
-		if db, err = strconv.Atoi(path); err != nil || db < 0 {
-			return nil, invalid("has a path that is not a database number")
-		}
-	}
-	if cluster && db != 0 {
+	case dbErr != nil || db < 0: // the error does not show the path, which may contain a secret by mistake
+		return nil, invalid("has a path that is not a database number")
+	case cluster && db != 0:
 		return nil, invalid("names a database and has cluster=true; a cluster has database 0 only")
 	}
 	password, _ := u.User.Password()
@@ -203,7 +180,7 @@ func options(cfg lockstore.Config) (*redis.UniversalOptions, error) {
 		dialer = dialTLS
 	}
 	return &redis.UniversalOptions{
-		Addrs:         []string{net.JoinHostPort(u.Hostname(), port)},
+		Addrs:         []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379"))},
 		Username:      u.User.Username(),
 		Password:      password,
 		DB:            db,

@@ -138,7 +138,7 @@ func fewConnections(t *testing.T, n int) redis.UniversalClient {
 // once a second.
 func TestRequestsOfIdleWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := fewConnections(t, defaultConnections)
+		client := fewConnections(t, 10)
 		s := storeOn(t, client)
 		loadScript(t, s)
 		acquire(t, s, "k")

@@ -179,17 +179,17 @@ func (s *server) ask(ctx context.Context, key string, r driver.Request) (*call, 
 
 // most says how many may hold the key with an Acquire, + if it waits in the queue, and behind a space the fence of
 // the lease that it extends.
-func most(r driver.Request) any {
+func most(r driver.Request) string {
 	most := strconv.Itoa(r.MaxHolders)
 	switch {
 	case r.Fence != 0:
-		return most + " " + digits(r.Fence)
-	case r.Join && r.Parked > 0:
-		return most + "+" + micros(r.Parked)
+		most += " " + digits(r.Fence)
+	case r.Parked > 0:
+		most += "+" + micros(r.Parked)
 	case r.Join:
-		return most + "+"
+		most += "+"
 	}
-	return r.MaxHolders
+	return most
 }
 
 // secret is data of the user, or has another owner, as an argument of a command. Hooks that print
