@@ -10,26 +10,18 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/seam"
 )
 
-// instant is one moment on both local clocks. The guard needs both, because each can
-// stand still or jump while the other goes on: a frozen Lambda environment may stop the
-// monotonic clock, and a wall clock can be set.
-type instant struct{ mono, wall time.Duration }
-
 func init() {
 	seam.Guard = func(g any, clocks func() (mono, wall time.Duration), upTo func(time.Duration) time.Duration) {
 		guard := g.(*Guard)
-		guard.random = upTo
-		guard.clock.now = func() (i instant) {
-			i.mono, i.wall = clocks()
-			return i
-		}
+		guard.random, guard.clock.now = upTo, clocks
 	}
 }
 
 // clock is where a guard reads the time: besides it, only the function until reads a clock in this package. A simulator, and a page in a
 // browser, puts its own function in the place of now.
 //
-// It measures time by the monotonic clock and by the wall clock. If one of them has moved on by more than
+// It measures time by the monotonic clock and by the wall clock, because each can stand still or jump while the other goes on: a frozen
+// Lambda environment may stop the monotonic clock, and a wall clock can be set. If one of them has moved on by more than
 // clockNoise further than the other, its time counts. So the result is too short only if both clocks show too little:
 // if the process stood still and the wall clock was set back between the same two readings.
 //
@@ -37,19 +29,19 @@ func init() {
 // set back would hide a later freeze. And after a wall clock that was ahead is set right, time
 // that had counted already would count no more.
 type clock struct {
-	now func() instant
+	now func() (mono, wall time.Duration)
 
 	mu    sync.Mutex
 	ahead time.Duration // wall clock - monotonic clock, when this difference last changed
 	extra time.Duration // grows by what the monotonic clock misses
 }
 
-// systemClock makes a clock that reads the clocks of this process. New calls it.
+// systemClock makes a clock that reads the clocks of this process.
 func systemClock() *clock {
 	born := time.Now()
-	return &clock{now: func() instant {
+	return &clock{now: func() (mono, wall time.Duration) {
 		now := time.Now()
-		return instant{mono: now.Sub(born), wall: time.Duration(now.UnixNano())}
+		return now.Sub(born), time.Duration(now.UnixNano())
 	}}
 }
 
@@ -70,26 +62,22 @@ const never time.Duration = math.MaxInt64
 // later is the moment d after t, at most never. newCall, askHolder and outlasts call it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
-// read returns the time on this clock and on the wall clock. All moments in this package are on this clock. It may change extra and ahead,
-// with mu. moment and newCall call it.
+// read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
 func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.now()
-	if c.change(now).Abs() > clockNoise {
-		now = c.now() // a busy machine may have stopped the process between the two clocks; a freeze shows again
+	mono, wall := c.now()
+	if (wall - mono - c.ahead).Abs() > clockNoise {
+		mono, wall = c.now() // a busy machine may have stopped the process between the two clocks; a freeze shows again
 	}
-	if change := c.change(now); change.Abs() > clockNoise {
+	if change := wall - mono - c.ahead; change.Abs() > clockNoise {
 		c.extra += max(0, change)
 		c.ahead += change
 	}
-	return now.mono + c.extra, now.wall
+	return mono + c.extra, wall
 }
 
-// change is by how much the wall clock has moved on further than the monotonic clock since ahead was set. read calls it, with mu.
-func (c *clock) change(now instant) time.Duration { return now.wall - now.mono - c.ahead }
-
-// moment is the time on this clock. It takes mu, see read. now, askHolder, Shutdown, withEnd and methods of retrier and window call it.
+// moment is the time on this clock.
 func (c *clock) moment() time.Duration {
 	t, _ := c.read()
 	return t

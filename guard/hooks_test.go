@@ -212,6 +212,9 @@ type bench struct {
 	skew    instant // added to the guard's clocks
 }
 
+// instant is a moment on both local clocks.
+type instant struct{ mono, wall time.Duration }
+
 func newBench(t *testing.T, opt Options) *bench {
 	t.Helper()
 	b := &bench{store: newHooked()}
@@ -223,11 +226,11 @@ func newBench(t *testing.T, opt Options) *bench {
 	g, err := New(b.store.guarded(), opt)
 	require.NoError(t, err)
 	system := g.clock.now
-	g.clock.now = func() instant {
+	g.clock.now = func() (mono, wall time.Duration) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		i := system()
-		return instant{i.mono + b.skew.mono, i.wall + b.skew.wall}
+		mono, wall = system()
+		return mono + b.skew.mono, wall + b.skew.wall
 	}
 	b.Guard = g
 	return b

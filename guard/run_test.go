@@ -196,10 +196,10 @@ func TestAProcessThatWasStoppedBetweenItsTwoClocks(t *testing.T) {
 		{mono: 5 * time.Second, wall: time.Minute + time.Second}, {mono: 5 * time.Second, wall: time.Minute + 4*time.Second}, // stopped for 3 s behind the wall clock, which is read first
 		{mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, {mono: 5 * time.Second, wall: time.Minute + 8*time.Second}, // frozen for 4 s
 		{mono: 6 * time.Second, wall: time.Minute + 9*time.Second + clockNoise}} // not frozen
-	c := clock{now: func() instant {
+	c := clock{now: func() (mono, wall time.Duration) {
 		next := readings[0]
 		readings = readings[1:]
-		return next
+		return next.mono, next.wall
 	}}
 	start, _ := c.read()
 	stopped, _ := c.read()

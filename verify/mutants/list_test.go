@@ -18,7 +18,7 @@ var bugs = []bug{
 	{"M21", "trust on the monotonic clock alone", guardSimulation, "P2: ",
 		"guard/clock.go", "c.extra += max(0, change)", ""},
 	{"M22", "trust on the wall clock alone", guardSimulation, "P2: ",
-		"guard/clock.go", "return now.mono + c.extra, now.wall", "return now.wall, now.wall"},
+		"guard/clock.go", "return mono + c.extra, wall", "return wall, wall"},
 	{"M23", "no margin", guardSimulation, "P2: ",
 		"guard/guard.go", "margin = 250 * time.Millisecond", "margin = 0 * time.Millisecond"},
 	{"M25", "a lost lease does not cancel the work", test{pkg: "./guard", run: "^TestDoAllLosesOneLease$/^F35_F43_c"}, `expected: "lock is lost"`,
