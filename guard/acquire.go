@@ -144,7 +144,7 @@ func (r *run) mayStart() (Outcome, error) {
 			return r.failure(errNested)
 		}
 	}
-	if _, shutDown := r.guard.runs.shutdownAt(); shutDown {
+	if r.guard.runs.over.Err() != nil {
 		return OutcomeDeadline, &LockNoTime{Key: r.key, Err: errShutdown}
 	}
 	return r.hasTime()

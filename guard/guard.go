@@ -193,7 +193,7 @@ func New(store *lockstore.Store, opt Options) (*Guard, error) {
 	return &Guard{
 		store: store.OnWake(wakeParked), opt: opt, parks: parks, maxHolders: 1,
 		clock: systemClock(), random: rand.N[time.Duration],
-		runs: &registry{runs: make(map[*run]struct{}), over: make(chan struct{})}, polls: new(sync.Map),
+		runs: newRegistry(), polls: new(sync.Map),
 	}, nil
 }
 
@@ -298,7 +298,7 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 		left = until(deadline)
 	}
 	said := make(chan lockstore.HolderInfo, 1)
-	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(hookTime(left), g.runs.over)
+	tell.Start("guard.Options.HolderInfo", func() { said <- g.opt.HolderInfo(ctx) }).Wait(hookTime(left), g.runs.over.Done())
 	select {
 	case h := <-said:
 		return h

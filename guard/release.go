@@ -3,52 +3,28 @@ package guard
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// release is what a run ends in the store: one request at a time is under way, and Shutdown may shorten it. The mutex guards the field.
-type release struct {
-	mu  sync.Mutex
-	cut context.CancelFunc // ends the present one; nil if none is under way
-}
-
-// beginRelease begins the time of a release, a completion, an abandon or a leave (sendRelease), or of a wait for wake-ups alone
-// (finishWakeUps), and sets cut. It says when this time ends, which most bounds, and when it ends at the latest if the store answers as contended. Both leave
-// time for the handler's answer before the caller's deadline. The context is for what the release does: it ends with endRelease, and soon after Shutdown.
-func (r *run) beginRelease(most time.Duration) (ctx context.Context, end, latest time.Duration) {
-	p := &r.release
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ctx, p.cut = context.WithCancel(context.WithoutCancel(&r.window)) // the run's context may have ended
-	now := r.now()
+// beginRelease begins the time of a release, a completion, an abandon or a leave, or of a wait for wake-ups alone. It says when this
+// time ends, which most bounds, and when it ends at the latest if the store answers as contended. Both leave time for the handler's
+// answer before the caller's deadline. The context is for what the release does: it ends with endRelease, and shortly after Shutdown.
+func (r *run) beginRelease(most time.Duration) (ctx context.Context, endRelease func(), end, latest time.Duration) {
+	ctx, cut := context.WithCancel(context.WithoutCancel(&r.window)) // the run's context may have ended
+	runs, now := r.guard.runs, r.now()
+	stop := context.AfterFunc(runs.over, func() { time.AfterFunc(shutdownTime, cut) })
+	endRelease = func() {
+		stop()
+		cut()
+	}
 	rest := r.call.deadline - now - answerTime
-	if at, shutDown := r.guard.runs.shutdownAt(); shutDown {
-		rest = min(rest, at+shutdownTime-now)
+	if runs.over.Err() != nil {
+		rest = min(rest, runs.shutdown+shutdownTime-now)
 	}
 	rest = max(rest, answerTime)
-	return ctx, now + min(most, rest), now + min(contendedTime, rest)
-}
-
-// endRelease ends the context of beginRelease, and sets cut to nil. sendRelease and finishWakeUps defer it.
-func (r *run) endRelease() {
-	p := &r.release
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cut()
-	p.cut = nil
-}
-
-// shortenRelease is called by Shutdown, on its goroutine: a release that is under way has only a short time left.
-func (r *run) shortenRelease() {
-	p := &r.release
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cut != nil {
-		time.AfterFunc(shutdownTime, p.cut)
-	}
+	return ctx, endRelease, now + min(most, rest), now + min(contendedTime, rest)
 }
 
 // sendRelease repeats a call that ends something in the store, within the time that beginRelease
@@ -57,8 +33,8 @@ func (r *run) shortenRelease() {
 // abandon and complete call sendRelease. If an answer was lost, only nil as
 // the answer to a repeat shows that the request was applied. It changes release, wakes and calls, as all below do.
 func (r *run) sendRelease(most time.Duration, call func(context.Context) error) error {
-	ctx, end, latest := r.beginRelease(most)
-	defer r.endRelease()
+	ctx, endRelease, end, latest := r.beginRelease(most)
+	defer endRelease()
 	t := r.newRetrier(ctx, end)
 	t.release = true
 	t.failed = func(err error) {

@@ -54,7 +54,7 @@ func (c *call) askHolder() lockstore.HolderInfo {
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
-// use (window, wakes, release) have a mutex each, held and values are atomic.
+// use (window, wakes) have a mutex each, held and values are atomic.
 type run struct {
 	guard  *Guard
 	call   *call
@@ -63,12 +63,11 @@ type run struct {
 	around *run // the run whose work this run is a part of
 	inside *run // the same, if it is of the same DoAll
 
-	window  window // the work's context
-	held    atomic.Pointer[held]
-	calls   storeCalls                      // of the store
-	values  atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
-	wakes   wakes
-	release release
+	window window // the work's context
+	held   atomic.Pointer[held]
+	calls  storeCalls                      // of the store
+	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
+	wakes  wakes
 
 	// Of the goroutine of the call, and in a DoAll of endHold's while that runs. renew reads holder.
 	holder   lockstore.HolderInfo // this run, as others see it

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -23,9 +24,16 @@ func (g *Guard) Shutdown() {
 	if g.Validate() == errNoGuard {
 		return
 	}
-	for _, r := range g.runs.shutDown(g.clock.moment()) {
+	runs := g.runs
+	runs.mu.Lock()
+	defer runs.mu.Unlock()
+	if runs.over.Err() != nil {
+		return
+	}
+	runs.shutdown = g.clock.moment()
+	runs.end()
+	for r := range runs.runs {
 		r.window.cancel(errShutdown)
-		r.shortenRelease()
 	}
 }
 
@@ -33,44 +41,25 @@ func (g *Guard) Shutdown() {
 type registry struct {
 	mu       sync.Mutex
 	runs     map[*run]struct{}
-	isOver   bool          // Shutdown was called
-	over     chan struct{} // closed then
-	shutdown time.Duration // when it was called first
+	shutdown time.Duration      // when Shutdown was called first; set before over ends
+	over     context.Context    // ends then
+	end      context.CancelFunc // ends over
 }
 
-// add enters a run. newRun calls it.
+func newRegistry() *registry {
+	over, end := context.WithCancel(context.Background())
+	return &registry{runs: make(map[*run]struct{}), over: over, end: end}
+}
+
+// add enters a run, also after Shutdown: mayStart refuses those that want a lock.
 func (g *registry) add(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.runs[r] = struct{}{}
 }
 
-// remove takes a run out. endRun calls it.
 func (g *registry) remove(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.runs, r)
-}
-
-// shutDown notes the first Shutdown, and returns the runs whose contexts Shutdown cancels. Later runs are added as before, and mayStart
-// refuses those that want a lock. Guard.Shutdown calls it.
-func (g *registry) shutDown(now time.Duration) (runs []*run) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.isOver {
-		return nil
-	}
-	g.isOver, g.shutdown = true, now
-	close(g.over)
-	for r := range g.runs {
-		runs = append(runs, r)
-	}
-	return runs
-}
-
-// shutdownAt says whether Shutdown was called, and when first. mayStart and beginRelease call it.
-func (g *registry) shutdownAt() (at time.Duration, called bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.shutdown, g.isOver
 }

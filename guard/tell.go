@@ -36,9 +36,9 @@ type hung struct{ granted, observe bool }
 func (r *run) tell(name string, hung *bool, hook func()) {
 	call, d := tell.Start("guard.Options."+name, hook), hookTime(r.left())
 	if *hung {
-		go call.Wait(d, r.guard.runs.over) // it counts if it hangs, too
+		go call.Wait(d, r.guard.runs.over.Done()) // it counts if it hangs, too
 	} else {
-		*hung = !call.Wait(d, r.guard.runs.over)
+		*hung = !call.Wait(d, r.guard.runs.over.Done())
 	}
 }
 

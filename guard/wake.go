@@ -145,8 +145,8 @@ func hide(a lockstore.WakeAddress, err error) error {
 // finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
-		ctx, end, _ := r.beginRelease(releaseTime)
-		defer r.endRelease()
+		ctx, endRelease, end, _ := r.beginRelease(releaseTime)
+		defer endRelease()
 		r.awaitWakeUps(begun, ctx, end)
 	}
 }
