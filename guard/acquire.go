@@ -61,7 +61,7 @@ type attempt struct {
 // and giveUp send for a lease that came too late and at the end. It starts no renewals.
 // do and acquireLease call it.
 func (r *run) acquire() (outcome Outcome, err error) {
-	defer func() { r.waitTime = r.now() - r.call.start }()
+	defer func() { r.notes.WaitTime = r.now() - r.call.start }()
 	if outcome, err := r.mayStart(); err != nil {
 		return outcome, err
 	}
@@ -112,7 +112,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			continue
 		case OutcomeLost:
 			if a.handed { // this lease has lapsed, and the owner may ask for another one
-				r.waiting.lapsed++
+				r.notes.MissedTurns++
 				a.handed, a.place, a.lease = false, 0, lockstore.Lease{}
 				a.askAfresh()
 				continue
@@ -167,7 +167,7 @@ func (r *run) whyEnded() error {
 	return context.Cause(r.window.ctx)
 }
 
-// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, granted and holder, and opens the window. short says that it is
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short says that it is
 // the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the
 // context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives back every other one. It sends nothing; only acquire
 // calls it.
@@ -188,7 +188,7 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.open(stop, trust)
 	r.setSince(sent)
 	r.held.Store(&held{lease, sent, short})
-	r.holdEnd, r.granted = now+r.guard.opt.MaxHold, now
+	r.holdEnd, r.notes.AcquiredAt = now+r.guard.opt.MaxHold, r.call.wall(now)
 	return true
 }
 
@@ -240,19 +240,19 @@ func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
 }
 
 // noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a
-// look at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease), adds to r.waiting, and sends nothing.
+// look at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease), adds to notes, and sends nothing.
 // The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer to the front. This counts as a
 // lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(busy *LockBusy) {
-	w := &a.run.waiting
+	notes := &a.run.notes
 	place, refusal := busy.QueuePosition, busy.refusal()
 	ended := busy.State.Done() || refusal.Covered      // the queue has ended, or the owner is surely not in it
 	hidden := ended || busy.State == lockstore.InDoubt // the refusal shows no place
 	if a.place != 0 && !hidden && refusal.Fence > a.seen && (place == 0 || place >= a.place) {
-		w.lapsed++
+		notes.MissedTurns++
 	}
-	w.noPlace = (w.noPlace || a.joins && !hidden) && place == 0
-	w.position, w.oldest = cmp.Or(w.position, place), max(w.oldest, refusal.OldestWait)
+	notes.NoPlace = (notes.NoPlace || a.joins && !hidden) && place == 0
+	notes.QueuePosition, notes.OldestWait = cmp.Or(notes.QueuePosition, place), max(notes.OldestWait, refusal.OldestWait)
 	a.queued, a.handed, a.place, a.seen = !ended && (a.queued || place > 0), false, place, refusal.Fence
 	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
 }
@@ -275,7 +275,7 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 // giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the queue, and
 // then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner that the
 // caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is unknown (ended, which sets
-// r.releaseErr). The place alone of an owner that the caller has chosen does not make it so.
+// ReleaseErr). The place alone of an owner that the caller has chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
@@ -301,9 +301,9 @@ func (a *attempt) mayBlock() error {
 }
 
 // ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with
-// this cause, unless outcome is corrupt. remains says why, and becomes r.releaseErr. acquire and giveUp call it.
+// this cause, unless outcome is corrupt. remains says why, and becomes Report.ReleaseErr. acquire and giveUp call it.
 func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, error) {
-	a.run.releaseErr = remains
+	a.run.notes.ReleaseErr = remains
 	if remains == nil || outcome == OutcomeCorrupt {
 		return outcome, err
 	}

@@ -47,7 +47,7 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work f
 			case !r.started:
 				r.releaseAfterWork(err, 0, releaseTime)
 			default:
-				r.completeErr = errInDoubt
+				r.notes.CompleteErr = errInDoubt
 			}
 		},
 	}
@@ -80,7 +80,7 @@ func (r *run) markStarted() (Outcome, error) {
 func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
 
 // complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must
-// run out: the result is not stored, and a release would let a second run begin at once. It sets completeErr, and what the window says of a
+// run out: the result is not stored, and a release would let a second run begin at once. It sets CompleteErr, and what the window says of a
 // loss. endHold calls it, as the job's endLease.
 func (r *run) complete(c doonce.Completion) {
 	lease := r.lease()
@@ -88,12 +88,12 @@ func (r *run) complete(c doonce.Completion) {
 		return r.guard.store.Complete(ctx, lease, c.Result, c.ResultTime)
 	})
 	if err != nil {
-		r.completeErr = err
+		r.notes.CompleteErr = err
 		r.window.loseByRelease(err)
 		return
 	}
 	// Nobody was granted the key since this run, so the lease was not lost under the
 	// work, even if it had ended.
 	r.window.forgive()
-	r.completeErr = c.Err
+	r.notes.CompleteErr = c.Err
 }

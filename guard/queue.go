@@ -9,23 +9,15 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// waiting is what became of a run's wait, for its report.
-type waiting struct {
-	noPlace  bool            // the run wanted a place in the queue and has none
-	position int             // in the queue, when the run joined it
-	lapsed   int             // turns that the run missed
-	state    lockstore.State // of the key
-	heldFor  time.Duration   // how long its holder had had it
-	oldest   time.Duration   // how long the first in its queue had waited, at most
-}
-
-// noteHolder sets r.waiting's state and heldFor, of the key that was refused. It sends nothing. acquire calls it after each
+// noteHolder notes the state and the holder of the key that was refused. acquire calls it after each
 // refusal, when the wait is over, because a poll may have brought newer news.
 func (r *run) noteHolder(busy *LockBusy) {
-	r.waiting.state, r.waiting.heldFor = busy.State, 0
+	notes := &r.notes
+	notes.KeyState, notes.HeldFor = busy.State, 0
 	if since := busy.Holder.Since; busy.State == lockstore.Held && !since.IsZero() {
-		r.waiting.heldFor = max(0, r.call.wall(r.now()).Sub(since))
+		notes.HeldFor = max(0, r.call.wall(r.now()).Sub(since))
 	}
+	notes.heldLong = notes.HeldFor > r.guard.opt.MaxHold
 }
 
 // wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is

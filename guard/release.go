@@ -68,13 +68,13 @@ func (r *run) abandon(owner lockstore.Owner) error {
 var errStoreNotReturned = errors.New("the store did not return: it panicked or called runtime.Goexit")
 
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no
-// cooldown if the work returned an error, or if the lease is lost. The parameter most bounds the time. It sets releaseErr, and may note a
+// cooldown if the work returned an error, or if the lease is lost. The parameter most bounds the time. It sets ReleaseErr, and may note a
 // loss in the window. The endLease of a job calls it, after the end of renew.
 func (r *run) releaseAfterWork(err error, cooldown, most time.Duration) {
 	if err != nil || r.window.look().lost != nil {
 		cooldown = 0
 	}
-	r.releaseErr = errStoreNotReturned
-	r.releaseErr = r.releaseLease(r.lease(), cooldown, most)
-	r.window.loseByRelease(r.releaseErr)
+	r.notes.ReleaseErr = errStoreNotReturned
+	r.notes.ReleaseErr = r.releaseLease(r.lease(), cooldown, most)
+	r.window.loseByRelease(r.notes.ReleaseErr)
 }

@@ -59,22 +59,13 @@ type Report struct {
 	WakeErr error
 }
 
-// report says what the parts of the run know of it. It is made at its end, and for Options.Granted before the work. It changes nothing;
-// tellGranted and observe call it.
+// report says what the parts of the run know of it, at its end, and for Options.Granted before the work.
 func (r *run) report(outcome Outcome, err error) Report {
-	report := Report{
-		Key: shortKey(r.key), HolderInfo: r.holder, Outcome: outcome, Err: err,
-		KeyState: r.waiting.state, HeldFor: r.waiting.heldFor, heldLong: r.waiting.heldFor > r.guard.opt.MaxHold,
-		maxHolders: r.guard.maxHolders, WaitTime: r.waitTime, HoldTime: r.holdTime,
-		QueuePosition: r.waiting.position, OldestWait: r.waiting.oldest, NoPlace: r.waiting.noPlace, MissedTurns: r.waiting.lapsed, OwnersWoken: r.wakes.woken,
-		ReleaseErr: r.releaseErr, CompleteErr: r.completeErr,
-	}
-	lease := r.lease()
-	report.Fence, report.seat = lease.Fence, lease.Seat
-	if r.granted != 0 {
-		report.AcquiredAt = r.call.wall(r.granted)
-	}
+	report, lease := r.notes, r.lease()
+	report.Key, report.HolderInfo, report.Outcome, report.Err = shortKey(r.key), r.holder, outcome, err
+	report.Fence, report.seat, report.maxHolders = lease.Fence, lease.Seat, r.guard.maxHolders
 	report.Calls, report.FailedCalls = int(r.calls.all.Load()), int(r.calls.failed.Load())
+	report.OwnersWoken = r.wakes.woken
 	if w := &r.wakes; w.failed > 0 {
 		report.WakeErr = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+w.woken, w.err)
 	}

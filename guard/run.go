@@ -71,15 +71,10 @@ type run struct {
 
 	// Of the goroutine of the call, and in a DoAll of endHold's while that runs. renew reads holder.
 	holder   lockstore.HolderInfo // this run, as others see it
-	waiting  waiting
-	waitTime time.Duration
-	granted  time.Duration // when the run got the lock; 0 without it
-	holdEnd  time.Duration // granted + MaxHold; never before the grant
-	holdTime time.Duration
-	renewing chan struct{} // closed when the renewing goroutine has returned; nil without one
-	started  bool          // the store has the mark of the start, or the last answer leaves that open
-
-	releaseErr, completeErr error
+	notes    Report               // what the run itself notes for its report
+	holdEnd  time.Duration        // MaxHold after the grant; never before it
+	renewing chan struct{}        // closed when the renewing goroutine has returned; nil without one
+	started  bool                 // the store has the mark of the start, or the last answer leaves that open
 }
 
 // held is the lease that a run has from the store. Renewals change it under the work.
@@ -286,11 +281,11 @@ func endHolds(leased *run, j job, err error) {
 	}
 }
 
-// endHold ends the time under the lease; only endHolds calls it. It sets holdTime, which does not include the release. Then it checks and closes the window, waits for
+// endHold ends the time under the lease; only endHolds calls it. It sets HoldTime, which does not include the release. Then it checks and closes the window, waits for
 // renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a Complete, and sets
-// releaseErr or completeErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back: judgeLoss comes after it.
+// ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back: judgeLoss comes after it.
 func (r *run) endHold(j job, err error) {
-	r.holdTime = r.now() - r.call.start - r.waitTime
+	r.notes.HoldTime = r.now() - r.call.start - r.notes.WaitTime
 	r.window.check()
 	r.window.close()
 	if r.renewing != nil {
