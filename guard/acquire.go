@@ -91,8 +91,7 @@ func (r *run) acquire() (outcome Outcome, err error) {
 			}
 			a.startOver()
 		case OutcomeBusy:
-			a.noteRefusal(newLockBusy(r.key, err))
-			if a.busy.refusal().Covered {
+			if covered := a.noteRefusal(err); covered {
 				r.noteHolder(a.busy)
 				return a.giveUp(OutcomeCovered, &LockCovered{r.key, r.wanted.work, a.busy.Holder, err})
 			}
@@ -209,12 +208,25 @@ func (a *attempt) askAfresh() {
 }
 
 // requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
-// over; only acquire calls it. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown.
+// over. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
-	return a.acquires.send(func(ctx context.Context) error {
+	return a.acquires.send(func(ctx context.Context) (err error) {
+		holder := r.setSince(a.sent)
 		a.joins = !a.handed && (r.now() < r.call.waitEnd || r.wanted.turn > 0)
-		lease, err := a.ask(ctx)
+		req := lockstore.Request{
+			Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: holder, MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Hint: a.note,
+			Parked: r.wanted.turn, Address: r.wanted.address,
+		}
+		if a.joins {
+			req.Work, req.Event = r.wanted.work, r.wanted.event
+		}
+		var lease lockstore.Lease
+		if a.handed {
+			lease, err = r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.lease.Fence, Hint: a.note}, a.ttl, holder)
+		} else {
+			lease, err = r.guard.store.Acquire(ctx, req)
+		}
 		if err == nil {
 			a.lease = lease
 		}
@@ -222,39 +234,27 @@ func (a *attempt) requestLease() (Outcome, error) {
 	})
 }
 
-// ask sends one request: an Acquire, or an Extend if the owner has learned that it was handed the key. It changes nothing but the holder's
-// Since. requestLease calls it, also for each repeat.
-func (a *attempt) ask(ctx context.Context) (lockstore.Lease, error) {
-	r := a.run
-	if a.handed {
-		return r.guard.store.Extend(ctx, lockstore.Lease{Key: r.key, Owner: a.owner, Fence: a.lease.Fence, Hint: a.note}, a.ttl, r.setSince(a.sent))
-	}
-	req := lockstore.Request{
-		Key: r.key, Owner: a.owner, TTL: a.ttl, HolderInfo: r.setSince(a.sent), MaxHolders: r.guard.maxHolders, JoinQueue: a.joins, Hint: a.note,
-		Parked: r.wanted.turn, Address: r.wanted.address,
-	}
-	if a.joins {
-		req.Work, req.Event = r.wanted.work, r.wanted.event
-	}
-	return r.guard.store.Acquire(ctx, req)
-}
-
 // noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a
 // look at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease), adds to notes, and sends nothing.
 // The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer to the front. This counts as a
 // lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
-func (a *attempt) noteRefusal(busy *LockBusy) {
-	notes := &a.run.notes
-	place, refusal := busy.QueuePosition, busy.refusal()
-	ended := busy.State.Done() || refusal.Covered      // the queue has ended, or the owner is surely not in it
-	hidden := ended || busy.State == lockstore.InDoubt // the refusal shows no place
+func (a *attempt) noteRefusal(err error) (covered bool) {
+	refusal := new(lockstore.Refused)
+	_ = errors.As(err, &refusal) // a store need not say why
+	notes, place := &a.run.notes, refusal.QueuePosition
+	ended := refusal.State.Done() || refusal.Covered      // the queue has ended, or the owner is surely not in it
+	hidden := ended || refusal.State == lockstore.InDoubt // the refusal shows no place
 	if a.place != 0 && !hidden && refusal.Fence > a.seen && (place == 0 || place >= a.place) {
 		notes.MissedTurns++
 	}
 	notes.NoPlace = (notes.NoPlace || a.joins && !hidden) && place == 0
 	notes.QueuePosition, notes.OldestWait = cmp.Or(notes.QueuePosition, place), max(notes.OldestWait, refusal.OldestWait)
 	a.queued, a.handed, a.place, a.seen = !ended && (a.queued || place > 0), false, place, refusal.Fence
-	a.busy, a.heard, a.note, a.lease = busy, a.run.now(), refusal.Hint, lockstore.Lease{}
+	a.busy = &LockBusy{
+		Key: a.run.key, State: refusal.State, Holder: refusal.Holder, StateEndsIn: refusal.StateEndsIn, QueuePosition: place, err: err,
+	}
+	a.heard, a.note, a.lease = a.run.now(), refusal.Hint, lockstore.Lease{}
+	return refusal.Covered
 }
 
 // notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in

@@ -37,22 +37,6 @@ type LockBusy struct {
 	err error // the last refusal; can be older than State
 }
 
-// newLockBusy makes the error of a refusal, with what the store has answered. acquire calls it.
-func newLockBusy(key string, err error) *LockBusy {
-	busy := &LockBusy{Key: key, err: err}
-	refusal := busy.refusal()
-	busy.State, busy.Holder, busy.StateEndsIn, busy.QueuePosition = refusal.State, refusal.Holder, refusal.StateEndsIn, refusal.QueuePosition
-	return busy
-}
-
-// refusal is what the store has answered; the zero Refused if it gave no reason. newLockBusy, acquire and noteRefusal read it; others find it with errors.As.
-func (e *LockBusy) refusal() lockstore.Refused {
-	if refused, ok := errors.AsType[*lockstore.Refused](e.err); ok {
-		return *refused
-	}
-	return lockstore.Refused{}
-}
-
 func (e *LockBusy) Error() string {
 	s := fmt.Sprintf("lock %q is busy: ", e.Key)
 	switch e.State {
