@@ -61,12 +61,9 @@ func (r *run) renew() {
 // sleepUntil waits for a moment, or returns false when the run's context ends. It reads the clocks once a second: a freeze may stop the clock of a timer,
 // and a longer sleep would then end after the lease, or after the time to wait. renew and attempt.wait call it.
 func (r *run) sleepUntil(t time.Duration) bool {
-	for t-r.now() > time.Second {
-		if !r.sleep(time.Second) {
-			return false
-		}
+	for r.now() < t && r.sleep(min(t-r.now(), time.Second)) {
 	}
-	return r.sleep(t - r.now())
+	return r.window.Err() == nil
 }
 
 // renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It sets no field. Only renew calls it,
