@@ -21,8 +21,8 @@ type call struct {
 	wait     time.Duration // for locks that other owners hold, at most
 	waitEnd  time.Duration // of this time; askHolder sets it
 	holder   lockstore.HolderInfo
-	asked    bool // for the holder
-	hung     hung
+	asked    bool            // for the holder
+	hung     map[string]bool // the hooks that have not returned in time
 }
 
 // newCall begins a call: it reads the clocks. Each method of Guard that sends something begins so.
@@ -34,7 +34,7 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	}
 	return &call{
 		guard: g, caller: ctx, start: start, began: time.Unix(0, int64(wall)),
-		deadline: later(start, left), wait: wait,
+		deadline: later(start, left), wait: wait, hung: map[string]bool{},
 	}
 }
 

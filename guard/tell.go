@@ -14,7 +14,7 @@ func (r *run) tellGranted() {
 		return
 	}
 	report := r.report("", nil)
-	r.tell("Granted", &r.call.hung.granted, func() {
+	r.tell("Granted", func() {
 		if ctx := granted(r.window.ctx, report); ctx != nil {
 			r.values.Store(&ctx)
 		}
@@ -24,21 +24,17 @@ func (r *run) tellGranted() {
 // observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
-		r.tell("Observe", &r.call.hung.observe, func() { f(ctx, report) })
+		r.tell("Observe", func() { f(ctx, report) })
 	}
 }
 
-// hung says which hooks of a call have not returned in time.
-type hung struct{ granted, observe bool }
-
-// tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one. It sets
-// hung. tellGranted and observe call it.
-func (r *run) tell(name string, hung *bool, hook func()) {
-	call, d := tell.Start("guard.Options."+name, hook), hookTime(r.left())
-	if *hung {
+// tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one.
+func (r *run) tell(name string, hook func()) {
+	call, d, hung := tell.Start("guard.Options."+name, hook), hookTime(r.left()), r.call.hung
+	if hung[name] {
 		go call.Wait(d, r.guard.runs.over.Done()) // it counts if it hangs, too
 	} else {
-		*hung = !call.Wait(d, r.guard.runs.over.Done())
+		hung[name] = !call.Wait(d, r.guard.runs.over.Done())
 	}
 }
 
