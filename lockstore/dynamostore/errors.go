@@ -96,7 +96,12 @@ func (f *failure) Error() string {
 	return f.text + ": " + f.cause.Error()
 }
 
-func (f *failure) Unwrap() []error { return []error{f.class, f.cause} }
+func (f *failure) Unwrap() []error {
+	if f.cause == nil {
+		return []error{f.class}
+	}
+	return []error{f.class, f.cause}
+}
 
 // unknown is the error of a write that may have been applied. update calls it.
 func (t *table) unknown(what string, err error, seen attempts) error {
