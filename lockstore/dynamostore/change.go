@@ -118,10 +118,7 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 			return q.giveUp(seen, a, q.contended(ctx, n))
 		}
 		w := t.becoming(q.Request, seen, r, next)
-		w.returns, w.yields = types.ReturnValueAllNew, q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
-		if next.Closed.For > 0 {
-			w.returns = types.ReturnValueAllOld // who is parked when the key closes
-		}
+		w.returns, w.yields = q.returns(next), q.Kind == driver.Acquire && len(seen.Holders) > 0 && seen.holder(q.Owner) < 0
 		if q.Kind == driver.MarkStarted {
 			q.note(seen, w, q.ambiguous)
 		}
@@ -137,6 +134,19 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 			return q.giveUp(seen, a, err)
 		}
 	}
+}
+
+// returns is which row the reply to an applied write has to bring: who is parked when the key closes is in the row before it; a place, and
+// what is remembered, is in the row after it. change calls it.
+func (q *request) returns(next rules.State) types.ReturnValue {
+	after := row{State: next}
+	switch {
+	case next.Closed.For > 0:
+		return types.ReturnValueAllOld
+	case after.holder(q.Owner) >= 0, after.place(q.Owner) >= 0:
+		return types.ReturnValueAllNew
+	}
+	return types.ReturnValueNone
 }
 
 // giveUp answers a request that was throttled, met too many conflicts or failed; a would have been the answer of its last write. The requests of
@@ -189,7 +199,7 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 // the key if the owner had it alone. After a write that closes the key it only forgets. The place and the state of a refusal are those after the write. It
 // sends one more write in two cases: a mark came after the end of its lease (unmark), or a hand-over was slow (correctTurn). change calls it.
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
-	stored, err := t.names.decode(q.key, u.item) // the row before a write that closes the key, and after any other one
+	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
 		return driver.Answer{}, outcome(err, true)
 	}
