@@ -184,7 +184,7 @@ func most(r driver.Request) string {
 	switch {
 	case r.Fence != 0:
 		most += " " + digits(r.Fence)
-	case r.Parked > 0:
+	case r.Join && r.Parked > 0:
 		most += "+" + micros(r.Parked)
 	case r.Join:
 		most += "+"
