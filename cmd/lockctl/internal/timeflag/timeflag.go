@@ -19,18 +19,9 @@ func Var(f *pflag.FlagSet, d *time.Duration, name, shorthand, usage string) *pfl
 
 type value time.Duration
 
-// Set is Parse.
-func (v *value) Set(text string) error {
-	d, err := Parse(text)
-	if err == nil {
-		*v = value(d)
-	}
-	return err
-}
-
-// Parse reads a number of seconds, as flock and timeout take it, or a duration of Go. Whether
+// Set reads a number of seconds, as flock and timeout take it, or a duration of Go. Whether
 // the time is too short or too long is the command's own business.
-func Parse(text string) (time.Duration, error) {
+func (v *value) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if n, notNumber := strconv.ParseFloat(text, 64); notNumber == nil {
 		d, err = time.Duration(n*float64(time.Second)), nil
@@ -39,9 +30,10 @@ func Parse(text string) (time.Duration, error) {
 		}
 	}
 	if err != nil {
-		return 0, errors.New("want seconds, or a duration such as 24h, 1m30s or 500ms")
+		return errors.New("want seconds, or a duration such as 24h, 1m30s or 500ms")
 	}
-	return d, nil
+	*v = value(d)
+	return nil
 }
 
 func (v *value) String() string { return time.Duration(*v).String() }
