@@ -137,23 +137,18 @@ func (w Writer) Write(b []byte) (int, error) {
 // is shown, as JSON writes it: \u202e. Keys and holders come from others, and could look like
 // another key. Line breaks and tabs stay.
 func Visible(text string) string {
-	if !strings.ContainsFunc(text, hidden) && utf8.ValidString(text) {
-		return text
-	}
 	var b strings.Builder
-	for rest := text; rest != ""; {
-		r, size := utf8.DecodeRuneInString(rest)
+	for i, r := range text {
 		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, rest[0])
+		case r == utf8.RuneError && !strings.HasPrefix(text[i:], string(r)): // a byte that is no UTF-8
+			fmt.Fprintf(&b, `\x%02x`, text[i])
 		case hidden(r):
 			for _, unit := range utf16.Encode([]rune{r}) {
 				fmt.Fprintf(&b, `\u%04x`, unit)
 			}
 		default:
-			b.WriteString(rest[:size])
+			b.WriteRune(r)
 		}
-		rest = rest[size:]
 	}
 	return b.String()
 }
