@@ -16,20 +16,15 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// signer is the source of AWS credentials. Its errors can be told from those of the store,
-// which was not asked then.
-type signer struct{ aws.CredentialsProvider }
-
-type noCredentials struct{ error }
-
-func (e *noCredentials) Unwrap() error { return e.error }
-
-func (s signer) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	found, err := s.CredentialsProvider.Retrieve(ctx)
-	if err != nil {
-		return found, &noCredentials{err}
-	}
-	return found, nil
+// signer is a source of AWS credentials whose errors have their status: the store was not asked then.
+func signer(source aws.CredentialsProvider) aws.CredentialsProvider {
+	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		found, err := source.Retrieve(ctx)
+		if err != nil {
+			err = exit.Errorf(exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", err)
+		}
+		return found, err
+	})
 }
 
 // aws returns the environment and the credentials of stores on AWS, see openers. The region and the
@@ -47,7 +42,7 @@ func (s *Settings) aws(ctx context.Context, url string) (getenv func(string) str
 		if err != nil {
 			return nil, nil, err
 		}
-		region, credentials = cfg.Region, signer{cfg.Credentials}
+		region, credentials = cfg.Region, signer(cfg.Credentials)
 	}
 	return func(name string) string {
 		if name == "AWS_REGION" {

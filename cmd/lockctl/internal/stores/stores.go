@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -136,6 +137,9 @@ func Failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if known, ok := errors.AsType[*exit.Error](err); ok {
+		return known
+	}
 	// What the guard says around it would say the same again.
 	if asked, ok := errors.AsType[*guard.LockStoreUnavailable](err); ok && asked.Err != nil {
 		err = asked.Err
@@ -147,11 +151,23 @@ func Failed(err error) error {
 	if status == exit.No {
 		status = exit.Unavailable // the outcome is unknown, and the text says so
 	}
-	if _, ok := errors.AsType[*noCredentials](err); ok {
-		return exit.Errorf(exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", short{err})
-	}
 	return &exit.Error{Status: status, Err: short{err}}
 }
+
+// sdkTrace is what the AWS SDK adds to an error in each of its layers.
+var sdkTrace = regexp.MustCompile(`operation error DynamoDB: \w+, (exceeded maximum number of attempts, \d+, )?` +
+	`(https response error StatusCode: \d+, RequestID: [^,]*, )?(request send failed, \w+ "[^"]*": )?`)
+
+// short is an error whose text is without sdkTrace, and without the class of a store's error, which the exit status tells, behind what
+// is wrong.
+type short struct{ error }
+
+func (e short) Error() string {
+	return strings.NewReplacer(": "+lockstore.ErrUnavailable.Error()+": ", ": ", ": "+lockstore.ErrCorrupt.Error()+": ", ": ").
+		Replace(sdkTrace.ReplaceAllString(e.error.Error(), ""))
+}
+
+func (e short) Unwrap() error { return e.error }
 
 // serverStatus is the status of what a server says for which lockstore has no error: that
 // this user may not do it, that the table is not there or has another primary key, or that the
