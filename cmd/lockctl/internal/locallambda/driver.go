@@ -141,7 +141,7 @@ func (d *driver) send(ctx context.Context, all environments, title, run string) 
 					first.Do(func() { fmt.Fprintf(d.out, "%s: event %d failed for good with %s\n", title, i+1, a.failure()) })
 				}
 				faults.make(ctx, int(done.Add(1)))
-				if err := pause.For(ctx, d.think+random(d.think)); err != nil {
+				if err := pause.For(ctx, d.think+mathrand.N(d.think+1)); err != nil {
 					return // the context says why
 				}
 			}
@@ -202,7 +202,7 @@ func (d *driver) one(ctx context.Context, e *environment, n int, run string) (a 
 			}
 			return a, nil
 		}
-		if err := pause.For(ctx, retryPause+random(retryPause)); err != nil {
+		if err := pause.For(ctx, retryPause+mathrand.N(retryPause)); err != nil {
 			return a, err
 		}
 	}
@@ -219,12 +219,4 @@ func (e *environment) send(ctx context.Context, event lambdatest.Event) (r lambd
 	defer e.mu.Unlock()
 	e.running = false
 	return r, e.hit, err
-}
-
-// random is a duration below d, or 0.
-func random(d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	return mathrand.N(d)
 }
