@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -35,9 +34,6 @@ func find(path string) (function, error) {
 	f := function{name: filepath.Base(absolute), path: absolute, build: info.IsDir()}
 	switch {
 	case f.build:
-		if _, err := exec.LookPath("go"); err != nil {
-			return function{}, exit.WrongUsage("%s %s is a folder, and the go command is needed to build it: %w", argument, path, err)
-		}
 	case info.Mode()&0o111 == 0:
 		return function{}, exit.WrongUsage("%s %s is no program; %s", argument, path, want)
 	case f.name == "bootstrap":
@@ -53,9 +49,6 @@ func (f function) built(ctx context.Context, dir string, out io.Writer) (string,
 	}
 	began := time.Now()
 	binary := filepath.Join(dir, f.name, "bootstrap")
-	if err := os.MkdirAll(filepath.Dir(binary), 0o700); err != nil {
-		return "", err
-	}
 	if err := lambdatest.Build(ctx, f.path, binary); err != nil {
 		return "", errors.Join(ctx.Err(), err)
 	}
