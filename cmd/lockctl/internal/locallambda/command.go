@@ -109,7 +109,7 @@ or was answered with success without its lock, or a command failed; those of loc
 // redisMark stands in --env for the URL of the embedded Redis.
 const redisMark = "{{redis}}"
 
-// validate checks what can be checked without a store.
+// validate checks what can be checked without a store. For --freeze and --kill it finds out how long a lease lasts.
 func (s *settings) validate() error {
 	most := mostEnvironments
 	if s.compare { // so many may hold a key as without the lock
@@ -125,33 +125,24 @@ func (s *settings) validate() error {
 	); err != nil {
 		return err
 	}
+	faults := s.freeze+s.kill > 0
 	for _, v := range s.env {
-		name, _, ok := strings.Cut(v, "=")
+		name, value, ok := strings.Cut(v, "=")
 		switch {
 		case !ok || name == "":
 			return exit.WrongUsage("--env is %.40q; want NAME=VALUE", v)
 		case name == "LOCK_URL":
 			return exit.WrongUsage("--env has LOCK_URL; use --store, which sets it")
+		case name == "LOCK_TTL" && faults:
+			ttl, err := time.ParseDuration(value)
+			if err != nil || ttl < lockstore.MinTTL {
+				return exit.WrongUsage("--env LOCK_TTL is %.40q; want a duration of %v at least, such as 2s", value, lockstore.MinTTL)
+			}
+			s.ttl = ttl
 		}
 	}
-	return s.setTTL()
-}
-
-// setTTL finds out how long a lease lasts, for --freeze and --kill.
-func (s *settings) setTTL() error {
-	if s.freeze+s.kill == 0 {
+	if !faults {
 		return nil
-	}
-	for _, v := range s.env {
-		text, ok := strings.CutPrefix(v, "LOCK_TTL=")
-		if !ok {
-			continue
-		}
-		var err error
-		s.ttl, err = time.ParseDuration(text)
-		if err != nil || s.ttl < lockstore.MinTTL {
-			return exit.WrongUsage("--env LOCK_TTL is %.40q; want a duration of %v at least, such as 2s", text, lockstore.MinTTL)
-		}
 	}
 	if s.ttl == 0 {
 		s.ttl = faultTTL
