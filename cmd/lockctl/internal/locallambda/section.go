@@ -193,13 +193,20 @@ func (r *reports) holds() bool {
 func markOverlaps(sections []section, faults []fault) (most int) {
 	for i := range sections {
 		s := &sections[i]
-		s.until, s.thawed, s.overlaps = s.end, time.Time{}, false
-		for _, f := range faults {
-			during := f.from.Before(s.end) && s.start.Before(f.to)
-			if during && f.kind == freeze && f.environment == s.environment && s.outcome == "lost" {
-				s.until, s.thawed = slices.MaxFunc([]time.Time{s.start, f.from}, time.Time.Compare), f.to
-				break
-			}
+		s.until, s.thawed, s.overlaps, s.next = s.end, time.Time{}, false, nil
+		frozen := slices.IndexFunc(faults, func(f fault) bool {
+			return f.kind == freeze && f.environment == s.environment && f.from.Before(s.end) && s.start.Before(f.to)
+		})
+		if frozen < 0 || s.outcome != "lost" {
+			continue
+		}
+		s.until, s.thawed = slices.MaxFunc([]time.Time{s.start, faults[frozen].from}, time.Time.Compare), faults[frozen].to
+		next := slices.IndexFunc(sections, func(other section) bool {
+			same := other.seat == s.seat || min(other.maxHolders, s.maxHolders) == 1
+			return other.key == s.key && same && other.start.After(s.until) && other.start.Before(s.end)
+		})
+		if next >= 0 {
+			s.next = &sections[next]
 		}
 	}
 	running := map[string][]int{} // of each key, the sections that have begun and not ended
@@ -215,17 +222,6 @@ func markOverlaps(sections []section, faults []fault) (most int) {
 			sections[j].overlaps = sections[j].overlaps || len(now) > limit
 		}
 		running[s.key], most = now, max(most, len(now))
-	}
-	for i := range sections {
-		s := &sections[i]
-		s.next = nil
-		next := slices.IndexFunc(sections, func(other section) bool {
-			same := other.seat == s.seat || min(other.maxHolders, s.maxHolders) == 1
-			return other.key == s.key && same && other.start.After(s.until) && other.start.Before(s.end)
-		})
-		if next >= 0 && !s.thawed.IsZero() {
-			s.next = &sections[next]
-		}
 	}
 	return most
 }
