@@ -81,7 +81,7 @@ func table(phases []phase) string {
 		if p.unlocked { // its entry has all holders, so it is no measure
 			return "-"
 		}
-		return seconds(p.took)
+		return fmt.Sprintf("%.1f s", p.took.Seconds())
 	})
 	return b.String()
 }
@@ -114,5 +114,3 @@ func cut(text string, most int) string {
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", float64(d)/float64(time.Millisecond))
 }
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

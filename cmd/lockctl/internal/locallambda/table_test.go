@@ -123,7 +123,7 @@ func TestTimeline(t *testing.T) {
 	assert.Equal(t, 1+4, strings.Count(svg, `<rect class="good"`)-legend)
 	assert.Equal(t, 4, strings.Count(svg, `<rect class="lane"`), "a lane for each environment in both phases")
 	assert.Equal(t, 5, strings.Count(svg, `<circle class="covered"`)-legend)
-	assert.Contains(t, svg, `<circle class="covered" cx="578.5" cy="403" r="3"><title>env 2, account/7, 50 ms, covered, request c-0</title></circle>`)
+	assert.Contains(t, svg, `<circle class="covered" cx="133.0" cy="403" r="3"><title>env 2, account/7, 50 ms, covered, request c-0</title></circle>`)
 	assert.Contains(t, svg, "prefers-color-scheme: dark")
 	assert.Equal(t, 1, strings.Count(svg, "http"), "the namespace is its only address: nothing is loaded")
 	assert.NotContains(t, svg, "NaN")

@@ -32,7 +32,7 @@ func timeline(function string, phases []phase) string {
 	var described []string
 	for _, of := range phases {
 		height += of.panelHeight()
-		p.span = max(p.span, of.span())
+		p.span = max(p.span, of.took)
 		described = append(described, upperFirst(of.title())+" "+of.summary()+".")
 	}
 	last := phases[len(phases)-1]
@@ -71,7 +71,7 @@ text { fill: #e8ecf3; } .sub, .tick, .env { fill: #9aa5b8; }
 
 type picture struct {
 	strings.Builder
-	span time.Duration // of all panels: one scale, so that bars can be compared
+	span time.Duration // until the last answer: one scale for all panels, so that bars can be compared
 }
 
 func (p *picture) printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
@@ -80,9 +80,9 @@ func (p *picture) text(x, y int, class, s string) {
 	p.printf(`<text x="%d" y="%d" class="%s">%s</text>`+"\n", x, y, class, escape(s))
 }
 
-// rect draws all that is no text and no dot. The title is what a mouse shows.
-func (p *picture) rect(class string, x float64, y int, width float64, height int, title string) {
-	p.printf(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d">%s</rect>`+"\n", class, x, y, width, height, tooltip(title))
+// rect draws all that is no text and no dot.
+func (p *picture) rect(class string, x float64, y int, width float64, height int, inside string) {
+	p.printf(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d">%s</rect>`+"\n", class, x, y, width, height, inside)
 }
 
 // legend explains what is in the picture.
@@ -104,14 +104,7 @@ func (p *picture) legend(dots bool) {
 
 // dot draws an event that is covered.
 func (p *picture) dot(x float64, y int, title string) {
-	p.printf(`<circle class="covered" cx="%.1f" cy="%d" r="3">%s</circle>`+"\n", x, y, tooltip(title))
-}
-
-func tooltip(title string) string {
-	if title == "" {
-		return ""
-	}
-	return "<title>" + escape(title) + "</title>"
+	p.printf(`<circle class="covered" cx="%.1f" cy="%d" r="3"><title>%s</title></circle>`+"\n", x, y, escape(title))
 }
 
 func (p phase) panelHeight() int { return panelHead + p.environments*laneHeight + panelFoot }
@@ -156,8 +149,9 @@ func (p *picture) panel(top int, of phase) {
 	}
 	p.rect("axis", leftMargin, bottom, plotWidth, 1, "")
 
+	// The title is what a mouse shows.
 	bar := func(class string, environment int, from, to time.Time, height int, title string) {
-		p.rect(class, x(from), lane(environment)+(laneHeight-height)/2, max(1.2, x(to)-x(from)), height, title)
+		p.rect(class, x(from), lane(environment)+(laneHeight-height)/2, max(1.2, x(to)-x(from)), height, "<title>"+escape(title)+"</title>")
 	}
 	for _, s := range of.sections {
 		if !s.waiting.IsZero() && s.start.Sub(s.waiting) > p.span/1000 {
@@ -184,20 +178,6 @@ func (p *picture) panel(top int, of phase) {
 		title := fmt.Sprintf("%s, %s to %s", f.kind, milliseconds(f.from.Sub(of.began)), milliseconds(f.to.Sub(of.began)))
 		bar(string(f.kind), f.environment, f.from, f.to, laneHeight-2, title)
 	}
-}
-
-// span is the time until the last section, or fault, ends, and the last event is covered.
-func (p phase) span() (span time.Duration) {
-	for _, s := range p.sections {
-		span = max(span, s.end.Sub(p.began))
-	}
-	for _, f := range p.faults {
-		span = max(span, f.to.Sub(p.began))
-	}
-	for _, c := range p.covered {
-		span = max(span, c.at.Sub(p.began))
-	}
-	return span
 }
 
 func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
