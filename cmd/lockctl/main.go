@@ -26,9 +26,7 @@ import (
 
 func main() {
 	signals := make(chan os.Signal, 1)
-	if ends := run.NotIgnored(run.PassedOn...); len(ends) > 0 {
-		signal.Notify(signals, ends...) // before all else: a signal that comes early counts, too
-	}
+	exit.Notify(signals, run.PassedOn...) // before all else: a signal that comes early counts, too
 	ctx, end := context.WithCancelCause(context.Background())
 	go func() {
 		sig := <-signals

@@ -113,11 +113,18 @@ func Status(err error) int {
 	return No
 }
 
-// NeedsNoReader lets the process go on when whoever reads its output has ended: a write fails then, and SIGPIPE ends nothing. If the
-// process was started with SIGPIPE ignored, that stays so for what it starts.
+// NeedsNoReader lets the process go on when whoever reads its output has ended: a write fails then, and SIGPIPE ends nothing.
 func NeedsNoReader() {
-	if !signal.Ignored(syscall.SIGPIPE) {
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+}
+
+// Notify is signal.Notify without the signals that this process ignores, as nohup makes it. To ask for them would end
+// that, also for what the process starts, which inherits what is ignored.
+func Notify(c chan<- os.Signal, signals ...os.Signal) {
+	for _, s := range signals {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
 	}
 }
 

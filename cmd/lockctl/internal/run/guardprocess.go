@@ -83,10 +83,7 @@ func GuardCommand() *cobra.Command {
 			usage := exit.WrongUsage("guard-process is a part of lockctl run, and lockctl run starts it; see lockctl run --help")
 			var killAfter time.Duration
 			var orders, reports uintptr
-			if len(args) < 4 {
-				return usage
-			}
-			if _, err := fmt.Sscan(strings.Join(args[:3], " "), (*int64)(&killAfter), &orders, &reports); err != nil {
+			if _, err := fmt.Sscan(strings.Join(args, " "), (*int64)(&killAfter), &orders, &reports); err != nil || len(args) < 4 {
 				return usage
 			}
 			return (&guardProcess{killAfter: killAfter, orders: os.NewFile(orders, "orders"), reports: os.NewFile(reports, "reports")}).run(args[3:])
@@ -98,12 +95,11 @@ type guardProcess struct {
 	killAfter       time.Duration
 	orders, reports *os.File
 
-	group   int    // the command's process id, which is that of its group
-	until   moment // the end of trust
-	kill    moment // when to send SIGKILL, if killing
-	killing bool   // the command was asked to end
-	ending  bool   // end was called
-	losing  bool   // because the end of trust was near
+	group  int    // the command's process id, which is that of its group
+	until  moment // the end of trust
+	kill   moment // when to send SIGKILL, if the command was asked to end
+	ending bool   // end was called
+	losing bool   // because the end of trust was near
 
 	due  map[syscall.Signal]moment // the signals to pass on, and when
 	came map[syscall.Signal]moment // the signals that this process has got itself, and when
@@ -121,14 +117,13 @@ func (g *guardProcess) run(command []string) error {
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
 	// Other signals are for the command. They are caught and not ignored, because a command
 	// inherits what is ignored.
-	var signals []os.Signal
+	caught := make(chan os.Signal, 1)
 	for s := syscall.Signal(1); s <= lastSignal; s++ {
-		signals = append(signals, s)
+		exit.Notify(caught, s)
 	}
-	signal.Notify(make(chan os.Signal, 1), NotIgnored(signals...)...)
 	came := make(chan os.Signal, 64)
-	if heed := NotIgnored(PassedOn...); len(heed) > 0 && rename(guardName) {
-		signal.Notify(came, heed...)
+	if rename(guardName) {
+		exit.Notify(came, PassedOn...)
 	}
 	orders := make(chan order)
 	for _, f := range []*os.File{g.orders, g.reports} {
@@ -230,10 +225,10 @@ func (g *guardProcess) sendOnce(sig syscall.Signal) {
 		return
 	}
 	if slices.Contains(asksToEnd, sig) {
-		g.told[sig] = true
-		if !g.killing {
-			g.killing, g.kill = true, now().add(g.killAfter)
+		if len(g.told) == 0 {
+			g.kill = now().add(g.killAfter)
 		}
+		g.told[sig] = true
 	}
 	if at, ok := g.came[sig]; !ok || now().until(at.add(2*together)) <= 0 {
 		g.signal(sig)
@@ -253,7 +248,7 @@ func (g *guardProcess) look() {
 		g.losing = true
 		g.end()
 	}
-	if left <= 0 || g.killing && now().until(g.kill) <= 0 {
+	if left <= 0 || len(g.told) > 0 && now().until(g.kill) <= 0 {
 		g.signal(syscall.SIGKILL)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,15 +24,9 @@ import (
 // PassedOn are the signals that lockctl passes on to the command. A signal that comes earlier ends lockctl.
 var PassedOn = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP}
 
-// NotIgnored leaves out the signals that this process ignores, as nohup makes it. To ask for
-// them would end that, also for the command, which inherits what is ignored.
-func NotIgnored(signals ...os.Signal) []os.Signal {
-	return slices.DeleteFunc(slices.Clone(signals), signal.Ignored)
-}
-
 func (s *settings) run(ctx context.Context, stderr io.Writer) error {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, NotIgnored(PassedOn...)...)
+	exit.Notify(signals, PassedOn...)
 	exit.NeedsNoReader()
 	logging.Disable() // go-redis would wait for that reader
 	opened, err := s.Open(ctx)
@@ -71,10 +65,10 @@ func (s *settings) acquire(ctx context.Context, g *guard.Guard, stderr io.Writer
 			err = g.Release(context.WithoutCancel(ctx), lease)
 		}
 		ended := exit.Ended(ctx)
-		if _, late := errors.AsType[*guard.LockNoTime](err); late || err == nil {
-			return lease, ended
+		if _, late := errors.AsType[*guard.LockNoTime](err); !late {
+			ended.Err = err
 		}
-		return lease, &exit.Error{Status: ended.Status, Err: err}
+		return lease, ended
 	}
 	busy, isBusy := errors.AsType[*guard.LockBusy](err)
 	if before, ok := errors.AsType[doneBefore](err); ok {
@@ -126,15 +120,13 @@ func (h *hold) run(ctx context.Context) error {
 		return h.release(ctx, exit.Errorf(exit.Bug, "the guard process cannot be started: %w", err))
 	}
 	h.command = command
-	renewing, stop := context.WithCancel(ctx)
-	renewals, joined := make(chan renewal), make(chan struct{})
-	go func() {
-		defer close(joined)
-		h.renew(renewing, renewals)
-	}()
+	ctxOfRenewals, stop := context.WithCancel(ctx)
+	renewals := make(chan renewal)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { h.renew(ctxOfRenewals, renewals) })
 	last := h.supervise(renewals)
 	stop()
-	<-joined
+	renewing.Wait()
 	return h.ended(ctx, last)
 }
 
