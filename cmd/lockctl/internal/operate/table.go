@@ -21,8 +21,9 @@ var heading = view{key: "KEY", state: "STATE", holder: "HOLDER", age: "AGE", lef
 
 // viewsOf are the views of a key and then of each of its holders, if several may hold it.
 func viewsOf(s lockstore.Status, now time.Time) []view {
-	key := viewOf(s.State, s.Holder, page.Since(s), s.Remaining, s.Fence, now)
-	key.key, key.waiting = exit.Visible(s.Key), strconv.Itoa(s.Waiting)
+	shown := page.Of([]lockstore.Status{s}, now, 1, exit.Visible).Keys[0]
+	key := viewOf(s.State, shown.Who, page.Since(s), s.Remaining, s.Fence, now)
+	key.key, key.waiting = shown.Shown, strconv.Itoa(s.Waiting)
 	if s.Parked > 0 {
 		key.waiting += fmt.Sprintf(" (%d parked)", s.Parked)
 	}
@@ -31,9 +32,8 @@ func viewsOf(s lockstore.Status, now time.Time) []view {
 	}
 	all := []view{key}
 	if s.MaxHolders() > 1 {
-		all[0].holder = fmt.Sprintf("%d of %d", len(s.Holders), s.MaxHolders())
-		for _, h := range s.Holders {
-			v := viewOf(h.State, h.HolderInfo, h.HolderInfo.Since, h.Remaining, h.Fence, now)
+		for i, h := range s.Holders {
+			v := viewOf(h.State, shown.Holders[i].Who, h.HolderInfo.Since, h.Remaining, h.Fence, now)
 			v.seat = strconv.Itoa(h.Seat)
 			all = append(all, v)
 		}
@@ -41,14 +41,10 @@ func viewsOf(s lockstore.Status, now time.Time) []view {
 	return all
 }
 
-func viewOf(state lockstore.State, h lockstore.HolderInfo, since time.Time, left time.Duration, fence lockstore.Fence, now time.Time) view {
-	v := view{state: state.String(), holder: "-", age: "-", left: "-", fence: "-"}
+func viewOf(state lockstore.State, who string, since time.Time, left time.Duration, fence lockstore.Fence, now time.Time) view {
+	v := view{state: state.String(), holder: cmp.Or(who, "-"), age: "-", left: "-", fence: "-"}
 	if fence != 0 {
 		v.fence = fmt.Sprint(fence)
-	}
-	if state.Taken() {
-		h.Since = time.Time{} // AGE and SINCE say it
-		v.holder = exit.Visible(h.String())
 	}
 	if left > 0 && state != lockstore.InDoubt {
 		v.left = left.Round(time.Second).String()
