@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lambdalock/lambdalock/lockstore"
@@ -20,24 +19,21 @@ func (o *operator) waking(store *lockstore.Store) *lockstore.Store {
 	return store.OnWake(func(ctx context.Context, key string, owners []lockstore.Owner) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTime)
 		defer cancel()
-		errs := make([]error, len(owners))
-		var all sync.WaitGroup
-		for i, owner := range owners {
-			all.Go(func() {
+		woken := make(chan error)
+		for _, owner := range owners {
+			go func() {
 				address, err := store.TakeAddress(ctx, key, owner)
-				switch {
-				case err != nil:
-					errs[i] = err
-				case address == "":
-					errs[i] = errors.New("the store has no address")
-				default:
-					errs[i] = wake(ctx, address)
+				if err == nil && address == "" {
+					err = errors.New("the store has no address")
 				}
-			})
+				if err == nil {
+					err = wake(ctx, address)
+				}
+				woken <- err
+			}()
 		}
-		all.Wait()
-		for _, err := range errs {
-			if err != nil {
+		for range owners {
+			if err := <-woken; err != nil {
 				fmt.Fprintln(o.err, "lockctl: warning: a parked run has to ask for the key again, and was not woken:", err)
 			}
 		}
