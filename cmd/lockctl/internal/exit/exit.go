@@ -42,7 +42,6 @@ const (
 	Interrupted = Signal + int(syscall.SIGINT)
 )
 
-// Help is the part of the root command's help about exit statuses.
 const Help = `Exit status of the commands that work on a store, unless their help says more:
   0 done    1 the answer is no    64 wrong usage    69 store unavailable    70 bug
   74 output not writable    75 busy, try again    76 damaged or foreign entry
@@ -177,7 +176,6 @@ type Aside struct {
 // flushTime is how long the end of a command waits for the reader.
 const flushTime = time.Second
 
-// NewAside returns the Aside of a writer.
 func NewAside(to io.Writer) *Aside {
 	a := &Aside{to, make(chan func(), 100)}
 	go func() {
@@ -207,12 +205,10 @@ func (a *Aside) Flush() {
 	}
 }
 
-// Errorf is an error with a status.
 func Errorf(status int, format string, args ...any) error {
 	return &Error{status, fmt.Errorf(format, args...)}
 }
 
-// WrongUsage is an error in arguments or flags.
 func WrongUsage(format string, args ...any) error {
 	return Errorf(Usage, format, args...)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// settings are the arguments and flags.
 type settings struct {
 	function             string
 	environments, events int
@@ -45,7 +44,6 @@ const (
 	faultTTL         = 2 * time.Second  // short, so that the next holder need not wait long for a dead one
 )
 
-// Command is lockctl local.
 func Command() *cobra.Command { return command(filepath.Join("build", "timeline.svg")) }
 
 func command(picture string) *cobra.Command {

@@ -13,14 +13,12 @@ import (
 	"github.com/lambdalock/lambdalock/lambdatest"
 )
 
-// function is what the argument names.
 type function struct {
 	name  string // for people, and as the function's name on Lambda
 	path  string // of the binary or the package's folder
 	build bool   // path is a folder
 }
 
-// find looks at the path of a binary or of a package's folder.
 func find(path string) (function, error) {
 	const argument, want = "BINARY-or-PACKAGE-DIR", "want a bootstrap binary for this machine, or the folder of its main package"
 	info, err := os.Stat(path)

@@ -46,7 +46,6 @@ func (d *driver) hook(ctx context.Context, flag, command string, variables ...st
 	return out.String(), err
 }
 
-// rowsOf are the lines "name: value" of a text.
 func rowsOf(text string) (rows []row) {
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {

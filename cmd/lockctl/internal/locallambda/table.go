@@ -103,7 +103,6 @@ func shown(text string, most int) string {
 	return cut(strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(exit.Visible(text)), most)
 }
 
-// cut keeps a text short.
 func cut(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"

@@ -13,7 +13,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Check is lockctl check.
 func Check() *cobra.Command {
 	var o operator
 	cmd := &cobra.Command{

@@ -32,7 +32,6 @@ type lister struct {
 	longer   time.Duration // only keys that somebody has for longer
 }
 
-// List is lockctl list.
 func List() *cobra.Command {
 	var l lister
 	cmd := &cobra.Command{
@@ -104,7 +103,6 @@ func (l *lister) validate(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// list lists the keys of a store.
 func (l *lister) list(ctx context.Context) error {
 	if err := l.refuseMuch(ctx); err != nil {
 		return err
@@ -156,7 +154,6 @@ func (l *lister) list(ctx context.Context) error {
 	return nil
 }
 
-// wants says if a key is to be listed.
 func (l *lister) wants(s lockstore.Status) bool {
 	if !slices.Contains(l.states, s.State.String()) {
 		return false

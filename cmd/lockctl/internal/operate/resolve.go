@@ -41,7 +41,6 @@ says how.`
 	resultTime    = 24 * time.Hour
 )
 
-// Resolve is lockctl resolve.
 func Resolve() *cobra.Command {
 	var r resolver
 	cmd := &cobra.Command{

@@ -32,7 +32,6 @@ doubt then, and lockctl resolve ends that.`
 	aboutAtOnce = "open the key at once: two may be at work"
 )
 
-// Revoke is lockctl revoke. who says who runs lockctl.
 func Revoke(who func() string) *cobra.Command {
 	r := revoker{who: who}
 	cmd := &cobra.Command{
@@ -117,7 +116,6 @@ func hasLease(s lockstore.Status) bool {
 	return (s.State == lockstore.Held || s.State == lockstore.Revoked) && len(s.Holders) > 0
 }
 
-// withFence is the lease that has this fence.
 func withFence(s lockstore.Status, fence lockstore.Fence) (lease lockstore.LiveLease, ok bool) {
 	i := slices.IndexFunc(s.Holders, func(h lockstore.LiveLease) bool { return h.Fence == fence })
 	if i < 0 || !hasLease(s) {

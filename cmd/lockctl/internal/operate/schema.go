@@ -15,7 +15,6 @@ import (
 // dialects are those of --dialect.
 var dialects = map[string]*sqlstore.Dialect{"postgres": sqlstore.PostgreSQL, "dsql": sqlstore.DSQL, "mysql": sqlstore.MySQL, "sqlite": sqlstore.SQLite}
 
-// Schema is lockctl schema.
 func Schema() *cobra.Command {
 	var dialect, table string
 	cmd := &cobra.Command{

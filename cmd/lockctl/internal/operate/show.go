@@ -24,7 +24,6 @@ or did or started the work. AGE is the time since then, by the clocks of HOLDER 
 OLDEST is how long the first of those who wait has waited, by the store's clock if it has one.
 If several may hold the key, HOLDER is how many do, such as "2 of 3", and each of them follows.`
 
-// Show is lockctl show.
 func Show() *cobra.Command {
 	var o operator
 	var json bool
@@ -51,7 +50,6 @@ RENEWED says if the holder has renewed its lease, as far as AGE and LEFT show it
 	})
 }
 
-// Watch is lockctl watch.
 func Watch() *cobra.Command {
 	var o operator
 	var until string

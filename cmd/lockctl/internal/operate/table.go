@@ -144,7 +144,6 @@ func card(out io.Writer, s lockstore.Status) error {
 	return err
 }
 
-// printJSON prints one line.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

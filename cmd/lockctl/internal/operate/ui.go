@@ -18,7 +18,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// viewer is lockctl ui.
 type viewer struct {
 	lister
 	names []string // keys or prefixes
@@ -28,7 +27,6 @@ type viewer struct {
 	who   func() string // runs lockctl
 }
 
-// UI is lockctl ui. who says who runs lockctl.
 func UI(who func() string) *cobra.Command {
 	v := viewer{who: who, every: 2 * time.Second}
 	cmd := &cobra.Command{
@@ -93,7 +91,6 @@ func (v *viewer) serve(ctx context.Context) error {
 	return p.Serve(ctx, v.out)
 }
 
-// readKeys reads the keys that are named.
 func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
 	var d damage
 	for _, key := range v.names {

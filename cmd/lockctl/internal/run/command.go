@@ -16,7 +16,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// settings are the arguments and flags.
 type settings struct {
 	stores.Settings
 	key        string
@@ -34,7 +33,6 @@ type settings struct {
 // killAfter is the time from SIGTERM to SIGKILL.
 func (s *settings) killAfter() time.Duration { return min(10*time.Second, s.ttl/4) }
 
-// Command is lockctl run.
 func Command() *cobra.Command {
 	var s settings
 	cmd := &cobra.Command{

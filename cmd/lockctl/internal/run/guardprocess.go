@@ -24,14 +24,12 @@ import (
 // also when lockctl is stopped or killed. lockctl writes orders to one pipe, and reads reports
 // from another one, both as JSON. All other files that lockctl has inherited are for the command.
 
-// order is one thing to do.
 type order struct {
 	Until  moment         // the end of trust, if it is not zero; the first one starts the command
 	Signal syscall.Signal // for the command's process group; SIGTERM, SIGINT and SIGHUP once, and SIGKILL comes after them
 	End    bool           // end the process group: SIGTERM, then SIGKILL. So it is if there are no more orders: lockctl was killed
 }
 
-// report is what has happened.
 type report struct {
 	Word   string // one of the constants below; "" when the guard process has ended
 	Number int    // of started: the process id and group; of ended and failed: a status, as a shell says it; of "": the signal that has ended the guard process

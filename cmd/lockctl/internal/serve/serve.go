@@ -43,7 +43,6 @@ const (
 	stopTime     = 5 * time.Second  // for answers that are under way
 )
 
-// Command is lockctl serve.
 func Command() *cobra.Command {
 	var store string
 	cmd := &cobra.Command{

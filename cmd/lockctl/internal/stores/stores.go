@@ -33,10 +33,8 @@ const Variable = "LOCK_URL"
 // AuthVariable is the environment variable with the credentials for ZooKeeper.
 const AuthVariable = "ZOOKEEPER_AUTH"
 
-// Flag is the help text of the flag --store.
 const Flag = "`URL` of the store; default $" + Variable
 
-// Help is the part of the root command's help about the store.
 const Help = `The store is that of ` + Variable + ` or --store (local and serve begin one of their own without):
   dynamodb://TABLE?region=REGION          redis://HOST:6379, rediss:// with TLS
   elasticache://USER@HOST?cache=NAME      zookeeper://HOST:2181
@@ -76,7 +74,6 @@ type Settings struct {
 	MakesFile bool
 }
 
-// AddTo adds the flags to those of a command.
 func (s *Settings) AddTo(f *pflag.FlagSet) {
 	f.StringVar(&s.URL, "store", "", Flag)
 	f.StringVar(&s.Profile, "profile", "", "`NAME` of the AWS profile; default $AWS_PROFILE")
@@ -96,7 +93,6 @@ func (s *Settings) Open(ctx context.Context) (*lockstore.Store, error) {
 	return open(ctx, url, getenv, openers(credentials, s.MakesFile)...)
 }
 
-// url is that of --store or of the environment.
 func (s *Settings) url() string { return cmp.Or(s.URL, os.Getenv(Variable)) }
 
 // Address is the store's URL without what may be secret.
