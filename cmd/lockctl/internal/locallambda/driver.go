@@ -165,11 +165,10 @@ func (d *driver) one(ctx context.Context, e *environment, n int, run string) (a 
 	defer func() { a.answered = time.Now() }()
 	event, id := d.event.event(n, run), ""
 	for {
-		r, hit, err := e.send(ctx, lambdatest.Event{Payload: event, ID: id})
+		r, hit, err := e.send(ctx, n, lambdatest.Event{Payload: event, ID: id})
 		if err != nil {
 			return a, err
 		}
-		a.requestIDs = append(a.requestIDs, r.RequestID)
 		log := e.reports.said()
 		answer := read(r, event, log)
 		if d.coalesce && answer.failed == covers {
@@ -208,12 +207,12 @@ func (d *driver) one(ctx context.Context, e *environment, n int, run string) (a 
 	}
 }
 
-// send runs one invocation and says if a fault hit it.
-func (e *environment) send(ctx context.Context, event lambdatest.Event) (r lambdatest.Result, hit bool, err error) {
+// send runs one invocation for the event with this number, and says if a fault hit it.
+func (e *environment) send(ctx context.Context, n int, event lambdatest.Event) (r lambdatest.Result, hit bool, err error) {
 	e.mu.Lock()
 	e.running, e.hit = true, e.faulty
 	e.mu.Unlock()
-	e.reports.begin()
+	e.reports.begin(n)
 	r, err = e.Send(ctx, event)
 	e.mu.Lock()
 	defer e.mu.Unlock()

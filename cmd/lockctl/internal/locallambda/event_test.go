@@ -104,7 +104,7 @@ func TestReadBatch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newReports(0)
 			r.read([]byte(poison)) // of the event before
-			r.begin()
+			r.begin(2)
 			for _, l := range c.log {
 				r.read([]byte(l))
 			}

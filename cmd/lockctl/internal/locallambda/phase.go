@@ -38,7 +38,6 @@ type counts struct {
 	failures                   map[string]int // by type
 	failure                    string         // the first one
 	unasked                    int            // events that succeeded without a line of the guard
-	event                      map[string]int // index of the attempt, by request id
 	keys                       int
 	most                       int       // sections of one key at once
 	ownLimit                   bool      // as without the lock, the function limits the holders of a key all the same
@@ -50,7 +49,6 @@ type counts struct {
 // attempt is one event as its client saw it.
 type attempt struct {
 	sent, answered time.Time
-	requestIDs     []string          // of all its tries
 	busy           int               // busy answers, after which it was tried again
 	unavailable    int               // the same, because the store was not available
 	sentAgain      int               // tries after a fault
@@ -115,8 +113,8 @@ func (p *phase) finish() {
 	}
 	most := markOverlaps(p.sections, p.faults)
 
-	p.counts = counts{most: most, ownLimit: ownLimit, failures: map[string]int{}, event: map[string]int{}}
-	for i, a := range p.attempts {
+	p.counts = counts{most: most, ownLimit: ownLimit, failures: map[string]int{}}
+	for _, a := range p.attempts {
 		p.busy += a.busy
 		p.unavailable += a.unavailable
 		p.sentAgain += a.sentAgain
@@ -129,9 +127,6 @@ func (p *phase) finish() {
 		} else {
 			p.failures[a.failed]++
 			p.failure = cmp.Or(p.failure, a.failure())
-		}
-		for _, id := range a.requestIDs {
-			p.event[id] = i
 		}
 	}
 	keys, seen := map[string]bool{}, map[int]bool{}
@@ -149,13 +144,10 @@ func (p *phase) finish() {
 		}
 		// As without the lock nobody waits for it, and a later section of an event has
 		// not waited since the event was sent.
-		n, known := p.event[s.requestID]
-		if known && !p.unlocked && !seen[n] {
-			s.waiting = p.attempts[n].sent
+		if s.event > 0 && !p.unlocked && !seen[s.event] {
+			s.waiting = p.attempts[s.event-1].sent
 		}
-		if known {
-			seen[n] = true
-		}
+		seen[s.event] = true
 	}
 	p.keys = len(keys)
 	for i := range p.covered {
@@ -199,13 +191,9 @@ func (p phase) remark() string {
 	return ""
 }
 
-// named says which section that is.
-func (p phase) named(s section) string {
-	text := fmt.Sprintf("request %s (key %q, fence %d)", s.requestID, s.key, s.fence)
-	if n, known := p.event[s.requestID]; known {
-		text = fmt.Sprintf("event %d, ", n+1) + text
-	}
-	return text
+// String says which section that is.
+func (s section) String() string {
+	return fmt.Sprintf("event %d, request %s (key %q, fence %d)", s.event, s.requestID, s.key, s.fence)
 }
 
 // verdict is nil if the phase is as it should be under a lock.
@@ -223,7 +211,7 @@ func (p phase) verdict() error {
 	if len(p.late) > 0 && !p.fenced {
 		first := p.late[0]
 		says("%d late: a run returned success though its lease was over and the next run of its key had begun, so its last write may have come too late; if the data refuses such writes by their fence, give --fenced\n  %s returned %s after the grant of %s",
-			len(p.late), p.named(first), milliseconds(first.end.Sub(first.next.start)), p.named(*first.next))
+			len(p.late), first, milliseconds(first.end.Sub(first.next.start)), first.next)
 	}
 	if i := slices.IndexFunc(p.attempts, func(a attempt) bool { return len(a.lost) > 0 }); i >= 0 {
 		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]

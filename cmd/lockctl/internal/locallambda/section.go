@@ -14,6 +14,7 @@ import (
 // work has ended, as the function itself reports it.
 type section struct {
 	environment int
+	event       int // its number; 0 is none: the function took a lock when it started
 	requestID   string
 	key         string
 	outcome     string
@@ -58,7 +59,8 @@ type reports struct {
 	sections []section
 	covered  []covered
 	granted  map[string]bool // keys, by the lines of LOCK_LOG=start
-	sent     time.Time       // the last event
+	event    int             // the number of the last one that was sent
+	sent     time.Time       // when
 	log      said
 }
 
@@ -74,14 +76,15 @@ type said struct {
 
 func newReports(environment int) *reports {
 	r := &reports{environment: environment}
-	r.begin()
+	r.begin(0)
 	return r
 }
 
-// begin forgets what was said before the next event.
-func (r *reports) begin() {
+// begin forgets what was said before the event with this number.
+func (r *reports) begin(event int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.event = event
 	r.log, r.granted, r.sent = said{lost: map[string]string{}}, map[string]bool{}, time.Now()
 }
 
@@ -164,6 +167,7 @@ func (r *reports) read(line []byte) {
 	end := report.AcquiredAt.Add(time.Duration(report.HoldMS * float64(time.Millisecond)))
 	r.sections = append(r.sections, section{
 		environment: r.environment,
+		event:       r.event,
 		requestID:   report.RequestID,
 		key:         report.Key,
 		outcome:     report.Outcome,

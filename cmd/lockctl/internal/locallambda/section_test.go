@@ -106,6 +106,7 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 
 func TestReports(t *testing.T) {
 	r := newReports(3)
+	r.begin(5)
 	read := func(line string) { r.read([]byte(line)) }
 	for _, line := range []string{
 		`{"level":"INFO","message":"something else","outcome":"ok","acquired_at":"2026-11-21T04:31:07.05Z"}`,
@@ -122,12 +123,12 @@ func TestReports(t *testing.T) {
 	read(`{"level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","hold_ms":20.25,"fence":7,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	read(`{"level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"work_ok":true,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	assert.Equal(t, []section{
-		{environment: 3, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: at(70).Add(250 * time.Microsecond)},
-		{environment: 3, requestID: "r-4", key: "account/8", outcome: "lost", fence: 8, workOK: true, maxHolders: 1, start: at(50), end: at(51)},
+		{environment: 3, event: 5, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: at(70).Add(250 * time.Microsecond)},
+		{environment: 3, event: 5, requestID: "r-4", key: "account/8", outcome: "lost", fence: 8, workOK: true, maxHolders: 1, start: at(50), end: at(51)},
 	}, r.sections)
 	assert.Equal(t, map[string]string{"account/8": "lost"}, r.said().lost)
 
-	r.begin()
+	r.begin(6)
 	read(`{"level":"INFO","message":"lock","requestId":"r-6","key":"account/8","outcome":"covered","wait_ms":2,"hold_ms":0,"fence":0,"calls":1,"state":"held","error":"another run waits"}`)
 	require.Len(t, r.covered, 1)
 	assert.Equal(t, covered{environment: 3, requestID: "r-6", key: "account/8", sent: r.sent, at: r.covered[0].at}, r.covered[0])
@@ -145,10 +146,9 @@ func TestReports(t *testing.T) {
 func madeUp(title string, spans ...[2]int) phase {
 	p := phase{unlocked: title == "without the lock", environments: 2, began: zero, reported: true}
 	for i, s := range spans {
-		id := fmt.Sprint("r-", i)
-		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), requestIDs: []string{"busy-" + id, id}, busy: 1})
+		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), busy: 1})
 		one := made("account/7", s[0], s[1])
-		one.environment, one.requestID = i%2, id
+		one.environment, one.event, one.requestID = i%2, i+1, fmt.Sprint("r-", i)
 		if title == "with the lock" {
 			one.fence = int64(i + 1)
 		}
@@ -170,7 +170,7 @@ func (p *phase) allow(n int) {
 func TestWaiting(t *testing.T) {
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{40, 60})
 	assert.Equal(t, at(10), p.sections[0].waiting, "the wait counts from the first try")
-	p.sections[1].requestID, p.sections[1].waiting = "r-0", time.Time{}
+	p.sections[1].event, p.sections[1].waiting = 1, time.Time{}
 	p.finish()
 	assert.Zero(t, p.sections[1].waiting)
 

@@ -28,7 +28,7 @@ func TestTable(t *testing.T) {
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 90}, [2]int{80, 100}, [2]int{85, 99})
 	p.attempts[1].failed, p.attempts[2].failed, p.attempts[3].failed = "LockLost", "HTTP 500", "HTTP 500"
 	p.attempts[0].sentAgain = 2
-	p.sections[0].requestID = "another's"
+	p.sections[0].event = 0
 	p.sections[4].key = "a key of its own"
 	p.sections[3].key = p.sections[4].key
 	p.sections[2].outcome = "lost"
@@ -62,7 +62,7 @@ func TestHiddenCharacters(t *testing.T) {
 	const hostile = "\x1b]0;owned\x07\u202ek\nall is well"
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 70})
 	for i := range p.sections {
-		p.sections[i].requestID, p.attempts[i].requestIDs = hostile, []string{hostile}
+		p.sections[i].requestID = hostile
 	}
 	p.sections[0].key, p.sections[1].key = hostile, hostile
 	p.attempts[0].failed, p.attempts[0].detail, p.attempts[0].wrote = hostile, hostile, []string{hostile[:10]}
