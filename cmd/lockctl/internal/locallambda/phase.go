@@ -150,10 +150,11 @@ func (p *phase) finish() {
 		seen[s.event] = true
 	}
 	p.keys = len(keys)
-	for i := range p.covered {
-		c := &p.covered[i]
-		c.done = slices.ContainsFunc(p.sections, func(s section) bool { return s.key == c.key && s.outcome == "ok" && s.start.After(c.sent) })
-	}
+}
+
+// undone says that no run of the key began after a covered event was sent, and ended well.
+func (p phase) undone(c covered) bool {
+	return !slices.ContainsFunc(p.sections, func(s section) bool { return s.key == c.key && s.outcome == "ok" && s.start.After(c.sent) })
 }
 
 func (p phase) failed() int { return len(p.attempts) - p.succeeded }
@@ -217,7 +218,7 @@ func (p phase) verdict() error {
 		key := slices.Sorted(maps.Keys(p.attempts[i].lost))[0]
 		says("event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", i+1, key, p.attempts[i].lost[key])
 	}
-	if i := slices.IndexFunc(p.covered, func(c covered) bool { return !c.done }); i >= 0 {
+	if i := slices.IndexFunc(p.covered, p.undone); i >= 0 {
 		says("an event was covered, and no run for its key %q that began later ended well: request %s", p.covered[i].key, p.covered[i].requestID)
 	}
 	if p.afterErr != nil {

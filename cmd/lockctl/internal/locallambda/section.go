@@ -40,7 +40,6 @@ type covered struct {
 	environment    int
 	requestID, key string
 	sent, at       time.Time // by the client; when its line was written
-	done           bool      // a run of the key began after it was sent, and ended well
 }
 
 // workRan are the outcomes of a report whose work ran.
