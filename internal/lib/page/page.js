@@ -3,7 +3,7 @@
 // el describes an element: its class or its attributes, and its children, which are descriptions and texts.
 export const el = (name, has, ...children) => ({ name, has: typeof has === 'string' ? { class: has } : has, children });
 
-export const button = (name, onclick, className = '') => el('button', { type: 'button', class: className, onclick }, name);
+export const button = (name, onclick) => el('button', { type: 'button', onclick }, name);
 
 // fit gives an element these children, and changes only what differs: a button keeps the focus, and a selection stays.
 export function fit(parent, ...children) {
