@@ -94,7 +94,7 @@ func command() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.AddCommand(
 		run.Command(), run.Details(), run.GuardCommand(),
-		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(run.Operator), operate.Resolve(), operate.UI(run.Operator), operate.Schema(),
+		operate.Show(), operate.List(), operate.Watch(), operate.Check(), operate.Revoke(), operate.Resolve(), operate.UI(), operate.Schema(),
 		locallambda.Command(), serve.Command(),
 	)
 	for _, cmd := range root.Commands() {

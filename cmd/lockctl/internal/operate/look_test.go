@@ -224,7 +224,7 @@ func TestRevokeWaitsForAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, c.want, waitsIn(t, time.Hour, c.answers, func(ctx context.Context, o operator) error {
-				r := revoker{operator: o, fence: 7, wait: c.wait, who: func() string { return "me" }}
+				r := revoker{operator: o, fence: 7, wait: c.wait}
 				return r.run(ctx)
 			}))
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/exit"
+	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/run"
 	"github.com/lambdalock/lambdalock/cmd/lockctl/internal/stores"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -21,7 +22,6 @@ type revoker struct {
 	fence      lockstore.Fence
 	openAtOnce bool
 	wait       bool
-	who        func() string // runs lockctl
 }
 
 const (
@@ -32,8 +32,8 @@ doubt then, and lockctl resolve ends that.`
 	aboutAtOnce = "open the key at once: two may be at work"
 )
 
-func Revoke(who func() string) *cobra.Command {
-	r := revoker{who: who}
+func Revoke() *cobra.Command {
+	var r revoker
 	cmd := &cobra.Command{
 		Use:   "revoke [flags] KEY",
 		Short: "End the lease of a holder that renews and must not",
@@ -77,7 +77,7 @@ func (r *revoker) run(ctx context.Context) error {
 	by := lease.HolderInfo // of a revoked lease: who revoked it
 	who := lockstore.HolderInfo{Name: by.Name, ID: by.ID, Caller: by.Caller}.String()
 	if lease.State != lockstore.Revoked {
-		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", r.who(), who), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
+		by = lockstore.HolderInfo{Name: fmt.Sprintf("revoked by %s: was %s", run.Operator(), who), ID: strconv.Itoa(os.Getpid()), Since: time.Now()}
 	}
 	after, err := stores.Call(ctx, func(ctx context.Context) (lockstore.Status, error) {
 		return r.store.Revoke(ctx, lockstore.RevokeRequest{Key: r.key, Fence: r.fence, By: by, OpenAtOnce: r.openAtOnce})

@@ -24,11 +24,10 @@ type viewer struct {
 	keys  bool
 	write bool
 	every time.Duration
-	who   func() string // runs lockctl
 }
 
-func UI(who func() string) *cobra.Command {
-	v := viewer{who: who, every: 2 * time.Second}
+func UI() *cobra.Command {
+	v := viewer{every: 2 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "ui [flags] [PREFIX...]",
 		Short: "Show locks in your browser: who holds them, who waits, since when",
@@ -147,7 +146,7 @@ func (v *viewer) act(ctx context.Context, a ui.Action) (string, error) {
 	resolve := &resolver{operator: o, how: a.Do, fence: a.Fence, time: resultTime}
 	check, run := resolve.check, resolve.run
 	if a.Do == "revoke" {
-		revoke := &revoker{operator: o, fence: a.Fence, openAtOnce: a.AtOnce, who: v.who}
+		revoke := &revoker{operator: o, fence: a.Fence, openAtOnce: a.AtOnce}
 		check, run = revoke.check, revoke.run
 	}
 	err := check()

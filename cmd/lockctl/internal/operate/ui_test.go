@@ -75,6 +75,6 @@ func TestReadingsOfThePage(t *testing.T) {
 			assert.Equal(t, []any{14, 10.5}, []any{r.Requests, r.ReadUnits})
 			assert.Contains(t, r.Damaged, `7 entries are damaged`)
 		}
-		assert.Equal(t, "2s", UI(nil).Flag("every").DefValue)
+		assert.Equal(t, "2s", UI().Flag("every").DefValue)
 	})
 }
