@@ -116,18 +116,16 @@ func (l *lister) list(ctx context.Context) error {
 	// of the store's own client.
 	err := l.store.List(ctx, l.key, func(p lockstore.Page) error {
 		damaged.add(p.Damaged, p.DamagedNames...)
-		found := slices.DeleteFunc(p.Keys, func(s lockstore.Status) bool { return !l.wants(s) })
-		more := l.limit > 0 && listed+len(found) > l.limit
-		if more {
-			found = found[:l.limit-listed]
-		}
-		for _, s := range found {
+		for _, s := range p.Keys {
+			if !l.wants(s) {
+				continue
+			}
+			if listed++; l.limit > 0 && listed > l.limit {
+				return errEnough
+			}
 			if err := show(s); err != nil {
 				return err
 			}
-		}
-		if listed += len(found); more {
-			return errEnough
 		}
 		return pause.For(ctx, pagePause)
 	})
