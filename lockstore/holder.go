@@ -1,7 +1,6 @@
 package lockstore
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -11,14 +10,14 @@ import (
 // HolderInfo says, for people, who holds a lock. A store never compares holders. The
 // acquiring program writes its own holder, so Name and ID may be made up.
 type HolderInfo struct {
-	Name  string    // what holds it, for example the function's name
-	ID    string    // which run of it, for example the request id
-	Since time.Time // when it sent the request that was granted, by its own clock; kept in milliseconds
+	Name  string    `json:"name,omitempty"` // what holds it, for example the function's name
+	ID    string    `json:"id,omitempty"`   // which run of it, for example the request id
+	Since time.Time `json:"since,omitzero"` // when it sent the request that was granted, by its own clock; kept in milliseconds
 
 	// Caller is for a service that takes locks for its callers. It is the caller that
 	// the service has authenticated, for example the ARN of a role; "" when there is
 	// none. The service never takes it from the request.
-	Caller string
+	Caller string `json:"caller,omitempty"`
 }
 
 // Bounds of a stored Holder: of its whole text, and of Caller in this text.
@@ -65,21 +64,18 @@ func isSpecial(r rune) bool {
 // keeps its beginning and its end, and "…" between them. To fit, the end of the
 // name is cut, then the end of the id.
 func (h HolderInfo) Encode() string {
-	ms := int64(0)
+	since := "0"
 	if !h.Since.IsZero() {
-		ms = h.Since.UnixMilli()
+		since = strconv.FormatInt(h.Since.UnixMilli(), 10)
 	}
 	caller := clean(h.Caller)
 	if caller != "" {
 		caller = "\t" + shorten(caller, maxCallerBytes)
 	}
-	var buf [maxHolderBytes]byte
-	text := append(strconv.AppendInt(buf[:0], ms, 10), '\t')
-	room := maxHolderBytes - len(text) - len("\t") - len(caller)
+	room := maxHolderBytes - len(since) - len("\t\t") - len(caller)
 	id := cut(clean(h.ID), room)
-	text = append(append(text, id...), '\t')
-	text = append(append(text, cut(clean(h.Name), room-len(id))...), caller...)
-	return string(text)
+	name := cut(clean(h.Name), room-len(id))
+	return since + "\t" + id + "\t" + name + caller
 }
 
 // cut keeps the beginning of s: at most n bytes, and no half character.
@@ -138,19 +134,4 @@ func clean(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// MarshalJSON writes name, id, since and caller, and leaves out what is not known.
-func (h HolderInfo) MarshalJSON() ([]byte, error) {
-	var out struct {
-		Name   string     `json:"name,omitempty"`
-		ID     string     `json:"id,omitempty"`
-		Since  *time.Time `json:"since,omitempty"`
-		Caller string     `json:"caller,omitempty"`
-	}
-	out.Name, out.ID, out.Caller = h.Name, h.ID, h.Caller
-	if !h.Since.IsZero() {
-		out.Since = &h.Since
-	}
-	return json.Marshal(out)
 }
