@@ -34,13 +34,9 @@ func DoFor[T any](ctx context.Context, grace time.Duration, f func() (T, error))
 	case r = <-done:
 	case <-ctx.Done():
 		r.err = ctx.Err()
-		if grace > 0 {
-			timer := time.NewTimer(grace)
-			defer timer.Stop()
-			select {
-			case r = <-done:
-			case <-timer.C:
-			}
+		select {
+		case r = <-done:
+		case <-time.After(grace):
 		}
 	}
 	if r.panicked != nil {
