@@ -99,7 +99,7 @@ type Extent = driver.Extent
 // once; so is one that is completed, in a cooldown or in doubt. Every other key may be missing,
 // or listed with a state that is over. No key is listed twice. The order of keys says nothing.
 func (s *Store) List(ctx context.Context, prefix string, page func(Page) error) error {
-	lister, err := s.lister(ctx)
+	lister, err := optional[driver.Lister](ctx, s, "list its keys")
 	if err != nil {
 		return err
 	}
@@ -115,22 +115,11 @@ func (s *Store) List(ctx context.Context, prefix string, page func(Page) error) 
 // Extent says how much a listing reads, whatever the prefix is. If the store cannot list, the
 // error matches errors.ErrUnsupported.
 func (s *Store) Extent(ctx context.Context) (Extent, error) {
-	lister, err := s.lister(ctx)
+	lister, err := optional[driver.Lister](ctx, s, "list its keys")
 	if err != nil {
 		return Extent{}, err
 	}
 	return lister.Extent(ctx)
-}
-
-func (s *Store) lister(ctx context.Context) (driver.Lister, error) {
-	if err := s.Validate(); err != nil {
-		return nil, err
-	}
-	l, ok := driver.As[driver.Lister](s.driver)
-	if !ok {
-		return nil, s.unsupported("list its keys")
-	}
-	return l, s.unsent(ctx)
 }
 
 // Finding is one thing that Check would change.
@@ -140,15 +129,9 @@ type Finding = driver.Finding
 // operators. It may need more permissions than locking does. If the store cannot check, the
 // error matches errors.ErrUnsupported.
 func (s *Store) Check(ctx context.Context) ([]Finding, error) {
-	if err := s.Validate(); err != nil {
+	checker, err := optional[driver.Checker](ctx, s, "check its server")
+	if err != nil {
 		return nil, err
 	}
-	c, ok := driver.As[driver.Checker](s.driver)
-	if !ok {
-		return nil, s.unsupported("check its server")
-	}
-	if err := s.unsent(ctx); err != nil {
-		return nil, err
-	}
-	return c.Check(ctx)
+	return checker.Check(ctx)
 }

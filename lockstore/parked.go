@@ -89,11 +89,7 @@ func (s *Store) parker(ctx context.Context, key string, r driver.Request) (drive
 	if err := s.usable(ctx, key, r); err != nil {
 		return nil, err
 	}
-	p, ok := driver.As[driver.Parker](s.driver)
-	if !ok {
-		return nil, s.unsupported("park a waiting owner")
-	}
-	return p, nil
+	return optional[driver.Parker](ctx, s, "park a waiting owner")
 }
 
 // park stores the address before it asks for the place, because from then on somebody may hand

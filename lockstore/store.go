@@ -319,7 +319,14 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 
 func validSeat(a driver.Answer) bool { return a.Seat >= 0 && a.Seat < MaxHolders }
 
-// unsupported is the error of a call that the driver has no interface for.
-func (s *Store) unsupported(what string) error {
-	return fmt.Errorf("%s: this store cannot %s: %w", s.name, what, errors.ErrUnsupported)
+// optional returns an interface that not every driver has, for a call that may be sent.
+func optional[T any](ctx context.Context, s *Store, what string) (t T, err error) {
+	if err := s.Validate(); err != nil {
+		return t, err
+	}
+	t, ok := driver.As[T](s.driver)
+	if !ok {
+		return t, fmt.Errorf("%s: this store cannot %s: %w", s.name, what, errors.ErrUnsupported)
+	}
+	return t, s.unsent(ctx)
 }
