@@ -6,7 +6,6 @@ package driver
 
 import (
 	"context"
-	"strconv"
 	"time"
 )
 
@@ -70,12 +69,7 @@ const (
 var kinds = [...]string{"inspect", "acquire", "renew", "release", "abandon", "leave", "mark started", "complete", "resolve", "revoke", "await turn"}
 
 // String is the kind in small letters, such as "mark started".
-func (k Kind) String() string {
-	if k < 0 || int(k) >= len(kinds) {
-		return "kind " + strconv.Itoa(int(k))
-	}
-	return kinds[k]
-}
+func (k Kind) String() string { return kinds[k] }
 
 // Request is one request for a key.
 type Request struct {
@@ -87,21 +81,15 @@ type Request struct {
 	Holder     string // for people, as lockstore.HolderInfo.Encode writes it
 	Join       bool   // a refused Acquire takes the last place in the queue
 
-	// Parked is above 0, and Join true, if nobody waits at the place: who hands the key over to it has to
-	// wake its owner. Parked is the turn of the place, at most MaxParkedTurn.
-	Parked time.Duration
+	Parked time.Duration // the turn of a place where nobody waits, at most MaxParkedTurn; then Join is true
+	Work   string        // see lockstore.Request; if it is not empty, Join is true
+	Event  string        // a hash of that of lockstore.Request
 
-	// Work is not empty, and Join true, if the run of another event of the same work may do what this one is for. Event is the id by
-	// which the event's source sends it again.
-	Work, Event string
-
-	AtOnce bool
-	Effect bool
-	Result HiddenBytes
-	Hint   Hint // from the last Answer to this owner that had one
-
-	// Elapsed is for Await: how long ago the owner's last Acquire that was refused was sent.
-	Elapsed time.Duration
+	AtOnce  bool
+	Effect  bool
+	Result  HiddenBytes
+	Hint    Hint          // from the last Answer to this owner that had one
+	Elapsed time.Duration // of Await: how long ago the owner's last Acquire that was refused was sent
 }
 
 // Outcome is what became of a request.
@@ -138,9 +126,7 @@ type Answer struct {
 
 	Position int // of Refused: the owner's place in the queue, 1 is next, 0 is none
 
-	// Covered, of Refused: at some moment after the request was sent, a run of the same Work waited that had not begun. The owner has no
-	// place.
-	Covered bool
+	Covered bool // of Refused, see lockstore.Refused
 
 	// Status is the state after the request: of Inspect, Refused and Revoke.
 	Status Status
@@ -157,25 +143,24 @@ type Answer struct {
 	Hint Hint // of Granted, Refused, NotYet and Ask; the caller sends it with the next requests of this owner
 }
 
-// Status is the state of a key with its details.
+// Status is a lockstore.Status, before its texts are read.
 type Status struct {
-	State     State
-	Fence     Fence         // of the last grant; 0 is none
-	Holder    string        // of the lease, or who did the work; "" if nobody is at work
-	Remaining time.Duration // the longest time until the state ends, if nobody asks for anything
-	Waiting   int           // places in the queue
-	Parked    int           // those of them that are parked
-	Result    HiddenBytes
-	Started   bool        // the work under the lease has started
-	Holders   []LiveLease // who has a live lease, in the order of the grants
-
-	OldestWait time.Duration // of the first place in the queue; 0 if there is none, or if it is not known
-	Queue      []Place       // in the order of arrival; only of Inspect
+	State      State
+	Fence      Fence
+	Holder     string        // of the lease, or who did the work; "" if nobody is at work
+	Remaining  time.Duration // the longest time until the state ends, if nobody asks for anything
+	Waiting    int
+	Parked     int
+	Result     HiddenBytes
+	Started    bool
+	Holders    []LiveLease
+	OldestWait time.Duration
+	Queue      []Place // only of Inspect
 }
 
-// Place is a place in the queue, for people: no decision rests on it.
+// Place is a lockstore.Place.
 type Place struct {
-	Waited time.Duration // since its owner joined, on the store's clock, or on the owner's where the store has none; 0 if it is not known
+	Waited time.Duration // 0 if it is not known
 	Parked bool
 }
 

@@ -16,15 +16,13 @@ type Lister interface {
 	Extent(ctx context.Context) (Extent, error)
 }
 
-// Page is a part of a listing.
+// Page is a lockstore.Page. If Requests is 0, it took one.
 type Page struct {
-	Keys    []Listed
-	Damaged int // entries that are damaged, or that another program has written
-	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
-	// has no name for an entry that has none.
+	Keys         []Listed
+	Damaged      int
 	DamagedNames []string
-	Requests     int     // that the page took; 0 is 1
-	ReadUnits    float64 // of DynamoDB that they took; 0 elsewhere, and if the server does not say
+	Requests     int
+	ReadUnits    float64
 }
 
 // Listed is a key of a listing.

@@ -2,25 +2,16 @@ package driver
 
 import "strconv"
 
-// State is the state of a key, in one word.
+// State is the state of a key, in one word. Package lockstore says what each of them means.
 type State int
 
 const (
-	// Free: an Acquire is granted.
 	Free State = iota
-	// Reserved: nobody is known to be at work. The key is kept for those who have waited longer, or
-	// was handed over to one of them, who has not extended its lease yet and may have begun its work.
 	Reserved
-	// Held: somebody has a lease.
 	Held
-	// Revoked: an operator has ended the lease. Until its end nobody has the key.
 	Revoked
-	// Completed: the work is done, and its result is stored.
 	Completed
-	// Cooldown: as Completed, without a result.
 	Cooldown
-	// InDoubt: the lease has ended under work that had started. Nobody knows whether it
-	// had its effect, until somebody resolves it.
 	InDoubt
 )
 
