@@ -57,14 +57,12 @@ func call[T any](ctx context.Context, c *client, f func(*zk.Conn) (T, error)) (T
 		var none T
 		return none, fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
 	}
-	return beside.Do(ctx, func() (T, error) { return f(s.conn) })
+	value, err := beside.Do(ctx, func() (T, error) { return f(s.conn) })
+	return value, explain(err)
 }
 
 // ready returns a session that can send a request at once.
 func (c *client) ready(ctx context.Context) (*session, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s, err := c.present()
 	if err != nil {
 		return nil, err

@@ -36,25 +36,12 @@ func (k *kv) ClockResolution() time.Duration { return time.Millisecond }
 
 // Read implements casstore.KV. A fresh read writes the clock node first.
 func (k *kv) Read(ctx context.Context, key string, fresh bool) (casstore.Entry, time.Time, error) {
-	type answer struct {
-		entry casstore.Entry
-		now   time.Time
-	}
-	get := func(conn *zk.Conn, now time.Time) (answer, error) {
-		entry, err := k.get(conn, key)
-		return answer{entry, now}, err
-	}
-	var a answer
-	var err error
+	get := func(conn *zk.Conn) (casstore.Entry, error) { return k.get(conn, key) }
 	if fresh {
-		a, err = synced(ctx, k, get)
-	} else {
-		a, err = call(ctx, k.client, func(conn *zk.Conn) (answer, error) { return get(conn, time.Time{}) })
+		return synced(ctx, k, get)
 	}
-	if err != nil {
-		return casstore.Entry{}, time.Time{}, explain(err)
-	}
-	return a.entry, a.now, nil
+	e, err := call(ctx, k.client, get)
+	return e, time.Time{}, err
 }
 
 // get reads the entry of a node. That of no node is empty.
@@ -69,25 +56,23 @@ func (k *kv) get(conn *zk.Conn, key string) (casstore.Entry, error) {
 	return decode(data, stat)
 }
 
-// synced writes the clock node before read. The write gives the servers' time, and what read
+// synced writes the clock node before read, whatever its version is. The write gives the servers' time, and what read
 // asks for in the same session has every write that ended before.
-func synced[T any](ctx context.Context, k *kv, read func(conn *zk.Conn, now time.Time) (T, error)) (T, error) {
-	return call(ctx, k.client, func(conn *zk.Conn) (none T, err error) {
-		now, err := k.now(conn)
-		if err != nil {
-			return none, err
-		}
-		return read(conn, now)
-	})
-}
-
-// now writes the clock node. Any version of it will do.
-func (k *kv) now(conn *zk.Conn) (time.Time, error) {
-	stat, err := withParents(k, conn, func() (*zk.Stat, error) { return conn.Set(k.clock(), nil, anyVersion) })
-	if err != nil {
-		return time.Time{}, err
+func synced[T any](ctx context.Context, k *kv, read func(*zk.Conn) (T, error)) (T, time.Time, error) {
+	type answer struct {
+		value T
+		now   time.Time
 	}
-	return stamp(stat), nil
+	a, err := call(ctx, k.client, func(conn *zk.Conn) (a answer, err error) {
+		stat, err := withParents(k, conn, func() (*zk.Stat, error) { return conn.Set(k.clock(), nil, anyVersion) })
+		if err != nil {
+			return a, err
+		}
+		a.now = stamp(stat)
+		a.value, err = read(conn)
+		return a, err
+	})
+	return a.value, a.now, err
 }
 
 // withParents does something again after it has made the parents of the nodes, if they were missing.
@@ -183,7 +168,7 @@ func (k *kv) multi(ctx context.Context, v version, write func(*zk.Conn) ([]zk.Mu
 	case errors.Is(err, zk.ErrNodeExists), errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode):
 		return casstore.Entry{}, casstore.ErrConflict
 	case err != nil:
-		return casstore.Entry{}, explain(err)
+		return casstore.Entry{}, err
 	}
 	i := slices.IndexFunc(done, func(r zk.MultiResponse) bool { return r.Stat != nil })
 	if i < 0 || done[i].Stat.Version != v.count {

@@ -8,7 +8,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -24,7 +23,7 @@ const pageKeys = 100
 // writes the clock node once, for the servers' time. The error of a node that the user may
 // not read ends the listing.
 func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) error) error {
-	all, err := synced(ctx, k, func(conn *zk.Conn, _ time.Time) ([]string, error) {
+	all, _, err := synced(ctx, k, func(conn *zk.Conn) ([]string, error) {
 		all, _, err := conn.Children(k.locks())
 		if errors.Is(err, zk.ErrNoNode) {
 			return nil, nil
@@ -39,12 +38,11 @@ func (k *kv) List(ctx context.Context, prefix string, page func(casstore.Page) e
 		return err
 	}
 	for keys := range slices.Chunk(keys, pageKeys) {
-		p, err := synced(ctx, k, func(conn *zk.Conn, now time.Time) (casstore.Page, error) {
-			return k.page(ctx, conn, keys, now)
-		})
+		p, now, err := synced(ctx, k, func(conn *zk.Conn) (casstore.Page, error) { return k.page(ctx, conn, keys) })
 		if err != nil {
 			return unread("list", err)
 		}
+		p.Now = now
 		if err := page(p); err != nil {
 			return err
 		}
@@ -67,9 +65,9 @@ func (p paths) keys(names []string, prefix string) (keys, damaged []string) {
 	return keys, damaged
 }
 
-// page reads the nodes of keys at a time of the servers.
-func (k *kv) page(ctx context.Context, conn *zk.Conn, keys []string, now time.Time) (casstore.Page, error) {
-	p := casstore.Page{Now: now, Requests: 1 + len(keys)}
+// page reads the nodes of keys.
+func (k *kv) page(ctx context.Context, conn *zk.Conn, keys []string) (casstore.Page, error) {
+	p := casstore.Page{Requests: 1 + len(keys)}
 	for _, key := range keys {
 		if err := ctx.Err(); err != nil {
 			return p, err
@@ -107,7 +105,7 @@ func (k *kv) Extent(ctx context.Context) (lockstore.Extent, error) {
 // unread is the error of a method that changes no lock.
 func unread(what string, err error) error {
 	if !errors.Is(err, lockstore.ErrUnavailable) {
-		err = fmt.Errorf("%w: %w", lockstore.ErrUnavailable, explain(err))
+		err = fmt.Errorf("%w: %w", lockstore.ErrUnavailable, err)
 	}
 	return fmt.Errorf("zkstore: %s: %w", what, err)
 }
