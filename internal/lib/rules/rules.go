@@ -235,7 +235,7 @@ func (c Closed) End() time.Time { return c.Since.Add(c.For) }
 func (b Book) Decide(s State, clock Clock, r driver.Request) (next State, changed bool, answer driver.Answer, basis Basis) {
 	d := &decision{Book: b, State: s, clock: clock, Request: r}
 	d.beginNow()
-	answer = d.decide()
+	answer = decisions[r.Kind](d)
 	if r.Kind == driver.Inspect {
 		return s, false, answer, d.basis
 	}
@@ -257,30 +257,22 @@ type decision struct {
 	wake    []driver.Owner
 }
 
-func (d *decision) decide() driver.Answer {
-	switch d.Kind {
-	case driver.Acquire:
-		return d.acquire()
-	case driver.Renew:
-		return d.renew()
-	case driver.Release:
-		return d.release()
-	case driver.Abandon:
-		return d.abandon()
-	case driver.Leave:
-		return d.leave()
-	case driver.MarkStarted:
-		return d.markStarted()
-	case driver.Complete:
-		return d.complete()
-	case driver.Resolve:
-		return d.resolve()
-	case driver.Revoke:
-		return d.revoke()
-	default:
-		d.rest(OnFreshRead)
-		return driver.Answer{Outcome: driver.Done, Status: d.status()}
-	}
+var decisions = [...]func(*decision) driver.Answer{
+	driver.Inspect:     (*decision).inspect,
+	driver.Acquire:     (*decision).acquire,
+	driver.Renew:       (*decision).renew,
+	driver.Release:     (*decision).release,
+	driver.Abandon:     (*decision).abandon,
+	driver.Leave:       (*decision).leave,
+	driver.MarkStarted: (*decision).markStarted,
+	driver.Complete:    (*decision).complete,
+	driver.Resolve:     (*decision).resolve,
+	driver.Revoke:      (*decision).revoke,
+}
+
+func (d *decision) inspect() driver.Answer {
+	d.rest(OnFreshRead)
+	return driver.Answer{Outcome: driver.Done, Status: d.status()}
 }
 
 // An owner that has ended gets nothing more: its Acquire is a late duplicate.
