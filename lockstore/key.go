@@ -20,19 +20,11 @@ const MaxKeyBytes = 1024
 //
 // The key is as long as its parts need. For long parts see KeyOrHash.
 func Key(parts ...string) string {
-	var b strings.Builder
-	for i, p := range parts {
-		if i > 0 {
-			b.WriteByte('/')
-		}
-		if p == "" {
-			p = emptyPart
-		} else {
-			p = encodePart(p)
-		}
-		b.WriteString(p)
+	encoded := make([]string, len(parts))
+	for i, part := range parts {
+		encoded[i] = encodePart(part)
 	}
-	return b.String()
+	return strings.Join(encoded, "/")
 }
 
 // KeyOrHash is Key for parts that others choose, such as the object keys of S3. (One
@@ -50,11 +42,7 @@ func KeyOrHash(parts ...string) string {
 	}
 	sum := sha256.Sum256([]byte(key))
 	end := hashMark + hex.EncodeToString(sum[:])
-	cut := maxHashedKeyBytes - len(end)
-	for !utf8.RuneStart(key[cut]) {
-		cut--
-	}
-	return key[:cut] + end
+	return cut(key, maxHashedKeyBytes-len(end)) + end
 }
 
 const (
@@ -69,8 +57,8 @@ const (
 
 // encodePart percent-encodes the characters that Key names.
 func encodePart(part string) string {
-	if utf8.ValidString(part) && !strings.ContainsFunc(part, isEncoded) {
-		return part
+	if part == "" {
+		return emptyPart
 	}
 	var b strings.Builder
 	for rest := part; rest != ""; {

@@ -87,35 +87,29 @@ type Lease struct {
 // releases the lease later or elsewhere. Whoever reads the text can release the lease, so keep
 // it as a secret. It has neither the seat nor the Hint nor the TTL, which counts from a moment that is over.
 func (l Lease) Encode() string {
-	return leaseMark + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
+	return "lease1 " + strconv.FormatInt(int64(l.Fence), 10) + " " + string(l.Owner) + " " + base64.RawURLEncoding.EncodeToString([]byte(l.Key))
 }
-
-const leaseMark = "lease1 "
 
 // ParseLease reads what Encode wrote. The TTL of the lease is 0: renew it to learn for how long
 // it may be trusted. Its error matches ErrInvalid and does not show the text.
 func ParseLease(text string) (Lease, error) {
-	rest, ok := strings.CutPrefix(text, leaseMark)
-	parts := strings.Split(rest, " ")
-	if !ok || len(parts) != 3 {
-		return Lease{}, Invalidf("lockstore: the text is no lease that Lease.Encode wrote (not shown, it may hold a secret)")
-	}
-	fence, err := strconv.ParseInt(parts[0], 10, 64)
-	key, keyErr := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || keyErr != nil {
+	parts := strings.Split(text, " ")
+	if len(parts) != 4 {
 		return Lease{}, errLeaseText
 	}
-	l := Lease{Key: string(key), Owner: Owner(parts[1]), Fence: Fence(fence)}
-	if err := cmp.Or(ValidateKey(l.Key), validateOwner(l.Owner)); err != nil {
-		return Lease{}, err
-	}
+	fence, _ := strconv.ParseInt(parts[1], 10, 64)
+	key, _ := base64.RawURLEncoding.DecodeString(parts[3])
+	l := Lease{Key: string(key), Owner: Owner(parts[2]), Fence: Fence(fence)}
 	if l.Encode() != text || fence < 0 {
 		return Lease{}, errLeaseText
+	}
+	if err := cmp.Or(ValidateKey(l.Key), validateOwner(l.Owner)); err != nil {
+		return Lease{}, err
 	}
 	return l, nil
 }
 
-var errLeaseText = Invalidf("lockstore: the text of a lease is damaged (not shown, it may hold a secret)")
+var errLeaseText = Invalidf("lockstore: the text is no lease that Lease.Encode wrote, or it is damaged (not shown, it may hold a secret)")
 
 var errLeaseJSON = errors.New("lockstore: a Lease is not JSON, because its owner is a secret; use Lease.Encode and ParseLease")
 
