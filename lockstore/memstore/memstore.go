@@ -85,6 +85,14 @@ func (m *memory) Do(_ context.Context, key string, r driver.Request) (driver.Ans
 	return answer, nil
 }
 
+func (m *memory) write(key string, next rules.State) {
+	m.states[key] = next
+	if c := m.changed[key]; c != nil {
+		close(c)
+		delete(m.changed, key)
+	}
+}
+
 // Await implements driver.Driver.
 func (m *memory) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	lease, left, changed := m.turn(key, r.Owner)
@@ -125,14 +133,6 @@ func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Durat
 	return driver.Answer{}, m.book.Wait(m.states[key], rules.At(now), owner), m.changed[key]
 }
 
-func (m *memory) write(key string, next rules.State) {
-	m.states[key] = next
-	if c := m.changed[key]; c != nil {
-		close(c)
-		delete(m.changed, key)
-	}
-}
-
 // PutAddress implements driver.Parker.
 func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
 	m.mu.Lock()
@@ -155,12 +155,7 @@ func (m *memory) TakeAddress(_ context.Context, key string, owner driver.Owner) 
 
 // List implements driver.Lister: one page, in the order of the keys.
 func (m *memory) List(_ context.Context, prefix string, page func(driver.Page) error) error {
-	return page(m.list(prefix))
-}
-
-func (m *memory) list(prefix string) driver.Page {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	p, now := driver.Page{}, rules.At(m.now())
 	for _, key := range slices.Sorted(maps.Keys(m.states)) {
 		if strings.HasPrefix(key, prefix) {
@@ -168,7 +163,8 @@ func (m *memory) list(prefix string) driver.Page {
 			p.Keys = append(p.Keys, driver.Listed{Key: key, Status: answer.Status})
 		}
 	}
-	return p
+	m.mu.Unlock()
+	return page(p)
 }
 
 // Extent implements driver.Lister.
