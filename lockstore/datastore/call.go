@@ -37,12 +37,8 @@ func (k *kv) call(ctx context.Context, method string, in, out any) error {
 	req.Header.Set("X-Goog-Request-Params", url.Values{"project_id": {k.project}, "database_id": {k.database}}.Encode())
 	token := ""
 	if k.token != nil {
-		refused := ""
-		if last := k.refused.Load(); last != nil {
-			refused = *last
-		}
-		token, err = k.token(ctx, refused)
-		if err != nil {
+		refused, _ := k.refused.Load().(string)
+		if token, err = k.token(ctx, refused); err != nil {
 			return err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -58,7 +54,7 @@ func (k *kv) call(ctx context.Context, method string, in, out any) error {
 		return plain(ctx, err)
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
-		k.refused.Store(&token) // the next call asks for another one
+		k.refused.Store(token) // the next call asks for another one
 	}
 	if resp.StatusCode != http.StatusOK {
 		return refusal(method, resp.StatusCode, text)

@@ -88,8 +88,8 @@ func invalid(format string, args ...any) error {
 type kv struct {
 	settings
 	client  *http.Client
-	token   tokens                 // nil for the emulator
-	refused atomic.Pointer[string] // the token that the service refused last
+	token   tokens       // nil for the emulator
+	refused atomic.Value // a string: the token that the service refused last
 }
 
 // property has the value of the entry.
