@@ -4,6 +4,7 @@
 package awsenv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -22,10 +23,7 @@ import (
 
 // Region is AWS_REGION, or AWS_DEFAULT_REGION, or "".
 func Region(getenv func(string) string) string {
-	if region := getenv("AWS_REGION"); region != "" {
-		return region
-	}
-	return getenv("AWS_DEFAULT_REGION")
+	return cmp.Or(getenv("AWS_REGION"), getenv("AWS_DEFAULT_REGION"))
 }
 
 // Credentials returns the credentials that Lambda provides: in variables, or at an
