@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
+	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -91,18 +92,14 @@ type Entry struct {
 }
 
 // New returns the accounts of a store.
-func New(s Store) *Ledger { return &Ledger{Pay: pause, store: s} }
+func New(s Store) *Ledger { return &Ledger{Pay: pay, store: s} }
 
-// pause stands for the call to a payment provider.
-func pause(ctx context.Context, _ Withdrawal) error {
-	timer := time.NewTimer(20 * time.Millisecond)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+// pay stands for the call to a payment provider.
+func pay(ctx context.Context, _ Withdrawal) error {
+	if pause.For(ctx, 20*time.Millisecond) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // Key is the key whose lock guards an account.

@@ -176,7 +176,7 @@ func TestPause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("gone")
 	cancel(gone)
-	require.ErrorIs(t, pause(ctx, Withdrawal{}), gone)
+	require.ErrorIs(t, pay(ctx, Withdrawal{}), gone)
 }
 
 func TestOpen(t *testing.T) {
