@@ -5,11 +5,17 @@
 // # Words
 //
 //	key            names the resource
-//	lease          the grant of a key to an [Owner], for a limited time: its TTL
+//	owner          the secret id of one acquisition
+//	lease          the grant of a key to an owner, for a limited time: its TTL
+//	fence          the number of a lease ([Fence]); it only grows for its key
+//	holder         who has the lock, as a text for people
 //	takeover       the grant of a key whose lease has expired, to another owner
 //	abandon        to release an acquire whose outcome is unknown
+//	state          what is true of a key, in one word, see [State]
 //	hand-over      a request that makes room also makes the first in the queue the holder, see [TurnTime]
+//	seat           the number of a holder among those who hold a key at once, see [MaxHolders]
 //	result         what the work returned, stored in the key's entry: the answer to a refused Acquire has it
+//	in doubt       the lease has ended under work that had started; nobody knows how the work ended
 //
 // # What every store promises
 //
@@ -35,11 +41,13 @@
 //     ErrLost; it does not touch the other lease. Abandon compares the owner only, and it leaves a mark. An acquire
 //     of the same owner that arrives after the mark takes no lock. Each store documents
 //     how long it remembers owners.
-//  5. Errors have one meaning each: see [ErrRefused], [ErrLost],
-//     [ErrInvalid], [ErrCorrupt], [ErrUnavailable], and of Leave [StillHolds]. [ErrContended] only adds why. Context errors stay matchable. If the
+//  5. Errors have one meaning each, found with errors.Is: see [ErrRefused], [ErrLost],
+//     [ErrInvalid], [ErrCorrupt], [ErrUnavailable]. [ErrContended] only adds why. Context errors stay matchable. If the
 //     context has ended before the store sends anything, the call changes nothing, and
-//     its error matches both ErrUnavailable and the context's error. After every other error the
-//     server may have applied the request: a caller must not act as if it held the lock.
+//     its error matches both ErrUnavailable and the context's error. Leave can also
+//     return [StillHolds]. Every other error means that the outcome is unknown: the
+//     server may have applied the request. After an unknown outcome a caller must not
+//     act as if it held the lock.
 //  6. A store refuses an entry of another type or shape and does not change it. A store
 //     never treats a corrupt entry as free.
 //  7. Keys are 1 to 1024 bytes of UTF-8 without control characters. Two different keys

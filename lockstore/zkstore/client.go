@@ -63,6 +63,9 @@ func call[T any](ctx context.Context, c *client, f func(*zk.Conn) (T, error)) (T
 
 // ready returns a session that can send a request at once.
 func (c *client) ready(ctx context.Context) (*session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	s, err := c.present()
 	if err != nil {
 		return nil, err
