@@ -27,7 +27,6 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/httpapi"
 	"github.com/lambdalock/lambdalock/lockhttp"
-	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
 )
 
@@ -83,7 +82,12 @@ func run(ctx context.Context, lockURL string, getenv func(string) string, addres
 	if err != nil {
 		return err
 	}
-	service, err := openService(store)
+	g, err := guard.New(store, guard.Options{})
+	if err != nil {
+		return err
+	}
+	secret := &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()} // ends with the process
+	service, err := lockhttp.Open(g, secret, func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
 	if err != nil {
 		return err
 	}
@@ -172,16 +176,6 @@ func listen(address string) (net.Listener, error) {
 		return nil, fmt.Errorf("the address %s is taken; choose another port: %q or make serve PORT=0 takes one that is free", address, "lockctl serve 0")
 	}
 	return listener, err
-}
-
-// openService makes a lock service with a secret that ends with it.
-func openService(store *lockstore.Store) (*lockhttp.Service, error) {
-	g, err := guard.New(store, guard.Options{})
-	if err != nil {
-		return nil, err
-	}
-	return lockhttp.Open(g, &url.URL{Scheme: "text", Path: "/" + rand.Text() + rand.Text()},
-		func(name string) string { return map[string]string{"LOCK_CALLERS": everybody}[name] })
 }
 
 // gateway stands before the function in the place of an HTTP API: it decodes the path once, and then takes it as it is. An
