@@ -28,8 +28,6 @@ type call struct {
 	reads           bool   // and changes nothing
 	client          redis.UniversalClient
 	words           []any // of the command
-	memory          [10]any
-	bytes           [lockstore.MaxOwnerBytes]byte
 	context         callContext
 
 	cmd     *redis.StringCmd
@@ -59,7 +57,7 @@ func (c *call) MarshalBinary() ([]byte, error) {
 		return nil, context.Canceled
 	}
 	c.cmd.SetErr(nil) // so an error at the next write is from this attempt
-	return append(c.bytes[:0], c.Owner...), nil
+	return []byte(c.Owner), nil
 }
 
 // run sends the script with one key. The first of args is the kind of the request.
@@ -72,13 +70,13 @@ func (s *server) run(ctx context.Context, key string, owner lockstore.Owner, arg
 // A second name is optional. The error says whether the request may have been applied.
 // send returns when ctx ends.
 func (s *server) send(ctx context.Context, c *call, name, second string, args ...any) error {
-	words := append(c.memory[:0], "evalsha", script().sha, 1, name)
+	words := []any{"evalsha", script().sha, 1, name}
 	if second != "" {
 		words[2] = 2
 		words = append(words, second)
 	}
 	c.client, c.words, c.reads = s.client, append(append(words, c), args...), args[0] == "inspect"
-	if err := s.within(ctx, &c.context, answerTimeout, c); err != nil {
+	if err := s.within(ctx, &c.context, answerTimeout, c.send); err != nil {
 		return s.outcome(c, c.state.Or(returned), meaning{}, err)
 	}
 	if c.err == nil {
@@ -108,16 +106,13 @@ func (c *call) do(ctx context.Context) {
 	c.text, c.err = c.cmd.Result()
 }
 
-// command is what within sends.
-type command interface{ send(ctx context.Context) }
-
-// within sends a command, and returns when it or ctx ends; most bounds each wait of its connection. After an error, which is that of
+// within calls send, which sends a command, and returns when it or ctx ends; most bounds each wait of its connection. After an error, which is that of
 // ctx, the command may go on: with a client that this package has not made. go-redis ends a command at the context's deadline only
 // with ContextTimeoutEnabled, and never because the context is cancelled.
-func (s *server) within(ctx context.Context, own *callContext, most time.Duration, c command) error {
+func (s *server) within(ctx context.Context, own *callContext, most time.Duration, send func(context.Context)) error {
 	if !s.ends {
 		_, err := beside.Do(ctx, func() (struct{}, error) {
-			c.send(ctx)
+			send(ctx)
 			return struct{}{}, nil
 		})
 		return err
@@ -125,7 +120,7 @@ func (s *server) within(ctx context.Context, own *callContext, most time.Duratio
 	stop := own.begin(ctx, most)
 	defer own.forget()
 	defer stop()
-	c.send(own)
+	send(own)
 	return nil
 }
 

@@ -119,10 +119,7 @@ func (s *server) masters(ctx context.Context) ([]redis.Cmdable, error) {
 			return nil
 		})
 	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
+	return all, err
 }
 
 // read calls the client for a command that only reads, so a failure means that nothing was

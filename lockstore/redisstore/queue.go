@@ -176,7 +176,7 @@ func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, blo
 	p.limit, p.words = block, append(p.words, p)
 	ctx, cancel := context.WithTimeout(ctx, block+silence)
 	defer cancel()
-	err := s.within(ctx, &p.context, maxBlock+silence, p)
+	err := s.within(ctx, &p.context, maxBlock+silence, p.send)
 	p.returned.Store(true)
 	switch {
 	case err != nil:
@@ -278,13 +278,11 @@ func (s *server) pause(ctx context.Context, key string, owner lockstore.Owner) (
 	w.pausing[list] = p
 	w.mu.Unlock()
 	for end, over := time.Now().Add(w.block), false; !over; {
-		turn, cancel := context.WithTimeout(ctx, pollTime/2+rand.N(pollTime))
 		select {
 		case element := <-p.element:
-			cancel()
 			return element, nil
-		case <-turn.Done():
-			cancel()
+		case <-time.After(pollTime/2 + rand.N(pollTime)):
+		case <-ctx.Done():
 		}
 		w.mu.Lock()
 		if over = p.covered == 0 || ctx.Err() != nil || !time.Now().Before(end); over {
