@@ -353,10 +353,10 @@ func entries(now time.Time) (sound, damaged, full, cut []string) {
 // FuzzReply parses any answer of a server. The result is within its bounds, or an error.
 func FuzzReply(f *testing.F) {
 	for _, text := range []string{
-		"", "G1790942400000000 60000000 0 ", "G7 5 2 NEXT\nOWNER 8 2000000 1 NEXT", "H7 5 2 0 1790942400123\tid\tname\n", "H7 5", "W7 5 2 0 \n", "I0 0 1 0 \n", "I0", "I",
-		"I7 0 0 0 \n7 5 0 3 H holder\n8 5 1 3 W \n", "R\nOWNER 8 2000000 0 ", "O7", "O", "R", "L", "L\nOWNER 8 2000000 0 ", "B", "S", "K7 5 0 0 1790942400123\tid\tname\nresult\n", "K7 5 0 ",
-		"C7 5 0 0 holder\n", "X7 5 0 1 holder\n", "DX7 5 0 0 holder\n", "DI7 5 0 0 holder\n\nOWNER 8 2000000 0 ", "D", "DR", "U7 0 0 1 holder\n", "U7", "A", "A1 states token", "Gx", "G1 ", "G1 x", "X", "\x00",
-		"G-1 5 0 ", "I-1", "H1 -5 0 0 h\n", "G1 9223372036854775807 0 ", "H1 9223372036854776 0 0 h\n", "G99999999999999999999 1 0 ",
+		"", "G1790942400000000 60000000 0 ", "G7 5 2 NEXT\nOWNER 8 2000000 1 NEXT", "H7 5 2 9 0 1790942400123\tid\tname\n", "H7 5", "W7 5 2 9 0 \n", "I0 0 1 9 0 \n", "I0", "I",
+		"I7 0 0 9 0 \n7 5 0 3 H holder\n8 5 1 3 W \n", "R\nOWNER 8 2000000 0 ", "O7", "O", "R", "L", "L\nOWNER 8 2000000 0 ", "B", "S", "K7 5 0 9 0 1790942400123\tid\tname\nresult\n", "K7 5 0 9 ",
+		"C7 5 0 9 0 holder\n", "X7 5 0 9 1 holder\n", "DX7 5 0 9 0 holder\n", "DI7 5 0 9 0 holder\n\nOWNER 8 2000000 0 ", "D", "DR", "U7 0 0 9 1 holder\n", "U7", "A", "A1 states token", "Gx", "G1 ", "G1 x", "X", "\x00",
+		"G-1 5 0 ", "I-1", "H1 -5 0 0 h\n", "G1 9223372036854775807 0 ", "H1 9223372036854776 0 9 0 h\n", "G99999999999999999999 1 0 ",
 	} {
 		f.Add(text)
 	}

@@ -34,7 +34,7 @@ func TestList(t *testing.T) {
 		if command[3] == DefaultPrefix+"damaged" {
 			return bulk("B")
 		}
-		return bulk("H7 5 0 0 \n")
+		return bulk("H7 5 0 0 0 \n")
 	}))
 	ctx, keys, damaged := t.Context(), []string{}, 0
 	require.NoError(t, s.List(ctx, "", func(p lockstore.Page) error {

@@ -14,7 +14,7 @@ import (
 // The letters with which an answer of the script begins. The comments name the rest of the answer.
 const (
 	granted   = 'G' // fence; for a new lease nothing else, or microseconds left, seat, the owner that is first in the queue; a line for each handed-over lease
-	held      = 'H' // fence, microseconds left, place and how long the first has waited, or for each place how long, 1 if the work has started, holder; a line for each holder
+	held      = 'H' // fence, microseconds left, place or for each place how long it has waited, how long the first has, 1 if the work has started, holder; a line for each holder
 	revoked   = 'X' // as held; the holder is who revoked the lease
 	reserved  = 'W' // as held
 	completed = 'K' // as held; to an Acquire the result follows
@@ -65,8 +65,8 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		}
 	case tellsState:
 		s := driver.Status{State: state, Fence: p.fence(), Remaining: p.micros()}
-		position, oldest, queue := p.waiting()
-		s.Started, s.Holder = p.number() == 1, p.line()
+		position, queue := p.waiting()
+		s.OldestWait, s.Started, s.Holder = p.micros(), p.number() == 1, p.line()
 		if state == driver.Completed {
 			s.Result = []byte(p.rest)
 		} else {
@@ -80,16 +80,12 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 					s.Parked++
 				}
 			}
-			if len(queue) > 0 {
-				oldest = queue[0].Waited
-			}
 			if r.Kind == driver.Inspect {
 				s.Queue = queue
 			}
 		} else {
 			a.Outcome, a.Covered, a.Position, a.Hint = driver.Refused, position < 0, max(0, position), driver.Hint(strconv.FormatInt(int64(s.Fence), 10))
 		}
-		s.OldestWait = oldest
 		a.Status = s
 	case letter == done:
 		a.Outcome = driver.Done
@@ -167,25 +163,22 @@ func (p *parser) duration(word string) time.Duration {
 
 func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
-// waiting is a place, or -1 if the owner is covered, with how long the first of the queue has waited, or the queue.
-func (p *parser) waiting() (position int, oldest time.Duration, queue []driver.Place) {
+// waiting is a place, or -1 if the owner is covered, or the queue.
+func (p *parser) waiting() (position int, queue []driver.Place) {
 	word := p.word()
-	if places, is := strings.CutPrefix(word, ","); is {
-		for place := range strings.SplitSeq(places, ",") {
-			if waited, parked := strings.CutSuffix(place, "+"); place != "" {
-				queue = append(queue, driver.Place{Waited: p.duration(waited), Parked: parked})
-			}
+	places, is := strings.CutPrefix(word, ",")
+	switch {
+	case word == covered:
+		return -1, nil
+	case !is:
+		return int(p.parse(word, 31)), nil
+	}
+	for place := range strings.SplitSeq(places, ",") {
+		if waited, parked := strings.CutSuffix(place, "+"); place != "" {
+			queue = append(queue, driver.Place{Waited: p.duration(waited), Parked: parked})
 		}
-		return 0, 0, queue
 	}
-	place, waited, both := strings.Cut(word, "+")
-	if both {
-		oldest = p.duration(waited)
-	}
-	if place == covered {
-		return -1, oldest, nil
-	}
-	return int(p.parse(place, 31)), oldest, nil
+	return 0, queue
 }
 
 func (p *parser) news() (all []news, wake []lockstore.Owner) {

@@ -109,21 +109,19 @@ if closed and closed.since > now then closed.since, changed = now, true end
 
 local function live(h) return now < h.since + h.ttl end
 
-local function anyLive()
+local function doubtful(h) return h.started and not live(h) end
+
+-- some says whether this is true of one of the holders.
+local function some(is)
 	for _, h in ipairs(holders) do
-		if live(h) then return true end
+		if is(h) then return true end
 	end
 	return false
 end
 
 local function isClosed() return closed ~= nil and now < closed.since + closed.ttl end
 
-local function inDoubt()
-	for _, h in ipairs(holders) do
-		if h.started and not live(h) then return true end
-	end
-	return false
-end
+local function inDoubt() return some(doubtful) end
 
 -- holder is where the lease of this owner, or with this fence, is among the holders, or nil.
 local function holder(owner, fence)
@@ -303,8 +301,10 @@ local function granted(h)
 end
 
 local function answer(letter, left, place, text, started)
-	return letter .. last .. ' ' .. digits(left) .. ' ' .. place .. ' ' .. (started and 1 or 0) .. ' ' .. text .. '\n'
+	return letter .. last .. ' ' .. digits(left) .. ' ' .. place .. ' ' .. waited(sub(queue, 2)) .. ' ' .. (started and 1 or 0) .. ' ' .. text .. '\n'
 end
+
+local function stateOf(h) return h.revoked and 'X' or h.handed and 'W' or 'H' end
 
 -- status is the state of the key, as the parts of an answer.
 local ranks = {I = 0, W = 1, H = 2, X = 3}
@@ -315,8 +315,8 @@ local function status()
 	end
 	for _, h in ipairs(holders) do
 		started = started or h.started
-		local its = h.revoked and 'X' or h.handed and 'W' or 'H'
 		if live(h) then
+			local its = stateOf(h)
 			left = math.max(left, h.since + h.ttl - now)
 			if ranks[its] >= ranks[letter] then letter, text = its, h.text end
 		elseif h.started then
@@ -347,8 +347,7 @@ local function listed()
 	local text = ''
 	for _, h in ipairs(holders) do
 		if live(h) then
-			text = text .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. h.most .. ' ' ..
-				(h.revoked and 'X' or h.handed and 'W' or 'H') .. ' ' .. h.text .. '\n'
+			text = text .. h.fence .. ' ' .. digits(h.since + h.ttl - now) .. ' ' .. h.seat .. ' ' .. h.most .. ' ' .. stateOf(h) .. ' ' .. h.text .. '\n'
 		end
 	end
 	return text
@@ -395,7 +394,7 @@ function requests.acquire()
 	end
 	local letter, _, who, started = status()
 	if held <= 0 then letter, held, who, started = 'W', left, '', false end
-	local function refuse(place) return answer(letter, held, place .. '+' .. waited(sub(queue, 2)), who, started) end
+	local function refuse(place) return answer(letter, held, place, who, started) end
 	if before then return refuse(position(before) + 1) end
 	local work, event = match(ARGV[6] or '', '^([^ ]+) ([^ ]+)$')
 	if work and covered(work, event) then return refuse('c') end
@@ -468,7 +467,7 @@ end
 function requests.resolve()
 	local fence, effect = ARGV[3], ARGV[4] ~= '0'
 	if not effect and not (isClosed() and last == fence) and (markOf('D', fence) or markOf('F', fence)) then return 'R' end
-	if anyLive() then return told(0) end
+	if some(live) then return told(0) end
 	local i = holder(nil, fence)
 	if #holders == 0 and last == fence and isClosed() == effect then return 'R' end
 	if not i or not holders[i].started then return 'L' end
