@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -41,13 +40,6 @@ type server struct {
 	prefix  string
 	owns    bool // the client: nobody else can close it
 }
-
-var (
-	_ driver.Lister  = (*server)(nil)
-	_ driver.Checker = (*server)(nil)
-	_ driver.Parker  = (*server)(nil)
-	_ io.Closer      = (*server)(nil)
-)
 
 // New returns a store that uses client. The caller closes the client, and Close of the store does not.
 //
