@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -142,9 +143,6 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 			o.Backoff = retry.BackoffDelayerFunc(backoff)
 			o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(conflict)}, o.Retryables...)
 		}),
-		EndpointDiscovery: dynamodb.EndpointDiscoveryOptions{
-			EnableEndpointDiscovery: aws.EndpointDiscoveryDisabled,
-		},
 	}
 	if set.endpoint != "" {
 		opt.BaseEndpoint = &set.endpoint
@@ -156,13 +154,10 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 // request for one of its items came at the same time. Nothing of it was written. newClient gives it to the SDK.
 func conflict(err error) aws.Ternary {
 	cancelled, ok := errors.AsType[*types.TransactionCanceledException](err)
-	if !ok {
+	if !ok || slices.ContainsFunc(cancelled.CancellationReasons, func(r types.CancellationReason) bool {
+		return !slices.Contains([]string{"None", "TransactionConflict"}, aws.ToString(r.Code))
+	}) {
 		return aws.UnknownTernary
-	}
-	for _, r := range cancelled.CancellationReasons {
-		if code := aws.ToString(r.Code); code != "None" && code != "TransactionConflict" {
-			return aws.UnknownTernary
-		}
 	}
 	return aws.TrueTernary
 }
