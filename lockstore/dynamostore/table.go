@@ -141,10 +141,7 @@ func failureDate(err error) time.Time {
 	if !ok || resp.Response == nil || resp.Response.Response == nil {
 		return time.Time{}
 	}
-	date, err := http.ParseTime(resp.Response.Header.Get("Date"))
-	if err != nil {
-		return time.Time{}
-	}
+	date, _ := http.ParseTime(resp.Response.Header.Get("Date"))
 	return date
 }
 

@@ -121,14 +121,12 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	if leases || len(seen.item) == 0 {
 		w.becomes[attrTTL] = t.sweeps(item, next)
 	}
-	switch q.Kind {
-	case driver.Acquire:
+	switch {
+	case q.Kind == driver.Acquire:
 		w.require(notEnded)
 		w.values[":me"] = text(q.Owner)
-	case driver.Abandon:
-		if len(seen.item) > 0 && !holds && place < 0 {
-			w.was(seen, attrQueue) // its acquire may join meanwhile, with any MaxHolders
-		}
+	case q.Kind == driver.Abandon && len(seen.item) > 0 && !holds && place < 0:
+		w.was(seen, attrQueue) // its acquire may join meanwhile, with any MaxHolders
 	}
 	t.changeQueue(&w, seen, r, next, queue)
 	if len(w.becomes)+len(w.set)+len(w.remove) == 0 { // a renewal of what lasts longer: the answer rests on a write, and DynamoDB wants one that sets something
