@@ -88,7 +88,7 @@ const (
 	localKey    = "local"
 )
 
-// credentials are those of Lambda's environment; an endpoint on this machine needs none. OpenWith calls it.
+// credentials are those of Lambda's environment; an endpoint on this machine needs none.
 func (set settings) credentials(getenv func(string) string) (aws.CredentialsProvider, error) {
 	none := getenv("AWS_ACCESS_KEY_ID") == "" && getenv("AWS_SECRET_ACCESS_KEY") == "" && getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == ""
 	if set.local && none {
@@ -97,7 +97,7 @@ func (set settings) credentials(getenv func(string) string) (aws.CredentialsProv
 	return awsenv.Credentials(getenv, httpClient())
 }
 
-// parse reads a URL, and checks what New does not. OpenWith calls it.
+// parse reads a URL, and checks what New does not.
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
 		Want: "dynamodb://TABLE?region=REGION",
@@ -131,7 +131,7 @@ func parse(cfg lockstore.Config) (settings, error) {
 	return set, nil
 }
 
-// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict. OpenWith calls it.
+// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict.
 func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      set.region,
@@ -168,5 +168,5 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient leaves time for a second attempt: a call has about 2 s. OpenWith and credentials call it.
+// httpClient leaves time for a second attempt: a call has about 2 s.
 func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

@@ -32,7 +32,7 @@ const (
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
 )
 
-// names checks the names of the table, and puts the defaults in. New calls it.
+// names checks the names of the table, and puts the defaults in.
 func (opt Options) names() (names, error) {
 	n := names{key: cmp.Or(opt.Key, attrKey), sort: opt.Sort, prefix: opt.Prefix, ttl: cmp.Or(opt.TTL, attrTTL)}
 	used := slices.Clone(lockAttributes)
@@ -53,7 +53,7 @@ func (opt Options) names() (names, error) {
 	return n, nil
 }
 
-// row is the primary key of a lock's row. table.read and encodeWrite call it.
+// row is the primary key of a lock's row.
 func (n names) row(key string) values {
 	k := values{n.key: text(n.prefix + key)}
 	if n.sort != "" {
@@ -62,7 +62,7 @@ func (n names) row(key string) values {
 	return k
 }
 
-// is reports whether an item may be the row of a lock: it has what each such row has. names.ended calls it.
+// is reports whether an item may be the row of a lock: it has what each such row has.
 func (n names) is(item values) bool {
 	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
 	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
@@ -74,7 +74,7 @@ func (n names) is(item values) bool {
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
-// may be another program's. decode and notOurs call it.
+// may be another program's.
 func (n names) wrongTTL(key string, item values) error {
 	var like []string
 	for _, name := range slices.Sorted(maps.Keys(item)) {
@@ -93,7 +93,7 @@ func (n names) wrongTTL(key string, item values) error {
 }
 
 // aliases are the attributes in the text of expressions: some of the names are reserved words, so there is a '#' before each. DynamoDB
-// refuses a name that no expression has. List and encodeWrite call it.
+// refuses a name that no expression has.
 func (n names) aliases(expressions string) map[string]string {
 	decided := map[string]string{"#key": n.key, "#sort": n.sort, "#ttl": n.ttl}
 	all := map[string]string{}
@@ -105,7 +105,7 @@ func (n names) aliases(expressions string) map[string]string {
 	return all
 }
 
-// schema is the primary key that the table must have, as keySchema prints it. checkTable calls it.
+// schema is the primary key that the table must have, as keySchema prints it.
 func (n names) schema() string {
 	if n.sort == "" {
 		return n.key + " S HASH"
@@ -113,7 +113,7 @@ func (n names) schema() string {
 	return fmt.Sprintf("%s S HASH, %s S RANGE", n.key, n.sort)
 }
 
-// want says the same to people. checkTable and explain call it.
+// want says the same to people.
 func (n names) want() string {
 	if n.sort == "" {
 		return fmt.Sprintf("the partition key %q of type S and no sort key", n.key)

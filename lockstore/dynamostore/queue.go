@@ -39,7 +39,7 @@ type note struct {
 	steady      bool          // they take about as long as they did before
 }
 
-// hint is the note of a place. placeNote and Await call it.
+// hint is the note of a place.
 func (n note) hint() driver.Hint {
 	return driver.Hint(fmt.Sprintf("place %d %d %d %d %t", n.place, n.since.UnixMilli(), n.fence, n.pace.Microseconds(), n.steady))
 }
@@ -56,7 +56,7 @@ func placeNote(place int, now time.Time, seen row) driver.Hint {
 	return n.hint()
 }
 
-// parseNote decodes a hint; what is not known stays zero. acquire and Await call it.
+// parseNote decodes a hint; what is not known stays zero.
 func parseNote(text driver.Hint) note {
 	var kind string
 	var since, pace int64
@@ -83,10 +83,10 @@ func (n note) next(place int, fence driver.Fence, now time.Time) note {
 	return n
 }
 
-// look is the pause before a read of a waiter. now is the local time, and clock is what it is by the
-// clock that writes fences. If the last hand-overs had one pace, the owner reads a little
-// before its turn should come. Then it reads at short intervals, and less and less often. If they had none, it
-// reads less often the longer it has waited. Who is behind others waits for several leases, and reads less often still. Await calls it.
+// look is the pause before a read of a waiter. now is the local time, and clock is what it is by the clock that writes fences. If the
+// last hand-overs had one pace, the owner reads a little before its turn should come. Then it reads at short intervals, and less and
+// less often. If they had none, it reads less often the longer it has waited. Who is behind others waits for several leases, and reads
+// less often still.
 func (n note) look(now, clock time.Time) time.Duration {
 	behind := time.Duration(max(0, n.place-1))
 	waited := max(0, min(now.Sub(n.since), time.Hour)) // the clock may have been set
