@@ -119,7 +119,10 @@ func (s *server) masters(ctx context.Context) ([]redis.Cmdable, error) {
 			return nil
 		})
 	})
-	return all, err
+	if err != nil {
+		return nil, err // the client may be at work on the list
+	}
+	return all, nil
 }
 
 // read calls the client for a command that only reads, so a failure means that nothing was
