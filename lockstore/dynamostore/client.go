@@ -1,6 +1,7 @@
 package dynamostore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,26 +39,52 @@ func Open(_ context.Context, cfg lockstore.Config) (*Store, error) { return Open
 // OpenWith is Open with credentials of the caller, for a program that is no Lambda function
 // and has a profile or single sign-on. With nil it is Open.
 func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, error) {
-	if cfg.Getenv == nil {
-		cfg.Getenv = func(string) string { return "" }
+	getenv := cfg.Getenv
+	if getenv == nil {
+		getenv = func(string) string { return "" }
 	}
-	set, err := parse(cfg)
+	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
+		Want: "dynamodb://TABLE?region=REGION",
+		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl"},
+	})
 	if err != nil {
 		return nil, err
 	}
-	if creds == nil {
-		creds, err = set.credentials(cfg.Getenv)
+	opt := Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
+	if raw, ok := params["skew"]; ok {
+		opt.Skew, err = time.ParseDuration(raw)
+		if err != nil || opt.Skew <= 0 || opt.Skew > maxSkew {
+			return nil, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", maxSkew)
+		}
+	}
+	region, endpoint := cmp.Or(params["region"], awsenv.Region(getenv)), params["endpoint"]
+	if endpoint != "" {
+		if _, err := storeurl.Endpoint(endpoint); err != nil {
+			return nil, fmt.Errorf("dynamostore: the parameter endpoint: %w", err)
+		}
+	}
+	none := cmp.Or(getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")) == ""
+	local := storeurl.IsLocalDynamoDB(cfg.URL)
+	if local {
+		region = cmp.Or(region, localRegion)
+	}
+	switch {
+	case creds != nil:
+	case local && none:
+		creds = credentials.NewStaticCredentialsProvider(localKey, localKey, "")
+	default:
+		creds, err = awsenv.Credentials(getenv, httpClient())
 	}
 	const noRegion = "the region is missing: set it in the URL (?region=…) or in AWS_REGION"
 	switch {
-	case err != nil && set.region == "":
+	case err != nil && region == "":
 		return nil, fmt.Errorf("dynamostore: %s; %w", noRegion, err)
 	case err != nil:
 		return nil, fmt.Errorf("dynamostore: %w", err)
-	case set.region == "":
+	case region == "":
 		return nil, invalid(noRegion)
 	}
-	return New(newClient(set, creds, httpClient()), set.table, set.options)
+	return New(newClient(region, endpoint, creds, httpClient()), cfg.URL.Host, opt)
 }
 
 // Client returns the client that Open uses, for a function's own data. The URL's host is
@@ -75,12 +102,6 @@ func Client(cfg lockstore.Config) (*dynamodb.Client, error) {
 	return s.table.api.(*dynamodb.Client), nil
 }
 
-type settings struct {
-	table, region, endpoint string
-	local                   bool // the endpoint is on this machine
-	options                 Options
-}
-
 // Defaults for DynamoDB Local. It accepts every region and every key, but each pair of
 // them has its own tables. So these are the values of lambdatest's functions too.
 const (
@@ -88,53 +109,10 @@ const (
 	localKey    = "local"
 )
 
-// credentials are those of Lambda's environment; an endpoint on this machine needs none.
-func (set settings) credentials(getenv func(string) string) (aws.CredentialsProvider, error) {
-	none := getenv("AWS_ACCESS_KEY_ID") == "" && getenv("AWS_SECRET_ACCESS_KEY") == "" && getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == ""
-	if set.local && none {
-		return credentials.NewStaticCredentialsProvider(localKey, localKey, ""), nil
-	}
-	return awsenv.Credentials(getenv, httpClient())
-}
-
-// parse reads a URL, and checks what New does not.
-func parse(cfg lockstore.Config) (settings, error) {
-	params, err := storeurl.Params(cfg.URL, storeurl.Parts{
-		Want: "dynamodb://TABLE?region=REGION",
-		Host: true, Params: []string{"region", "endpoint", "skew", "key", "sort", "prefix", "ttl"},
-	})
-	if err != nil {
-		return settings{}, err
-	}
-	set := settings{table: cfg.URL.Host, region: params["region"], endpoint: params["endpoint"]}
-	set.options = Options{Key: params["key"], Sort: params["sort"], Prefix: params["prefix"], TTL: params["ttl"]}
-	if set.endpoint != "" {
-		endpoint, err := storeurl.Endpoint(set.endpoint)
-		if err != nil {
-			return settings{}, fmt.Errorf("dynamostore: the parameter endpoint: %w", err)
-		}
-		set.local = storeurl.IsThisMachine(endpoint.Hostname())
-	}
-	if set.region == "" {
-		set.region = awsenv.Region(cfg.Getenv)
-	}
-	if set.region == "" && set.local {
-		set.region = localRegion
-	}
-	if raw, ok := params["skew"]; ok {
-		skew, err := time.ParseDuration(raw)
-		if err != nil || skew <= 0 || skew > maxSkew {
-			return settings{}, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", maxSkew)
-		}
-		set.options.Skew = skew
-	}
-	return set, nil
-}
-
 // newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict.
-func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
+func newClient(region, endpoint string, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
-		Region:      set.region,
+		Region:      region,
 		Credentials: creds,
 		HTTPClient:  h,
 		// The SDK's own defaults will change.
@@ -144,8 +122,8 @@ func newClient(set settings, creds aws.CredentialsProvider, h *http.Client) *dyn
 			o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(conflict)}, o.Retryables...)
 		}),
 	}
-	if set.endpoint != "" {
-		opt.BaseEndpoint = &set.endpoint
+	if endpoint != "" {
+		opt.BaseEndpoint = &endpoint
 	}
 	return dynamodb.New(opt)
 }

@@ -41,7 +41,7 @@ func ClientOver(transport http.RoundTripper, endpoint string) *dynamodb.Client {
 
 // ClientWith is the lean client with another one of HTTP.
 func ClientWith(h *http.Client, endpoint string) *dynamodb.Client {
-	return newClient(settings{region: "eu-west-1", endpoint: endpoint}, credentials.NewStaticCredentialsProvider("local", "local", ""), h)
+	return newClient("eu-west-1", endpoint, credentials.NewStaticCredentialsProvider("local", "local", ""), h)
 }
 
 // HTTPClient is the client of HTTP that the opener takes.
