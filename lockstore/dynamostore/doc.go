@@ -59,8 +59,7 @@
 //
 // If others change the row meanwhile, a request writes up to 16 times more.
 //
-// A run in the queue reads at least once a second. With 16 runs in a
-// queue, 5 ms away, a run takes 2.0 writes and 3.5 reads with 20 ms of work, and 3.0 writes and 23 reads with 1 s.
+// A run in the queue reads at least once a second.
 //
 // Each write costs a unit for each KB of the row, each read one for each 4 KB. A row has at most 1 KB if its key has at
 // most 512 bytes, its owners are those of lockstore.NewOwner and nobody waits. With a short key about 15 owners can wait before the row is larger. Each of
