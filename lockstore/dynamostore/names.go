@@ -64,13 +64,9 @@ func (n names) row(key string) values {
 
 // is reports whether an item may be the row of a lock: it has what each such row has.
 func (n names) is(item values) bool {
-	key, hasKey := item[n.key].(*types.AttributeValueMemberS)
+	key := textOf(item[n.key])
 	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
-	if n.sort != "" {
-		sort, ok := item[n.sort].(*types.AttributeValueMemberS)
-		hasKey = hasKey && ok && sort.Value == sortValue
-	}
-	return hasKey && hasTTL && strings.HasPrefix(key.Value, n.prefix)
+	return key != "" && hasTTL && strings.HasPrefix(key, n.prefix) && (n.sort == "" || textOf(item[n.sort]) == sortValue)
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
