@@ -191,11 +191,9 @@ func isRefusal(kind, text string) bool {
 	case "NOPERM": // of EVALSHA or EVAL, or of its key
 		return strings.Contains(text, " run the 'eval") || strings.Contains(text, " key")
 	}
-	return slices.ContainsFunc([]string{
-		"unknown command",
-		"The user executing the script can't run", // Redis: no permission for a command in the script
-		"ACL failure in script",                   // Valkey: the same
-	}, func(plain string) bool { return strings.HasPrefix(text, plain) })
+	return strings.HasPrefix(text, "unknown command") ||
+		strings.HasPrefix(text, "The user executing the script can't run") || // Redis: no permission for a command in the script
+		strings.HasPrefix(text, "ACL failure in script") // Valkey: the same
 }
 
 // withoutSecrets removes the command's arguments from a server's error. A server that does

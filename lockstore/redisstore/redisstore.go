@@ -192,10 +192,7 @@ type secret struct{ driver.HiddenBytes }
 func (s secret) MarshalBinary() ([]byte, error) { return s.HiddenBytes, nil }
 
 // digits is a fence as an entry has it.
-func digits(f driver.Fence) string {
-	text := strconv.FormatInt(int64(f), 10)
-	return strings.Repeat("0", max(0, 16-len(text))) + text
-}
+func digits(f driver.Fence) string { return fmt.Sprintf("%016d", f) }
 
 // micros and millis round up, so that a lease is not shorter than requested.
 func micros(d time.Duration) string { return strconv.FormatInt(units(d, time.Microsecond), 10) }

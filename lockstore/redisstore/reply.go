@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -121,11 +122,7 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 // forgets reports whether a second attempt of a request, after other owners had the key, or after the end of a lease that the first one
 // has revoked, may be lost although the first attempt was applied.
 func forgets(r driver.Request) bool {
-	switch r.Kind {
-	case driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke:
-		return true
-	}
-	return false
+	return slices.Contains([]driver.Kind{driver.Release, driver.Abandon, driver.MarkStarted, driver.Complete, driver.Resolve, driver.Revoke}, r.Kind)
 }
 
 // parser reads the words of an answer one by one, and keeps the first error.
