@@ -61,8 +61,8 @@ const pollTime = 100 * time.Millisecond
 
 // newWakeUps leaves half of the client's connections to those who do not wait: a
 // holder must not wait for a waiter to renew its lease.
-func newWakeUps(set settings) *wakeUps {
-	return &wakeUps{block: min(maxBlock, set.read*3/4), slots: make(chan struct{}, set.connections/2), pausing: map[string]*pauser{}}
+func newWakeUps(readTimeout time.Duration, connections int) *wakeUps {
+	return &wakeUps{block: min(maxBlock, readTimeout*3/4), slots: make(chan struct{}, connections/2), pausing: map[string]*pauser{}}
 }
 
 // Await implements driver.Driver. It waits at the server for an element, and returns after

@@ -33,7 +33,7 @@ type Options struct {
 type server struct {
 	client  redis.UniversalClient
 	cluster bool
-	address string // in the client's settings
+	address string // in the client's settings; of a cluster: the addresses of its first nodes
 	wakeUps *wakeUps
 	lanes   *lanes.Lanes // nil for a cluster: a node that hangs must not keep requests from the others
 	ends    bool         // a call can end its connection's wait, see callContext
@@ -59,53 +59,45 @@ func New(client redis.UniversalClient, opt Options) (*lockstore.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	connections := set.PoolSize
+	if set.MaxActiveConns > 0 {
+		connections = min(connections, set.MaxActiveConns)
+	}
 	s := &server{
 		client:  client,
-		cluster: set.cluster,
-		address: set.address,
-		wakeUps: newWakeUps(set),
-		ends:    isEndable(set.dialer),
+		address: strings.Join(set.Addrs, ", "),
+		wakeUps: newWakeUps(set.ReadTimeout, connections),
+		ends:    isEndable(set.Dialer),
 		prefix:  cmp.Or(opt.Prefix, DefaultPrefix),
 	}
-	if !set.cluster {
-		s.lanes = lanes.New(set.connections)
+	if _, s.cluster = client.(*redis.ClusterClient); !s.cluster {
+		s.lanes = lanes.New(connections)
 	}
 	return lockstore.New("redisstore", s), nil
 }
 
-// settings are those of a client.
-type settings struct {
-	cluster     bool
-	address     string // of a cluster: the addresses of its first nodes
-	connections int    // that it may have at once
-	read, write time.Duration
-	dialer      dialFunc
-}
-
-// settingsOf refuses the clients that New names.
-func settingsOf(client redis.UniversalClient) (set settings, err error) {
+// settingsOf has what a store needs of a client's settings, in the form that those of a cluster's client have. It refuses the clients that
+// New names.
+func settingsOf(client redis.UniversalClient) (set *redis.ClusterOptions, err error) {
 	const want = "want a *redis.Client or *redis.ClusterClient"
 	defer func() {
 		if recover() != nil { // it has no options
 			err = lockstore.Invalidf("redisstore: the client is nil, or was not made by go-redis; %s", want)
 		}
 	}()
-	var most int
 	switch c := client.(type) {
 	case *redis.Client:
 		o := c.Options()
-		set, most = settings{false, o.Addr, o.PoolSize, o.ReadTimeout, o.WriteTimeout, o.Dialer}, o.MaxActiveConns
+		set = &redis.ClusterOptions{
+			Addrs: []string{o.Addr}, PoolSize: o.PoolSize, MaxActiveConns: o.MaxActiveConns, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, Dialer: o.Dialer,
+		}
 	case *redis.ClusterClient:
-		o := c.Options()
-		set, most = settings{true, strings.Join(o.Addrs, ", "), o.PoolSize, o.ReadTimeout, o.WriteTimeout, o.Dialer}, o.MaxActiveConns
+		set = c.Options()
 	default:
-		return set, lockstore.Invalidf("redisstore: the client is a %T; %s, with hooks for tracing", client, want)
+		return nil, lockstore.Invalidf("redisstore: the client is a %T; %s, with hooks for tracing", client, want)
 	}
-	if min(set.read, set.write) <= 0 {
-		return set, lockstore.Invalidf("redisstore: the client has no ReadTimeout or no WriteTimeout, so that a command without an answer might never end; want both more than 0")
-	}
-	if most > 0 {
-		set.connections = min(set.connections, most)
+	if min(set.ReadTimeout, set.WriteTimeout) <= 0 {
+		return nil, lockstore.Invalidf("redisstore: the client has no ReadTimeout or no WriteTimeout, so that a command without an answer might never end; want both more than 0")
 	}
 	return set, nil
 }
