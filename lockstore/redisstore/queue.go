@@ -133,60 +133,55 @@ func (s *server) await(ctx context.Context, key string, owner driver.Owner) (str
 	return s.pause(ctx, key, owner)
 }
 
-// pop is a wait at the server for an element of a list. It is also the last word of the command, its time limit.
-type pop struct {
-	*server
-	words    []any // of the command
-	limit    time.Duration
-	context  callContext
-	popped   []string
-	err      error
+// timeLimit is the last word of a wait at the server.
+type timeLimit struct {
+	seconds  string
 	returned atomic.Bool // the caller, so the command must not be written
 }
 
 // MarshalBinary is called when the client writes the command, see that of call. A wait that begins late takes an element that nobody
 // reads.
-func (p *pop) MarshalBinary() ([]byte, error) {
-	if p.returned.Load() {
+func (l *timeLimit) MarshalBinary() ([]byte, error) {
+	if l.returned.Load() {
 		return nil, context.Canceled
 	}
-	return []byte(p.String()), nil
+	return []byte(l.seconds), nil
 }
 
-// String is also what hooks print.
-func (p *pop) String() string { return strconv.FormatFloat(p.limit.Seconds(), 'f', -1, 64) }
+// String is what hooks print.
+func (l *timeLimit) String() string { return l.seconds }
 
-// send frees the slot and the lane of the wait when the connection is free again, which can be after the end of the context.
-func (p *pop) send(ctx context.Context) {
-	defer p.endWait()
-	cmd := redis.NewStringSliceCmd(ctx, p.words...)
-	_ = p.client.Process(ctx, cmd) // the command has the same error
-	p.popped, p.err = cmd.Result()
-}
-
-// pop waits for an element of the owner's list, and of those of owners that pause.
+// pop waits for an element of the owner's list, and of those of owners that pause. It frees the slot and the lane of the wait when the
+// connection is free again, which can be after the end of the context.
 func (s *server) pop(ctx context.Context, key string, owner lockstore.Owner, block time.Duration) (string, error) {
 	list := s.list(key, owner)
-	p := &pop{server: s, words: []any{"blpop", list}}
+	words := []any{"blpop", list}
 	if s.together(key) {
 		others, uncover := s.wakeUps.cover(key)
 		defer uncover()
-		p.words = append(p.words, others...)
+		words = append(words, others...)
 	}
-	p.limit, p.words = block, append(p.words, p)
+	limit := &timeLimit{seconds: strconv.FormatFloat(block.Seconds(), 'f', -1, 64)}
+	defer limit.returned.Store(true)
 	ctx, cancel := context.WithTimeout(ctx, block+silence)
 	defer cancel()
-	err := s.within(ctx, &p.context, maxBlock+silence, p.send)
-	p.returned.Store(true)
+	var popped []string
+	var popErr error
+	err := s.within(ctx, &callContext{}, maxBlock+silence, func(ctx context.Context) {
+		defer s.endWait()
+		cmd := redis.NewStringSliceCmd(ctx, append(words, limit)...)
+		_ = s.client.Process(ctx, cmd) // the command has the same error
+		popped, popErr = cmd.Result()
+	})
 	switch {
 	case err != nil:
 		return "", err // and the command is not over
-	case p.err != nil || len(p.popped) != 2:
-		return "", p.err
-	case p.popped[0] == list:
-		return p.popped[1], nil
-	case !s.wakeUps.tell(p.popped[0], p.popped[1]): // its owner pauses no more, and may wait at the server itself
-		s.push(ctx, key, p.popped[0], owner, p.popped[1])
+	case popErr != nil || len(popped) != 2:
+		return "", popErr
+	case popped[0] == list:
+		return popped[1], nil
+	case !s.wakeUps.tell(popped[0], popped[1]): // its owner pauses no more, and may wait at the server itself
+		s.push(ctx, key, popped[0], owner, popped[1])
 	}
 	return "", errOthers
 }

@@ -59,7 +59,7 @@ var bugs = []bug{
 
 	// Queues.
 	{"M30", "a wake-up that comes before the wait is not seen", redisTest("TestOneWakeUpForARelease"), "a wake-up that came before the wait",
-		"lockstore/redisstore/queue.go", "\tp := &pop{server: s, words: []any{\"blpop\", list}}", "\ts.client.Del(ctx, list)\n\tp := &pop{server: s, words: []any{\"blpop\", list}}"},
+		"lockstore/redisstore/queue.go", "\twords := []any{\"blpop\", list}", "\ts.client.Del(ctx, list)\n\twords := []any{\"blpop\", list}"},
 	{"M33", "a release wakes all waiters", redisTest("TestOneWakeUpForARelease"), "one wake-up for a release",
 		"lockstore/redisstore/rules.lua", "for _, owner in ipairs(woken) do",
 		"if #handed > 0 then\n\tfor owner in string.gmatch(queue, ' ([^ \\1]+)') do result = result .. '\\n' .. owner .. ' 1 1 0 ' end\nend\nfor _, owner in ipairs(woken) do"},
