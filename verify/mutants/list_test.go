@@ -130,7 +130,7 @@ var bugs = []bug{
 		"lockstore/dynamostore/change.go", "Early: r.date.Add(-dateStep)", "Early: r.date.Add(dateStep)"},
 	{"M19", "a takeover after a stale read", test{pkg: dynamo, run: "^TestRenewalStopsATakeover$"}, "in chain but got nil",
 		"lockstore/dynamostore/write.go", "\t\tw.was(seen, leaseAttributes...)",
-		"\t\tw.require(\"attribute_exists(#key)\", attrKey)"},
+		"\t\tw.require(\"attribute_exists(#key)\")"},
 	{"M38", "the time to live in milliseconds", test{pkg: dynamo, run: "^TestSweepTime$"}, "Acquire: 31972-02-06",
 		"lockstore/dynamostore/row.go", "Add(idleRow).Unix()", "Add(idleRow).UnixMilli()"},
 	{"M41", "a renewal is refused by the local clock", test{pkg: dynamo, run: "^TestOldMemory$"}, "writes and reads",
