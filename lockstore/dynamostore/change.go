@@ -277,13 +277,11 @@ func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r repl
 			return done, nil
 		}
 		return t.unmark(ctx, q.key, q.Request, q.marking, seen, a)
-	case a.Outcome != driver.Lost || !q.ambiguous || marked:
-	case q.Kind == driver.Release, q.Kind == driver.Complete, q.Kind == driver.Resolve:
+	case !q.ambiguous || marked:
+	case a.Outcome == driver.Lost && (q.Kind == driver.Release || q.Kind == driver.Complete),
+		q.Kind == driver.Resolve && (a.Outcome == driver.Lost || a.Outcome == driver.Refused):
 		// The other attempt may have been applied, and others may have had the key since. Lost would
 		// say that the lease was lost before the request.
-		return driver.Answer{}, replyLost(q.key)
-	}
-	if q.ambiguous && q.Kind == driver.Resolve && a.Outcome == driver.Refused && !marked {
 		return driver.Answer{}, replyLost(q.key)
 	}
 	return a, nil
