@@ -62,7 +62,7 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 				a.TTL = min(a.TTL, r.TTL)
 			}
 			a.Seat, a.Hint = p.number(), driver.Hint(p.line())
-			handed, a.Wake = p.news()
+			handed = p.news(&a)
 		}
 	case tellsState:
 		s := driver.Status{State: state, Fence: p.fence(), Remaining: p.micros()}
@@ -72,7 +72,7 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 			s.Result = []byte(p.rest)
 		} else {
 			s.Holders = p.holders()
-			handed, a.Wake = p.news()
+			handed = p.news(&a)
 		}
 		if r.Kind == driver.Inspect || told {
 			a.Outcome, s.Waiting = driver.Done, len(queue)
@@ -90,13 +90,14 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 		a.Status = s
 	case letter == done:
 		a.Outcome = driver.Done
-		handed, a.Wake = p.news()
+		handed = p.news(&a)
 	case letter == lost:
 		a.Outcome, a.Why = driver.Lost, "the lease is expired, released, revoked or gone, or the key is another owner's"
 		if r.Kind == driver.Resolve {
 			a.Why = "it is not in doubt with this fence"
 		}
-		if handed, a.Wake = p.news(); c.state.Load()&ambiguous != 0 && forgets(r) {
+		handed = p.news(&a)
+		if c.state.Load()&ambiguous != 0 && forgets(r) {
 			// The other attempt may have been applied, and other owners may have had the key
 			// since. Lost would say that the request had no effect.
 			a.Outcome, err = 0, fmt.Errorf("redisstore: key %q: outcome unknown: a reply was lost, and the entry does not show this lease", c.key)
@@ -112,9 +113,6 @@ func (c *call) answer(r driver.Request) (a driver.Answer, handed []news, err err
 	}
 	if p.err != nil {
 		return driver.Answer{}, nil, c.unreadable(p.err)
-	}
-	for _, h := range handed {
-		a.HandedOver = append(a.HandedOver, h.owner)
 	}
 	return a, handed, err
 }
@@ -178,16 +176,18 @@ func (p *parser) waiting() (position int, queue []driver.Place) {
 	return 0, queue
 }
 
-func (p *parser) news() (all []news, wake []lockstore.Owner) {
+// news tells the answer who was handed the key and whom the caller wakes.
+func (p *parser) news(a *driver.Answer) (all []news) {
 	for p.rest != "" {
 		line := p.line()
 		if owner, parked := strings.CutPrefix(line, "\x02"); parked {
-			wake = append(wake, lockstore.Owner(owner))
+			a.Wake = append(a.Wake, lockstore.Owner(owner))
 		} else if owner, element, found := strings.Cut(line, " "); found {
+			a.HandedOver = append(a.HandedOver, lockstore.Owner(owner))
 			all = append(all, news{lockstore.Owner(owner), element})
 		}
 	}
-	return all, wake
+	return all
 }
 
 func (p *parser) holders() (all []driver.LiveLease) {
