@@ -65,11 +65,9 @@ func newWakeUps(readTimeout time.Duration, connections int) *wakeUps {
 	return &wakeUps{block: min(maxBlock, readTimeout*3/4), slots: make(chan struct{}, connections/2), pausing: map[string]*pauser{}}
 }
 
-// Await implements driver.Driver. It waits at the server for an element, and returns after
-// less than a second without one. Where it cannot wait there, because waiters have half of the client's connections
-// already, those wait for its element, too. If none does, or if the server refuses BLPOP, it returns after a
-// short random pause, or as soon as a run of this process hands the key over. Without an element its outcome is Ask: a
-// holder that has died hands nothing over.
+// Await implements driver.Driver. It waits at the server for an element, and returns after less than a second without one. Where it cannot
+// wait there, because waiters have half of the client's connections already, or because the server refuses BLPOP, it pauses. Without an
+// element its outcome is Ask: a holder that has died hands nothing over.
 func (s *server) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	element, err := s.await(ctx, key, r.Owner)
 	switch {
