@@ -89,12 +89,13 @@ type Options struct {
 
 const defaultMaxBytes = 1 << 20
 
-// atMost is a bound of bytes.
-func atMost(name string, bytes int) (int, error) {
-	if bytes < 0 {
-		return 0, fmt.Errorf("httpguard: %s is %d; want 0 (%d) or more", name, bytes, defaultMaxBytes)
+// setDefault sets a bound of bytes that is 0.
+func setDefault(name string, bytes *int) error {
+	if *bytes < 0 {
+		return fmt.Errorf("httpguard: %s is %d; want 0 (%d) or more", name, *bytes, defaultMaxBytes)
 	}
-	return cmp.Or(bytes, defaultMaxBytes), nil
+	*bytes = cmp.Or(*bytes, defaultMaxBytes)
+	return nil
 }
 
 // Wrap returns a middleware that starts a handler only when it has the lock of key(request). Otherwise it
@@ -107,18 +108,11 @@ func atMost(name string, bytes int) (int, error) {
 //
 // What key reads of the body is gone for the handler, unless key sets r.Body anew.
 func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) (func(http.Handler) http.Handler, error) {
-	if err := g.Validate(); err != nil {
+	if err := cmp.Or(g.Validate(), setDefault("MaxAnswerBytes", &opt.MaxAnswerBytes), checkTimeout(opt.Timeout)); err != nil {
 		return nil, err
 	}
 	if key == nil {
 		return nil, errors.New("httpguard: the key function is nil")
-	}
-	maxAnswer, err := atMost("MaxAnswerBytes", opt.MaxAnswerBytes)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkTimeout(opt.Timeout); err != nil {
-		return nil, err
 	}
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
@@ -137,7 +131,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 					return a, &guard.LockBadRequest{Key: k, Err: err}
 				}
 				err = g.Do(guard.WithEventID(ctx, id), k, func(ctx context.Context, lock guard.Lock) (err error) {
-					a, err = record(ctx, lock, maxAnswer, next, in, c)
+					a, err = record(ctx, lock, opt.MaxAnswerBytes, next, in, c)
 					return err
 				})
 				return a, err

@@ -69,21 +69,12 @@ func AnyCaller(*http.Request) (string, error) { return "any", nil }
 // The lock that LockOf returns is that of OnceOptions.Key. Without one it is that of the result's key.
 // An error is a mistake in the program. The middleware panics if it gets a nil handler.
 func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler, error) {
-	maxAnswer, err := atMost("MaxAnswerBytes", opt.MaxAnswerBytes)
-	if err != nil {
-		return nil, err
-	}
-	if opt.MaxBodyBytes, err = atMost("MaxBodyBytes", opt.MaxBodyBytes); err != nil {
-		return nil, err
-	}
-	if err := checkTimeout(opt.Timeout); err != nil {
-		return nil, err
-	}
+	mistake := cmp.Or(setDefault("MaxAnswerBytes", &opt.MaxAnswerBytes), setDefault("MaxBodyBytes", &opt.MaxBodyBytes), checkTimeout(opt.Timeout))
 	once := &httpanswer.Once[*request]{
 		Package: "httpguard", Once: o, Optional: opt.Optional, Lock: opt.Lock,
 		Next: func(ctx context.Context, lock guard.Lock, in *request) (httpanswer.Answer, error) {
 			r, _ := in.with(ctx) // record has a copy of its own, and removes its files
-			a, err := record(ctx, lock, maxAnswer, in.next, r, in.client)
+			a, err := record(ctx, lock, opt.MaxAnswerBytes, in.next, r, in.client)
 			return a, idempotency.NoEffect(err)
 		},
 		RequestHeader: func(in *request) http.Header { return in.r.Header },
@@ -100,7 +91,7 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 			return ask(r, "no key", opt.Key)
 		}
 	}
-	if err := once.Check(); err != nil {
+	if err := cmp.Or(mistake, once.Check()); err != nil {
 		return nil, err
 	}
 	return func(next http.Handler) http.Handler {
