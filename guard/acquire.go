@@ -158,13 +158,8 @@ func (r *run) hasTime() (Outcome, error) {
 }
 
 // whyEnded says why the run's context has ended, nil while it has not: the caller's cancellation, Shutdown, and, noted by window.check, that the time for the
-// work is over (ErrDeadline) or that a run around has lost its lease. acquire, notGranted and checkBegin call it.
-func (r *run) whyEnded() error {
-	if r.window.ctx.Err() == nil {
-		return nil
-	}
-	return context.Cause(r.window.ctx)
-}
+// work is over (ErrDeadline) or that a run around has lost its lease.
+func (r *run) whyEnded() error { return context.Cause(r.window.ctx) }
 
 // take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short says that it is
 // the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the

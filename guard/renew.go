@@ -18,8 +18,8 @@ const firstExtension = 50 * time.Millisecond
 // starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
 	defer close(r.renewing)
-	h := *r.held.Load()
-	sent, next := h.sent, h.sent+h.lease.TTL/3
+	h := r.held.Load()
+	next := h.sent + h.lease.TTL/3
 	if h.short {
 		now := r.now()
 		next = min(now+firstExtension, now+r.window.trusted()-time.Second)
@@ -32,15 +32,21 @@ func (r *run) renew() {
 			}
 			r.window.renewalFailed(err)
 		}
+		var sent time.Duration
 		var lease lockstore.Lease
 		outcome, err := t.send(func(ctx context.Context) (err error) {
 			sent = r.now()
-			lease, err = r.renewOnce(ctx, sent)
+			if h.short { // an Extend writes the name of the holder, too
+				lease, err = r.guard.store.Extend(ctx, h.lease, r.ttl(sent), r.holder)
+			} else {
+				lease, err = r.guard.store.Renew(ctx, h.lease, r.ttl(sent))
+			}
 			return err
 		})
 		switch outcome {
 		case OutcomeOK:
-			r.held.Store(&held{lease, sent, false})
+			h = &held{lease, sent, false}
+			r.held.Store(h)
 			ends := r.window.extend(sent + lease.TTL - margin)
 			next = sent + (ends.trust+margin-sent)/3
 			if r.outlasts(ends) {
@@ -64,14 +70,4 @@ func (r *run) sleepUntil(t time.Duration) bool {
 	for r.now() < t && r.sleep(min(t-r.now(), time.Second)) {
 	}
 	return r.window.Err() == nil
-}
-
-// renewOnce sends one Renew, or the first time after a hand-over an Extend, which writes the name of the holder, too. It sets no field. Only renew calls it,
-// again for each repeat; an Extend before the work is requestLease's.
-func (r *run) renewOnce(ctx context.Context, now time.Duration) (lockstore.Lease, error) {
-	lease := r.lease()
-	if r.held.Load().short {
-		return r.guard.store.Extend(ctx, lease, r.ttl(now), r.holder)
-	}
-	return r.guard.store.Renew(ctx, lease, r.ttl(now))
 }

@@ -64,11 +64,10 @@ func (w *window) Done() <-chan struct{} {
 
 func (w *window) Err() error {
 	w.check()
-	err := w.ctx.Err()
-	if err != nil && context.Cause(w.ctx) == ErrDeadline {
+	if context.Cause(w.ctx) == ErrDeadline {
 		return context.DeadlineExceeded
 	}
-	return err
+	return w.ctx.Err()
 }
 
 func (w *window) Value(key any) any { return w.values(key) }
