@@ -3,6 +3,7 @@ package httpanswer
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -25,41 +26,24 @@ func Key(values []string) (string, error) {
 }
 
 // parseKey reads a string as RFC 8941 has it, or a word without quotes.
-func parseKey(value string) (string, error) {
-	if len(value) > 2*maxKey+2 { // each character may be escaped
-		return "", errLongKey
-	}
-	var b strings.Builder
-	inner, quoted := strings.CutPrefix(value, `"`)
-	closed := !quoted
-	for i := 0; i < len(inner); i++ {
-		c := inner[i]
-		switch {
-		case c < ' ' || c > '~', !quoted && (c == ' ' || c == ',' || c == ';' || c == '"'):
-			return "", errKey
-		case quoted && c == '"':
-			if closed = i == len(inner)-1; !closed {
-				return "", errKey
-			}
-			continue
-		case quoted && c == '\\':
-			if i++; i == len(inner) || inner[i] != '"' && inner[i] != '\\' {
-				return "", errKey
-			}
-			c = inner[i]
-		}
-		b.WriteByte(c)
-	}
-	switch {
-	case !closed || b.Len() == 0:
+func parseKey(key string) (string, error) {
+	if inner := quoted.FindStringSubmatch(key); inner != nil {
+		key = unescape.Replace(inner[1])
+	} else if !word.MatchString(key) {
 		return "", errKey
-	case b.Len() > maxKey:
+	}
+	if len(key) > maxKey {
 		return "", errLongKey
 	}
-	return b.String(), nil
+	return key, nil
 }
 
 var (
+	// Both are of printable ASCII.
+	quoted   = regexp.MustCompile(`^"((?:[ !#-\[\]-~]|\\["\\])+)"$`) // an escape is \" or \\
+	word     = regexp.MustCompile(`^[!#-+\--:<-~]+$`)                // without spaces, quotes, commas and semicolons
+	unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
 	errKey = errors.New("the header " + Header + ` is not one key: want one text in quotes, such as "8e03978e-40d5-43dd-bc93-6894a57f9324", or a word without spaces, commas and semicolons`)
 
 	errLongKey = fmt.Errorf("the header "+Header+" is too long; want a key of at most %d bytes", maxKey)
