@@ -7,7 +7,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// tellGranted tells Options.Granted that the run has its lock, and sets values. beginHold calls it, beside renew if that runs.
+// tellGranted tells Options.Granted that the run has its lock, and sets values.
 func (r *run) tellGranted() {
 	granted := r.guard.opt.Granted
 	if granted == nil {
@@ -21,7 +21,7 @@ func (r *run) tellGranted() {
 	})
 }
 
-// observe tells Options.Observe how the run ended. do and finish call it, at the end.
+// observe tells Options.Observe how the run ended.
 func (r *run) observe(outcome Outcome, err error) {
 	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
 		r.tell("Observe", func() { f(ctx, report) })
@@ -38,13 +38,11 @@ func (r *run) tell(name string, hook func()) {
 	}
 }
 
-// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo and
-// run.tell call it, and wait for less after Shutdown.
+// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
 func hookTime(left time.Duration) time.Duration { return max(tell.Least, min(tell.Most, left/2)) }
 
-// value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned, which is made of
-// window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns. newRun puts it into the window, and
-// window.Value calls it.
+// value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned,
+// which is made of window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.
 func (r *run) value(key any) any {
 	if key == (runKey{}) {
 		return r
@@ -55,7 +53,7 @@ func (r *run) value(key any) any {
 	return r.window.ctx.Value(key)
 }
 
-// observed is the context for Options.Observe: the caller's, with the values of Options.Granted. Only observe calls it.
+// observed is the context for Options.Observe: the caller's, with the values of Options.Granted.
 func (r *run) observed() context.Context {
 	if ctx := r.values.Load(); ctx != nil {
 		return valued{r.call.caller, *ctx}

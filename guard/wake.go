@@ -27,7 +27,7 @@ var (
 	errBlocks    = errors.New("guard.Options.Wake did not return when its context had ended")
 )
 
-// wakeParked tells the run that has sent a request whom the answer says to wake. The store calls it, on the goroutine of the request.
+// wakeParked tells the run that has sent a request whom the answer says to wake. It runs on the goroutine of the request.
 func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 	if r, ok := ctx.Value(runKey{}).(*run); ok {
 		r.wake(owners)
@@ -52,7 +52,7 @@ type wakeUps struct {
 	ended  chan error // has room for all
 }
 
-// collect takes out those that nobody has waited for. It empties begun; sendRelease and finishWakeUps call it.
+// collect takes out those that nobody has waited for.
 func (w *wakes) collect() []*wakeUps {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *wakes) collect() []*wakeUps {
 	return begun
 }
 
-// record notes how n wake-ups ended. It sets woken, failed and err, without mu. awaitWakeUps calls it.
+// record notes how n wake-ups ended, without mu.
 func (w *wakes) record(n int, err error) {
 	if err == nil {
 		w.woken += n
@@ -70,8 +70,8 @@ func (w *wakes) record(n int, err error) {
 	}
 }
 
-// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to
-// do. The end of the run's own context does not stop the wake-ups: nobody else wakes these owners. wakeParked calls it.
+// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to do.
+// The end of the run's own context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
 	ups.ctx, ups.cancel = context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
@@ -99,7 +99,7 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. wake calls it, on a goroutine for each owner. What fails is repeated after a pause until ctx ends, if the
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the
 // error says that the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
@@ -133,7 +133,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	}
 }
 
-// hide returns the text of an error without the address. wakeOwner calls it.
+// hide returns the text of an error without the address.
 func hide(a lockstore.WakeAddress, err error) error {
 	if a == "" {
 		return err
@@ -142,7 +142,7 @@ func hide(a lockstore.WakeAddress, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), secret, "(not shown)"))
 }
 
-// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
+// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
 func (r *run) finishWakeUps() {
 	if begun := r.wakes.collect(); begun != nil {
 		ctx, endRelease, end, _ := r.beginRelease(releaseTime)
@@ -152,7 +152,7 @@ func (r *run) finishWakeUps() {
 }
 
 // awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends in wakes. It waits until
-// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer. sendRelease and finishWakeUps call it.
+// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
 func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
 	for _, ups := range begun {
 		defer ups.cancel()
