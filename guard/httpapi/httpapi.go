@@ -38,7 +38,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/internal/httpanswer"
@@ -75,8 +74,8 @@ func Wrap(g *guard.Guard, key guard.KeyFunc[Request], next guard.Handler[Request
 
 // Problem returns the answer to a guard's error, or false for other errors.
 func Problem(err error) (Response, bool) {
-	p, ok := httpanswer.OfLock(err)
-	if !ok {
+	p := httpanswer.OfLock(err)
+	if p == nil {
 		return Response{}, false
 	}
 	return response(p.Answer()), true
@@ -91,6 +90,5 @@ func response(a httpanswer.Answer) Response {
 // people. extra are further members, for programs; it may be nil. A value of extra that
 // has no JSON form panics.
 func NewProblem(status int, detail string, extra map[string]any) Response {
-	body := httpanswer.Body(status, detail, extra)
-	return Response{StatusCode: status, Header: http.Header{"Content-Type": {httpanswer.ContentType}}, Body: body}
+	return response(httpanswer.OfProblem(status, detail, extra))
 }

@@ -143,11 +143,11 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 // WriteProblem answers with the problem that Wrap would answer with after this error of the guard. It returns false, and
 // writes nothing, if err is none. It is for a handler that calls guard.Guard.Do itself, and has not begun its answer.
 func WriteProblem(w http.ResponseWriter, err error) bool {
-	p, ok := httpanswer.OfLock(err)
-	if ok {
+	p := httpanswer.OfLock(err)
+	if p != nil {
 		send(w, p.Answer())
 	}
-	return ok
+	return p != nil
 }
 
 func mustHandle(next http.Handler) {

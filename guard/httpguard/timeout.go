@@ -70,9 +70,9 @@ func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout t
 		send(w, (<-answers)())
 		return
 	}
-	p, _ := httpanswer.OfLock(&guard.LockNoTime{})
+	p := httpanswer.OfLock(&guard.LockNoTime{})
 	if c.leave() == begun {
-		p = httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
+		p = &httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
 	}
 	a := p.Answer()
 	if protoMajor == 1 { // HTTP/2 would end the whole connection

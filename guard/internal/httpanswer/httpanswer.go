@@ -25,27 +25,24 @@ type Problem struct {
 	RetryAfter int    // in seconds; 0 is no header
 }
 
-// ContentType is that of Body.
-const ContentType = "application/problem+json"
-
-// Body is a problem of RFC 9457, with further members. A value that has no JSON form panics.
-func Body(status int, detail string, extra map[string]any) []byte {
+// OfProblem is the answer with a problem of RFC 9457, with further members. A value that has no JSON form panics.
+func OfProblem(status int, detail string, extra map[string]any) Answer {
 	members := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail}
 	maps.Copy(members, extra)
 	body, err := json.Marshal(members)
 	if err != nil {
 		panic(err)
 	}
-	return body
+	return Answer{Status: status, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: body}
 }
 
 // Answer is the problem as an answer.
-func (p Problem) Answer() Answer {
+func (p *Problem) Answer() Answer {
 	var extra map[string]any
 	if p.Code != "" {
 		extra = map[string]any{"code": p.Code}
 	}
-	a := Answer{Status: p.Status, Header: http.Header{"Content-Type": {ContentType}}, Body: Body(p.Status, p.Detail, extra)}
+	a := OfProblem(p.Status, p.Detail, extra)
 	if p.RetryAfter > 0 {
 		a.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
@@ -63,8 +60,8 @@ func EventID(g *guard.Guard, header http.Header) (id string, err error) {
 // Covered is what a caller learns whose work another run does, see guard.Options.Coalesce.
 const Covered = "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
 
-// OfLock is the answer to a guard's error, or false if err is none.
-func OfLock(err error) (p Problem, ok bool) {
+// OfLock is what a caller gets in place of a guard's error; nil if err is none.
+func OfLock(err error) *Problem {
 	switch e := err.(type) {
 	case *guard.LockBusy:
 		detail, code := "Another request is working on the same resource. Try again.", ""
@@ -76,39 +73,39 @@ func OfLock(err error) (p Problem, ok bool) {
 		case lockstore.Reserved:
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
-		return Problem{http.StatusConflict, detail, code, retryAfter(e)}, true
+		return &Problem{http.StatusConflict, detail, code, retryAfter(e)}
 	case *guard.LockCovered:
-		return Problem{Status: http.StatusConflict, Detail: Covered, Code: "covered"}, true
+		return &Problem{Status: http.StatusConflict, Detail: Covered, Code: "covered"}
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
 			detail = e.Err.Error()
 		}
-		return Problem{Status: http.StatusBadRequest, Detail: detail}, true
+		return &Problem{Status: http.StatusBadRequest, Detail: detail}
 	case *guard.LockNoTime:
-		return Problem{Status: http.StatusServiceUnavailable, Detail: "There was no time left to begin. Try again.", RetryAfter: 1}, true
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "There was no time left to begin. Try again.", RetryAfter: 1}
 	case *guard.LockStoreUnavailable:
-		return Problem{Status: http.StatusServiceUnavailable, Detail: "The lock service is unavailable, and the request was not begun. Try again.", RetryAfter: 1}, true
+		return &Problem{Status: http.StatusServiceUnavailable, Detail: "The lock service is unavailable, and the request was not begun. Try again.", RetryAfter: 1}
 	case *guard.LockLost:
-		return Problem{Status: http.StatusInternalServerError, Detail: "The lock was lost while working. The request may have been carried out, fully or in part."}, true
+		return &Problem{Status: http.StatusInternalServerError, Detail: "The lock was lost while working. The request may have been carried out, fully or in part."}
 	case *guard.LockCorrupt:
-		return Problem{Status: http.StatusInternalServerError, Detail: "The lock cannot be used, and the request was not begun."}, true
+		return &Problem{Status: http.StatusInternalServerError, Detail: "The lock cannot be used, and the request was not begun."}
 	}
-	return Problem{}, false
+	return nil
 }
 
-// ofRepeat is the answer to an error of idempotency.Do, or false if err is none.
-func ofRepeat(err error) (p Problem, ok bool) {
+// ofRepeat is OfLock for an error of idempotency.Do.
+func ofRepeat(err error) *Problem {
 	const of = "request with this " + Header
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		return Problem{Status: http.StatusConflict, Detail: "A " + of + " is still being worked on. Try again.", RetryAfter: retryAfter(e)}, true
+		return &Problem{Status: http.StatusConflict, Detail: "A " + of + " is still being worked on. Try again.", RetryAfter: retryAfter(e)}
 	case *idempotency.RepeatMismatch:
-		return Problem{Status: http.StatusUnprocessableEntity, Detail: "Another " + of + " was sent before."}, true
+		return &Problem{Status: http.StatusUnprocessableEntity, Detail: "Another " + of + " was sent before."}
 	case *idempotency.RepeatInDoubt:
-		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out.", Code: "in-doubt"}, true
+		return &Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out.", Code: "in-doubt"}
 	case *idempotency.RepeatNoAnswer:
-		return Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was carried out, and its answer is not there to be sent again."}, true
+		return &Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was carried out, and its answer is not there to be sent again."}
 	}
 	return OfLock(err)
 }

@@ -96,7 +96,7 @@ func (o *Once[In]) Handle(ctx context.Context, in In) (Answer, error) {
 }
 
 func badRequest(err error) Answer {
-	return Problem{Status: http.StatusBadRequest, Detail: err.Error()}.Answer()
+	return OfProblem(http.StatusBadRequest, err.Error(), nil)
 }
 
 // request is one request whose work runs.
@@ -139,7 +139,7 @@ func (r *request[In]) work(ctx context.Context, lock guard.Lock) (answer Answer,
 // answered is what the caller of the first request gets.
 func (r *request[In]) answered(err error) (answer Answer, own error) {
 	if r.inner != nil && err == r.inner {
-		if p, ok := OfLock(err); ok {
+		if p := OfLock(err); p != nil {
 			return p.Answer(), nil
 		}
 		return answer, err
@@ -150,7 +150,7 @@ func (r *request[In]) answered(err error) (answer Answer, own error) {
 	if _, ok := err.(*passing); ok {
 		return r.answer, nil
 	}
-	if p, ok := ofRepeat(err); ok {
+	if p := ofRepeat(err); p != nil {
 		return p.Answer(), nil
 	}
 	return r.answer, err
