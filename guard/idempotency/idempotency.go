@@ -246,11 +246,11 @@ func Prepare[Out any](ctx context.Context, out Out) (Result, error) {
 	if !ok {
 		return Result{}, errNoPending
 	}
-	text, _, err := encode(out, p.once.opt.MaxResultBytes)
+	kind, text, err := encode(out, p.once.opt.MaxResultBytes)
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{p.lock, p.form.result(text), p.once.opt.ResultTime}, nil
+	return Result{p.lock, p.form.envelope(kind, text), p.once.opt.ResultTime}, nil
 }
 
 // pending is the run to which a context belongs.

@@ -406,7 +406,7 @@ func TestPrograms(t *testing.T) {
 	}
 	on("F52 what others have stored is no result", t, guard.Options{}, func(t *testing.T, b *bench) {
 		o := b.once(t, Options{})
-		for i, data := range []string{"", "x", "{}", string(form{}.result([]byte("{}"))[:headerSize-1]), "\x02" + string(form{}.result(nil)[1:]), string(form{}.noResult("made up"))} {
+		for i, data := range []string{"", "x", "{}", string(form{}.envelope(withResult, []byte("{}"))[:headerSize-1]), "\x02" + string(form{}.envelope(withResult, nil)[1:]), string(form{}.envelope(noResult, []byte("made up")))} {
 			key := fmt.Sprint("raw", i)
 			b.raw(t, key, []byte(data))
 			_, _, err := Do(ctx, o, Call{Key: key}, never[receipt](t))
@@ -416,10 +416,10 @@ func TestPrograms(t *testing.T) {
 			_, _, err = Do(ctx, o, Call{Key: key}, never[any](t))
 			require.IsType(t, &RepeatNoAnswer{}, err, "%q", data)
 		}
-		b.raw(t, "no JSON", form{}.result([]byte("{")))
+		b.raw(t, "no JSON", form{}.envelope(withResult, []byte("{")))
 		_, _, err := Do(ctx, o, Call{Key: "no JSON"}, never[any](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
-		b.raw(t, "two", form{}.result([]byte(`{"id":1} {"id":2}`)))
+		b.raw(t, "two", form{}.envelope(withResult, []byte(`{"id":1} {"id":2}`)))
 		_, _, err = Do(ctx, o, Call{Key: "two"}, never[receipt](t))
 		require.IsType(t, &RepeatNoAnswer{}, err)
 	})
@@ -657,9 +657,9 @@ func TestErrors(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(nil))
-	f.Add([]byte(form{}.result([]byte(`{"id":1}`))))
-	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.result([]byte(`{"note":"\u0000"}`))))
-	f.Add([]byte(form{version: strings.Repeat("v", 255)}.noResult(tooLarge)))
+	f.Add([]byte(form{}.envelope(withResult, []byte(`{"id":1}`))))
+	f.Add([]byte(form{match: new([hashSize]byte), version: "1"}.envelope(withResult, []byte(`{"note":"\u0000"}`))))
+	f.Add([]byte(form{version: strings.Repeat("v", 255)}.envelope(noResult, []byte(tooLarge))))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		busy := &guard.LockBusy{Key: "k", State: lockstore.Completed}
 		want := form{match: &[hashSize]byte{1}, version: "1"}

@@ -24,7 +24,7 @@ func ResolveEffect(ctx context.Context, store *lockstore.Store, key string, fenc
 		return lockstore.Invalidf("%w", err)
 	}
 	f := form{version: opt.Version}
-	data := f.noResult(byOperator)
+	data := f.envelope(noResult, []byte(byOperator))
 	if result != nil {
 		var text bytes.Buffer
 		if err := json.Compact(&text, result); err != nil {
@@ -33,7 +33,7 @@ func ResolveEffect(ctx context.Context, store *lockstore.Store, key string, fenc
 		if text.Len() > opt.MaxResultBytes {
 			return lockstore.Invalidf("idempotency: the result has %d bytes; want at most MaxResultBytes, %d", text.Len(), opt.MaxResultBytes)
 		}
-		data = f.result(text.Bytes())
+		data = f.envelope(withResult, text.Bytes())
 	}
 	return store.ResolveEffect(ctx, key, fence, data, opt.ResultTime)
 }

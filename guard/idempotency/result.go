@@ -38,11 +38,6 @@ type form struct {
 	version string
 }
 
-func (f form) result(text []byte) lockstore.HiddenBytes { return f.envelope(withResult, text) }
-func (f form) noResult(reason string) lockstore.HiddenBytes {
-	return f.envelope(noResult, []byte(reason))
-}
-
 func (f form) envelope(kind byte, text []byte) lockstore.HiddenBytes {
 	data := make([]byte, 0, headerSize+len(f.version)+len(text))
 	data = append(data, layout, kind)
@@ -101,14 +96,8 @@ func (c Call) hash() (*[hashSize]byte, error) {
 
 // completion is what work leaves: its result, or a note if the result cannot be stored.
 func completion[Out any](o *Once, f form, out Out) doonce.Completion {
-	c := doonce.Completion{ResultTime: o.opt.ResultTime}
-	text, reason, err := encode(out, o.opt.MaxResultBytes)
-	if err != nil {
-		c.Result, c.Err = f.noResult(reason), err
-		return c
-	}
-	c.Result = f.result(text)
-	return c
+	kind, text, err := encode(out, o.opt.MaxResultBytes)
+	return doonce.Completion{ResultTime: o.opt.ResultTime, Result: f.envelope(kind, text), Err: err}
 }
 
 // The reasons that are stored. They are fixed texts, so that what is read is one of them.
@@ -123,35 +112,33 @@ const (
 
 var reasons = []string{noJSON, notBack, otherBack, streamed, tooLarge, byOperator}
 
-// encode is the JSON of a result of at most so many bytes, which gives the same JSON when
-// it is read back; or the reason that is stored, and an error, neither with data of the result.
-func encode[Out any](out Out, most int) (text []byte, reason string, err error) {
-	defer func() {
-		if err != nil {
-			text, err = nil, fmt.Errorf("the result is not stored: %w", err)
-		}
-	}()
+// encode is what is stored of a result: its JSON of at most so many bytes, which gives the same JSON when
+// it is read back; or one of the reasons, and an error, neither with data of the result.
+func encode[Out any](out Out, most int) (kind byte, text []byte, err error) {
+	none := func(reason, more string) (byte, []byte, error) {
+		return noResult, []byte(reason), fmt.Errorf("the result is not stored: %s%s", reason, more)
+	}
 	if _, ok := any(out).(io.Reader); ok {
-		return nil, streamed, errors.New(streamed)
+		return none(streamed, "")
 	}
 	text, err = marshal(out)
 	if t, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return nil, noJSON, fmt.Errorf("%s (%v)", noJSON, t.Type)
+		return none(noJSON, fmt.Sprintf(" (%v)", t.Type))
 	}
-	switch {
-	case err != nil:
-		return nil, noJSON, fmt.Errorf("%s (%T)", noJSON, err)
-	case len(text) > most:
-		return nil, tooLarge, fmt.Errorf("its JSON has %d bytes; want at most MaxResultBytes, %d", len(text), most)
+	if err != nil {
+		return none(noJSON, fmt.Sprintf(" (%T)", err))
+	}
+	if len(text) > most {
+		return none(tooLarge, fmt.Sprintf(": its JSON has %d bytes; want at most MaxResultBytes, %d", len(text), most))
 	}
 	again, err := decode[Out](text)
 	if err != nil {
-		return nil, notBack, errors.New(notBack)
+		return none(notBack, "")
 	}
 	if second, err := marshal(again); err != nil || !bytes.Equal(text, second) {
-		return nil, otherBack, errors.New(otherBack)
+		return none(otherBack, "")
 	}
-	return text, "", nil
+	return withResult, text, nil
 }
 
 // read is how a run ends whose key is in doubt, or whose work is done. result is what the store has.
