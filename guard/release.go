@@ -41,7 +41,7 @@ func (r *run) sendRelease(most time.Duration, call func(context.Context) error) 
 		}
 	}
 	outcome, err := t.send(call)
-	r.awaitWakeUps(r.wakes.collect(), ctx, t.end)
+	r.awaitWakeUps(ctx, t.end)
 	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
 		err = t.askedAgain(err)
 	}
@@ -66,8 +66,7 @@ func (r *run) abandon(owner lockstore.Owner) error {
 var errStoreNotReturned = errors.New("the store did not return: it panicked or called runtime.Goexit")
 
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no cooldown if
-// the work returned an error, or if the lease is lost. The parameter most bounds the time. It sets ReleaseErr, and may note a loss in the
-// window.
+// the work returned an error, or if the lease is lost.
 func (r *run) releaseAfterWork(err error, cooldown, most time.Duration) {
 	if err != nil || r.window.look().lost != nil {
 		cooldown = 0

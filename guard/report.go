@@ -84,17 +84,15 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 		if warns || r.Fence == 0 && r.heldLong || r.ReleaseErr != nil || r.CompleteErr != nil || r.WakeErr != nil {
 			level = slog.LevelWarn
 		}
-		if !logger.Enabled(ctx, level) {
-			return
-		}
-		attrs := append(make([]slog.Attr, 0, 20),
+		attrs := []slog.Attr{
 			slog.String("requestId", r.HolderInfo.ID),
 			slog.String("key", r.Key),
 			slog.String("outcome", string(r.Outcome)),
 			slog.Float64("wait_ms", milliseconds(r.WaitTime)),
 			slog.Float64("hold_ms", milliseconds(r.HoldTime)),
 			slog.Int64("fence", int64(r.Fence)),
-			slog.Int("calls", r.Calls))
+			slog.Int("calls", r.Calls),
+		}
 		add := func(tells bool, attr slog.Attr) {
 			if tells {
 				attrs = append(attrs, attr)

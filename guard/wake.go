@@ -52,15 +52,6 @@ type wakeUps struct {
 	ended  chan error // has room for all
 }
 
-// collect takes out those that nobody has waited for.
-func (w *wakes) collect() []*wakeUps {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	begun := w.begun
-	w.begun = nil
-	return begun
-}
-
 // record notes how n wake-ups ended, without mu.
 func (w *wakes) record(n int, err error) {
 	if err == nil {
@@ -70,8 +61,8 @@ func (w *wakes) record(n int, err error) {
 	}
 }
 
-// wake begins to wake the owners, on goroutines of their own, and notes them in wakes.begun. It does not wait: the run may have work to do.
-// The end of the run's own context does not stop the wake-ups: nobody else wakes these owners.
+// wake begins to wake the owners, on goroutines of their own. It does not wait: the run may have work to do. The end of the run's own
+// context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
 	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
 	ups.ctx, ups.cancel = context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
@@ -144,16 +135,18 @@ func hide(a lockstore.WakeAddress, err error) error {
 
 // finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
 func (r *run) finishWakeUps() {
-	if begun := r.wakes.collect(); begun != nil {
-		ctx, endRelease, end, _ := r.beginRelease(releaseTime)
-		defer endRelease()
-		r.awaitWakeUps(begun, ctx, end)
-	}
+	ctx, endRelease, end, _ := r.beginRelease(releaseTime)
+	defer endRelease()
+	r.awaitWakeUps(ctx, end)
 }
 
-// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing, and records how each ends in wakes. It waits until
-// end, or until Shutdown ends ctx. Then it ends their context, and waits for shortly longer.
-func (r *run) awaitWakeUps(begun []*wakeUps, ctx context.Context, end time.Duration) {
+// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing. It waits until end, or until Shutdown ends ctx. Then
+// it ends their context, and waits for shortly longer.
+func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
+	r.wakes.mu.Lock()
+	begun := r.wakes.begun
+	r.wakes.begun = nil
+	r.wakes.mu.Unlock()
 	for _, ups := range begun {
 		defer ups.cancel()
 		defer context.AfterFunc(ctx, ups.cancel)()
