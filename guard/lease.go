@@ -76,7 +76,7 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 }
 
 // acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request. The lease stays in the store; the run and
-// its window end here. It sets wanted and holder before it calls acquire.
+// its window end here.
 func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
@@ -114,8 +114,7 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run of one request: it waits for the wake-ups that this request has begun, sets holder if nobody has asked for it, reports,
-// and returns err.
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
 	r.holder = cmp.Or(r.holder, r.call.askHolder())
@@ -176,8 +175,7 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
-// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request. It calls the program, too, after the wake-ups: Options.HolderInfo and
-// Options.Observe (finish). It sets held to a lease that has only the fence, for the report.
+// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request.
 func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
