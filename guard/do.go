@@ -46,7 +46,7 @@ func (g *Guard) Do(ctx context.Context, key string, work func(context.Context, L
 	return g.newCall(ctx, g.opt.Wait).do([]string{key}, job{
 		wanted:   wanted{long: g.cooldown > 0, once: g.cooldown > 0, work: g.opt.Coalesce, event: event},
 		work:     func(ctx context.Context, locks map[string]Lock) error { return work(ctx, locks[key]) },
-		endLease: func(r *run, err error) { r.releaseAfterWork(err, g.cooldown, releaseTime) },
+		endLease: (*run).releaseAfterWork,
 	})
 }
 
@@ -124,7 +124,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 			}
 			return work(ctx, locks)
 		},
-		endLease: func(r *run, err error) { r.releaseAfterWork(err, 0, releaseTime) },
+		endLease: (*run).releaseAfterWork,
 	})
 }
 

@@ -31,8 +31,8 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work f
 	}
 	var completion doonce.Completion
 	worked := false
-	j := job{
-		wanted: wanted{long: true, once: true}, refused: k.OnRefused,
+	return g.newCall(ctx, g.opt.Wait).do([]string{key}, job{
+		wanted: wanted{long: true, once: true}, refused: k.OnRefused, markStarted: k.MarkStarted,
 		work: func(ctx context.Context, locks map[string]Lock) (err error) {
 			worked = true
 			completion, err = work(ctx, locks[key])
@@ -42,19 +42,13 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work f
 			switch {
 			case err == nil && completion.ResultTime != 0:
 				r.complete(completion)
-			case r.started && (completion.NoEffect || !worked):
-				r.releaseAfterWork(err, 0, g.completeTime())
-			case !r.started:
-				r.releaseAfterWork(err, 0, releaseTime)
-			default:
+			case r.started && worked && !completion.NoEffect:
 				r.notes.CompleteErr = errInDoubt
+			default:
+				r.releaseAfterWork(err)
 			}
 		},
-	}
-	if k.MarkStarted {
-		j.beforeWork = (*run).markStarted
-	}
-	return g.newCall(ctx, g.opt.Wait).do([]string{key}, j)
+	})
 }
 
 var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")

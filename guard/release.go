@@ -67,7 +67,11 @@ var errStoreNotReturned = errors.New("the store did not return: it panicked or c
 
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no cooldown if
 // the work returned an error, or if the lease is lost.
-func (r *run) releaseAfterWork(err error, cooldown, most time.Duration) {
+func (r *run) releaseAfterWork(err error) {
+	cooldown, most := r.guard.cooldown, releaseTime
+	if r.started { // without the release the key would be in doubt
+		most = r.guard.completeTime()
+	}
 	if err != nil || r.window.look().lost != nil {
 		cooldown = 0
 	}

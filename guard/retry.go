@@ -24,8 +24,7 @@ func (c *storeCalls) count(err error) {
 // retrier sends one request to the store, again and again after pauses, until the store gives a clear answer, or until the
 // time is over. One goroutine uses it.
 type retrier struct {
-	clock   *clock
-	calls   *storeCalls
+	run     *run
 	ctx     context.Context // of the calls and of the pauses between them
 	end     time.Duration   // no repeat begins later
 	pauses  pauses          // between the calls
@@ -39,7 +38,7 @@ type retrier struct {
 
 // newRetrier makes a retrier whose calls count as those of the run.
 func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
-	return &retrier{clock: r.guard.clock, calls: &r.calls, ctx: ctx, end: end, pauses: r.guard.newPauses()}
+	return &retrier{run: r, ctx: ctx, end: end, pauses: r.guard.newPauses()}
 }
 
 // send calls the store until its answer is clear, and counts each call. It returns an unclear one when the time is over.
@@ -49,11 +48,11 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := context.WithTimeout(t.ctx, t.limit())
-		began := t.clock.moment()
+		began := t.run.now()
 		err := call(ctx)
-		t.took = t.clock.moment() - began
+		t.took = t.run.now() - began
 		cancel()
-		t.calls.count(err)
+		t.run.calls.count(err)
 		t.repeats = true
 		outcome := outcomeOf(err)
 		if outcome != OutcomeUnavailable && outcome != OutcomeUnknown {
@@ -81,14 +80,14 @@ func (t *retrier) askedAgain(err error) error {
 
 // backOff waits before a repeat. It returns false if there is no time for one.
 func (t *retrier) backOff() bool {
-	return sleep(t.ctx, min(t.pauses.next(), t.end-t.clock.moment())) && t.clock.moment() < t.end
+	return sleep(t.ctx, min(t.pauses.next(), t.end-t.run.now())) && t.run.now() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, but at most 2 s and at least 200 ms. A release ends in time: its
 // first request has no more than is left, but at least 100 ms, also after a freeze, and a repeat may take all that is left, but at most 2
 // s.
 func (t *retrier) limit() time.Duration {
-	left := t.end - t.clock.moment()
+	left := t.end - t.run.now()
 	switch {
 	case !t.release:
 		return min(callTime, max(minCallTimeout, left/2))

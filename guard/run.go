@@ -64,7 +64,7 @@ type run struct {
 
 	window window // the work's context
 	held   atomic.Pointer[held]
-	calls  storeCalls                      // of the store
+	calls  storeCalls
 	values atomic.Pointer[context.Context] // that Options.Granted returned; nil without one. A store may read them when its call has ended
 	wakes  wakes
 
@@ -104,10 +104,8 @@ func (c *call) newRun(key string, inside *run) *run {
 	r.around, _ = parent.Value(runKey{}).(*run)
 	ctx, cancel := context.WithCancelCause(parent)
 	r.window = window{
-		ctx: ctx, cancel: cancel, clock: c.guard.clock, call: c, values: r.value, bounds: bounds{stop: never, trust: never},
-	}
-	if r.around != nil {
-		r.window.around, r.window.cleans = &r.around.window, r.around.window.look().lost != nil
+		run: r, ctx: ctx, cancel: cancel, clock: c.guard.clock, bounds: bounds{stop: never, trust: never},
+		cleans: r.around != nil && r.around.window.look().lost != nil,
 	}
 	c.guard.runs.add(r)
 	return r
@@ -141,11 +139,11 @@ func (r *run) ttl(now time.Duration) time.Duration {
 
 // job is what a call does under its locks.
 type job struct {
-	wanted     wanted
-	refused    func(error) (string, error)                  // how the call ends when the key is done or in doubt; may be nil
-	beforeWork func(*run) (Outcome, error)                  // the last step before the work; may be nil
-	work       func(context.Context, map[string]Lock) error // has the locks by key
-	endLease   func(r *run, err error)                      // ends a lease, after the work or without it
+	wanted      wanted
+	refused     func(error) (string, error)                  // how the call ends when the key is done or in doubt; may be nil
+	markStarted bool                                         // before the work
+	work        func(context.Context, map[string]Lock) error // has the locks by key
+	endLease    func(r *run, err error)                      // ends a lease, after the work or without it
 }
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
@@ -194,8 +192,8 @@ func (c *call) do(keys []string, j job) (err error) {
 		}
 		locks[key] = Lock{key, r.lease().Fence, r.lease().Seat}
 	}
-	if j.beforeWork != nil {
-		if o, e := j.beforeWork(last); e != nil {
+	if j.markStarted {
+		if o, e := last.markStarted(); e != nil {
 			return fail(o, e)
 		}
 	}

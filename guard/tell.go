@@ -41,18 +41,6 @@ func (r *run) tell(name string, hook func()) {
 // hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
 func hookTime(left time.Duration) time.Duration { return max(tell.Least, min(tell.Most, left/2)) }
 
-// value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned,
-// which is made of window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.
-func (r *run) value(key any) any {
-	if key == (runKey{}) {
-		return r
-	}
-	if ctx := r.values.Load(); ctx != nil {
-		return (*ctx).Value(key)
-	}
-	return r.window.ctx.Value(key)
-}
-
 // observed is the context for Options.Observe: the caller's, with the values of Options.Granted.
 func (r *run) observed() context.Context {
 	if ctx := r.values.Load(); ctx != nil {

@@ -18,13 +18,11 @@ import (
 //
 // Any goroutine may use it: the call's, that of renew, a timer, the work's own. The mutex guards what stands below it. No method sends a request.
 type window struct {
+	run    *run
 	ctx    context.Context // ends with the caller's context, or by cancel
 	cancel context.CancelCauseFunc
 	clock  *clock
-	call   *call
-	values func(key any) any // what the context carries
-	around *window           // of the run around this one; nil if there is none
-	cleans bool              // the run around had lost its lease before this one began
+	cleans bool // the run around had lost its lease before this one began
 
 	mu        sync.Mutex
 	bounds    bounds
@@ -51,7 +49,7 @@ type why struct {
 // Deadline is the end of the time for the work, not of the trust. It reads no clock.
 func (w *window) Deadline() (time.Time, bool) {
 	if stop := w.look().stop; stop != never {
-		return w.call.wall(stop), true
+		return w.run.call.wall(stop), true
 	}
 	return w.ctx.Deadline()
 }
@@ -69,7 +67,17 @@ func (w *window) Err() error {
 	return w.ctx.Err()
 }
 
-func (w *window) Value(key any) any { return w.values(key) }
+// Value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned,
+// which is made of window.ctx, and until then those of window.ctx. The work may ask before a late Granted returns.
+func (w *window) Value(key any) any {
+	if key == (runKey{}) {
+		return w.run
+	}
+	if ctx := w.run.values.Load(); ctx != nil {
+		return (*ctx).Value(key)
+	}
+	return w.ctx.Value(key)
+}
 
 // Format prints the type's name only: a printed context must neither show the run's owner nor read what other
 // goroutines write.
@@ -127,10 +135,10 @@ func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.
 // this one is checked, too. If the lease of that window is lost after this run began, this context ends, too, also if it was made with
 // context.WithoutCancel; what is left may be more than 0 then.
 func (w *window) check() time.Duration {
-	if w.around != nil {
-		w.around.check()
-		if around := w.around.look(); around.lost != nil && !around.closed && !w.cleans {
-			w.cancel(around.lost)
+	if around := w.run.around; around != nil {
+		around.window.check()
+		if ends := around.window.look(); ends.lost != nil && !ends.closed && !w.cleans {
+			w.cancel(ends.lost)
 		}
 	}
 	w.mu.Lock()
