@@ -61,7 +61,6 @@ func (a WakeAddress) String() string {
 // Format is String for every verb.
 func (a WakeAddress) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, a.String()) }
 
-// MarshalText is String.
 func (a WakeAddress) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // validateParked checks a request for a parked place.

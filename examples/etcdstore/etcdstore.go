@@ -64,7 +64,6 @@ type kv struct {
 	failed           atomic.Uint32 // how many times a member has not said its time
 }
 
-// ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Second }
 
 // Read implements casstore.KV. A fresh read is linearizable. Another one asks one member alone.

@@ -36,7 +36,6 @@ func newSeats(n int, serve http.Handler) *seats {
 	return &seats{serve: serve, last: make([]*served, n)}
 }
 
-// ServeHTTP implements http.Handler.
 func (s *seats) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	seat, err := strconv.Atoi(r.Header.Get(seatHeader))
 	if err != nil || seat < 0 || seat >= len(s.last) {

@@ -43,7 +43,6 @@ type BadInput struct{ Err error }
 
 func (e *BadInput) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
 func (e *BadInput) Unwrap() error { return e.Err }
 
 // NotCharged: the fee is not known to be charged on some of the accounts, and is
@@ -59,7 +58,6 @@ func (e *NotCharged) Error() string {
 	return fmt.Sprintf("the fee of %s is not charged on %d of %d accounts: %v", e.Date, len(e.Errs), e.Of, errors.Join(e.Errs...))
 }
 
-// Unwrap returns why.
 func (e *NotCharged) Unwrap() []error { return e.Errs }
 
 // chargeFees charges the fee to each account, under its lock. An account that fails does

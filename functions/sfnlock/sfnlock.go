@@ -79,7 +79,6 @@ func (e *NotWoken) Error() string {
 	return "the lock is granted, but the state was not woken: " + e.Err.Error()
 }
 
-// Unwrap returns Err.
 func (e *NotWoken) Unwrap() error { return e.Err }
 
 // wake ends the state that waits at an address.

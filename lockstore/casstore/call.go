@@ -18,7 +18,6 @@ import (
 // book has the settings of the rules.
 var book = rules.Book{Places: 64, Marks: 16}
 
-// Do implements driver.Driver.
 func (s *store) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	c, end := s.call(ctx, key, r)
 	defer end()

@@ -14,7 +14,6 @@ type listing struct {
 	Lister
 }
 
-// List implements driver.Lister.
 func (l *listing) List(ctx context.Context, prefix string, page func(driver.Page) error) error {
 	return l.Lister.List(ctx, prefix, func(p Page) error {
 		listed := driver.Page{Damaged: p.Damaged, DamagedNames: p.DamagedNames, Requests: p.Requests}

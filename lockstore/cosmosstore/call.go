@@ -30,7 +30,6 @@ type transport struct {
 	check   context.Context
 }
 
-// Do implements azcore's Transporter.
 func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	asksAccount := req.Method == http.MethodGet && strings.Trim(req.URL.Path, "/") == ""
 	if asksAccount && t.account == nil {

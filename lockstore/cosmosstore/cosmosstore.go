@@ -156,7 +156,6 @@ func id(key string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Second }
 
 // Read implements casstore.KV. Only a fresh read has a time: the store's own
@@ -186,7 +185,6 @@ func (k *kv) Read(ctx context.Context, key string, fresh bool) (e casstore.Entry
 	return e, now, nil
 }
 
-// Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	text, err := json.Marshal(item{ID: id(key), Key: key, Lock: string(value)})
 	if err != nil {

@@ -126,7 +126,6 @@ type (
 	}
 )
 
-// ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Microsecond }
 
 func (k *kv) key(key string) object {
@@ -171,7 +170,6 @@ func (k *kv) Read(ctx context.Context, key string, _ bool) (casstore.Entry, time
 	return e, now, nil
 }
 
-// Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, text []byte, ifVersion string) (casstore.Entry, error) {
 	e := object{"key": k.key(key), "properties": object{property: value{string(text), true}}}
 	// Without FAIL the service may resolve a conflict by dropping the write, and say that it

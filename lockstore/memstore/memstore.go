@@ -74,7 +74,6 @@ func New(now func() time.Time) *lockstore.Store {
 	return lockstore.New("memstore", m)
 }
 
-// Do implements driver.Driver.
 func (m *memory) Do(_ context.Context, key string, r driver.Request) (driver.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +92,6 @@ func (m *memory) write(key string, next rules.State) {
 	}
 }
 
-// Await implements driver.Driver.
 func (m *memory) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	lease, left, changed := m.turn(key, r.Owner)
 	if lease.Outcome == driver.Granted {
@@ -133,7 +131,6 @@ func (m *memory) turn(key string, owner driver.Owner) (driver.Answer, time.Durat
 	return driver.Answer{}, m.book.Wait(m.states[key], rules.At(now), owner), m.changed[key]
 }
 
-// PutAddress implements driver.Parker.
 func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, text driver.HiddenBytes, d time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,7 +138,6 @@ func (m *memory) PutAddress(_ context.Context, key string, owner driver.Owner, t
 	return nil
 }
 
-// TakeAddress implements driver.Parker.
 func (m *memory) TakeAddress(_ context.Context, key string, owner driver.Owner) (driver.HiddenBytes, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,7 +163,6 @@ func (m *memory) List(_ context.Context, prefix string, page func(driver.Page) e
 	return page(p)
 }
 
-// Extent implements driver.Lister.
 func (m *memory) Extent(context.Context) (driver.Extent, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

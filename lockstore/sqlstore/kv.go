@@ -52,7 +52,6 @@ type (
 	}
 )
 
-// ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return k.resolution }
 
 // fill puts texts in place of the words in braces of a statement. The texts of pairs may have such words, too, which stay.
@@ -60,7 +59,6 @@ func (k *kv) fill(statement string, pairs ...string) string {
 	return strings.NewReplacer(pairs...).Replace(k.words.Replace(k.words.Replace(statement)))
 }
 
-// Read implements casstore.KV.
 func (k *kv) Read(ctx context.Context, key string, _ bool) (e casstore.Entry, now time.Time, err error) {
 	which := "k.key {=} {key}"
 	if k.tx != nil {
@@ -109,7 +107,6 @@ func (k *kv) read(ctx context.Context, which string, pairs ...string) (all []cas
 	return all, now, err
 }
 
-// Write implements casstore.KV.
 func (k *kv) Write(ctx context.Context, key string, value []byte, ifVersion string) (casstore.Entry, error) {
 	return k.write(ctx, key, value, ifVersion, "''", "")
 }
@@ -413,7 +410,6 @@ func (k *kv) Extent(ctx context.Context) (e lockstore.Extent, err error) {
 	return e, err
 }
 
-// Check implements driver.Checker.
 func (k *kv) Check(ctx context.Context) (all []lockstore.Finding, err error) {
 	rows, err := k.ask(ctx, "", k.check, 2)
 	if err != nil {

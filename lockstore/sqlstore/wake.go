@@ -66,7 +66,6 @@ func (w *waker) WriteAndWake(ctx context.Context, key string, value []byte, ifVe
 	return e, err
 }
 
-// Listen implements casstore.Waker.
 func (w *waker) Listen(ctx context.Context, key, owner string, since time.Time) (<-chan string, bool, func(), error) {
 	if w.listen == nil {
 		return nil, false, nil, errors.New("nobody listens")

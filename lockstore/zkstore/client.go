@@ -286,13 +286,11 @@ type hosts struct {
 	servers []string // that are left
 }
 
-// Init implements zk.HostProvider.
 func (h *hosts) Init(servers []string) error {
 	h.servers = servers
 	return nil
 }
 
-// Len implements zk.HostProvider.
 func (h *hosts) Len() int { return len(h.servers) }
 
 // Next implements zk.HostProvider. With pause the ZooKeeper client waits, until it is closed.
@@ -305,5 +303,4 @@ func (h *hosts) Next() (server string, pause bool) {
 	return server, false
 }
 
-// Connected implements zk.HostProvider.
 func (h *hosts) Connected() {}

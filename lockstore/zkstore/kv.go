@@ -31,7 +31,6 @@ var (
 	_ io.Closer       = (*kv)(nil)
 )
 
-// ClockResolution implements casstore.KV.
 func (k *kv) ClockResolution() time.Duration { return time.Millisecond }
 
 // Read implements casstore.KV. A fresh read writes the clock node first.

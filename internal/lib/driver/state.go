@@ -25,7 +25,6 @@ func (s State) String() string {
 	return states[s]
 }
 
-// MarshalText is String.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Taken says that an Acquire is refused, whoever asks: the state is neither Free nor Reserved.

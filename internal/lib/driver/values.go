@@ -52,7 +52,6 @@ func (n Hint) String() string { return "note of " + strconv.Itoa(len(n)) + " byt
 // Format is String for every verb.
 func (n Hint) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, n.String()) }
 
-// MarshalText is String.
 func (n Hint) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
 // HiddenBytes is data of a user, see lockstore.HiddenBytes.
@@ -64,5 +63,4 @@ func (s HiddenBytes) String() string { return strconv.Itoa(len(s)) + " bytes" }
 // Format is String for every verb.
 func (s HiddenBytes) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// MarshalText is String.
 func (s HiddenBytes) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

@@ -81,7 +81,6 @@ type closed struct {
 // granted that the leases forbid.
 type queue []kept[waiter]
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (q *queue) UnmarshalJSON(text []byte) error {
 	var all []kept[waiter]
 	if json.Unmarshal(text, &all) != nil || slices.ContainsFunc(all, func(k kept[waiter]) bool { return k.it.damaged() }) {

@@ -16,7 +16,6 @@ type kept[T any] struct {
 	other map[string]json.RawMessage
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
 func (k *kept[T]) UnmarshalJSON(text []byte) error {
 	if err := errors.Join(json.Unmarshal(text, &k.it), json.Unmarshal(text, &k.other)); err != nil {
 		return err
@@ -29,7 +28,6 @@ func (k *kept[T]) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON implements json.Marshaler.
 func (k kept[T]) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(&k.it)
 	if err != nil || len(k.other) == 0 {
