@@ -91,9 +91,7 @@
 //     server is down, that call returns [ErrUnavailable]. An opener that needs a session
 //     may connect, within its context. When a session has ended, for example while Lambda
 //     had frozen the process, the store itself makes a new one.
-//   - Closing. A driver that holds a session implements [io.Closer]. The program that
-//     opened the store closes it when no call is under way. Package boot closes nothing,
+//   - Closing. A driver that holds a session implements [io.Closer]. Package boot closes nothing,
 //     because Lambda ends a process without a warning. So no promise may depend on a
 //     call of Close: leases end by their TTL.
-//   - Errors about options and URLs. Return [Invalidf]; the guard calls them invalid.
 package lockstore

@@ -78,13 +78,11 @@ func (s *Store) ResolveNoEffect(ctx context.Context, key string, fence Fence) er
 
 // Page is a part of a listing.
 type Page struct {
-	Keys    []Status
-	Damaged int // entries that are damaged, or that another program has written
-	// DamagedNames are the names of the damaged entries, as the server has them, for people. It
-	// has no name for an entry that has none.
-	DamagedNames []string
-	Requests     int     // that the page took
-	ReadUnits    float64 // of DynamoDB that they took; 0 elsewhere, and if the server does not say
+	Keys         []Status
+	Damaged      int      // entries that are damaged, or that another program has written
+	DamagedNames []string // as the server has them, for people; an entry without a name has none here
+	Requests     int      // that the page took
+	ReadUnits    float64  // of DynamoDB that they took; 0 elsewhere, and if the server does not say
 }
 
 // Extent is how much a listing reads. It may be hours old. 0 is not known.

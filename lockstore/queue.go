@@ -2,10 +2,7 @@ package lockstore
 
 import "github.com/lambdalock/lambdalock/internal/lib/driver"
 
-// An entry may have a queue: owners that wait, in the order in which the store gave them
-// their places. [Request.JoinQueue] asks for a place, and [Store.AwaitTurn] waits there.
-//
-// Whatever makes room hands the key to the first in the queue, for one turn. The state is Reserved then. The owner may
+// TurnTime is for how long whatever makes room hands the key to the first in the queue. The state is Reserved then. The owner may
 // work under this lease, see [AwaitedTurn], and its next Acquire or Renew makes the lease as long as its TTL. If it does not come within
 // its turn, it has lost its place and nothing else.
 //
@@ -21,7 +18,7 @@ const TurnTime = driver.TurnTime // 2 s on the store's clock; a clock with whole
 // AwaitedTurn is what an owner in a queue has learned.
 type AwaitedTurn struct {
 	// Lease, if its Fence is not 0, is the lease that was handed over to the owner. Its TTL is at
-	// most a Turn: work that is longer has to extend it, with an Acquire that has this Fence.
+	// most a Turn: work that is longer has to extend it, see [Store.Extend].
 	Lease Lease
 
 	// Ask says that an Acquire of the owner may have another answer now than before: its turn

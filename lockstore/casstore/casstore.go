@@ -8,7 +8,8 @@
 // reads the entry, asks the rules, and replaces the entry if nobody has changed it meanwhile. An entry has the whole state
 // of a key, so all changes have one order.
 //
-// The service's times are the only clock. A lease begins at the WrittenAt of the write that granted or renewed it, and
+// The service's times are the only clock. The clock of the process ends no lease and gives nobody a turn; if its wall clock jumps
+// ahead, the next fence may be ahead by as much. A lease begins at the WrittenAt of the write that granted or renewed it, and
 // its holder trusts it for TTL - Margin, counted from before this write. Another owner gets the key at TTL + ClockResolution +
 // MaxClockSkew.
 //
@@ -148,8 +149,7 @@ const (
 	listenTime = 250 * time.Millisecond
 )
 
-// Await implements driver.Driver, by reads that are not fresh, except the first of a process. If
-// the KV is a Waker, it waits for a wake-up, and reads about every 0.75 s or more often.
+// Await waits by reads that are not fresh, except the first of a process.
 func (s *store) Await(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

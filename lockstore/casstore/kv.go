@@ -88,12 +88,11 @@ type Lister interface {
 
 // Page is a part of a listing. The store counts an entry whose value is not that of a lock as damaged, too.
 type Page struct {
-	Entries []Listed
-	Now     time.Time // the service's own time at a moment after the call of List, and before it read these entries
-	Damaged int       // entries that no KV of this kind has written; they are not in Entries
-	// DamagedNames are the names of the damaged entries, as the service has them, for people.
-	DamagedNames []string
-	Requests     int // that the page took, for people; 0 is 1
+	Entries      []Listed
+	Now          time.Time // the service's own time at a moment after the call of List, and before it read these entries
+	Damaged      int       // entries that no KV of this kind has written; they are not in Entries
+	DamagedNames []string  // as the service has them, for people
+	Requests     int       // that the page took, for people; 0 is 1
 }
 
 // Listed is an entry of a listing.

@@ -30,8 +30,7 @@
 // Package casstore says how many requests each call sends. The first call of a process may send one more, to learn the service's time.
 // The store does not list its keys.
 //
-// A call sends more requests if others write the same key at the same time. A read of an
-// item of less than 1 KB costs 1 request unit (2 with strong consistency and with bounded
+// A read of an item of less than 1 KB costs 1 request unit (2 with strong consistency and with bounded
 // staleness). A write costs several. The store never queries, so exclude all paths from the
 // container's index, and a write costs less.
 //
@@ -41,8 +40,7 @@
 // # Clock
 //
 // Only the service's clock decides which lease has ended: each item has the time of its last
-// write (_ts), in whole seconds. The function's own clock ends no lease and gives nobody a
-// turn. If its wall clock jumps ahead, the next fence may be ahead by as much. And the
+// write (_ts), in whole seconds. But the
 // service refuses requests of a client whose clock is wrong by more than 15 minutes.
 //
 //	a lease may be trusted for    TTL - 250 ms, from before the request

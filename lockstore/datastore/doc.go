@@ -36,18 +36,14 @@
 //
 // # Requests and cost
 //
-// Package casstore says how many requests each call sends.
-// The store does not list its keys.
-//
-// A call sends more requests if others write the same key at the same time. Each request is
+// Package casstore says how many requests each call sends. Each request is
 // one entity read or one entity write, and Google charges for both. A process also fetches a
-// token, about once an hour.
+// token, about once an hour. The store does not list its keys.
 //
 // # Clock
 //
 // Only Google's clock decides which lease has ended: each write is stamped by the service,
-// in microseconds. The function's own clock ends no lease and gives nobody a turn. If its wall
-// clock jumps ahead, the next fence may be ahead by as much.
+// in microseconds.
 //
 //	a lease may be trusted for    TTL - 250 ms, from before the request
 //	others may take the key over  if stamp of their own write >= stamp of the last grant or
@@ -58,8 +54,7 @@
 // # Consistency
 //
 // Reads by key are strongly consistent. Each write names the version of the entity that it
-// replaces, and the service refuses it if the entity has another one. Fences are
-// max(previous fence + 1, microseconds since 1970). They stay in the entity after a release.
+// replaces, and the service refuses it if the entity has another one.
 //
 // Never delete an entity by hand while its key is held: another owner could be granted the
 // key at once.

@@ -69,8 +69,7 @@
 // # Clock
 //
 // Only the clock of the server that leads the ensemble decides: the time at which it
-// wrote the node. The function's own clock ends no lease and gives nobody a turn. If its
-// wall clock jumps ahead, the next fence may be ahead by as much.
+// wrote the node.
 //
 //	another owner may be granted the key   begin + TTL + 1 ms + skew
 //	the holder trusts its lease until      the time before its request + TTL
@@ -90,10 +89,6 @@
 // Leases do not depend on sessions. A session ends with its connection, for example while Lambda
 // has frozen the process. That costs a new one and nothing else.
 //
-// ZooKeeper counts the versions of a node, and begins again when the node was deleted.
-// So a write also checks the child that was made with the node: after the deletion of a
-// node by an operator, no old version fits.
-//
 // # Outcomes
 //
 //   - Each call returns when its context ends. The request may still be sent and applied
@@ -110,10 +105,9 @@
 //
 // # Waiting
 //
-// An owner that waits for its turn has an ephemeral node. The write of a release makes the
-// first in the queue the holder, for one lockstore.TurnTime, and deletes the node of this owner, in one transaction. Only this
-// owner wakes up. It reads the lock's node, and writes the TTL of its lease. The queue itself is in the lock's node. A waiter also
-// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second, and an owner that died one turn.
+// An owner that waits for its turn has an ephemeral node. The write of a release also deletes the node of the owner that it hands the key
+// over to, in one transaction. Only this owner wakes up. The queue itself is in the lock's node. A waiter also
+// reads the lock's node every 0.75 s, so a wake-up that gets lost costs less than a second.
 //
 // # What was tried
 //

@@ -5,14 +5,9 @@ import (
 	"time"
 )
 
-// Lister is implemented by a driver that can list its keys. A listing reads the whole
-// table or server, and may need more permissions than locking does.
+// Lister is implemented by a driver that can list its keys. Its methods are those of lockstore.Store.
 type Lister interface {
-	// List calls page for one page after the other, until page returns an error, which
-	// List returns, or until the end. See lockstore.Store.List for which keys it lists.
 	List(ctx context.Context, prefix string, page func(Page) error) error
-
-	// Extent says how much a listing reads, whatever the prefix is.
 	Extent(ctx context.Context) (Extent, error)
 }
 
@@ -31,7 +26,7 @@ type Listed struct {
 	Status
 }
 
-// Extent is how much a listing reads. It may be hours old. 0 is not known.
+// Extent is a lockstore.Extent.
 type Extent struct {
 	Entries, Bytes int64
 }
