@@ -73,23 +73,14 @@ func MustGuardFromEnv(openers ...lockstore.SchemeOpener) *guard.Guard {
 // guard.Options.Wake: set gets the options as boot has made them, and may change them.
 func MustGuardFromEnvWith(set func(*guard.Options), openers ...lockstore.SchemeOpener) *guard.Guard {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log whose reader has gone would end the process, with its leases
-	g, err := newGuard(os.Stdout, getenv, set, openers...)
-	if err != nil {
-		exit(err)
-	}
+	g := Must(newGuard(os.Stdout, getenv, set, openers...))
 	slog.SetDefault(slog.New(jsonHandler(os.Stdout)))
 	return g
 }
 
 // MustURLFromEnv returns the URL in the environment variable name. It is for a resource of
 // the function's own, such as a table, that the function opens beside its guard.
-func MustURLFromEnv(name string) *url.URL {
-	u, err := readURL(name, getenv)
-	if err != nil {
-		exit(err)
-	}
-	return u
-}
+func MustURLFromEnv(name string) *url.URL { return Must(readURL(name, getenv)) }
 
 // EnvVar returns an environment variable, or "" if the variable is not set. It is
 // os.Getenv, and it tells Start that the function knows the variable.
@@ -116,11 +107,8 @@ func Must[T any](v T, err error) T {
 // second before it ends the process, also after a timeout. Registering makes the
 // start slower, so it is not the default.
 func Start[In, Out any](g *guard.Guard, handler guard.Wrapped[In, Out]) {
-	options, err := startOptions(g, getenv)
-	if err == nil {
-		err = asked.unknown(os.Environ())
-	}
-	if err != nil {
+	options := Must(startOptions(g, getenv))
+	if err := asked.unknown(os.Environ()); err != nil {
 		exit(err)
 	}
 	lambda.StartWithOptions(entry(g, handler), options...)
