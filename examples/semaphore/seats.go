@@ -37,14 +37,10 @@ func newSeats(n int, serve http.Handler) *seats {
 }
 
 func (s *seats) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	seat, err := strconv.Atoi(r.Header.Get(seatHeader))
-	if err != nil || seat < 0 || seat >= len(s.last) {
-		http.Error(w, "no such seat", http.StatusBadRequest)
-		return
-	}
-	fence, err := strconv.ParseInt(r.Header.Get(fenceHeader), 10, 64)
-	if err != nil {
-		http.Error(w, "the fence is no number", http.StatusBadRequest)
+	seat, noSeat := strconv.Atoi(r.Header.Get(seatHeader))
+	fence, noFence := strconv.ParseInt(r.Header.Get(fenceHeader), 10, 64)
+	if noSeat != nil || noFence != nil || seat < 0 || seat >= len(s.last) {
+		http.Error(w, "want a seat that there is, and a fence", http.StatusBadRequest)
 		return
 	}
 	ctx, stop := context.WithCancel(r.Context())
@@ -60,15 +56,11 @@ func (s *seats) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 
-	if stale {
-		http.Error(w, "a later run has the seat", http.StatusConflict)
-		return
-	}
-	if before != nil {
+	if before != nil && !stale {
 		before.stop()
 		<-before.done
 	}
-	if ctx.Err() != nil { // a later one has come meanwhile, or the client is gone
+	if stale || ctx.Err() != nil { // a later one has come meanwhile, or the client is gone
 		http.Error(w, "a later run has the seat", http.StatusConflict)
 		return
 	}
