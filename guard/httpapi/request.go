@@ -80,16 +80,27 @@ func read(e *eventsource.Event) (in Request, err error) {
 	if context == nil {
 		context = &eventsource.Context{}
 	}
+	var forms []string // by a field that only one has
+	for _, f := range []struct {
+		field string
+		ok    bool
+	}{{"requestContext.http", context.HTTP != nil}, {"httpMethod", e.HTTPMethod != ""}, {"method", e.Method != ""}} {
+		if f.ok {
+			forms = append(forms, f.field)
+		}
+	}
+	switch {
+	case len(forms) == 0, e.Records != nil, e.MethodArn+e.RouteArn+context.ConnectionID != "":
+		return in, errNotHTTP
+	case len(forms) > 1:
+		return in, fmt.Errorf("it has %s; want one of them", strings.Join(forms, " and "))
+	}
 	in = Request{PathParameters: e.PathParameters, Authorizer: context.Authorizer, Caller: caller(context)}
 	switch {
-	case e.Records != nil, e.MethodArn+e.RouteArn+context.ConnectionID != "":
-		return in, errNotHTTP
 	case context.HTTP != nil:
 		err = in.readFormat2(e, context)
 	case e.Method != "":
 		err = in.readLattice(e, context)
-	case e.HTTPMethod == "":
-		return in, errNotHTTP
 	case context.ELB != nil:
 		in.readBalancer(e, context)
 	default:

@@ -313,6 +313,8 @@ func TestNoRequests(t *testing.T) {
 		`{"method": "POST", "path": "/x", "version": "2.0"}`:                                  "requestContext.serviceArn",
 		`{"raw_path": "/x"}`: "the event is a request of VPC Lattice; want",
 		// Two forms at once.
+		`{"httpMethod": "POST", "path": "/x", ` + http2 + `}`:                                      "it has requestContext.http and httpMethod",
+		`{"method": "POST", "raw_path": "/x", ` + http2 + `}`:                                      "it has requestContext.http and method",
 		`{"Records": [{"eventSource": "aws:sqs"}], ` + http2 + `}`:                                 "the event is a batch of SQS",
 		`{"httpMethod": "POST", "path": "/x", "requestContext": {"elb": {}, "connectionId": "c"}}`: "a request of a WebSocket API",
 		// Fields of another type.
