@@ -61,10 +61,11 @@ func (w *window) Done() <-chan struct{} {
 
 func (w *window) Err() error {
 	w.check()
-	if context.Cause(w.ctx) == ErrDeadline {
+	err := w.ctx.Err() // before the cause: a context that ends in between says later how
+	if err != nil && context.Cause(w.ctx) == ErrDeadline {
 		return context.DeadlineExceeded
 	}
-	return w.ctx.Err()
+	return err
 }
 
 // Value lets code that has the work's context find the run. The other values are those of the context that Options.Granted has returned,
