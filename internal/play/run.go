@@ -202,7 +202,6 @@ func (r *run) guard() *guard.Guard {
 	return g.WithMaxHolders(r.limit)
 }
 
-// invoke is the invocation.
 func (r *run) invoke() {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -105,7 +105,6 @@ type span struct {
 	run  *run
 }
 
-// line is a line of the story.
 type line struct {
 	At   int64  `json:"at"`
 	Who  string `json:"who"`
@@ -186,7 +185,6 @@ func (w *world) wake(r *run, why string) {
 	}
 }
 
-// say adds a line to the story.
 func (w *world) say(who, format string, args ...any) {
 	w.shown.Story = append(w.shown.Story, line{now(), who, fmt.Sprintf(format, args...)})
 }
@@ -231,7 +229,6 @@ func (w *world) picture(told int) picture {
 	return p
 }
 
-// draws begins a span.
 func (e *environment) draws(kind string, r *run) *span {
 	s := &span{From: now(), Kind: kind, run: r}
 	e.Spans = append(e.Spans, s)
@@ -267,7 +264,6 @@ func (e *environment) strike(what string) {
 	e.dispatch()
 }
 
-// clocks are those of a guard.
 func (e *environment) clocks() (mono, wall time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -59,7 +59,6 @@ type Holder struct {
 	Who        string                `json:"who,omitempty"` // in a snapshot alone
 }
 
-// Place is a place in the queue.
 type Place struct {
 	WaitedMs int64 `json:"waitedMs"` // since it joined
 	Parked   bool  `json:"parked,omitempty"`

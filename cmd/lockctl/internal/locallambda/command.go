@@ -36,7 +36,6 @@ type settings struct {
 	ttl     time.Duration // of a lease; where there are faults
 }
 
-// Bounds and defaults.
 const (
 	mostEnvironments = 100
 	mostEvents       = 100_000
@@ -158,7 +157,6 @@ func (s *settings) freezeTime() time.Duration {
 	return s.ttl + max(s.ttl/4, time.Second/2)
 }
 
-// needsRedis says that a variable of the function has the URL of the embedded Redis.
 func (s *settings) needsRedis() bool {
 	return slices.ContainsFunc(s.env, func(v string) bool { return strings.Contains(v, redisMark) })
 }

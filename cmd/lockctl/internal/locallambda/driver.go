@@ -33,7 +33,6 @@ type driver struct {
 	unlocked bool // the phase is as without the lock
 }
 
-// phase sends all events to the function.
 func (d *driver) phase(ctx context.Context, f function) (_ phase, err error) {
 	p := phase{unlocked: d.unlocked, environments: d.environments, fenced: d.fenced, planned: d.freeze + d.kill}
 	run, title := rand.Text()[:8], p.title()
@@ -65,7 +64,6 @@ func (d *driver) phase(ctx context.Context, f function) (_ phase, err error) {
 	return p, ctx.Err()
 }
 
-// environment is one of a phase.
 type environment struct {
 	*lambdatest.Environment
 	reports *reports

@@ -17,7 +17,6 @@ import (
 // eventTemplate has the texts that events are made of, in turn.
 type eventTemplate [][]byte
 
-// readEvent reads the file of --event.
 func readEvent(file string) (eventTemplate, error) {
 	if file == "" {
 		return nil, exit.WrongUsage("--event is missing; want a file with the event as JSON")
@@ -119,7 +118,6 @@ func conflict(body string) answer {
 	return answer{busy: true, detail: body}
 }
 
-// batchFailure is the type of a failure of a batch's item.
 const batchFailure = "BatchItemFailure"
 
 // batch is an answer that names items which are to come again. It is busy if the function logged no other cause: to send

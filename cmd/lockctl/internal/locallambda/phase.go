@@ -59,7 +59,6 @@ type attempt struct {
 	wrote          []string          // what its environment wrote last before the failure
 }
 
-// failure says why it failed.
 func (a attempt) failure() string {
 	text := a.failed
 	if a.detail != "" {
@@ -98,7 +97,6 @@ func (p phase) title() string {
 	return "with the lock"
 }
 
-// finish counts.
 func (p *phase) finish() {
 	slices.SortFunc(p.sections, func(a, b section) int { return a.start.Compare(b.start) })
 	ownLimit := false
@@ -192,7 +190,6 @@ func (p phase) remark() string {
 	return ""
 }
 
-// String says which section that is.
 func (s section) String() string {
 	return fmt.Sprintf("event %d, request %s (key %q, fence %d)", s.event, s.requestID, s.key, s.fence)
 }

@@ -26,7 +26,6 @@ type target struct {
 	close func()
 }
 
-// awsVariables are the variables with which a function reaches AWS.
 var awsVariables = []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 
 // forFunctions is the part of the caller's environment that the functions get: what

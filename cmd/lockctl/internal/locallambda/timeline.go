@@ -85,7 +85,6 @@ func (p *picture) rect(class string, x float64, y int, width float64, height int
 	p.printf(`<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d">%s</rect>`+"\n", class, x, y, width, height, inside)
 }
 
-// legend explains what is in the picture.
 func (p *picture) legend(dots bool) {
 	x, y := leftMargin, 92
 	for _, l := range [...]struct{ class, text string }{
@@ -109,7 +108,6 @@ func (p *picture) dot(x float64, y int, title string) {
 
 func (p phase) panelHeight() int { return panelHead + p.environments*laneHeight + panelFoot }
 
-// summary is what a phase shows.
 func (p phase) summary() string {
 	if !p.reported {
 		return "nothing is known of critical sections"

@@ -63,7 +63,6 @@ Exit status with --longer-than: 0 if no key is listed, 1 if one is.`,
 	return l.command(cmd, l.list)
 }
 
-// damage is what a listing has found damaged.
 type damage struct {
 	entries int
 	names   []string // of some

@@ -45,7 +45,6 @@ func (o *operator) inspect(ctx context.Context) (lockstore.Status, error) {
 	return stores.Call(ctx, func(ctx context.Context) (lockstore.Status, error) { return o.store.Inspect(ctx, o.key) })
 }
 
-// states are the words for the state of a key.
 var states = []string{
 	lockstore.Free.String(), lockstore.Reserved.String(), lockstore.Held.String(), lockstore.Revoked.String(),
 	lockstore.Completed.String(), lockstore.Cooldown.String(), lockstore.InDoubt.String(),

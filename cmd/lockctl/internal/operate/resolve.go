@@ -124,7 +124,6 @@ func (r *resolver) run(ctx context.Context) error {
 	return nil
 }
 
-// notInDoubt says what the state of the key is.
 func (r *resolver) notInDoubt(ctx context.Context) error {
 	seen, err := r.inspect(ctx)
 	switch {

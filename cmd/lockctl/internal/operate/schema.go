@@ -12,7 +12,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/sqlstore"
 )
 
-// dialects are those of --dialect.
 var dialects = map[string]*sqlstore.Dialect{"postgres": sqlstore.PostgreSQL, "dsql": sqlstore.DSQL, "mysql": sqlstore.MySQL, "sqlite": sqlstore.SQLite}
 
 func Schema() *cobra.Command {

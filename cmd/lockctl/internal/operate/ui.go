@@ -112,7 +112,6 @@ func (v *viewer) readKeys(ctx context.Context) (r ui.Reading, err error) {
 	return r, nil
 }
 
-// shownStates are those of keys that a listing shows.
 var shownStates = []lockstore.State{lockstore.Reserved, lockstore.Held, lockstore.Revoked, lockstore.InDoubt}
 
 // readListing reads the keys that begin with one of the prefixes.

@@ -93,7 +93,6 @@ func (g *guarded) send(o order) {
 	_ = g.process.Signal(syscall.SIGCONT)
 }
 
-// start lets the guard process start the command.
 func (g *guarded) start(until moment) {
 	g.started = !g.ended
 	g.extend(until)

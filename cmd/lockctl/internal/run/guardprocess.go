@@ -64,14 +64,12 @@ const (
 // them must not keep its lock for ever.
 var asksToEnd = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
 
-// guardCommand is the name of the hidden command that is the guard process.
 const guardCommand = "guard-process"
 
 // guardName is the name of the guard process for ps. Who stops lockctl by its name (killall lockctl) means lockctl
 // alone.
 const guardName = "command-guard"
 
-// GuardCommand is the hidden command that lockctl run starts.
 func GuardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                guardCommand,

@@ -25,7 +25,6 @@ type watched struct {
 	sent moment
 }
 
-// watch returns the store with w around its driver.
 func (w *watched) watch(store *lockstore.Store) *lockstore.Store {
 	return store.WrapDriver(func(d driver.Driver) driver.Driver {
 		w.Driver = d
@@ -36,7 +35,6 @@ func (w *watched) watch(store *lockstore.Store) *lockstore.Store {
 // Unwrap is for driver.As.
 func (w *watched) Unwrap() driver.Driver { return w.Driver }
 
-// Do implements driver.Driver.
 func (w *watched) Do(ctx context.Context, key string, r driver.Request) (driver.Answer, error) {
 	if r.Kind == driver.Acquire {
 		w.sent = now()

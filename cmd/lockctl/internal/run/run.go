@@ -159,7 +159,6 @@ func (h *hold) supervise(renewals <-chan renewal) report {
 	}
 }
 
-// renewal is the answer to a renewal.
 type renewal struct {
 	until  moment // the end of trust
 	failed error

@@ -89,7 +89,6 @@ type file struct {
 	makes        bool
 }
 
-// errNoFile is a file of SQLite that is not there.
 var errNoFile = errors.New("there is no such file; lockctl run and serve make it, in a folder that is there")
 
 // busyTime is how long a connection tries to make a table that another process makes at this moment.
@@ -104,7 +103,6 @@ func newFile(u *url.URL, table sqlstore.Table, makes bool) (driver.Connector, er
 	return &file{under, u.Path, "PRAGMA journal_mode = WAL; " + schema, makes}, err
 }
 
-// Connect implements driver.Connector.
 func (f *file) Connect(ctx context.Context) (driver.Conn, error) {
 	if _, err := os.Stat(f.path); errors.Is(err, os.ErrNotExist) {
 		if !f.makes {

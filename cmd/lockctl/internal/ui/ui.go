@@ -30,7 +30,6 @@ const mostKeys = 5000
 // maxBody is for an action: JSON may write each byte of a key with six.
 const maxBody = 16 << 10
 
-// Page is what is shown.
 type Page struct {
 	Store string                                 `json:"store"` // for people
 	Which string                                 `json:"which"` // keys, for people
@@ -138,7 +137,6 @@ type state struct {
 	Damaged   string  `json:"damaged,omitempty"`
 }
 
-// state answers with what was read last.
 func (s *server) state(w http.ResponseWriter, r *http.Request) {
 	last, err := s.read(r.Context())
 	if err != nil {
