@@ -56,12 +56,8 @@ func sqlOpener(d *sqlstore.Dialect, connector func(*url.URL) (driver.Connector, 
 }
 
 func postgreSQL(u *url.URL) (driver.Connector, error) {
-	u.Scheme = "postgres" // of DSQL, too
-	config, err := pq.NewConfig(u.String())
-	if err != nil {
-		return nil, err
-	}
-	return pq.NewConnectorConfig(config) // sql.Open would say only later what is wrong with the URL
+	u.Scheme = "postgres"              // of DSQL, too
+	return pq.NewConnector(u.String()) // sql.Open would say only later what is wrong with the URL
 }
 
 // mySQL encrypts by default, and does not ask who the server is, as lib/pq. The parameters are those of the driver, and variables of the
