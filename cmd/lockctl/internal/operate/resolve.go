@@ -118,7 +118,14 @@ func (r *resolver) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.print(before.State.Done() && before.Fence == r.fence); err != nil {
+	text := fmt.Sprintf("%q is resolved: its work had its effect, and does not run again for %v.", r.key, r.time)
+	switch {
+	case r.how == howNoEffect:
+		text = fmt.Sprintf("%q is resolved: its work had no effect. It is free, and the work may run again.", r.key)
+	case before.State.Done() && before.Fence == r.fence:
+		text = fmt.Sprintf("%q was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.", r.key)
+	}
+	if _, err := fmt.Fprintln(r.out, text); err != nil {
 		return fmt.Errorf("%q is resolved; %w", r.key, err)
 	}
 	return nil
@@ -133,18 +140,4 @@ func (r *resolver) notInDoubt(ctx context.Context) error {
 		return exit.Errorf(exit.No, "%q is in doubt with the fence %d, and not with %d; nothing was done", r.key, seen.Fence, r.fence)
 	}
 	return exit.Errorf(exit.No, "%q is not in doubt, it has the state %v; nothing was done", r.key, seen.State)
-}
-
-// print says that the key is resolved. completedBefore: it was completed already, so that
-// nothing changed.
-func (r *resolver) print(completedBefore bool) error {
-	text := fmt.Sprintf("%q is resolved: its work had its effect, and does not run again for %v.", r.key, r.time)
-	switch {
-	case r.how == howNoEffect:
-		text = fmt.Sprintf("%q is resolved: its work had no effect. It is free, and the work may run again.", r.key)
-	case completedBefore:
-		text = fmt.Sprintf("%q was completed before, by lockctl resolve or by the work itself. Its result, and for how long it is stored, stay as they are.", r.key)
-	}
-	_, err := fmt.Fprintln(r.out, text)
-	return err
 }
