@@ -43,7 +43,12 @@ func execute(ctx context.Context, root *cobra.Command) int {
 		err = interrupted(ctx, err)
 	}
 	if !exit.Silent(err) {
-		printError(cmd, err)
+		exit.NeedsNoReader() // the status stays that of the error
+		start := "lockctl:"
+		if exit.Status(err) == exit.Interrupted {
+			start = "\n" + start // behind the ^C of the terminal
+		}
+		fmt.Fprintln(exit.Writer{To: cmd.ErrOrStderr()}, start, err)
 	}
 	if aside, ok := cmd.ErrOrStderr().(*exit.Aside); ok {
 		aside.Flush()
@@ -58,16 +63,6 @@ func interrupted(ctx context.Context, err error) error {
 		return exit.Errorf(exit.Ended(ctx).Status, "interrupted: %w", err)
 	}
 	return err
-}
-
-// printError prints an error on standard error. Nobody has to read it: the status stays that of the error.
-func printError(cmd *cobra.Command, err error) {
-	exit.NeedsNoReader()
-	start := "lockctl:"
-	if exit.Status(err) == exit.Interrupted {
-		start = "\n" + start // behind the ^C of the terminal
-	}
-	fmt.Fprintln(exit.Writer{To: cmd.ErrOrStderr()}, start, err)
 }
 
 func command() *cobra.Command {
