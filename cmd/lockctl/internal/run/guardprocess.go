@@ -287,18 +287,10 @@ func killGroup(group int, d time.Duration) (gone bool) {
 		if now().until(end) <= 0 {
 			return false
 		}
-		reap(group)
-	}
-	return true
-}
-
-// reap takes notice of the children in a process group that have ended. Without it they
-// would stay in the group.
-func reap(group int) {
-	for {
-		var status syscall.WaitStatus
-		if pid, err := syscall.Wait4(-group, &status, syscall.WNOHANG, nil); pid <= 0 || err != nil {
-			return
+		// Children of this process that have ended stay in the group until somebody waits for them.
+		for ended := 1; ended > 0; {
+			ended, _ = syscall.Wait4(-group, nil, syscall.WNOHANG, nil) // below 0 for an error
 		}
 	}
+	return true
 }
