@@ -44,12 +44,12 @@ const (
 // answer says who has a place, and who found the queue full: for that one see lookForRoom.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	n := parseNote(q.Hint)
-	if q.Fence == 0 && n.full {
+	if q.Fence == 0 && n.Full {
 		if a, refused, err := t.lookForRoom(ctx, key, q); err != nil || refused {
 			return a, err
 		}
 	}
-	if q.Fence != 0 || q.MaxHolders > 1 || q.Parked > 0 || n.reads {
+	if q.Fence != 0 || q.MaxHolders > 1 || q.Parked > 0 || n.Reads {
 		return t.readAndChange(ctx, key, q)
 	}
 	if !t.clock.right() {

@@ -2,7 +2,7 @@ package dynamostore
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"time"
 
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
@@ -25,61 +25,57 @@ const (
 
 // Notes, which are hints, see driver.Request.
 const (
-	noteRead driver.Hint = "read" // of a waiter: an Acquire begins with a read
-	noteFull driver.Hint = "full" // of an owner that found the queue full: it writes only if a read shows room
+	noteRead driver.Hint = `{"Reads":true}` // of a waiter
+	noteFull driver.Hint = `{"Full":true}`  // of an owner that found the queue full
 )
 
-// note is a decoded note.
+// note is a decoded note. What is not known is zero.
 type note struct {
-	reads, full bool          // an Acquire begins with a read; with one that shows whether the queue is still full
-	place       int           // in the queue, 0 is not known
-	since       time.Time     // when the owner has learned of it, by the local clock
-	fence       driver.Fence  // of the lease then: the time of the hand-over, in microseconds
-	pace        time.Duration // from one hand-over to the next, 0 is not known
-	steady      bool          // they take about as long as they did before
+	Reads  bool          // an Acquire begins with a read
+	Full   bool          // with one that shows whether the queue is still full, and it writes only if there is room
+	Place  int           // in the queue
+	Since  time.Time     // when the owner has learned of it, by the local clock
+	Fence  driver.Fence  // of the lease then: the time of the hand-over, in microseconds
+	Pace   time.Duration // from one hand-over to the next
+	Steady bool          // they take about as long as they did before
 }
 
 // hint is the note of a place.
 func (n note) hint() driver.Hint {
-	return driver.Hint(fmt.Sprintf("place %d %d %d %d %t", n.place, n.since.UnixMilli(), n.fence, n.pace.Microseconds(), n.steady))
+	text, _ := json.Marshal(n) // texts, numbers and the time of a clock have no error
+	return driver.Hint(text)
 }
 
 // placeNote is the note of a place in a row as it was seen. The last two grants say how long a lease
 // took. answerWrite and answerUnchanged put it into a refusal with a place, and Await goes on from it with next.
 func placeNote(place int, now time.Time, seen row) driver.Hint {
-	n := note{place: place, since: now, fence: seen.LastFence}
+	n := note{Reads: true, Place: place, Since: now, Fence: seen.LastFence}
 	for _, e := range seen.Ended {
 		if took := time.Duration(seen.LastFence-e.Fence) * time.Microsecond; e.Fence > 0 && took > 0 && took < time.Minute {
-			n.pace = took
+			n.Pace = took
 		}
 	}
 	return n.hint()
 }
 
-// parseNote decodes a hint; what is not known stays zero.
-func parseNote(text driver.Hint) note {
-	var kind string
-	var since, pace int64
-	var n note
-	_, _ = fmt.Sscan(string(text), &kind, &n.place, &since, &n.fence, &pace, &n.steady) // what is missing is not known
-	n.place = max(0, min(n.place, maxPlaces))
-	n.full = kind == "full"
-	n.reads = kind == "read" || kind == "place"
-	n.since, n.pace = time.UnixMilli(since), time.Duration(max(0, min(pace, 60_000_000)))*time.Microsecond
+// parseNote decodes a hint.
+func parseNote(hint driver.Hint) (n note) {
+	_ = json.Unmarshal([]byte(hint), &n) // what is missing is not known
+	n.Place, n.Pace = max(0, min(n.Place, maxPlaces)), max(0, min(n.Pace, time.Minute))
 	return n
 }
 
 // next is the note after a read by which the owner still waits. Only Await calls it; placeNote makes the first one.
 func (n note) next(place int, fence driver.Fence, now time.Time) note {
-	if moved, took := n.place-place, time.Duration(fence-n.fence)*time.Microsecond; moved > 0 && took > 0 && took < time.Hour {
+	if moved, took := n.Place-place, time.Duration(fence-n.Fence)*time.Microsecond; moved > 0 && took > 0 && took < time.Hour {
 		took /= time.Duration(moved)
-		n.steady = (took - n.pace).Abs() < n.pace/4
-		n.pace = took
+		n.Steady = (took - n.Pace).Abs() < n.Pace/4
+		n.Pace = took
 	}
-	if place != n.place || n.since.IsZero() {
-		n.since = now
+	if place != n.Place {
+		n.Since = now
 	}
-	n.place, n.fence = place, fence
+	n.Reads, n.Full, n.Place, n.Fence = true, false, place, fence
 	return n
 }
 
@@ -88,14 +84,14 @@ func (n note) next(place int, fence driver.Fence, now time.Time) note {
 // less often. If they had none, it reads less often the longer it has waited. Who is behind others waits for several leases, and reads
 // less often still.
 func (n note) look(now, clock time.Time) time.Duration {
-	behind := time.Duration(max(0, n.place-1))
-	waited := max(0, min(now.Sub(n.since), time.Hour)) // the clock may have been set
-	if !n.steady {
+	behind := time.Duration(max(0, n.Place-1))
+	waited := max(0, min(now.Sub(n.Since), time.Hour)) // the clock may have been set
+	if !n.Steady {
 		return min(longLook, shortLook+behind*max(perPlace, waited/4)+waited/20)
 	}
-	turn := (behind + 1) * n.pace // after the last hand-over that it saw
+	turn := (behind + 1) * n.Pace // after the last hand-over that it saw
 	due := turn - min(turn/16, early)
-	passed := clock.Sub(time.UnixMicro(int64(n.fence)))
+	passed := clock.Sub(time.UnixMicro(int64(n.Fence)))
 	if passed < 0 || passed > time.Hour { // the clocks of those who write differ
 		passed = waited
 	}
@@ -109,8 +105,8 @@ func (n note) look(now, clock time.Time) time.Duration {
 func (t *table) Await(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	began, local := time.Now(), t.clock.local()
 	n := parseNote(q.Hint)
-	if n.place == 0 {
-		n.since = local
+	if n.Place == 0 {
+		n.Since = local
 	}
 	look := n.look(local, t.clock.read())
 	if err := pause.For(ctx, look*7/8+t.random(look/8)); err != nil {

@@ -29,7 +29,7 @@ func TestFewGoOnWhileManyShare(t *testing.T) {
 		joined := 0
 		for range 64 {
 			req := queued(lockstore.MaxHolders)
-			req.Hint = "full"
+			req.Hint = `{"Full":true}`
 			if refusal(t, s, req).QueuePosition > 0 {
 				joined++
 			}
@@ -62,7 +62,10 @@ func awaitTurn(t *testing.T, s *dynamostore.Store, req *lockstore.Request) locks
 // A note comes back from a caller, and the clock may have been set since. Whatever they say, a waiter pauses, and reads
 // within half a Turn. Without the right to read, it asks then and not before.
 func TestPauses(t *testing.T) {
-	for _, note := range []lockstore.Hint{"place 64", "place 64 0 0 60000000 true", "place 9000000000000000000 1 1 1 false", "place -1 9000000000000000000 -1 -1 true"} {
+	for _, note := range []lockstore.Hint{
+		`{"Place":64}`, `{"Place":64,"Since":"1970-01-01T00:00:00Z","Pace":60000000000,"Steady":true}`, `{"Place":9000000000000000000,"Fence":1,"Pace":9000000000000000000}`,
+		`{"Place":-1,"Since":"9999-12-31T23:59:59Z","Fence":-1,"Pace":-1,"Steady":true}`, `{"Place":-1,"Since":"no time"`, "no note",
+	} {
 		bubble(t, string(note), func(t *testing.T) {
 			service, s := newFake(t)
 			held(t, s)
