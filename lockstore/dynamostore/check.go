@@ -61,9 +61,9 @@ func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 		findings = append(findings, driver.Finding{Problem: fmt.Sprintf(problem, args...), Fix: fix})
 	}
 
-	if keys := keySchema(table); keys != n.schema() {
+	if keys := keySchema(table); keys != n.want() {
 		add("make a table with "+n.want()+", or name the keys of this one",
-			"the primary key is %q; no lock can be written", keys)
+			"the table has %s; no lock can be written", keys)
 	}
 	if table.TableStatus != types.TableStatusActive && table.TableStatus != types.TableStatusUpdating {
 		add("wait until it is ACTIVE, or give its KMS key back", "the table is %s; locks cannot be taken", table.TableStatus)
@@ -114,17 +114,21 @@ func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 	return ours, others
 }
 
-// keySchema prints the primary key as "name type role", in the form of names.schema: checkTable compares the two.
+// keySchema says which primary key a table has, in the words of names.want: checkTable compares the two.
 func keySchema(table *types.TableDescription) string {
 	kinds := map[string]types.ScalarAttributeType{}
 	for _, a := range table.AttributeDefinitions {
 		kinds[*a.AttributeName] = a.AttributeType
 	}
+	roles := map[types.KeyType]string{types.KeyTypeHash: "partition", types.KeyTypeRange: "sort"}
 	var parts []string
 	for _, k := range table.KeySchema {
-		parts = append(parts, fmt.Sprintf("%s %s %s", *k.AttributeName, cmp.Or(kinds[*k.AttributeName], "?"), k.KeyType))
+		parts = append(parts, fmt.Sprintf("the %s key %q of type %s", roles[k.KeyType], *k.AttributeName, cmp.Or(kinds[*k.AttributeName], "?")))
 	}
-	return strings.Join(parts, ", ")
+	if len(parts) == 1 {
+		parts = append(parts, "no sort key")
+	}
+	return strings.Join(parts, " and ")
 }
 
 // checkTTL finds what is wrong with the time to live of a table.

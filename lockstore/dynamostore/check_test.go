@@ -71,11 +71,11 @@ func TestCheck(t *testing.T) {
 		says   string
 	}{
 		"good":           {func(*describingClient) {}, ""},
-		"key of numbers": {func(d *describingClient) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, "key N HASH"},
+		"key of numbers": {func(d *describingClient) { d.table.AttributeDefinitions[0].AttributeType = types.ScalarAttributeTypeN }, `"key" of type N`},
 		"another key": {func(d *describingClient) {
 			d.table.KeySchema, d.table.AttributeDefinitions[0].AttributeName = keys("id", ""), aws.String("id")
-		}, "id S HASH"},
-		"sort key":               {func(d *describingClient) { d.table.KeySchema = keys("key", "at") }, "at ? RANGE"},
+		}, `"id" of type S`},
+		"sort key":               {func(d *describingClient) { d.table.KeySchema = keys("key", "at") }, `sort key "at" of type ?`},
 		"KMS off":                {func(d *describingClient) { d.table.TableStatus = types.TableStatusInaccessibleEncryptionCredentials }, "INACCESSIBLE"},
 		"table is being changed": {func(d *describingClient) { d.table.TableStatus = types.TableStatusUpdating }, ""},
 		"provisioned":            {func(d *describingClient) { d.table.BillingModeSummary = nil }, "provisioned"},

@@ -125,7 +125,7 @@ func testCheck(t *testing.T, client *dynamodb.Client) {
 	_, findings, err = open(appTable)
 	require.NoError(t, err)
 	require.Len(t, findings, 2)
-	assert.Contains(t, findings[0].Problem, "PK S HASH, SK S RANGE")
+	assert.Contains(t, findings[0].Problem, `"PK" of type S and the sort key "SK" of type S`)
 	assert.Contains(t, findings[1].Problem, `on the attribute "expires_at", and this store writes "ttl"`)
 	_, _, err = open("missing")
 	require.ErrorIs(t, err, lockstore.ErrCorrupt)

@@ -101,18 +101,10 @@ func (n names) aliases(expressions string) map[string]string {
 	return all
 }
 
-// schema is the primary key that the table must have, as keySchema prints it.
-func (n names) schema() string {
-	if n.sort == "" {
-		return n.key + " S HASH"
-	}
-	return fmt.Sprintf("%s S HASH, %s S RANGE", n.key, n.sort)
-}
-
-// want says the same to people.
+// want is the primary key that the table must have, as keySchema says it.
 func (n names) want() string {
 	if n.sort == "" {
 		return fmt.Sprintf("the partition key %q of type S and no sort key", n.key)
 	}
-	return fmt.Sprintf("the partition key %q and the sort key %q, both of type S", n.key, n.sort)
+	return fmt.Sprintf("the partition key %q of type S and the sort key %q of type S", n.key, n.sort)
 }
