@@ -133,14 +133,6 @@ func (t *token) credentials(ctx context.Context) (user, password string, err err
 	if err != nil {
 		return "", "", err
 	}
-	text, err := t.sign(ctx, creds)
-	if err != nil {
-		return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
-	}
-	return t.user, text, nil
-}
-
-func (t *token) sign(ctx context.Context, creds aws.Credentials) (string, error) {
 	query := url.Values{
 		"Action":        {"connect"},
 		"User":          {t.user},
@@ -149,11 +141,11 @@ func (t *token) sign(ctx context.Context, creds aws.Credentials) (string, error)
 	if t.serverless {
 		query.Set("ResourceType", "ServerlessCache")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+t.cache+"/?"+query.Encode(), nil)
-	if err != nil {
-		return "", err
-	}
+	req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "http", Host: t.cache, Path: "/", RawQuery: query.Encode()}, Header: http.Header{}}
 	emptyBody := sha256.Sum256(nil)
 	signed, _, err := v4.NewSigner().PresignHTTP(ctx, creds, req, hex.EncodeToString(emptyBody[:]), "elasticache", t.region, t.now().UTC())
-	return strings.TrimPrefix(signed, "http://"), err
+	if err != nil {
+		return "", "", fmt.Errorf("elasticache: the token cannot be signed: %w", err)
+	}
+	return t.user, strings.TrimPrefix(signed, "http://"), nil
 }
