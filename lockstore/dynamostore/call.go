@@ -124,7 +124,6 @@ func yields(o *dynamodb.Options) {
 
 type onceThrottled struct{ aws.RetryerV2 }
 
-// IsErrorRetryable implements aws.Retryer.
 func (r onceThrottled) IsErrorRetryable(err error) bool {
 	return !throttled(err) && r.RetryerV2.IsErrorRetryable(err)
 }

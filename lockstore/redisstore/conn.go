@@ -86,7 +86,6 @@ func (c *callContext) forget() {
 // callKey is the key under which a callContext is its own value.
 type callKey struct{}
 
-// Value implements context.Context.
 func (c *callContext) Value(key any) any {
 	if key == (callKey{}) {
 		return c
@@ -125,10 +124,8 @@ type conn struct {
 	user *callContext // the call whose deadline was set last; nil without one
 }
 
-// SetReadDeadline implements net.Conn.
 func (c *conn) SetReadDeadline(t time.Time) error { return c.wait(t, c.Conn.SetReadDeadline) }
 
-// SetWriteDeadline implements net.Conn.
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.wait(t, c.Conn.SetWriteDeadline) }
 
 func (c *conn) wait(t time.Time, set func(time.Time) error) error {

@@ -15,9 +15,6 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/internal/beside"
 )
 
-// scanCount is how many entries one SCAN looks at.
-const scanCount = 1000
-
 // List implements driver.Lister. It sends SCAN to the server, or to every master of a
 // cluster, and one request for each key that it finds. It needs two more permissions than
 // locking: SCAN and INFO. A failover meanwhile may hide keys.
@@ -31,7 +28,7 @@ func (s *server) List(ctx context.Context, prefix string, page func(driver.Page)
 	for _, node := range nodes {
 		for cursor := uint64(0); ; {
 			var scan *redis.ScanCmd
-			err := s.readPrimary(ctx, "SCAN", node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, scanCount, "string") })
+			err := s.readPrimary(ctx, "SCAN", node, func(p redis.Pipeliner) { scan = p.ScanType(ctx, cursor, match, 1000, "string") })
 			if err != nil {
 				return err
 			}

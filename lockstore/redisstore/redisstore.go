@@ -102,7 +102,6 @@ func settingsOf(client redis.UniversalClient) (set *redis.ClusterOptions, err er
 	return set, nil
 }
 
-// Close implements io.Closer.
 func (s *server) Close() error {
 	if s.owns {
 		return s.client.Close()
@@ -110,7 +109,6 @@ func (s *server) Close() error {
 	return nil
 }
 
-// Do implements driver.Driver.
 func (s *server) Do(ctx context.Context, key string, req driver.Request) (driver.Answer, error) {
 	if err := s.lanes.Enter(ctx, lanes.Of(req)); err != nil {
 		return driver.Answer{}, fmt.Errorf("redisstore: key %q: %w", key, err)

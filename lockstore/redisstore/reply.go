@@ -31,9 +31,6 @@ const (
 	foreign   = 'B' // another program's entry, or a damaged one; perhaps what is wrong with its leases
 )
 
-// covered is the place of an owner that another run covers.
-const covered = "c"
-
 // states are the letters that tell the state of a key.
 var states = map[byte]driver.State{
 	free: driver.Free, reserved: driver.Reserved, held: driver.Held, revoked: driver.Revoked,
@@ -158,12 +155,12 @@ func (p *parser) duration(word string) time.Duration {
 
 func (p *parser) number() int { return int(p.parse(p.word(), 31)) }
 
-// waiting is a place, or -1 if the owner is covered, or the queue.
+// waiting is a place, or -1 for c, if another run covers the owner, or the queue.
 func (p *parser) waiting() (position int, queue []driver.Place) {
 	word := p.word()
 	places, is := strings.CutPrefix(word, ",")
 	switch {
-	case word == covered:
+	case word == "c":
 		return -1, nil
 	case !is:
 		return int(p.parse(word, 31)), nil
