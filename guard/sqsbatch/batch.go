@@ -19,7 +19,6 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// batch is one invocation.
 type batch struct {
 	settings
 	requestID string // for the log; asked for once, because guard.Options.HolderInfo may hang, and a batch has many lines
@@ -33,7 +32,6 @@ type batch struct {
 // record is one message of the batch.
 type record struct {
 	events.SQSMessage
-	at    int // place in the batch
 	key   string
 	noKey error // why the key function failed
 	group *group
@@ -44,12 +42,9 @@ type record struct {
 // group is the messages that have to stay in order: those of a message group if the queue
 // has an order, otherwise one message alone. Only one goroutine at a time works on a group.
 type group struct {
-	failed *record       // the message that failed first; no later message runs
+	failed bool          // a message failed; no later message runs
 	delay  time.Duration // for messages that fail after a message's lock was busy; 0 is the queue's visibility timeout
 }
-
-// stopped says that an earlier message of the group failed.
-func (r *record) stopped() bool { return r.group.failed != nil && r.group.failed.at < r.at }
 
 // busy notes why the message fails: its group gets the longest delay of its messages.
 func (r *record) busy(err *guard.LockBusy) {
@@ -84,11 +79,10 @@ func (b *batch) run(ctx context.Context, messages []events.SQSMessage) {
 	}
 }
 
-// plan finds the group and the key of each message.
 func (b *batch) plan(ctx context.Context, messages []events.SQSMessage) {
 	groups := map[string]*group{}
-	for i, m := range messages {
-		r := &record{SQSMessage: m, at: i, group: new(group)}
+	for _, m := range messages {
+		r := &record{SQSMessage: m, group: new(group)}
 		b.records = append(b.records, r)
 		if strings.HasSuffix(m.EventSourceARN, ".fifo") {
 			id := m.Attributes["MessageGroupId"]
@@ -117,7 +111,7 @@ func (b *batch) round(ctx context.Context, pending []*record) (keys [][]*record,
 			waits[r.group] = true
 			later = append(later, r)
 			continue
-		case r.stopped():
+		case r.group.failed:
 			b.fail(ctx, r, errOrder)
 			continue
 		case r.noKey != nil:
@@ -173,7 +167,7 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 	if err == said {
 		for _, r := range others {
 			switch {
-			case r.stopped():
+			case r.group.failed:
 				b.fail(ctx, r, errOrder)
 			case said != nil:
 				b.fail(ctx, r, said)
@@ -207,13 +201,12 @@ func (b *batch) lock(ctx context.Context, records, others []*record) (covered bo
 	return false
 }
 
-// each runs the messages of one key one after the other.
 func (b *batch) each(ctx context.Context, lock guard.Lock, records []*record) error {
 	var failed []*record
 	for _, r := range records {
 		// The context reads the clocks when it is asked.
 		switch over := ctx.Err(); {
-		case r.stopped():
+		case r.group.failed:
 			b.fail(ctx, r, errOrder)
 		case over != nil:
 			b.fail(ctx, r, fmt.Errorf("not begun: %w", context.Cause(ctx)))
@@ -245,7 +238,7 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 	for _, r := range records {
 		switch {
 		case r.err != nil:
-		case !r.done && r.stopped():
+		case !r.done && r.group.failed:
 			b.fail(ctx, r, errOrder)
 		default:
 			b.fail(ctx, r, err)
@@ -255,10 +248,7 @@ func (b *batch) failAll(ctx context.Context, records []*record, err error) {
 
 // fail notes and logs why a message is not done.
 func (b *batch) fail(ctx context.Context, r *record, err error) {
-	r.done, r.err = false, err
-	if r.group.failed == nil {
-		r.group.failed = r
-	}
+	r.done, r.err, r.group.failed = false, err, true
 	level := slog.LevelWarn
 	if r.group.delay > 0 {
 		level = slog.LevelInfo // nothing is wrong
@@ -269,7 +259,6 @@ func (b *batch) fail(ctx context.Context, r *record, err error) {
 	}
 }
 
-// delay makes the message visible again after its group's delay.
 func (b *batch) delay(ctx context.Context, r *record) {
 	limit := delayTime
 	if deadline, ok := ctx.Deadline(); ok {

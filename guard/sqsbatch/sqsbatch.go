@@ -120,7 +120,6 @@ func WrapDelay(g *guard.Guard, key guard.KeyFunc[events.SQSMessage], work guard.
 	return wrap(settings{g, key, work, delay, atOnce})
 }
 
-// settings are those of a handler.
 type settings struct {
 	guard       *guard.Guard
 	key         guard.KeyFunc[events.SQSMessage]
