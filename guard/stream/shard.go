@@ -20,21 +20,15 @@ type shard[R any] struct {
 	sequence func(R) string
 }
 
-// mistake returns the error of a program that cannot work.
-func (s shard[R]) mistake() error {
-	switch {
-	case s.key == nil:
-		return errors.New("stream: the key function is nil")
-	case s.work == nil:
-		return errors.New("stream: the work is nil")
-	}
-	return s.guard.Validate()
-}
-
 // run returns the sequence number of the first record that is not done, or "".
 func (s shard[R]) run(ctx context.Context, read func() ([]R, error)) (failed string, err error) {
-	if err := s.mistake(); err != nil {
-		return "", err
+	switch {
+	case s.key == nil:
+		return "", errors.New("stream: the key function is nil")
+	case s.work == nil:
+		return "", errors.New("stream: the work is nil")
+	case s.guard.Validate() != nil:
+		return "", s.guard.Validate()
 	}
 	records, err := read()
 	if err != nil {
@@ -53,15 +47,13 @@ func (s shard[R]) run(ctx context.Context, read func() ([]R, error)) (failed str
 		}
 		n, err := s.hold(ctx, keys[done], records[done:end])
 		if done += n; done < end {
-			s.log(ctx, keys[done], s.sequence(records[done]), len(records)-done, err)
-			return s.sequence(records[done]), nil
+			return s.fail(ctx, keys[done], records[done:], err), nil
 		}
 	}
-	if len(keys) == len(records) {
-		return "", nil
+	if stop != nil {
+		return s.fail(ctx, "", records[len(keys):], stop), nil
 	}
-	s.log(ctx, "", s.sequence(records[len(keys)]), len(records)-len(keys), stop)
-	return s.sequence(records[len(keys)]), nil
+	return "", nil
 }
 
 // keys returns the keys of the records, up to the first record whose key function fails.
@@ -137,17 +129,18 @@ func (s shard[R]) each(ctx context.Context, lock guard.Lock, records []R) (done 
 	return done, nil
 }
 
-// log says why the batch stops.
-func (s shard[R]) log(ctx context.Context, key, sequence string, left int, err error) {
+// fail logs why the batch stops, and returns the sequence number of the first record that is left.
+func (s shard[R]) fail(ctx context.Context, key string, left []R, err error) string {
 	level := slog.LevelWarn
 	if _, busy := err.(*guard.LockBusy); busy {
 		level = slog.LevelInfo // nothing is wrong
 	}
 	attrs := []slog.Attr{
 		slog.String("requestId", s.guard.HolderInfo(ctx).ID),
-		slog.String("sequenceNumber", sequence),
+		slog.String("sequenceNumber", s.sequence(left[0])),
 		slog.String("key", key),
-		slog.Int("left", left),
+		slog.Int("left", len(left)),
 	}
 	tell.Log(ctx, nil, level, "record failed", append(attrs, isolate.Attrs(err)...)...)
+	return s.sequence(left[0])
 }
