@@ -31,14 +31,12 @@ const (
 	// extension beside the work may come too late if the store or the processor is busy. The trust counts from the begin of the wait, so after a
 	// long wait less is left.
 	leastTurn = 500 * time.Millisecond
-	// callTime bounds one call to the store, except AwaitTurn. When less than twice as much time is left,
-	// a call gets half of the time that is left, so that one repeat fits in. A release has a minimum, see retrier.limit.
+	// callTime bounds one call to the store, except AwaitTurn, see retrier.limit.
 	callTime = 2 * time.Second
 	// minCallTimeout is what a call gets when the time to ask is nearly over. A call
 	// that is cut off would turn a clear answer into an unknown outcome.
 	minCallTimeout = 200 * time.Millisecond
-	// storeRetryBudget bounds how long a run asks a store that is unavailable or whose
-	// answers are lost. A longer Options.Wait raises it.
+	// storeRetryBudget bounds how long a run asks a store that gives no clear answer. A longer Options.Wait raises it.
 	storeRetryBudget = 5 * time.Second
 	// releaseTime bounds a release, an abandon and a leave with all repeats, unless the work was marked as started.
 	releaseTime = time.Second
@@ -60,11 +58,9 @@ const (
 	// maxWaitPause bounds the pause of a run in the queue when the store has answered too early.
 	maxWaitPause = 200 * time.Millisecond
 
-	// contendedTime takes the place of releaseTime while the store's answers match lockstore.ErrContended: each of them
-	// gives the release as much time again as releaseTime.
+	// contendedTime bounds a release while the store's answers match lockstore.ErrContended: each of them gives it releaseTime again.
 	contendedTime = 5 * time.Second
-	// completeTime bounds storing a result, and a release after the work was marked as started, with all repeats. It
-	// outlasts most failovers of a store. The caller waits for so long.
+	// completeTime bounds storing a result, and a release after the work was marked as started. It outlasts most failovers of a store.
 	completeTime = time.Minute
 )
 

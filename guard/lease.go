@@ -128,24 +128,19 @@ func (r *run) finish(outcome Outcome, err error) error {
 // whether the lease is renewed, unless the error matches lockstore.ErrUnavailable: then it is as
 // before. The caller may call Renew again. Other errors are *LockBadRequest and *LockCorrupt.
 func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Duration) (time.Duration, error) {
-	if err := g.usable(ctx); err != nil {
-		return 0, err
-	}
-	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
-	defer r.endRun()
-	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
 	var trusted time.Duration
-	outcome, err := r.request(func(ctx context.Context) error {
-		sent := r.now()
-		renewed, err := g.store.Renew(ctx, lease, ttl)
-		trusted = sent + renewed.TTL - margin
-		return err
+	err := g.requestFor(ctx, lease, outcomeRenewed, func(r *run) error {
+		return r.request(func(ctx context.Context) error {
+			sent := r.now()
+			renewed, err := g.store.Renew(ctx, lease, ttl)
+			trusted = sent + renewed.TTL - margin
+			return err
+		})
 	})
 	if err != nil {
-		return 0, r.finish(outcome, err)
+		return 0, err
 	}
-	err = r.finish(outcomeRenewed, nil)
-	return max(0, trusted-r.now()), err
+	return max(0, trusted-g.clock.moment()), nil
 }
 
 // Release frees the lock of a long-lived lease. The same release again returns nil, for as
@@ -153,14 +148,14 @@ func (g *Guard) Renew(ctx context.Context, lease lockstore.Lease, ttl time.Durat
 // another owner was granted the key, the store knows nothing of this lease, or an operator has revoked it.
 // If the lease has expired and nobody was granted the key since, Release returns nil.
 func (g *Guard) Release(ctx context.Context, lease lockstore.Lease) error {
-	return g.endAcquiredLease(ctx, lease, func(r *run) error { return r.releaseLease(lease, 0, releaseTime) })
+	return g.requestFor(ctx, lease, outcomeReleased, func(r *run) error { return r.releaseLease(lease, 0, releaseTime) })
 }
 
 // Abandon ends all that an owner has of a key, see LeaseRequest.Owner: its lease, its place in the queue, and requests of
 // Acquire that the store receives later. It returns nil also if the owner has nothing, or if its
 // lease was revoked; a revoked lease may then stay until its end.
 func (g *Guard) Abandon(ctx context.Context, key string, owner lockstore.Owner) error {
-	return g.endAcquiredLease(ctx, lockstore.Lease{Key: key}, func(r *run) error { return r.abandon(owner) })
+	return g.requestFor(ctx, lockstore.Lease{Key: key}, outcomeReleased, func(r *run) error { return r.abandon(owner) })
 }
 
 // Complete is Release with a cooldown: for the time d nobody can acquire the key, see [Guard.WithCooldown]. The
@@ -170,23 +165,24 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	if err := g.alone("a cooldown"); err != nil {
 		return err
 	}
-	return g.endAcquiredLease(ctx, lease, func(r *run) error {
+	return g.requestFor(ctx, lease, outcomeReleased, func(r *run) error {
 		return r.releaseLease(lease, max(d, 1), releaseTime) // 0 would be no cooldown; the store refuses both
 	})
 }
 
-// endAcquiredLease is the run of Release, Abandon and Complete: end sends its request.
-func (g *Guard) endAcquiredLease(ctx context.Context, lease lockstore.Lease, end func(*run) error) error {
+// requestFor is the run of Renew, Release, Abandon and Complete: send sends its request, and done is the outcome if that succeeds.
+func (g *Guard) requestFor(ctx context.Context, lease lockstore.Lease, done Outcome, send func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err
 	}
 	r := g.newCall(ctx, 0).newRun(lease.Key, nil)
 	defer r.endRun()
 	r.held.Store(&held{lease: lockstore.Lease{Fence: lease.Fence}})
-	if err := end(r); err != nil {
-		return r.finish(r.failure(err))
+	outcome, err := r.failure(send(r))
+	if err == nil {
+		outcome = done
 	}
-	return r.finish(outcomeReleased, nil)
+	return r.finish(outcome, err)
 }
 
 // Inspect returns the state of a lock without changing it. It reports to no observer.
@@ -197,9 +193,9 @@ func (g *Guard) Inspect(ctx context.Context, key string) (lockstore.Status, erro
 	r := g.newCall(ctx, 0).newRun(key, nil)
 	defer r.endRun()
 	var status lockstore.Status
-	_, err := r.request(func(ctx context.Context) (err error) {
+	_, err := r.failure(r.request(func(ctx context.Context) (err error) {
 		status, err = g.store.Inspect(ctx, key)
 		return err
-	})
+	}))
 	return status, err
 }

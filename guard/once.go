@@ -57,11 +57,10 @@ var errInDoubt = errors.New("the work started and did not say that it had no eff
 // work. Otherwise DoOnce releases the lease; this also removes the mark if its answer was lost. checkBegin makes OutcomeUnavailable of a
 // loss, because no work has run.
 func (r *run) markStarted() (Outcome, error) {
-	var said error
-	outcome, err := r.request(func(ctx context.Context) error {
-		said = r.guard.store.MarkStarted(ctx, r.lease()) // a renewal may change its note
-		return said
+	said := r.request(func(ctx context.Context) error {
+		return r.guard.store.MarkStarted(ctx, r.lease()) // a renewal may change its note
 	})
+	outcome, err := r.failure(said)
 	r.started = err == nil || outcome == OutcomeUnknown
 	if outcome == OutcomeLost {
 		r.window.loseBy(said)

@@ -55,6 +55,8 @@ func outcomeOf(err error) Outcome {
 // failure is the outcome and the error of a call that the store answered with err. It is also for an error before the first request.
 func (r *run) failure(err error) (Outcome, error) {
 	switch outcome := outcomeOf(err); outcome {
+	case OutcomeOK:
+		return outcome, nil
 	case OutcomeLost:
 		return outcome, &LockLost{Key: r.key, Cause: err}
 	case OutcomeInvalid:

@@ -83,9 +83,9 @@ func (t *retrier) backOff() bool {
 	return sleep(t.ctx, min(t.pauses.next(), t.end-t.run.now())) && t.run.now() < t.end
 }
 
-// limit is how long the next call may take: half of the time that is left, but at most 2 s and at least 200 ms. A release ends in time: its
-// first request has no more than is left, but at least 100 ms, also after a freeze, and a repeat may take all that is left, but at most 2
-// s.
+// limit is how long the next call may take: half of the time that is left, so that one repeat fits in, but at most 2 s and at least 200 ms.
+// A release ends in time: its first request has no more than is left, but at least 100 ms, also after a freeze, and a repeat may take all
+// that is left, but at most 2 s.
 func (t *retrier) limit() time.Duration {
 	left := t.end - t.run.now()
 	switch {
@@ -99,16 +99,13 @@ func (t *retrier) limit() time.Duration {
 
 // request sends a request that takes no lock and ends nothing (Renew, MarkStarted or Inspect), until its answer is clear, or until the time
 // to ask is over.
-func (r *run) request(call func(context.Context) error) (Outcome, error) {
+func (r *run) request(call func(context.Context) error) error {
 	t := r.newRetrier(&r.window, r.askUntil())
 	outcome, err := t.send(call)
-	switch {
-	case err == nil:
-		return outcome, nil
-	case outcome != OutcomeUnknown && t.unknown != nil:
+	if err != nil && outcome != OutcomeUnknown && t.unknown != nil {
 		err = fmt.Errorf("%w; the answer to an earlier request was lost: %v", err, t.unknown)
 	}
-	return r.failure(err)
+	return err
 }
 
 // askUntil is when the guard stops asking a store that fails. Releases and renew have ends of their own.
