@@ -23,9 +23,15 @@ func (r *run) tellGranted() {
 
 // observe tells Options.Observe how the run ended.
 func (r *run) observe(outcome Outcome, err error) {
-	if f, ctx, report := r.guard.opt.Observe, r.observed(), r.report(outcome, err); f != nil {
-		r.tell("Observe", func() { f(ctx, report) })
+	f := r.guard.opt.Observe
+	if f == nil {
+		return
 	}
+	ctx, report := r.call.caller, r.report(outcome, err)
+	if values := r.values.Load(); values != nil {
+		ctx = valued{ctx, *values}
+	}
+	r.tell("Observe", func() { f(ctx, report) })
 }
 
 // tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one.
@@ -41,14 +47,7 @@ func (r *run) tell(name string, hook func()) {
 // hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
 func hookTime(left time.Duration) time.Duration { return max(tell.Least, min(tell.Most, left/2)) }
 
-// observed is the context for Options.Observe: the caller's, with the values of Options.Granted.
-func (r *run) observed() context.Context {
-	if ctx := r.values.Load(); ctx != nil {
-		return valued{r.call.caller, *ctx}
-	}
-	return r.call.caller
-}
-
+// valued is the context for Options.Observe: the caller's, with the values of Options.Granted.
 type valued struct {
 	context.Context
 	values context.Context
