@@ -59,33 +59,37 @@ const (
 func Instrument(opt guard.Options, store string) (guard.Options, error) {
 	i := &instrument{tracer: otel.GetTracerProvider().Tracer(scope), store: attrStore.String(store), also: opt}
 	meter := otel.GetMeterProvider().Meter(scope)
-	var waitErr, holdErr, oldestErr error
-	i.wait, waitErr = meter.Float64Histogram("lambdalock.wait.duration", metric.WithUnit("s"), metric.WithDescription("From the call until the run got the lock or gave up."))
-	i.hold, holdErr = meter.Float64Histogram("lambdalock.hold.duration", metric.WithUnit("s"), metric.WithDescription("From the grant until the work returned."))
-	i.oldest, oldestErr = meter.Float64Histogram("lambdalock.oldest_wait", metric.WithUnit("s"), metric.WithDescription("How long the first in the queue had waited when the run was refused."))
+	var errs error
+	histogram := func(name, description string) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description))
+		errs = errors.Join(errs, err)
+		return h
+	}
 	counter := func(name, unit, description string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
-		waitErr = errors.Join(waitErr, err)
+		errs = errors.Join(errs, err)
 		return c
 	}
+	i.wait = histogram("lambdalock.wait.duration", "From the call until the run got the lock or gave up.")
+	i.hold = histogram("lambdalock.hold.duration", "From the grant until the work returned.")
+	i.oldest = histogram("lambdalock.oldest_wait", "How long the first in the queue had waited when the run was refused.")
 	i.lapsed = counter("lambdalock.lapsed", "{turn}", "Turns that were over before the run came.")
 	i.noPlace = counter("lambdalock.no_place", "{run}", "Runs that waited without a place in the queue.")
 	i.failed = counter("lambdalock.failed_calls", "{call}", "Calls of the store that failed.")
 	i.woken = counter("lambdalock.woken", "{owner}", "Parked owners that were woken.")
 	i.notWoken = counter("lambdalock.not_woken", "{run}", "Runs that could not wake all parked owners that they had to.")
-	if err := errors.Join(waitErr, holdErr, oldestErr); err != nil {
-		return guard.Options{}, fmt.Errorf("otelguard: %w", err)
+	if errs != nil {
+		return guard.Options{}, fmt.Errorf("otelguard: %w", errs)
 	}
 	opt.Granted, opt.Observe = i.granted, i.observe
 	return opt, nil
 }
 
 type instrument struct {
-	store      attribute.KeyValue
-	tracer     trace.Tracer
-	wait, hold metric.Float64Histogram
-	oldest     metric.Float64Histogram
+	store  attribute.KeyValue
+	tracer trace.Tracer
 
+	wait, hold, oldest                       metric.Float64Histogram
 	lapsed, noPlace, failed, woken, notWoken metric.Int64Counter
 
 	also guard.Options // whose hooks are called, too
