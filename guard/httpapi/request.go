@@ -233,7 +233,6 @@ func withoutStage(c *eventsource.Context, path string) string {
 	return path
 }
 
-// caller is Request.Caller.
 func caller(c *eventsource.Context) string {
 	a := c.Authorizer // of format 1.0, or with the one field that names its kind
 	iam, lambda := object(a["iam"]), object(a["lambda"])

@@ -81,7 +81,6 @@ func New(g *guard.Guard, opt Options) (*Once, error) {
 	return &Once{g, opt}, nil
 }
 
-// check sets the defaults.
 func (o *Options) check() error {
 	o.ResultTime = cmp.Or(o.ResultTime, defaultResultTime)
 	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, defaultMaxResult)

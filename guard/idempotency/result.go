@@ -50,14 +50,12 @@ func (f form) envelope(kind byte, text []byte) lockstore.HiddenBytes {
 	return append(data, text...)
 }
 
-// stored is an envelope that was read.
 type stored struct {
 	form
 	kind byte
 	text []byte
 }
 
-// open reads an envelope.
 func open(data []byte) (s stored, ok bool) {
 	if len(data) < headerSize || data[0] != layout || data[1] != withResult && data[1] != noResult || data[2] > 1 {
 		return s, false

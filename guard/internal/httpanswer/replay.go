@@ -62,7 +62,6 @@ func accepts(values []string, encoding string) bool {
 	return other
 }
 
-// tokens splits values at commas.
 func tokens(values []string) (all []string) {
 	for token := range strings.SplitSeq(strings.Join(values, ","), ",") {
 		if token = strings.TrimSpace(token); token != "" {
