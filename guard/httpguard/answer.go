@@ -49,7 +49,7 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 	if err != nil {
 		return httpanswer.Answer{}, err
 	}
-	defer cancel()
+	defer cancel(nil)
 	if lock.Fence != 0 {
 		ctx = context.WithValue(ctx, lockKey{}, lock)
 	}
@@ -73,10 +73,9 @@ type recorder struct {
 	err    error             // why the answer cannot be sent
 }
 
-// Header is that of http.ResponseWriter. What middlewares outside have set is not in it.
+// What middlewares outside have set is not in Header.
 func (w *recorder) Header() http.Header { return w.header }
 
-// WriteHeader is that of http.ResponseWriter.
 func (w *recorder) WriteHeader(status int) {
 	switch {
 	case w.answer.Status != 0:
@@ -90,7 +89,6 @@ func (w *recorder) WriteHeader(status int) {
 	}
 }
 
-// Write is that of http.ResponseWriter.
 func (w *recorder) Write(b []byte) (int, error) {
 	if w.answer.Status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -153,7 +151,6 @@ func (w *recorder) record(next http.Handler, r *http.Request) {
 	w.endTrailer()
 }
 
-// endTrailer keeps what the handler has set for the end of the body.
 func (w *recorder) endTrailer() {
 	w.answer.Trailer = http.Header{}
 	for _, names := range w.answer.Header["Trailer"] {

@@ -97,11 +97,11 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	return func(next http.Handler) http.Handler {
 		mustHandle(next)
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := r.Context(), func() {}
+			ctx, cancel := r.Context(), func(error) {}
 			if len(r.Header.Values(httpanswer.Header)) > 0 {
 				ctx, cancel = staying(ctx)
 			}
-			defer cancel()
+			defer cancel(nil)
 			serve(ctx, w, r.ProtoMajor, opt.Timeout, func(ctx context.Context, c *client) (httpanswer.Answer, error) {
 				return once.Handle(ctx, &request{r: r, next: next, client: c})
 			})
@@ -109,21 +109,19 @@ func Once(o *idempotency.Once, opt OnceOptions) (func(http.Handler) http.Handler
 	}, nil
 }
 
-// request is one request of Once.
 type request struct {
 	r      *http.Request
 	next   http.Handler
 	client *client
 
-	hasBody bool
-	body    []byte // if hasBody
+	body []byte // nil if it was not read
 }
 
 // with is own for a request of Once. If the body was read, it has the whole body, and asks for an
 // answer that every repeat can read.
 func (in *request) with(ctx context.Context) (r *http.Request, end func()) {
 	r, end = own(ctx, in.r)
-	if in.hasBody {
+	if in.body != nil {
 		r.Body = io.NopCloser(bytes.NewReader(in.body))
 		r.Header = r.Header.Clone()
 		r.Header.Del("Accept-Encoding")
@@ -131,9 +129,8 @@ func (in *request) with(ctx context.Context) (r *http.Request, end func()) {
 	return r, end
 }
 
-// fingerprint reads the body.
 func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
-	var body []byte
+	body := []byte{}
 	var err error
 	if in.r.Body != nil {
 		// Without the http.ResponseWriter, because after a Timeout it is not ours any more.
@@ -145,7 +142,7 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 	if err != nil {
 		return nil, &httpanswer.Problem{Status: http.StatusBadRequest, Detail: "The body cannot be read."}
 	}
-	in.hasBody, in.body = true, body
+	in.body = body
 	what := opt.Fingerprint
 	if what == nil {
 		// A body that a middleware has decoded has another length, and is not empty.
@@ -165,20 +162,6 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 
 // staying returns a context that does not end when the client leaves. net/http cancels the request's context then, with
 // no cause of its own. Every other end of ctx, such as a lock around this one that is lost, ends it.
-func staying(ctx context.Context) (context.Context, context.CancelFunc) {
-	stays, end := context.WithoutCancel(ctx), func() {}
-	if deadline, ok := ctx.Deadline(); ok {
-		stays, end = context.WithDeadline(stays, deadline)
-	}
-	stays, cancel := context.WithCancelCause(stays)
-	stop := context.AfterFunc(ctx, func() {
-		if cause := context.Cause(ctx); cause != context.Canceled {
-			cancel(cause)
-		}
-	})
-	return stays, func() {
-		stop()
-		cancel(nil)
-		end()
-	}
+func staying(ctx context.Context) (context.Context, context.CancelCauseFunc) {
+	return joined(context.WithoutCancel(ctx), ctx, nil, context.Canceled)
 }

@@ -29,12 +29,10 @@ func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout t
 		waits, end = context.WithTimeoutCause(ctx, timeout, guard.ErrDeadline)
 	}
 	defer end()
-	holds, release := staying(ctx)
-	holds, cancel := context.WithCancelCause(holds)
+	holds, cancel := staying(ctx)
 	c := &client{Context: waits, cancel: cancel}
 	stop := context.AfterFunc(waits, func() { c.leave() })
 	run := func() httpanswer.Answer {
-		defer release()
 		defer cancel(nil)
 		defer stop()
 		return handled(handle(holds, c))
@@ -103,25 +101,32 @@ func (c *client) leave() (state int32) {
 }
 
 // begin returns the context of the handler: lock, until the client waits no longer. It is an error if that is so already.
-func (c *client) begin(lock context.Context, key string) (context.Context, context.CancelFunc, error) {
+func (c *client) begin(lock context.Context, key string) (context.Context, context.CancelCauseFunc, error) {
 	if !c.state.CompareAndSwap(waiting, begun) {
 		return nil, nil, &guard.LockNoTime{Key: key, Err: context.Cause(c)}
 	}
-	ctx, cancel := context.WithCancelCause(lock)
+	ctx, cancel := joined(lock, c, guard.ErrDeadline, guard.ErrDeadline)
+	return &work{ctx, lock}, cancel, nil
+}
+
+// joined returns a context that ends with ctx, at the deadline of other with the cause late, and when other is cancelled, but not with the
+// cause except.
+func joined(ctx, other context.Context, late, except error) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
 	end := func() {}
-	if deadline, ok := c.Deadline(); ok {
-		ctx, end = context.WithDeadlineCause(ctx, deadline, guard.ErrDeadline)
+	if deadline, ok := other.Deadline(); ok {
+		ctx, end = context.WithDeadlineCause(ctx, deadline, late)
 	}
-	stop := context.AfterFunc(c, func() {
-		if cause := context.Cause(c); cause != guard.ErrDeadline {
+	stop := context.AfterFunc(other, func() {
+		if cause := context.Cause(other); cause != except {
 			cancel(cause)
 		}
 	})
-	return &work{ctx, lock}, func() {
+	return ctx, func(cause error) {
 		stop()
+		cancel(cause)
 		end()
-		cancel(nil)
-	}, nil
+	}
 }
 
 // work is the context of a handler. It asks the lock's context, which reads the clocks: after a freeze no timer has done

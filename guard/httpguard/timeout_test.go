@@ -198,7 +198,7 @@ func TestTheHandlersContextAsksTheLock(t *testing.T) {
 			f := &frozen{lock, func() {}}
 			ctx, release, err := (&client{Context: t.Context()}).begin(f, "k")
 			require.NoError(t, err)
-			defer release()
+			defer release(nil)
 			require.NoError(t, ctx.Err())
 			f.lose = lose
 			require.True(t, ask(ctx))
