@@ -65,9 +65,8 @@ func (r *run) report(outcome Outcome, err error) Report {
 	report.Key, report.HolderInfo, report.Outcome, report.Err = shortKey(r.key), r.holder, outcome, err
 	report.Fence, report.seat, report.maxHolders = lease.Fence, lease.Seat, r.guard.maxHolders
 	report.Calls, report.FailedCalls = int(r.calls.all.Load()), int(r.calls.failed.Load())
-	report.OwnersWoken = r.wakes.woken
 	if w := &r.wakes; w.failed > 0 {
-		report.WakeErr = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+w.woken, w.err)
+		report.WakeErr = fmt.Errorf("%d of %d parked owners that have to ask again were not woken: %w", w.failed, w.failed+report.OwnersWoken, w.err)
 	}
 	return report
 }

@@ -36,54 +36,45 @@ func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 
 // wakes are the wake-ups of a run. One goroutine at a time waits for them.
 type wakes struct {
-	mu    sync.Mutex
-	begun []*wakeUps // with mu: that nobody has waited for
-
-	// How those ended that the run has waited for.
-	woken, failed int
-	err           error // of the first that failed
+	mu     sync.Mutex
+	begun  []wakeUp // with mu: that nobody has waited for
+	failed int      // of those that the run has waited for
+	err    error    // of the first of them
 }
 
-// wakeUps are those that one request has made necessary: each asks the store for an address (TakeAddress), and calls Options.Wake.
-type wakeUps struct {
-	ctx    context.Context
+// wakeUp asks the store for the address of one owner (TakeAddress), and calls Options.Wake.
+type wakeUp struct {
 	cancel context.CancelFunc
-	owners int
-	ended  chan error // has room for all
-}
-
-// record notes how n wake-ups ended, without mu.
-func (w *wakes) record(n int, err error) {
-	if err == nil {
-		w.woken += n
-	} else {
-		w.failed, w.err = w.failed+n, cmp.Or(w.err, err)
-	}
+	ended  chan error // has room for errBlocks and for how it ends later
 }
 
 // wake begins to wake the owners, on goroutines of their own. It does not wait: the run may have work to do. The end of the run's own
 // context does not stop the wake-ups: nobody else wakes these owners.
 func (r *run) wake(owners []lockstore.Owner) {
-	ups := &wakeUps{owners: len(owners), ended: make(chan error, len(owners))}
-	ups.ctx, ups.cancel = context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
-	r.wakes.mu.Lock()
-	r.wakes.begun = append(r.wakes.begun, ups)
-	r.wakes.mu.Unlock()
 	slots := make(chan struct{}, mostWakes)
+	r.wakes.mu.Lock()
+	defer r.wakes.mu.Unlock()
 	for _, owner := range owners {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(&r.window), releaseTime)
+		up := wakeUp{cancel, make(chan error, 2)}
+		r.wakes.begun = append(r.wakes.begun, up)
+		stop := context.AfterFunc(ctx, func() {
+			time.AfterFunc(noticeTime, func() { up.ended <- errBlocks })
+		})
 		go func() {
 			err := errors.New("guard.Options.Wake called runtime.Goexit")
 			defer func() {
 				if p := recover(); p != nil {
 					err = fmt.Errorf("guard.Options.Wake panicked with a %T", p) // its text may have the address
 				}
-				ups.ended <- err
+				stop()
+				up.ended <- err
 			}()
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
-				err = r.wakeOwner(ups.ctx, owner)
-			case <-ups.ctx.Done():
+				err = r.wakeOwner(ctx, owner)
+			case <-ctx.Done():
 				err = errNoTime
 			}
 		}()
@@ -147,25 +138,16 @@ func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
 	begun := r.wakes.begun
 	r.wakes.begun = nil
 	r.wakes.mu.Unlock()
-	for _, ups := range begun {
-		defer ups.cancel()
-		defer context.AfterFunc(ctx, ups.cancel)()
-		defer time.AfterFunc(end-r.now(), ups.cancel).Stop()
+	for _, up := range begun {
+		defer up.cancel()
+		defer context.AfterFunc(ctx, up.cancel)()
+		defer time.AfterFunc(end-r.now(), up.cancel).Stop()
 	}
-	for _, ups := range begun {
-		over, late := ups.ctx.Done(), (<-chan time.Time)(nil)
-		for open := ups.owners; open > 0; {
-			select {
-			case err := <-ups.ended:
-				r.wakes.record(1, err)
-				open--
-			case <-over:
-				late = time.After(noticeTime)
-				over = nil
-			case <-late:
-				r.wakes.record(open, errBlocks)
-				open = 0
-			}
+	for _, up := range begun {
+		if err := <-up.ended; err == nil {
+			r.notes.OwnersWoken++
+		} else {
+			r.wakes.failed, r.wakes.err = r.wakes.failed+1, cmp.Or(r.wakes.err, err)
 		}
 	}
 }
