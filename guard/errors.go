@@ -57,7 +57,7 @@ func (e *LockBusy) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
 // LockCovered: another run of the same work waits for the lock, and had not begun when this call was made, see Options.Coalesce. The
 // work did not run. If the source of the event sends it again until it is answered, that run does what this event asks for, and the error
-// is a success; otherwise that run may fail, and nobody does it. It matches lockstore.ErrRefused.
+// is a success; otherwise that run may fail, and nobody does it. It matches lockstore.ErrRefused, and errors.As finds the *lockstore.Refused.
 //
 // Use the type assertion err.(*LockCovered), and not errors.As: that would also find a wrapped one of another lock, which the work
 // has asked for. Such work has begun, and nobody does the rest of it.
@@ -77,7 +77,6 @@ func (e *LockCovered) Error() string {
 	return fmt.Sprintf("lock %q: another run of %s waits%s, and has not begun; it does what this event asks for", e.Key, e.Work, behind)
 }
 
-// Unwrap returns the refusal, a *lockstore.Refused.
 func (e *LockCovered) Unwrap() error { return cmp.Or(e.err, lockstore.ErrRefused) }
 
 // LockLost: the lease was lost before the work returned. The work ran, at least in part, and
@@ -108,7 +107,6 @@ func (e *LockLost) Error() string {
 	return s
 }
 
-// Unwrap returns lockstore.ErrLost, the work's error and the cause.
 func (e *LockLost) Unwrap() []error {
 	all := withSentinel(lockstore.ErrLost, e.WorkErr)
 	if e.Cause != nil {
@@ -118,8 +116,7 @@ func (e *LockLost) Unwrap() []error {
 }
 
 // LockNoTime: there was no time for the work, because the deadline was too near, the
-// caller went away, or the guard was shut down. The work did not run. It matches
-// ErrDeadline.
+// caller went away, or the guard was shut down. The work did not run. It matches ErrDeadline and Err.
 type LockNoTime struct {
 	Key string
 	Err error // the caller's cancellation, that Shutdown was called, that an outer run's lease was lost, or ErrDeadline for work whose time was over; else nil
@@ -135,11 +132,10 @@ func (e *LockNoTime) Error() string {
 	return s + fmt.Sprintf("the deadline is %v away; want at least DeadlineMargin (%v) and %v for the work", e.left.Round(time.Millisecond), e.reserve, leastWork)
 }
 
-// Unwrap returns ErrDeadline and the cause.
 func (e *LockNoTime) Unwrap() []error { return withSentinel(ErrDeadline, e.Err) }
 
 // LockBadRequest: the request is invalid (for example its key, TTL, Wait or number of keys), the key
-// function failed, or a run around this one holds the key already. No work of this call ran. It matches lockstore.ErrInvalid.
+// function failed, or a run around this one holds the key already. No work of this call ran. It matches lockstore.ErrInvalid and Err.
 type LockBadRequest struct {
 	Key string // cut to lockstore.MaxKeyBytes, unless the key function failed
 	Err error
@@ -147,12 +143,11 @@ type LockBadRequest struct {
 
 func (e *LockBadRequest) Error() string { return fmt.Sprintf("lock %q is invalid: %v", e.Key, e.Err) }
 
-// Unwrap returns lockstore.ErrInvalid and the reason.
 func (e *LockBadRequest) Unwrap() []error { return withSentinel(lockstore.ErrInvalid, e.Err) }
 
 // LockCorrupt: the lock's entry is foreign or corrupt, or the store is set up so that it
 // cannot hold locks. Trying again does not help. No work of this call ran. It matches
-// lockstore.ErrCorrupt.
+// lockstore.ErrCorrupt and Err.
 type LockCorrupt struct {
 	Key string
 	Err error
@@ -161,7 +156,6 @@ type LockCorrupt struct {
 // The whole table or server may be wrong, so the store's text comes first.
 func (e *LockCorrupt) Error() string { return fmt.Sprintf("%v (lock %q)", e.Err, e.Key) }
 
-// Unwrap returns lockstore.ErrCorrupt and the reason.
 func (e *LockCorrupt) Unwrap() []error { return withSentinel(lockstore.ErrCorrupt, e.Err) }
 
 // LockStoreUnavailable: the store gave no clear answer in time, or a DoAll or package idempotency lost a lease before its work began.

@@ -104,7 +104,7 @@ func (c *call) newRun(key string, inside *run) *run {
 	r.around, _ = parent.Value(runKey{}).(*run)
 	ctx, cancel := context.WithCancelCause(parent)
 	r.window = window{
-		run: r, ctx: ctx, cancel: cancel, clock: c.guard.clock, bounds: bounds{stop: never, trust: never},
+		run: r, ctx: ctx, cancel: cancel, bounds: bounds{stop: never, trust: never},
 		cleans: r.around != nil && r.around.window.look().lost != nil,
 	}
 	c.guard.runs.add(r)

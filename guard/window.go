@@ -21,7 +21,6 @@ type window struct {
 	run    *run
 	ctx    context.Context // ends with the caller's context, or by cancel
 	cancel context.CancelCauseFunc
-	clock  *clock
 	cleans bool // the run around had lost its lease before this one began
 
 	mu        sync.Mutex
@@ -107,7 +106,7 @@ func (w *window) extend(trust time.Duration) bounds {
 // trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). The lock is held.
 func (w *window) trustUntil(trust time.Duration) {
 	w.bounds.trust = trust
-	w.why = why{due: w.why.due, missed: w.clock.missed()}
+	w.why = why{due: w.why.due, missed: w.run.guard.clock.missed()}
 }
 
 // close ends the work's context.
@@ -129,7 +128,7 @@ func (w *window) look() bounds {
 }
 
 // trusted is how long the lease can be trusted from now on.
-func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.clock.moment()) }
+func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.run.now()) }
 
 // check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the
 // trust: 0 or less if one of them is over or the window is closed. It notes how late the timer was, and does not set it. The window around
@@ -147,7 +146,7 @@ func (w *window) check() time.Duration {
 	if w.bounds.closed {
 		return 0
 	}
-	now := w.clock.moment()
+	now := w.run.now()
 	if w.why.due > 0 {
 		w.why.late = max(w.why.late, now-w.why.due)
 	}
@@ -200,7 +199,7 @@ func (w *window) renewalFailed(err error) {
 
 // setTimer sets the timer of the next check. The lock is held.
 func (w *window) setTimer() {
-	now := w.clock.moment()
+	now := w.run.now()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
 	w.why.due = now + d
 	w.stopTimer = time.AfterFunc(d, w.tick).Stop
@@ -219,7 +218,7 @@ func (w *window) tick() {
 // expiry says why the trust in the lease has ended. The lock is held.
 func (w *window) expiry() error {
 	var reasons []string
-	if d := max(w.why.late, w.clock.missed()-w.why.missed); d >= time.Second {
+	if d := max(w.why.late, w.run.guard.clock.missed()-w.why.missed); d >= time.Second {
 		reasons = append(reasons, fmt.Sprintf("the process stood still for %v, or its clock was set forward", d.Round(100*time.Millisecond)))
 	}
 	if w.why.renewal != nil {
