@@ -57,9 +57,6 @@ func EventID(g *guard.Guard, header http.Header) (id string, err error) {
 	return id, nil
 }
 
-// Covered is what a caller learns whose work another run does, see guard.Options.Coalesce.
-const Covered = "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
-
 // OfLock is what a caller gets in place of a guard's error; nil if err is none.
 func OfLock(err error) *Problem {
 	switch e := err.(type) {
@@ -75,7 +72,8 @@ func OfLock(err error) *Problem {
 		}
 		return &Problem{http.StatusConflict, detail, code, retryAfter(e)}
 	case *guard.LockCovered:
-		return &Problem{Status: http.StatusConflict, Detail: Covered, Code: "covered"}
+		detail := "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
+		return &Problem{Status: http.StatusConflict, Detail: detail, Code: "covered"}
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
