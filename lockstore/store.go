@@ -211,16 +211,14 @@ func (s *Store) AwaitTurn(ctx context.Context, req Request, elapsed time.Duratio
 		return AwaitedTurn{}, err
 	}
 	a, err := s.driver.Await(ctx, req.Key, r)
-	if err != nil {
-		return AwaitedTurn{}, err
+	if err == nil {
+		err = s.errorOf(req.Key, r, a)
 	}
 	switch {
-	case !slices.Contains(outcomes[driver.AwaitTurn], a.Outcome):
-		return AwaitedTurn{}, s.errorOf(req.Key, r, a)
+	case err != nil:
+		return AwaitedTurn{}, err
 	case a.Outcome != driver.Granted:
 		return AwaitedTurn{Ask: a.Outcome == driver.Ask, Hint: a.Hint}, nil
-	case a.Fence < 1 || a.TTL > MaxParkedTurn || !validSeat(a):
-		return AwaitedTurn{}, fmt.Errorf("%s: key %q: a mistake in the driver: it handed over a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, req.Key, a.Fence, a.Seat, a.TTL, MaxHolders-1, MaxParkedTurn)
 	}
 	// The place may be a parked one, whose turn is longer.
 	return AwaitedTurn{Lease: Lease{Key: req.Key, Owner: req.Owner, Fence: a.Fence, TTL: min(a.TTL, TurnTime), Seat: a.Seat, Hint: a.Hint}}, nil
@@ -307,17 +305,15 @@ func (s *Store) errorOf(key string, r driver.Request, a driver.Answer) error {
 		return fmt.Errorf("%s: %w", s.name, &StillHolds{key, a.Fence})
 	case a.Outcome == driver.Exclusive:
 		return Invalidf("%s: key %q: %s needs a lease with MaxHolders 1", s.name, key, r.Kind)
-	case r.Kind == driver.Acquire && a.Fence < 1:
-		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d; want 1 or more", s.name, key, a.Fence)
-	case r.Kind == driver.Acquire && !validSeat(a):
-		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted seat %d; want 0 to %d", s.name, key, a.Seat, MaxHolders-1)
-	case r.Kind == driver.Acquire && a.TTL > r.TTL:
-		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease for %v, and %v was asked for", s.name, key, a.TTL, r.TTL)
+	case r.Kind != driver.Acquire && r.Kind != driver.AwaitTurn || a.Outcome != driver.Granted:
+		return nil
+	}
+	most := cmp.Or(r.TTL, MaxParkedTurn)
+	if a.Fence < 1 || a.Seat < 0 || a.Seat >= MaxHolders || a.TTL > most {
+		return fmt.Errorf("%s: key %q: a mistake in the driver: it granted a lease with fence %d and seat %d for %v; want a fence of 1 or more, a seat of 0 to %d, and at most %v", s.name, key, a.Fence, a.Seat, a.TTL, MaxHolders-1, most)
 	}
 	return nil
 }
-
-func validSeat(a driver.Answer) bool { return a.Seat >= 0 && a.Seat < MaxHolders }
 
 // optional returns an interface that not every driver has, for a call that may be sent.
 func optional[T any](ctx context.Context, s *Store, what string) (t T, err error) {

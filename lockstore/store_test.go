@@ -262,10 +262,10 @@ func TestDriverThatLies(t *testing.T) {
 	}{
 		{0, time.Minute, 0, "granted a lease with fence 0"},
 		{-1, time.Minute, 0, "granted a lease with fence -1"},
-		{7, time.Minute + 1, 0, "granted a lease for 1m0.000000001s"},
-		{7, math.MaxInt64, 0, "granted a lease for 2"},
-		{7, time.Minute, -1, "granted seat -1"},
-		{7, time.Minute, lockstore.MaxHolders, "granted seat 32"},
+		{7, time.Minute + 1, 0, "granted a lease with fence 7 and seat 0 for 1m0.000000001s"},
+		{7, math.MaxInt64, 0, "granted a lease with fence 7 and seat 0 for 2"},
+		{7, time.Minute, -1, "granted a lease with fence 7 and seat -1"},
+		{7, time.Minute, lockstore.MaxHolders, "granted a lease with fence 7 and seat 32"},
 		{7, time.Minute, lockstore.MaxHolders - 1, ""},
 		{7, time.Minute, 0, ""},
 		{7, -time.Hour, 0, ""}, // the answer may be late
@@ -376,13 +376,13 @@ func TestAwaitTurn(t *testing.T) {
 			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: time.Second, Hint: "m"},
 			want:   lockstore.AwaitedTurn{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: time.Second, Hint: "m"}},
 		},
-		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 0"},
-		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 31 * time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 0 for 31s"},
+		{answer: driver.Answer{Outcome: driver.Granted, TTL: time.Second}, err: "a mistake in the driver: it granted a lease with fence 0"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: 31 * time.Second}, err: "a mistake in the driver: it granted a lease with fence 7 and seat 0 for 31s"},
 		{
 			answer: driver.Answer{Outcome: driver.Granted, Fence: 7, TTL: lockstore.MaxParkedTurn}, // an owner that parked and waits now
 			want:   lockstore.AwaitedTurn{Lease: lockstore.Lease{Key: "k", Owner: "o", Fence: 7, TTL: lockstore.TurnTime}},
 		},
-		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 32, TTL: time.Second}, err: "a mistake in the driver: it handed over a lease with fence 7 and seat 32 for 1s"},
+		{answer: driver.Answer{Outcome: driver.Granted, Fence: 7, Seat: 32, TTL: time.Second}, err: "a mistake in the driver: it granted a lease with fence 7 and seat 32 for 1s"},
 		{answer: driver.Answer{Outcome: driver.Done}, err: `a mistake in the driver: it gave the outcome 2 to the request "await turn"`},
 	} {
 		f := &fake{answer: c.answer}
