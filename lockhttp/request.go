@@ -76,41 +76,38 @@ func readTerms(body string, fields []string) (t terms, err error) {
 	if err != nil {
 		return t, err
 	}
-	ttl, wait, most := int64(0), int64(0), int64(1)
-	for _, f := range [...]struct {
-		value      *int64
-		name, unit string
-		low, high  int64
-	}{
-		{&ttl, "ttl", "whole seconds", 1, maxTTL},
-		{&wait, "wait", "whole seconds", 0, maxWait},
-		{&most, "maxHolders", "a whole number", 1, lockstore.MaxHolders},
-	} {
-		if _, ok := values[f.name]; !ok && f.name != "ttl" {
-			continue
+	// The first field that is wrong is the error.
+	whole := func(name, unit string, low, high, without int64) (n int64) {
+		if _, ok := values[name]; !ok && name != "ttl" {
+			return without
 		}
-		if *f.value, err = strictjson.Whole(values, f.name, f.unit, f.low, f.high); err != nil {
-			return t, err
+		if err == nil {
+			n, err = strictjson.Whole(values, name, unit, low, high)
 		}
+		return n
 	}
-	t = terms{ttl: time.Duration(ttl) * time.Second, wait: time.Duration(wait) * time.Second, maxHolders: int(most)}
-	for _, f := range [...]struct {
-		value *string
-		name  string
-		most  int
-	}{
-		{&t.holder, "holder", maxHolderBytes}, {&t.work, "coalesce", lockstore.MaxWorkBytes}, {&t.event, "event", maxEventBytes},
-	} {
-		if *f.value, err = text(values, f.name, f.most); err != nil {
-			return t, err
+	printed := func(name string, most int) (s string) {
+		if err == nil {
+			s, err = text(values, name, most)
 		}
+		return s
+	}
+	t = terms{
+		ttl:        time.Duration(whole("ttl", "whole seconds", 1, maxTTL, 0)) * time.Second,
+		wait:       time.Duration(whole("wait", "whole seconds", 0, maxWait, 0)) * time.Second,
+		maxHolders: int(whole("maxHolders", "a whole number", 1, lockstore.MaxHolders, 1)),
+		holder:     printed("holder", maxHolderBytes),
+		work:       printed("coalesce", lockstore.MaxWorkBytes),
+		event:      printed("event", maxEventBytes),
 	}
 	switch {
+	case err != nil:
+		return t, err
 	case (t.work == "") != (t.event == ""):
 		return t, errors.New("coalesce: only one of coalesce and event is given; want both or none")
 	case t.work != "" && lockstore.ValidateWork(t.work) != nil:
 		return t, fmt.Errorf("coalesce: is %q; want printable ASCII without spaces", t.work)
-	case t.work != "" && wait == 0:
+	case t.work != "" && t.wait == 0:
 		return t, errors.New("coalesce: is given, and wait is 0; want a wait, because only who waits is covered")
 	}
 	return t, nil
