@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -77,6 +78,8 @@ func (set settings) client(t *transport) (*azcosmos.ContainerClient, error) {
 // emulatorKey is in Microsoft's documentation, and the same for everybody.
 const emulatorKey = "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="
 
+var account = regexp.MustCompile("^[a-z0-9-]{3,44}$")
+
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{Want: "cosmos://ACCOUNT/DATABASE/CONTAINER?endpoint=https://HOST", Host: true, Path: true, Params: []string{"endpoint"}})
 	if err != nil {
@@ -84,10 +87,9 @@ func parse(cfg lockstore.Config) (settings, error) {
 	}
 	u := cfg.URL
 	path := strings.Split(strings.TrimPrefix(u.Path, "/"), "/")
-	foreign := func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-", r) }
 	// The errors show no part of the URL: a secret may stand there by mistake.
 	switch {
-	case len(u.Host) < 3 || len(u.Host) > 44 || strings.ContainsFunc(u.Host, foreign):
+	case !account.MatchString(u.Host):
 		return settings{}, invalid("the URL's account is not 3 to 44 lower-case letters, digits and '-'")
 	case len(path) != 2 || !isID(path[0]) || !isID(path[1]):
 		return settings{}, invalid("the URL's path is not a database and a container; want cosmos://ACCOUNT/DATABASE/CONTAINER")
