@@ -1,8 +1,10 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -47,25 +49,22 @@ type settings struct {
 	emulator                bool
 }
 
+var names = regexp.MustCompile("^[A-Za-z0-9-]{1,63}$")
+
 func parse(cfg lockstore.Config) (settings, error) {
 	params, err := storeurl.Params(cfg.URL, storeurl.Parts{Want: "datastore://PROJECT/DATABASE?kind=KIND", Host: true, Path: true, Params: []string{"kind"}})
 	if err != nil {
 		return settings{}, err
 	}
-	set := settings{project: cfg.URL.Host, database: strings.Trim(cfg.URL.Path, "/"), kind: "Lock", base: "https://datastore.googleapis.com"}
-	if kind, ok := params["kind"]; ok {
-		set.kind = kind
-	}
-	const names = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
-	foreign := func(r rune) bool { return !strings.ContainsRune(names, r) }
+	set := settings{project: cfg.URL.Host, database: strings.Trim(cfg.URL.Path, "/"), kind: cmp.Or(params["kind"], "Lock"), base: "https://datastore.googleapis.com"}
 	if set.database == "(default)" {
 		set.database = ""
 	}
 	// The errors show no part of the URL: a secret may stand there by mistake.
 	switch {
-	case set.project == "" || len(set.project) > 63 || strings.ContainsFunc(set.project, foreign):
+	case !names.MatchString(set.project):
 		return settings{}, invalid("the URL's project is missing or has other characters than letters, digits and '-'")
-	case len(set.database) > 63 || strings.ContainsFunc(set.database, foreign):
+	case set.database != "" && !names.MatchString(set.database):
 		return settings{}, invalid("the URL's database has other characters than letters, digits and '-'")
 	case len(set.kind) > 100 || strings.HasPrefix(set.kind, "__"):
 		return settings{}, invalid("the parameter kind is longer than 100 bytes or begins with __")
