@@ -46,8 +46,7 @@ func (e *BadInput) Error() string { return e.Err.Error() }
 func (e *BadInput) Unwrap() error { return e.Err }
 
 // NotCharged: the fee is not known to be charged on some of the accounts, and is
-// charged on the others. Running the event again charges what is missing. But an account that
-// has had 50 withdrawals since the fee has forgotten it, and is charged twice.
+// charged on the others. Running the event again charges what is missing.
 type NotCharged struct {
 	Date string
 	Of   int     // how many accounts there were

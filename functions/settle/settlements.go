@@ -3,8 +3,7 @@
 //	{"account": "7", "id": "s-1", "amount": 500}
 //
 // A settlement is made as a withdrawal with its id, so a message that comes
-// again, alone or with its batch, withdraws nothing twice, as long as its account remembers
-// it: until 50 other withdrawals. A bad body never gets
+// again withdraws nothing twice, as long as its account remembers it, see package accounts. A bad body never gets
 // better, an unknown account and an id that was used with another amount hardly
 // ever; a balance that is too low may. All of them are failures of the message:
 // SQS delivers it again until maxReceiveCount, and then it is in the dead-letter

@@ -17,13 +17,11 @@
 //
 // # Waiting
 //
-// Acquire with a taskToken is for a state of lambda:invoke.waitForTaskToken. It is guard.Guard.Park: the execution gets a
-// place in the key's queue, and the function ends, so nothing runs while the state waits. Whoever hands the lock over to
-// the execution sends the token back, and so ends the state. If the lock is free, the function sends it itself. If the
-// queue has no place, the error is LockBusy, which fails the state.
+// Acquire with a taskToken is for a state of lambda:invoke.waitForTaskToken. It is guard.Guard.Park, see docs/waiting.md.
+// If the lock is free, the function itself sends the token back. If the queue has no place, the error is LockBusy, which
+// fails the state.
 //
-// A wake-up can be late, lost or doubled, so that a state was woken says nothing. The next state acquires without a token,
-// and only its answer says that the execution has the lock. If it is LockBusy, the execution waits again. With woken, which
+// The next state acquires without a token. With woken, which
 // is optional, the function logs "woken too late" if the execution has lost its place. A state that waits needs
 // HeartbeatSeconds, though nobody sends heartbeats, and a Retry that asks again, with the same owner and a new token. It
 // also needs a Catch that acquires after NotWoken: the execution has the lock, and the function could not send the token.

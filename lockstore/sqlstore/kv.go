@@ -26,9 +26,8 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore/internal/lanes"
 )
 
-// kv is the casstore.KV: a row for each key. Each request is one statement, a transaction of its own. It has no arguments, so that drivers
-// send it in one message, and no pooler can put something of another client in between. In a transaction of the program no pooler does, and
-// PostgreSQL's statements have arguments, as the program's.
+// kv is the casstore.KV: a row for each key. Each request is one statement without arguments, so that drivers
+// send it in one message, and no pooler can put something of another client in between. In a transaction of the program no pooler does.
 type kv struct {
 	*Dialect
 	words *strings.Replacer // what fill puts into each statement
