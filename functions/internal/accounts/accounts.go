@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/lambdalock/lambdalock/guard"
-	"github.com/lambdalock/lambdalock/internal/lib/pause"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -96,10 +95,12 @@ func New(s Store) *Ledger { return &Ledger{Pay: pay, store: s} }
 
 // pay stands for the call to a payment provider.
 func pay(ctx context.Context, _ Withdrawal) error {
-	if pause.For(ctx, 20*time.Millisecond) != nil {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return nil
 }
 
 // Key is the key whose lock guards an account.
