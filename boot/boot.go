@@ -12,14 +12,11 @@
 //	LOCK_COALESCE         true: guard.Options.Coalesce is the function's name, so of many events for one key only one waits. Without an
 //	                      adapter that knows better, an event's id is Lambda's request id. A batch (SQS) or an HTTP request has
 //	                      a new request id at each try, so its run fails
-//	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold a key at once: 1 by default
+//	LOCK_MAX_HOLDERS      guard.Guard.WithMaxHolders, how many runs may hold each key at once: 1 by default
 //	LOCK_DEADLINE_MARGIN  guard.Options.DeadlineMargin, time for the release before Lambda's deadline: 300ms by default
 //	LOCK_SIGTERM          true: on SIGTERM cancel the work, so that its lease is released
 //	LOCK_METRICS          a CloudWatch namespace: each report line is also a metric there
 //	LOCK_LOG              start: one more line for each run, when it gets the lock
-//
-// LOCK_MAX_HOLDERS is for every key of the guard. If it is above 1, these return an error, because their work has to be
-// alone: idempotency.New, every DoAll, and every Do of a guard that guard.Guard.WithCooldown has made.
 //
 // The store and the function may read other variables. A duration is written as in Go: 500ms,
 // 30s, 5m. A variable whose name begins with LOCK_ and that nobody has read is nearly
@@ -29,11 +26,9 @@
 // # Log lines
 //
 // boot writes JSON lines to standard output: one when the process starts, with the
-// store's URL (scheme and host only), and one report for each run of the guard. A run that
-// Lambda kills writes no report; with LOCK_LOG=start its first line remains. Most
-// report lines have the level INFO. Lambda drops them, and their metrics, if the
-// function's ApplicationLogLevel is higher. A line that cannot be written ends no run: the guard
-// waits for it for at most a second, see guard.Options.Observe, and SIGPIPE does not end the process.
+// store's URL (scheme and host only), and one report for each run of the guard, see docs/log.md.
+// A line that cannot be written ends no run: the guard waits for it for at most a second, see guard.Options.Observe,
+// and SIGPIPE does not end the process.
 package boot
 
 import (

@@ -9,13 +9,8 @@
 //	GET    /locks/{key}                                                       looks
 //	GET    /openapi.json                                                      says all this exactly
 //
-// Only its holder renews a lock. If the holder dies, the lock is free after ttl seconds. The
-// service has no sessions: a token says all that it needs to know. The key is the rest of
+// The service has no sessions: a token says all that it needs to know. The key is the rest of
 // the path, decoded once, with its slashes.
-//
-// A caller whose answer was lost does not know whether it has the lock. With an
-// Idempotency-Key it asks again and is told. Without one the lock stays held until its ttl is
-// over, unless the service itself noticed that nobody waits.
 //
 // The owner of a lease is made of the caller, the key, the Idempotency-Key and the holder. So
 // two hosts of one role that use the same Idempotency-Key exclude each other if they name
