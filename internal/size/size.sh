@@ -34,7 +34,7 @@ measure <<'EOF'
 11300000 internal/size/probe/both
 7750000 examples/counter/cosmosdb
 7350000 examples/counter/datastore
-11300000 functions/locks
+11650000 functions/locks
 11650000 functions/nightly
 11650000 functions/settle
 11650000 functions/sfnlock
