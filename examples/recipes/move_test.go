@@ -2,15 +2,20 @@ package recipes
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -18,6 +23,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/internal/testservers"
 	"github.com/lambdalock/lambdalock/lambdatest"
+	"github.com/lambdalock/lambdalock/lockstore/memstore"
 	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
@@ -85,6 +91,33 @@ func (r *resource) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
+}
+
+// The lines of each guard name its own store.
+func TestGuards(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer out.Close()
+	stdout, logger := os.Stdout, slog.Default()
+	defer func() { os.Stdout = stdout; slog.SetDefault(logger) }()
+	os.Stdout = out
+	t.Setenv("LOCK_URL", "memory://")
+	t.Setenv("NEW_LOCK_URL", "redis://"+miniredis.RunT(t).Addr())
+	from, to := Guards(memstore.Opener, redisstore.Opener)
+	for _, g := range []*guard.Guard{from, to} {
+		require.NoError(t, g.Do(t.Context(), "k", func(context.Context, guard.Lock) error { return nil }))
+	}
+	text, err := os.ReadFile(out.Name())
+	require.NoError(t, err)
+	var stores []string
+	for line := range strings.Lines(string(text)) {
+		var report struct{ Message, Store string }
+		require.NoError(t, json.Unmarshal([]byte(line), &report))
+		if report.Message == "lock" {
+			stores = append(stores, report.Store)
+		}
+	}
+	require.Equal(t, []string{"memory", "redis"}, stores, "%s", text)
 }
 
 // The locks move from a server to another one while eight environments work, four of a version and four of the next one. No

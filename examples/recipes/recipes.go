@@ -4,6 +4,7 @@ package recipes
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/lambdalock/lambdalock/boot"
@@ -77,9 +78,8 @@ func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle 
 // Guards returns the guards for such a move: of the store that LOCK_URL names, and of the store that
 // NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
 func Guards(openers ...lockstore.SchemeOpener) (from, to *guard.Guard) {
-	var options guard.Options
-	from = boot.MustGuardFromEnvWith(func(o *guard.Options) { options = *o }, openers...)
-	url := boot.MustURLFromEnv("NEW_LOCK_URL").String()
-	store := boot.Must(lockstore.Open(context.Background(), url, boot.EnvVar, openers...))
-	return from, boot.Must(guard.New(store, options))
+	from = boot.MustGuardFromEnv(openers...)
+	// boot reads LOCK_URL again, and the lines of the second guard name the second store.
+	boot.Must(0, os.Setenv("LOCK_URL", boot.MustURLFromEnv("NEW_LOCK_URL").String()))
+	return from, boot.MustGuardFromEnv(openers...)
 }
