@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,13 +20,15 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	store := boot.Must(lockstore.Open(ctx, boot.EnvVar("LOCK_URL"), boot.EnvVar, dynamostore.Opener, redisstore.Opener))
-	g := boot.Must(guard.New(store, guard.Options{
-		MaxHold:    4 * time.Hour, // without it the work ends after 15 minutes
-		HolderInfo: holder,
-		Observe:    guard.LogReports(slog.Default()),
-	}))
-	os.Exit(run(ctx, g))
+	store := boot.Must(lockstore.Open(ctx, boot.MustURLFromEnv("LOCK_URL").String(), boot.EnvVar, dynamostore.Opener, redisstore.Opener))
+	os.Exit(run(ctx, boot.Must(guard.New(store, options))))
+}
+
+var options = guard.Options{
+	MaxHold:    4 * time.Hour,    // without it the work ends after 15 minutes
+	Wait:       90 * time.Second, // longer than the lease of a host that has died
+	HolderInfo: holder,
+	Observe:    guard.LogReports(nil),
 }
 
 // sameNight is longer than the clocks of the hosts differ. So a host whose cron is late does no second
@@ -44,7 +45,7 @@ func holder(context.Context) lockstore.HolderInfo {
 	return lockstore.HolderInfo{Name: host, ID: fmt.Sprint(os.Getpid())}
 }
 
-// status is 0 for a host that finds another at work, or the work done: its cron need not send a mail.
+// status is 0 for a host that finds another at work, or the work done. cron mails all output of a job, whatever its status.
 func status(err error) int {
 	busy, _ := err.(*guard.LockBusy)
 	if err == nil || busy != nil && (busy.State == lockstore.Held || busy.State.Done()) {

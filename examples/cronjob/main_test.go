@@ -18,11 +18,13 @@ func TestOneHostWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reports := 0
 		store := memstore.New(nil)
-		g, err := guard.New(store, guard.Options{MaxHold: 4 * time.Hour, HolderInfo: holder, Observe: func(_ context.Context, r guard.Report) {
+		opt := options
+		opt.Observe = func(_ context.Context, r guard.Report) {
 			if r.Outcome == guard.OutcomeOK {
 				reports++
 			}
-		}})
+		}
+		g, err := guard.New(store, opt)
 		require.NoError(t, err)
 		for range 2 { // the clock of the second host is late
 			reports = 0
@@ -43,6 +45,15 @@ func TestOneHostWorks(t *testing.T) {
 		require.ErrorIs(t, err, guard.ErrDeadline, "after 4 hours")
 		require.Equal(t, 1, status(err))
 		require.Equal(t, 1, status(errors.New("wrong")))
+
+		// The host that was first dies at once: another one works, when the lease has ended.
+		<-time.After(24 * time.Hour)
+		reports = 0
+		_, err = store.Acquire(t.Context(), lockstore.Request{Key: "nightly/report", Owner: lockstore.NewOwner(), TTL: time.Minute})
+		require.NoError(t, err)
+		require.Zero(t, run(t.Context(), g))
+		require.Equal(t, 1, reports)
+		<-time.After(24 * time.Hour)
 
 		// An operator has revoked the lease of a host, so nobody does the work: that is no success.
 		lease, err := store.Acquire(t.Context(), lockstore.Request{Key: "nightly/report", Owner: lockstore.NewOwner(), TTL: time.Hour})
