@@ -101,7 +101,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	}
 	pauses, parts := r.guard.newPauses(), time.Duration(2) // the first try leaves time for a repeat
 	end, _ := ctx.Deadline()
-	for {
+	for unclear := false; ; { // whether an earlier call of Wake has ended so
 		once, cancel := context.WithTimeout(ctx, until(end)/parts)
 		err := try(once)
 		cancel()
@@ -109,9 +109,14 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 		if err == nil {
 			return nil
 		}
-		if o := outcomeOf(err); o != OutcomeUnavailable && o != OutcomeUnknown || !sleep(ctx, pauses.next()) {
+		o := outcomeOf(err)
+		if o != OutcomeUnavailable && o != OutcomeUnknown || !sleep(ctx, pauses.next()) {
+			if unclear {
+				err = fmt.Errorf("%w; an earlier try may have woken it", err)
+			}
 			return hide(address, err)
 		}
+		unclear = unclear || o == OutcomeUnknown && address != ""
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -187,8 +188,14 @@ func TestWakeUpsThatFail(t *testing.T) {
 			}
 			return nil
 		}},
-		"always":                  {tries: many, took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
-		"nobody waits any more":   {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
+		"always":                {tries: many, took: time.Second, why: "denied", wake: func(context.Context, int) error { return errDenied }},
+		"nobody waits any more": {tries: 1, why: "gone", wake: func(context.Context, int) error { return lockstore.Invalidf("gone") }},
+		"the answer is lost, and the repeat finds nobody": {tries: 2, took: time.Second, why: "gone", wake: func(_ context.Context, n int) error {
+			if n == 1 {
+				return errLostReply
+			}
+			return lockstore.Invalidf("gone")
+		}},
 		"hangs":                   {tries: 2, took: time.Second, why: "context", wake: hang},
 		"hangs and cannot be cut": {tries: 1, took: time.Second + noticeTime, why: "did not return", wake: func(context.Context, int) error { pass(5 * time.Second); return nil }},
 		"panics":                  {tries: 1, why: "panicked with a string", wake: func(context.Context, int) error { panic("boom") }},
@@ -252,6 +259,7 @@ func TestWakeUpsThatFail(t *testing.T) {
 				require.Zero(t, r.OwnersWoken)
 				require.ErrorContains(t, r.WakeErr, "1 of 1 parked owners")
 				require.ErrorContains(t, r.WakeErr, c.why)
+				require.Equal(t, c.tries == many || c.tries > 1, strings.Contains(r.WakeErr.Error(), "an earlier try may have woken it"), "%v", r.WakeErr)
 				require.Contains(t, out.String(), "level=WARN")
 				require.Contains(t, out.String(), "wakeError=")
 			}
