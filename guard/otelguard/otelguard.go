@@ -10,7 +10,7 @@
 //	lock wait   from the first request until the grant, or until the run gives up
 //	lock hold   from the grant until the lease is released; the work's spans are its children
 //
-// Three histograms have seconds, and five counters say what happened in waits and calls, see
+// Three histograms have seconds. Five counters say what happened in waits and calls, also of Acquire, Renew and Release, see
 // guard.Report. All have the attributes lambdalock.outcome and lambdalock.store:
 //
 //	lambdalock.wait.duration
@@ -130,26 +130,7 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 	if i.also.Observe != nil {
 		defer i.also.Observe(ctx, report)
 	}
-	var span trace.Span
-	r, _ := ctx.Value(runKey{}).(*run)
-	held := r != nil && r.key == report.Key && r.fence == report.Fence // otherwise it may be the run around a call in the work
-	switch {
-	case held:
-		span = r.hold
-	case report.Calls == 0, report.AcquiredAt.IsZero() && (report.Fence != 0 || report.Outcome == "released"):
-		return // it has asked for no lock
-	default:
-		span = i.startWait(ctx, report, time.Now())
-	}
-	defer span.End()
 	with := metric.WithAttributes(attrOutcome.String(string(report.Outcome)), i.store)
-	i.wait.Record(ctx, report.WaitTime.Seconds(), with)
-	if report.OldestWait > 0 {
-		i.oldest.Record(ctx, report.OldestWait.Seconds(), with)
-	}
-	if held {
-		i.hold.Record(ctx, report.HoldTime.Seconds(), with)
-	}
 	count := func(c metric.Int64Counter, n int) {
 		if n > 0 {
 			c.Add(ctx, int64(n), with)
@@ -163,6 +144,25 @@ func (i *instrument) observe(ctx context.Context, report guard.Report) {
 	}
 	if report.WakeErr != nil {
 		count(i.notWoken, 1)
+	}
+	var span trace.Span
+	r, _ := ctx.Value(runKey{}).(*run)
+	held := r != nil && r.key == report.Key && r.fence == report.Fence // otherwise it may be the run around a call in the work
+	switch {
+	case held:
+		span = r.hold
+	case report.Calls == 0, report.AcquiredAt.IsZero() && (report.Fence != 0 || report.Outcome == "released"):
+		return // it has asked for no lock
+	default:
+		span = i.startWait(ctx, report, time.Now())
+	}
+	defer span.End()
+	i.wait.Record(ctx, report.WaitTime.Seconds(), with)
+	if report.OldestWait > 0 {
+		i.oldest.Record(ctx, report.OldestWait.Seconds(), with)
+	}
+	if held {
+		i.hold.Record(ctx, report.HoldTime.Seconds(), with)
 	}
 	span.SetAttributes(attrOutcome.String(string(report.Outcome)))
 	if report.Err != nil {

@@ -182,6 +182,17 @@ func TestSpans(t *testing.T) {
 		opt.Observe(t.Context(), report)
 		require.Equal(t, map[string]int64{"lambdalock.lapsed": 2, "lambdalock.no_place": 1, "lambdalock.failed_calls": 3, "lambdalock.woken": 4, "lambdalock.not_woken": 1}, x.counters(t))
 	})
+	bubble(t, "what went wrong in a release of a lease", func(t *testing.T) {
+		x := open(t, guard.Options{Wake: func(context.Context, lockstore.WakeAddress) error { return lockstore.Invalidf("gone") }})
+		lease, err := x.Acquire(t.Context(), guard.LeaseRequest{Key: "k", TTL: time.Minute})
+		require.NoError(t, err)
+		_, err = x.Park(t.Context(), guard.LeaseRequest{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute}, 30*time.Second, lockstore.TaskToken("t"))
+		require.ErrorIs(t, err, lockstore.ErrRefused)
+		before := x.tree()
+		require.NoError(t, x.Release(t.Context(), lease))
+		require.Equal(t, before, x.tree(), "it has asked for no lock")
+		require.Equal(t, map[string]int64{"lambdalock.not_woken": 1}, x.counters(t))
+	})
 	bubble(t, "a busy lock is no error of the span", func(t *testing.T) {
 		x := open(t, guard.Options{})
 		_, err := x.store.Acquire(t.Context(), lockstore.Request{Key: "k", Owner: lockstore.NewOwner(), TTL: time.Minute})
