@@ -134,6 +134,7 @@ func otherDoes(busy *guard.LockBusy, own lockstore.HolderInfo) bool {
 // sameRun says whether the stored holder may be an earlier try of this run's event: also if Options.HolderInfo has failed.
 // A store has the text of a holder cleaned and cut, so both must be.
 func sameRun(own, stored lockstore.HolderInfo) bool {
+	own.Since = stored.Since // it takes room in the text, too
 	id := lockstore.DecodeHolderInfo(own.Encode()).ID
 	return stored.ID != "" && (id == "" || id == stored.ID)
 }

@@ -70,7 +70,7 @@ func newBench(t *testing.T, wait time.Duration) *bench {
 func (b *bench) crashed(t *testing.T, id string) lockstore.Lease {
 	t.Helper()
 	lease, err := b.store.Acquire(t.Context(), lockstore.Request{Key: key, Owner: lockstore.NewOwner(), TTL: time.Minute,
-		HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: id}})
+		HolderInfo: lockstore.HolderInfo{Name: "nightly", ID: id, Since: time.Now()}})
 	require.NoError(t, err)
 	return lease
 }
