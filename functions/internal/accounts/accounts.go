@@ -73,8 +73,9 @@ type Store interface {
 	// Claim reads the account and, in the same request, makes it refuse smaller
 	// fences from now on.
 	Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error)
-	// Write replaces the account's content unless it has seen a larger fence.
-	Write(ctx context.Context, account string, fence lockstore.Fence, r Record) error
+	// Write replaces the account's content unless it has seen a larger fence, or its balance is another one than Claim
+	// has read: a late copy of this holder's earlier write changes nothing. If the account has r's last entry, it was written.
+	Write(ctx context.Context, account string, fence lockstore.Fence, before int64, r Record) error
 }
 
 // Record is an account's content.
@@ -127,10 +128,11 @@ func (l *Ledger) Withdraw(ctx context.Context, lock guard.Lock, w Withdrawal) (R
 	if err := l.Pay(ctx, w); err != nil {
 		return Receipt{}, fmt.Errorf("account %q, payment %q: %w", w.Account, w.ID, err)
 	}
+	before := r.Balance
 	r.Balance -= w.Amount
 	r.Recent = append(r.Recent, Entry{w.ID, w.Amount, r.Balance})
 	r.Recent = r.Recent[max(0, len(r.Recent)-remembered):]
-	if err := l.store.Write(ctx, w.Account, lock.Fence, r); err != nil {
+	if err := l.store.Write(ctx, w.Account, lock.Fence, before, r); err != nil {
 		return Receipt{}, fmt.Errorf("account %q: %w", w.Account, err)
 	}
 	return Receipt{w, r.Balance}, nil

@@ -139,7 +139,7 @@ var cases = []struct {
 		later := *ledger
 		later.Pay = func(ctx context.Context, _ Withdrawal) error { // it has read; now the earlier one wakes up
 			r := Record{Balance: 900}
-			stale = ledger.store.Write(ctx, account, fence, r)
+			stale = ledger.store.Write(ctx, account, fence, 1000, r)
 			return nil
 		}
 		_, err := ledger.store.Claim(ctx, account, fence)
@@ -150,6 +150,29 @@ var cases = []struct {
 		_, err = ledger.store.Claim(ctx, account, fence)
 		require.ErrorIs(t, err, ErrStaleFence, "a smaller fence may not even read")
 		assert.EqualValues(t, 990, balance(t, ctx, ledger, account))
+	}},
+	{"F12 a late copy of this run's own earlier write changes nothing", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
+		_, err := ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "a", 100})
+		require.NoError(t, err)
+		_, err = ledger.Withdraw(ctx, lock(account, fence), Withdrawal{account, "b", 10}) // another message of the batch
+		require.NoError(t, err)
+		now := read(t, ctx, ledger, account)
+		require.NoError(t, ledger.store.Write(ctx, account, fence, 1000, Record{900, []Entry{{"a", 100, 900}}}), "it was written")
+		require.Equal(t, now, read(t, ctx, ledger, account))
+
+		// The first copy comes when the next message has read: this message is not written, and its repeat is.
+		pay := ledger.Pay
+		ledger.Pay = func(ctx context.Context, w Withdrawal) error {
+			return ledger.store.Write(ctx, account, fence, now.Balance, Record{880, append(now.Recent, Entry{"c", 10, 880})})
+		}
+		d := Withdrawal{account, "d", 80}
+		_, err = ledger.Withdraw(ctx, lock(account, fence), d)
+		require.ErrorContains(t, err, "since it was read")
+		require.EqualValues(t, 880, balance(t, ctx, ledger, account))
+		ledger.Pay = pay
+		r, err := ledger.Withdraw(ctx, lock(account, fence+1), d)
+		require.NoError(t, err)
+		require.EqualValues(t, 800, r.Balance)
 	}},
 	{"the payment fails", func(t *testing.T, ctx context.Context, ledger *Ledger, account string) {
 		declined := errors.New("declined")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -38,30 +39,43 @@ type shelf struct {
 }
 
 func (s *shelf) Claim(ctx context.Context, account string, fence lockstore.Fence) (Record, error) {
-	out, err := s.fenced(ctx, account, fence, &dynamodb.UpdateItemInput{ReturnValues: types.ReturnValueAllNew})
+	out, err := s.fenced(ctx, account, fence, &dynamodb.UpdateItemInput{
+		ConditionExpression: aws.String("attribute_exists(balance)"),
+		ReturnValues:        types.ReturnValueAllNew,
+	})
 	if err != nil {
 		return Record{}, err
 	}
 	return decode(out.Attributes)
 }
 
-func (s *shelf) Write(ctx context.Context, account string, fence lockstore.Fence, r Record) error {
+func (s *shelf) Write(ctx context.Context, account string, fence lockstore.Fence, before int64, r Record) error {
 	recent, err := json.Marshal(r.Recent)
 	if err != nil {
 		return err
 	}
 	_, err = s.fenced(ctx, account, fence, &dynamodb.UpdateItemInput{
-		UpdateExpression: aws.String("SET balance = :balance, recent = :recent"),
+		ConditionExpression: aws.String("balance = :before"),
+		UpdateExpression:    aws.String("SET balance = :balance, recent = :recent"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":before":  number(before),
 			":balance": number(r.Balance),
 			":recent":  &types.AttributeValueMemberS{Value: string(recent)},
 		},
 	})
+	refused, ok := errors.AsType[*types.ConditionalCheckFailedException](err)
+	if !ok {
+		return err
+	}
+	now, err := decode(refused.Item)
+	if err == nil && !slices.Contains(now.Recent, r.Recent[len(r.Recent)-1]) {
+		err = errors.New("somebody has written the account since it was read")
+	}
 	return err
 }
 
 func (s *shelf) fenced(ctx context.Context, account string, fence lockstore.Fence, in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutput, error) {
-	in.TableName, in.Key, in.ConditionExpression = &s.table, key(account), aws.String("attribute_exists(balance)")
+	in.TableName, in.Key = &s.table, key(account)
 	if err := dynamostore.Fenced(in, fence); err != nil {
 		return nil, err
 	}
@@ -73,7 +87,7 @@ func (s *shelf) fenced(ctx context.Context, account string, fence lockstore.Fenc
 		case len(refused.Item) == 0:
 			return nil, ErrNotFound
 		default:
-			return nil, ErrCorrupt // no balance, or a fence that is no number
+			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err) // no balance, another one than Write expects, or a fence that is no number
 		}
 	}
 	return out, err

@@ -51,7 +51,7 @@ func NewWorld(t *testing.T) World {
 	return w
 }
 
-// memory is an accounts.Store that looks at no fence.
+// memory is an accounts.Store that looks at no fence, and compares nothing.
 type memory struct {
 	mu  sync.Mutex
 	all map[string]accounts.Record
@@ -67,7 +67,7 @@ func (m *memory) Claim(_ context.Context, account string, _ lockstore.Fence) (ac
 	return r, nil
 }
 
-func (m *memory) Write(_ context.Context, account string, _ lockstore.Fence, r accounts.Record) error {
+func (m *memory) Write(_ context.Context, account string, _ lockstore.Fence, _ int64, r accounts.Record) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[account] = r
@@ -76,7 +76,7 @@ func (m *memory) Write(_ context.Context, account string, _ lockstore.Fence, r a
 
 // Put makes an account.
 func (w World) Put(account string, cents int64) {
-	_ = w.accounts.Write(context.Background(), account, 0, accounts.Record{Balance: cents}) // it never fails
+	_ = w.accounts.Write(context.Background(), account, 0, 0, accounts.Record{Balance: cents}) // it never fails
 }
 
 // Balance is that of an account.
