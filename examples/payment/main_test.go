@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -103,4 +105,29 @@ func TestPayment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, resolved.StatusCode)
 	require.Equal(t, 1, p.charges[reference(key)])
+}
+
+// No connection is there before the function's time is over: nothing was charged, and the key is not in doubt.
+func TestNoConnectionInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		defer func() {
+			client.CloseIdleConnections() // ends the dials
+			client.Transport = nil
+		}()
+		g, err := guard.New(memstore.New(nil), guard.Options{})
+		require.NoError(t, err)
+		h := handler(g, &url.URL{Scheme: "http", Host: "provider"})
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			out, err := h.Handle(ctx, request("ann", "k1"))
+			cancel()
+			require.NoError(t, err)
+			require.Equal(t, http.StatusConflict, out.StatusCode, "%s", out.Body)
+			require.Contains(t, string(out.Body), "nothing was charged")
+		}
+	})
 }

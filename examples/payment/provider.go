@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 )
 
@@ -28,6 +28,8 @@ type answer struct {
 // charge sends one request. reference is the key under which the provider keeps the charge. An error that is
 // not errNotSent means that nobody knows whether the charge was made.
 func charge(ctx context.Context, provider *url.URL, reference string, body []byte) (answer, error) {
+	connected := false // without a connection nothing was sent
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, provider.JoinPath("charges").String(), bytes.NewReader(body))
 	if err != nil {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, err)
@@ -37,7 +39,7 @@ func charge(ctx context.Context, provider *url.URL, reference string, body []byt
 	// error of the second request only.
 	request.GetBody = nil
 	response, err := client.Do(request)
-	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+	if err != nil && !connected {
 		return answer{}, fmt.Errorf("%w: %w", errNotSent, err)
 	}
 	if err != nil {

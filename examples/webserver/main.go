@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -114,7 +115,10 @@ func deposit(accounts redis.Scripter) http.HandlerFunc {
 			panic("deposit needs a lock: put it into httpguard.Once, without Optional")
 		}
 		balance, err := accounts.Eval(r.Context(), add, []string{"balance:" + lock.Key}, int64(lock.Fence), in.Cents).Int()
+		dial, ok := errors.AsType[*net.OpError](err)
 		switch {
+		case ok && dial.Op == "dial": // nothing was sent, because the client sends once
+			http.Error(w, "the accounts cannot be reached, and nothing was added", http.StatusConflict)
 		case errors.Is(err, redis.Nil):
 			// Nothing was added. A 409 is not stored: the client may send the same key again.
 			http.Error(w, "somebody else has written the account since", http.StatusConflict)

@@ -3,6 +3,7 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/lockstore"
 	"github.com/lambdalock/lambdalock/lockstore/memstore"
+	"github.com/lambdalock/lambdalock/lockstore/redisstore"
 )
 
 func TestDeposits(t *testing.T) {
@@ -66,10 +68,25 @@ func TestDeposits(t *testing.T) {
 	require.Equal(t, http.StatusConflict, status, answer)
 	require.Contains(t, answer, "written the account since")
 
-	server.SetError("down")
-	require.PanicsWithValue(t, http.ErrAbortHandler, func() { send("ann", "k6", `{"cents": 500}`) })
-	now = now.Add(2 * time.Minute)
+	// Nothing listens there, so nothing was added, and the same key works later.
+	gone := miniredis.RunT(t)
+	unreached, err := redisstore.Client(lockstore.Config{URL: &url.URL{Scheme: "redis", Host: gone.Addr()}, Getenv: func(string) string { return "" }})
+	require.NoError(t, err)
+	gone.Close()
+	reached := h
+	h = handler(g, "secret", unreached)
 	status, answer = send("ann", "k6", `{"cents": 500}`)
+	require.Equal(t, http.StatusConflict, status, answer)
+	require.Contains(t, answer, "cannot be reached")
+	h = reached
+	server.HSet("balance:account/ann", "fence", "1")
+	status, answer = send("ann", "k6", `{"cents": 500}`)
+	require.Equal(t, http.StatusCreated, status, answer)
+
+	server.SetError("down")
+	require.PanicsWithValue(t, http.ErrAbortHandler, func() { send("ann", "k7", `{"cents": 500}`) })
+	now = now.Add(2 * time.Minute)
+	status, answer = send("ann", "k7", `{"cents": 500}`)
 	require.Equal(t, http.StatusInternalServerError, status)
 	require.Contains(t, answer, "nobody knows")
 
