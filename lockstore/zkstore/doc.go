@@ -89,6 +89,11 @@
 // Leases do not depend on sessions. A session ends with its connection, for example while Lambda
 // has frozen the process. That costs a new one and nothing else.
 //
+// # Connections
+//
+// Each process has a connection. A server takes 60 of one address (maxClientCnxns), and closes more at once. Functions in a
+// VPC share the addresses of its network interfaces: set it above the concurrency of all your functions.
+//
 // # Outcomes
 //
 //   - Each call returns when its context ends. The request may still be sent and applied
