@@ -29,7 +29,7 @@ func main() {
 	g := boot.MustGuardFromEnv(dynamostore.Opener, redisstore.Opener)
 	once := boot.Must(idempotency.New(g, options))
 	client := sqs.NewFromConfig(boot.Must(config.LoadDefaultConfig(context.Background())))
-	boot.Start(g, handler(g, once, work, delay(client, boot.EnvVar("QUEUE_URL"))))
+	boot.Start(g, handler(g, once, work, delay(client, boot.MustURLFromEnv("QUEUE_URL").String())))
 }
 
 // handler takes the lock of a shop first, and looks then if an order is done.
