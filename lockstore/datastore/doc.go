@@ -63,8 +63,8 @@
 //
 // An error matches lockstore.ErrUnavailable if the request was not sent, or if the answer
 // is PERMISSION_DENIED, UNAUTHENTICATED or RESOURCE_EXHAUSTED. An error matches
-// lockstore.ErrCorrupt if the answer is INVALID_ARGUMENT: nothing was written, and a repeat
-// does not help. After every other failure of a write the outcome is unknown: repeat the same
+// lockstore.ErrCorrupt if the answer is INVALID_ARGUMENT, or to a read NOT_FOUND or FAILED_PRECONDITION: nothing was
+// written, and a repeat does not help. After every other failure of a write the outcome is unknown: repeat the same
 // call to learn it.
 //
 // # Limits
