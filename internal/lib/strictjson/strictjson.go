@@ -100,7 +100,7 @@ func Whole(values map[string]json.Token, name, unit string, low, high int64) (in
 // whole numbers, and write 30 as 30.0.
 type Int int64
 
-// UnmarshalJSON refuses what is no whole number, as encoding/json does for an int64.
+// UnmarshalJSON refuses what is no whole number, as encoding/json does for an int64. Unlike there null is refused, too.
 func (i *Int) UnmarshalJSON(text []byte) error {
 	n, ok := whole(string(text))
 	if !ok {
