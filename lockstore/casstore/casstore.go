@@ -62,6 +62,7 @@
 package casstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -112,9 +113,7 @@ type store struct {
 }
 
 func newStore(kv KV, opt Options) (*store, error) {
-	if opt.Name == "" {
-		opt.Name = "casstore"
-	}
+	opt.Name = cmp.Or(opt.Name, "casstore")
 	switch {
 	case kv == nil:
 		return nil, lockstore.Invalidf("%s: the KV is nil", opt.Name)

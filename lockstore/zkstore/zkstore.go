@@ -76,9 +76,7 @@ func newKV(opt Options) (*kv, error) {
 			return nil, lockstore.Invalidf("zkstore: Servers has %.100q; want host:port", server)
 		}
 	}
-	if opt.Prefix == "" {
-		opt.Prefix = DefaultPrefix
-	}
+	opt.Prefix = cmp.Or(opt.Prefix, DefaultPrefix)
 	if !validPrefix(opt.Prefix) {
 		return nil, lockstore.Invalidf("zkstore: Prefix is not a path of letters, digits, '_', '-' and '.', such as %s", DefaultPrefix)
 	}

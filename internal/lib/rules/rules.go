@@ -98,6 +98,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -118,12 +119,7 @@ type Clock struct {
 }
 
 // guess is the likely time: that of fences, or Early.
-func (c Clock) guess() time.Time {
-	if c.Fences.IsZero() {
-		return c.Early
-	}
-	return c.Fences
-}
+func (c Clock) guess() time.Time { return cmp.Or(c.Fences, c.Early) }
 
 // At is a clock that knows the time.
 func At(now time.Time) Clock { return Clock{Early: now, Late: now, Sure: true} }
