@@ -103,10 +103,8 @@ func (m *memory) Await(ctx context.Context, key string, r driver.Request) (drive
 	if !m.timers {
 		left = min(left, lookAgain) // the caller's clock may go faster than timers
 	}
-	timer := time.NewTimer(left)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(left):
 	case <-changed:
 	case <-ctx.Done():
 		return driver.Answer{}, ctx.Err()

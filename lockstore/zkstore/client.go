@@ -70,14 +70,12 @@ func (c *client) ready(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	timer := time.NewTimer(c.forSession)
-	defer timer.Stop()
 	select {
 	case <-s.ready:
 		return s, nil
 	case <-s.over.Done():
 		err = errors.New("no server can be reached")
-	case <-timer.C:
+	case <-time.After(c.forSession):
 		err = fmt.Errorf("no session within %v", c.forSession)
 	case <-ctx.Done():
 		err = ctx.Err()

@@ -8,10 +8,8 @@ import (
 
 // For returns nil after d, or earlier with the context's error.
 func For(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
