@@ -18,32 +18,25 @@ const mostLooks = 500
 type faults struct {
 	driver *driver
 	all    environments
-	every  int // events answered between two faults
+	kinds  []faultKind
 
 	mu      sync.Mutex
-	left    []faultKind
-	due     int // after so many answers
 	made    []fault
 	running sync.WaitGroup
 }
 
-// newFaults spreads the faults evenly over the events.
 func newFaults(d *driver, all environments) *faults {
-	left := append(slices.Repeat([]faultKind{freeze}, d.freeze), slices.Repeat([]faultKind{kill}, d.kill)...)
-	mathrand.Shuffle(len(left), func(i, j int) { left[i], left[j] = left[j], left[i] })
-	every := d.events / (len(left) + 1)
-	return &faults{driver: d, all: all, left: left, every: every, due: every}
+	kinds := append(slices.Repeat([]faultKind{freeze}, d.freeze), slices.Repeat([]faultKind{kill}, d.kill)...)
+	mathrand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	return &faults{driver: d, all: all, kinds: kinds}
 }
 
-// make begins the faults that are due after so many answers.
+// make begins the faults that are due after so many answers: they are spread evenly over the events.
 func (f *faults) make(ctx context.Context, answered int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for len(f.left) > 0 && answered >= f.due {
-		kind := f.left[0]
-		f.left = f.left[1:]
-		f.due += f.every
-		f.running.Go(func() { f.one(ctx, kind) })
+	for i, kind := range f.kinds {
+		if answered == (i+1)*f.driver.events/(len(f.kinds)+1) {
+			f.running.Go(func() { f.one(ctx, kind) })
+		}
 	}
 }
 
