@@ -56,7 +56,9 @@ type attempt struct {
 }
 
 // acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run whose work does not start. After
-// a refusal the same owner asks again: the place in the queue belongs to it.
+// a refusal the same owner asks again: the place in the queue belongs to it. It sends an Acquire or, for what was handed over, an Extend;
+// while it waits, AwaitTurn or Inspect; and what giveBack and giveUp send for a lease that came too late and at the end. It starts no
+// renewals.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.notes.WaitTime = r.now() - r.call.start }()
 	if outcome, err := r.mayStart(); err != nil {
@@ -158,8 +160,10 @@ func (r *run) hasTime() (Outcome, error) {
 // work is over (ErrDeadline) or that a run around has lost its lease.
 func (r *run) whyEnded() error { return context.Cause(r.window.ctx) }
 
-// take makes the lease the run's, if there is time to work under it. short says that it is the lease of a hand-over. It returns false if
-// the context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives back every other one.
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short
+// says that it is the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns
+// false, and sets nothing, if the context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives
+// back every other one.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()
@@ -182,7 +186,7 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 }
 
 // startOver gives the attempt another owner, unless the caller has chosen it, and forgets what the store has for the last one: its place, a
-// hand-over, its lease, its hint, answers that were lost. The last refusal stays.
+// hand-over, its lease, its hint, answers that were lost. The last refusal stays. It sets sent and ttl (askAfresh).
 func (a *attempt) startOver() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
 	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, false, 0, "", lockstore.Lease{}
@@ -196,8 +200,8 @@ func (a *attempt) askAfresh() {
 	a.ttl = a.run.ttl(a.sent)
 }
 
-// requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is over.
-// take makes the lease the run's.
+// requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
+// over. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) (err error) {
@@ -223,9 +227,10 @@ func (a *attempt) requestLease() (Outcome, error) {
 	})
 }
 
-// noteRefusal makes a refusal the last thing that is known of the owner. The owner has missed its turn if others got the key since the last
-// refusal and its place is gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be
-// there all the same: some stores refuse by an old read.
+// noteRefusal makes a refusal the last thing that is known of the owner. It sets place, seen, busy, heard, note and queued, ends a
+// hand-over (handed, lease), and adds to notes. The owner has missed its turn if others got the key since the last refusal and its place is
+// gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some
+// stores refuse by an old read.
 func (a *attempt) noteRefusal(err error) (covered bool) {
 	refusal := new(lockstore.Refused)
 	_ = errors.As(err, &refusal) // a store need not say why
@@ -259,8 +264,9 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 }
 
 // giveUp cleans up after an acquisition that failed, and says how it ends. It sends a Leave if there is only a place in the queue, and then
-// giveBack's request if there is a lease, or may be one. For an owner that the caller has chosen it sends nothing, because the caller asks
-// again. The place alone of an owner that the caller has chosen does not make the outcome unknown.
+// giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an
+// owner that the caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is
+// unknown (ended, which sets ReleaseErr). The place alone of an owner that the caller has chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
@@ -299,7 +305,7 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 }
 
 // leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
-// a.lease: giveUp then gives that back.
+// a.lease: giveUp then gives that back. queued stays. It may hand the key over, and then sendRelease wakes parked owners.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -313,7 +319,8 @@ func (a *attempt) leaveQueue() error {
 
 // giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an Abandon: then
 // no request of this owner takes the lock any more. An abandon ends the place, too. But it leaves a mark in the store, and DynamoDB keeps
-// only one. So it is only for unknown outcomes. nil says that nothing is left, also if the lease had ended by itself.
+// only one. So it is only for unknown outcomes. It is sent at most once for an owner. It may hand the key over, and then sendRelease wakes
+// parked owners. nil says that nothing is left, also if the lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)

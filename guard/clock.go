@@ -120,7 +120,7 @@ type pauses struct {
 	bound, most time.Duration
 }
 
-// next returns the next pause.
+// next returns the next pause, and sets bound.
 func (p *pauses) next() time.Duration {
 	p.bound = min(max(2*p.bound, firstPause), p.most)
 	return p.random(p.bound)

@@ -76,7 +76,7 @@ func (g *Guard) Park(ctx context.Context, req LeaseRequest, turn time.Duration, 
 }
 
 // acquireLease is the run of Acquire and Park, up to its report. mistake is one of the request. The lease stays in the store; the run and
-// its window end here.
+// its window end here. It sets wanted and holder before it calls acquire.
 func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mistake error) (lockstore.Lease, error) {
 	if err := g.usable(ctx); err != nil {
 		return lockstore.Lease{}, err
@@ -114,7 +114,8 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run of one request: it waits for the wake-ups that this request has begun, reports, and returns err.
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, sets holder if nobody has asked for it, reports,
+// and returns err.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
 	r.holder = cmp.Or(r.holder, r.call.askHolder())
@@ -170,7 +171,8 @@ func (g *Guard) Complete(ctx context.Context, lease lockstore.Lease, d time.Dura
 	})
 }
 
-// requestFor is the run of Renew, Release, Abandon and Complete: send sends its request, and done is the outcome if that succeeds.
+// requestFor is the run of Renew, Release, Abandon and Complete: send sends its request, and done is the outcome if that succeeds. It calls the
+// program, too, after the wake-ups: Options.HolderInfo and Options.Observe (finish). It sets held to a lease that has only the fence, for the report.
 func (g *Guard) requestFor(ctx context.Context, lease lockstore.Lease, done Outcome, send func(*run) error) error {
 	if err := g.usable(ctx); err != nil {
 		return err

@@ -20,7 +20,8 @@ func (r *run) noteHolder(busy *LockBusy) {
 	notes.heldLong = notes.HeldFor > r.guard.opt.MaxHold
 }
 
-// wait waits until an Acquire may succeed, or until the key was handed over, and returns false when the time to wait is over.
+// wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is over.
+// What it sends is in awaitTurn and pollKey.
 func (a *attempt) wait() bool {
 	r, busy := a.run, a.busy
 	switch {
@@ -40,8 +41,8 @@ func (a *attempt) wait() bool {
 const mostNotYet = 1000
 
 // awaitTurn sends AwaitTurn until the store says that it is the owner's turn, until the key is handed over to the owner, or until the
-// holder's lease must have ended. A store that says so within 50 ms may be wrong. So the run pauses first if it is the second wait in a row
-// that ended within 50 ms, or if the wait failed within 50 ms.
+// holder's lease must have ended. It sets sent, note, lease, handed, queued and early. A store that says so within 50 ms may be wrong. So
+// the run pauses first if it is the second wait in a row that ended within 50 ms, or if the wait failed within 50 ms.
 func (a *attempt) awaitTurn() bool {
 	r := a.run
 	refused, began := a.sent, r.now()
@@ -75,8 +76,9 @@ func (a *attempt) awaitTurn() bool {
 	return r.window.Err() == nil && r.now() < r.call.waitEnd
 }
 
-// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. After 1 to 2
-// s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true: the queue may have room now.
+// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
+// busy says of the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the
+// time of a poll that is under way then), or when a poll finds the key free, it returns true: the queue may have room now.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
 	slow := slowed(a.acquires.took)
@@ -104,7 +106,7 @@ func (a *attempt) pollKey() bool {
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
 // inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it returns what that
-// run has read (Guard.polls). nil is no news.
+// run has read (Guard.polls). It is nil if there is no news.
 func (a *attempt) inspectKey(limit time.Duration) *lockstore.Status {
 	r, polls := a.run, a.run.guard.polls
 	shared, begun := polls.LoadOrStore(r.key, new(atomic.Pointer[lockstore.Status]))

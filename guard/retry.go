@@ -41,7 +41,8 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 	return &retrier{run: r, ctx: ctx, end: end, pauses: r.guard.newPauses()}
 }
 
-// send calls the store until its answer is clear, and counts each call. It returns an unclear one when the time is over.
+// send calls the store until its answer is clear, and counts each call. It returns an unclear one when the time is over. It sets repeats,
+// took and unknown.
 //
 // If a reply is lost, nobody knows whether the store applied that request, and an unclear answer to a repeat does not tell. The error is
 // then that of the lost answer.

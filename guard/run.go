@@ -117,7 +117,7 @@ func (r *run) now() time.Duration { return r.guard.clock.moment() }
 // left is the time until the caller's deadline.
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
-// sleep waits for d, or returns false when the run's context ends.
+// sleep waits for d, or returns false when the run's context ends. It asks the window, and so it may note a loss (window.check).
 func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
 // setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run.
@@ -207,7 +207,9 @@ func (c *call) do(keys []string, j job) (err error) {
 	return fail(OutcomeOK, nil)
 }
 
-// beginHold begins the time under the lease.
+// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust lasts long enough
+// (outlasts); it calls Options.Granted, waits for it for hookTime at most, and checks the window a last time (checkBegin), which may note
+// that the lease is lost, and end this context and those of the runs around.
 func (r *run) beginHold() (Outcome, error) {
 	if !r.outlasts(r.window.look()) {
 		r.renewing = make(chan struct{})
@@ -224,7 +226,7 @@ func (r *run) outlasts(ends bounds) bool {
 }
 
 // checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and err say how that
-// ended.
+// ended. It changes only the window and those of the runs around (check).
 func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.whyEnded()
 	lost := r.window.look().lost
@@ -271,7 +273,10 @@ func endHolds(leased *run, j job, err error) {
 	}
 }
 
-// endHold ends the time under the lease. endLease may note a loss in the window, or take one back: judgeLoss comes after it.
+// endHold ends the time under the lease. It sets HoldTime, which does not include the release. Then it checks and closes the window, waits
+// for renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a
+// Complete, and sets ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take
+// one back: judgeLoss comes after it.
 func (r *run) endHold(j job, err error) {
 	r.notes.HoldTime = r.now() - r.call.start - r.notes.WaitTime
 	r.window.check()

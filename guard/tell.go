@@ -7,7 +7,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// tellGranted tells Options.Granted that the run has its lock.
+// tellGranted tells Options.Granted that the run has its lock, and sets values.
 func (r *run) tellGranted() {
 	granted := r.guard.opt.Granted
 	if granted == nil {

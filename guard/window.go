@@ -103,13 +103,14 @@ func (w *window) extend(trust time.Duration) bounds {
 	return w.bounds
 }
 
-// trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). The lock is held.
+// trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). It sets no timer. The
+// lock is held.
 func (w *window) trustUntil(trust time.Duration) {
 	w.bounds.trust = trust
 	w.why = why{due: w.why.due, missed: w.run.guard.clock.missed()}
 }
 
-// close ends the work's context.
+// close ends the work's context, and what the window knows of its lease stays as it is.
 func (w *window) close() {
 	w.mu.Lock()
 	w.bounds.closed = true
@@ -190,14 +191,14 @@ func (w *window) forgive() {
 	w.bounds.lost = nil
 }
 
-// renewalFailed notes why a renewal failed.
+// renewalFailed notes why a renewal failed. It sets why.renewal.
 func (w *window) renewalFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.why.renewal = err
 }
 
-// setTimer sets the timer of the next check. The lock is held.
+// setTimer sets the timer of the next check: why.due and stopTimer. The lock is held.
 func (w *window) setTimer() {
 	now := w.run.now()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
