@@ -55,10 +55,11 @@ type attempt struct {
 	lease    lockstore.Lease // that the store has given to the owner, and that the run does not work under yet
 }
 
-// acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run whose work does not start. After
-// a refusal the same owner asks again: the place in the queue belongs to it. It sends an Acquire or, for what was handed over, an Extend;
-// while it waits, AwaitTurn or Inspect; and what giveBack and giveUp send for a lease that came too late and at the end. It starts no
-// renewals.
+// acquire asks until the run has a lease (r.held, r.window), or returns the outcome and the error of a run
+// whose work does not start. After a refusal the same owner asks again: the place in the queue belongs to it.
+// It sends an Acquire or, for what was handed over, an Extend; while it waits, AwaitTurn or Inspect; and what giveBack
+// and giveUp send for a lease that came too late and at the end. It starts no renewals.
+// do and acquireLease call it.
 func (r *run) acquire() (outcome Outcome, err error) {
 	defer func() { r.notes.WaitTime = r.now() - r.call.start }()
 	if outcome, err := r.mayStart(); err != nil {
@@ -131,8 +132,8 @@ func (r *run) acquire() (outcome Outcome, err error) {
 	}
 }
 
-// mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the
-// deadline is too near.
+// mayStart says why a run ends before its first request: the key is invalid, a run around this one has it, the guard is shut down, or the deadline is too
+// near. It sends and changes nothing. Only acquire calls it, at its beginning; checkBegin is the one before the work, and changes the window.
 func (r *run) mayStart() (Outcome, error) {
 	if err := lockstore.ValidateKey(r.key); err != nil {
 		return r.failure(err)
@@ -148,7 +149,7 @@ func (r *run) mayStart() (Outcome, error) {
 	return r.hasTime()
 }
 
-// hasTime returns a *LockNoTime if too little time is left for the work until the caller's deadline.
+// hasTime returns a *LockNoTime if too little time is left for the work until the caller's deadline. mayStart, acquire and checkBegin call it.
 func (r *run) hasTime() (Outcome, error) {
 	if left := r.left(); left < r.guard.opt.DeadlineMargin+leastWork {
 		return OutcomeDeadline, &LockNoTime{Key: r.key, left: max(0, left), reserve: r.guard.opt.DeadlineMargin}
@@ -160,10 +161,10 @@ func (r *run) hasTime() (Outcome, error) {
 // work is over (ErrDeadline) or that a run around has lost its lease.
 func (r *run) whyEnded() error { return context.Cause(r.window.ctx) }
 
-// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short
-// says that it is the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns
-// false, and sets nothing, if the context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives
-// back every other one.
+// take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short says that it is
+// the lease of a hand-over. It checks the window first, which may end this context and those of the runs around. It returns false, and sets nothing, if the
+// context has ended or too little time is left: then acquire extends the lease of a hand-over, and gives back every other one. It sends nothing; only acquire
+// calls it.
 func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	r.window.check() // the run around this run may have lost its lease meanwhile
 	now := r.now()
@@ -185,16 +186,17 @@ func (r *run) take(lease lockstore.Lease, sent time.Duration, short bool) bool {
 	return true
 }
 
-// startOver gives the attempt another owner, unless the caller has chosen it, and forgets what the store has for the last one: its place, a
-// hand-over, its lease, its hint, answers that were lost. The last refusal stays. It sets sent and ttl (askAfresh).
+// startOver gives the attempt another owner, unless the caller has chosen it, and forgets what the store has for the last one: its place,
+// a hand-over, its lease, its hint, answers that were lost. The last refusal stays. It sets sent and ttl (askAfresh), and sends nothing. acquire calls it at
+// its beginning, after a lease that came too late, and for an owner that the store grants nothing any more.
 func (a *attempt) startOver() {
 	a.owner = cmp.Or(a.run.wanted.owner, lockstore.NewOwner())
 	a.acquires.unknown, a.queued, a.place, a.handed, a.early, a.note, a.lease = nil, false, 0, false, 0, "", lockstore.Lease{}
 	a.askAfresh()
 }
 
-// askAfresh sets sent and ttl for the next request, after an answer that is final for the last one. The trust counts from the next request:
-// the repeat of one that was granted after all is answered with the time that is left.
+// askAfresh sets sent and ttl for the next request, after an answer that is final for the last one, and sends nothing. The trust counts from
+// the next request: the repeat of one that was granted after all is answered with the time that is left. acquire and startOver call it.
 func (a *attempt) askAfresh() {
 	a.sent = a.run.now()
 	a.ttl = a.run.ttl(a.sent)
@@ -227,10 +229,10 @@ func (a *attempt) requestLease() (Outcome, error) {
 	})
 }
 
-// noteRefusal makes a refusal the last thing that is known of the owner. It sets place, seen, busy, heard, note and queued, ends a
-// hand-over (handed, lease), and adds to notes. The owner has missed its turn if others got the key since the last refusal and its place is
-// gone or has not come nearer to the front. This counts as a lapse. A place that a refusal does not show may be there all the same: some
-// stores refuse by an old read.
+// noteRefusal makes a refusal the last thing that is known of the owner; acquire calls it when an Acquire or an Extend was refused as busy, and not after a
+// look at the queue (AwaitTurn). It sets place, seen, busy, heard, note and queued, ends a hand-over (handed, lease), adds to notes, and sends nothing.
+// The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer to the front. This counts as a
+// lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(err error) (covered bool) {
 	refusal := new(lockstore.Refused)
 	_ = errors.As(err, &refusal) // a store need not say why
@@ -250,8 +252,10 @@ func (a *attempt) noteRefusal(err error) (covered bool) {
 	return refusal.Covered
 }
 
-// notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in the way, and no answer was lost,
-// the answer is busy, although the last request failed: an overloaded pool or store drops requests.
+// notGranted is the answer when the time to ask is over. If the store said less than 5 s ago what is in
+// the way, and no answer was lost, the answer is busy, although the last request failed: an overloaded pool or store
+// drops requests. It sends and changes nothing. acquire calls it, also when backOff leaves no time to ask again, and passes what it
+// returns to giveUp.
 func (a *attempt) notGranted(err error) (Outcome, error) {
 	r := a.run
 	if gone := r.whyEnded(); gone != nil {
@@ -263,10 +267,10 @@ func (a *attempt) notGranted(err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, err}
 }
 
-// giveUp cleans up after an acquisition that failed, and says how it ends. It sends a Leave if there is only a place in the queue, and then
-// giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an
-// owner that the caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is
-// unknown (ended, which sets ReleaseErr). The place alone of an owner that the caller has chosen does not make it so.
+// giveUp cleans up after an acquisition that failed, and says how it ends; only acquire calls it. It sends a Leave if there is only a place in the queue, and
+// then giveBack's request if there is a lease, or may be one. These may hand the key over, and then sendRelease wakes parked owners. For an owner that the
+// caller has chosen it sends nothing, because the caller asks again. If something may be left in the store, the outcome is unknown (ended, which sets
+// ReleaseErr). The place alone of an owner that the caller has chosen does not make it so.
 func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	repeatable := a.run.wanted.owner != ""
 	var remains error // why the store may still have something of the attempt
@@ -286,13 +290,13 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	return a.ended(outcome, err, cause, remains)
 }
 
-// mayBlock is why the key may stay blocked if the attempt cannot be given back.
+// mayBlock is why the key may stay blocked if the attempt cannot be given back. acquire and giveUp pass it to ended as the cause, so the error of the call wraps it.
 func (a *attempt) mayBlock() error {
 	return fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.acquires.unknown, errLate), a.ttl)
 }
 
-// ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with this
-// cause, unless outcome is corrupt. remains says why, and becomes Report.ReleaseErr.
+// ended is how the acquisition ends with outcome and err. If a lease or a place may remain in the store, it is OutcomeUnknown, with
+// this cause, unless outcome is corrupt. remains says why, and becomes Report.ReleaseErr. acquire and giveUp call it.
 func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, error) {
 	a.run.notes.ReleaseErr = remains
 	if remains == nil || outcome == OutcomeCorrupt {
@@ -305,7 +309,7 @@ func (a *attempt) ended(outcome Outcome, err, cause, remains error) (Outcome, er
 }
 
 // leaveQueue sends Leave: it gives up the owner's place in the queue. If the owner was handed the key meanwhile, it returns nil and sets
-// a.lease: giveUp then gives that back. queued stays. It may hand the key over, and then sendRelease wakes parked owners.
+// a.lease: giveUp, its only caller, then gives that back. queued stays. It may hand the key over, and then sendRelease wakes parked owners.
 func (a *attempt) leaveQueue() error {
 	return a.run.sendRelease(releaseTime, func(ctx context.Context) error {
 		err := a.run.guard.store.Leave(ctx, a.run.key, a.owner)
@@ -317,10 +321,10 @@ func (a *attempt) leaveQueue() error {
 	})
 }
 
-// giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an Abandon: then
-// no request of this owner takes the lock any more. An abandon ends the place, too. But it leaves a mark in the store, and DynamoDB keeps
-// only one. So it is only for unknown outcomes. It is sent at most once for an owner. It may hand the key over, and then sendRelease wakes
-// parked owners. nil says that nothing is left, also if the lease had ended by itself.
+// giveBack sends a Release of the lease that the attempt has in the store. If a request of it may arrive later, it sends an Abandon: then no request of this
+// owner takes the lock any more. An abandon ends the place, too. But it leaves a mark in the store, and DynamoDB keeps only one. So it is only for unknown
+// outcomes. giveUp calls it, and acquire after a lease that came too late; at most once for an owner. It changes nothing of the attempt. It may hand the key
+// over, and then sendRelease wakes parked owners. nil says that nothing is left, also if the lease had ended by itself.
 func (a *attempt) giveBack() (err error) {
 	if a.acquires.unknown != nil {
 		err = a.run.abandon(a.owner)

@@ -46,6 +46,7 @@ func systemClock() *clock {
 }
 
 // until is the time until a moment that a caller has chosen: what is less on one of the two clocks. It reads the clocks of the process.
+// Guard.HolderInfo, newCall and wakeOwner call it, for the deadline of a context.
 func until(t time.Time) time.Duration {
 	now := time.Now()
 	return min(t.Sub(now), t.Round(0).Sub(now.Round(0)))
@@ -58,7 +59,7 @@ const clockNoise = 10 * time.Millisecond
 // never is a moment that does not come.
 const never time.Duration = math.MaxInt64
 
-// later is the moment d after t, at most never.
+// later is the moment d after t, at most never. newCall, askHolder and outlasts call it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
 // read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
@@ -82,21 +83,22 @@ func (c *clock) moment() time.Duration {
 	return t
 }
 
-// missed grows by the time that the monotonic clock misses. Only the difference of two results says something.
+// missed grows by the time that the monotonic clock misses. Only the difference of two results says something. trustUntil and expiry call it.
 func (c *clock) missed() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.extra
 }
 
-// sleep waits for d, or returns false when ctx ends.
+// sleep waits for d, or returns false when ctx ends. withEnd, backOff, wakeOwner and run.sleep call it.
 func sleep(ctx context.Context, d time.Duration) bool {
 	_ = pause.For(ctx, d)
 	return ctx.Err() == nil // the run's context reads the clocks
 }
 
-// withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops the monotonic clock, so
-// the context reads the clock once a second. The function that it returns ends the goroutine, and waits for that.
+// withEnd returns a context that ends at a moment on this clock. A timer alone does not notice a freeze that stops
+// the monotonic clock, so the context reads the clock once a second. awaitTurn calls it; the function that it returns ends the goroutine,
+// and waits for that.
 func (c *clock) withEnd(ctx context.Context, end time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, end-c.moment())
 	joined := make(chan struct{})
@@ -120,7 +122,7 @@ type pauses struct {
 	bound, most time.Duration
 }
 
-// next returns the next pause, and sets bound.
+// next returns the next pause, and sets bound. pollKey, backOff and wakeOwner call it.
 func (p *pauses) next() time.Duration {
 	p.bound = min(max(2*p.bound, firstPause), p.most)
 	return p.random(p.bound)

@@ -19,8 +19,8 @@ func WithEventID(ctx context.Context, id string) context.Context {
 // work of all events of a batch for one key.
 func (g *Guard) Coalesces() bool { return g.Validate() == nil && g.opt.Coalesce != "" }
 
-// eventID is the id of the event of a run that coalesces. That there is none is a mistake in the program. Do returns the error as it is:
-// there is no report.
+// eventID is the id of the event of a run that coalesces. That there is none is a mistake in the program. It sends nothing. Do calls it before its run
+// begins, and returns the error as it is: there is no report.
 func (g *Guard) eventID(ctx context.Context) (id string, err error) {
 	if g.opt.Coalesce == "" {
 		return "", nil

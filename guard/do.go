@@ -128,7 +128,7 @@ func (g *Guard) DoAll(ctx context.Context, keys []string, work func(ctx context.
 	})
 }
 
-// refuse ends a call with an error before it has asked the store, and reports it to Options.Observe.
+// refuse ends a call with an error before it has asked the store, and reports it to Options.Observe. DoAll calls it, for its keys.
 func (c *call) refuse(key string, err error) error {
 	r := c.newRun(key, nil)
 	defer r.endRun()

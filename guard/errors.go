@@ -179,7 +179,8 @@ func (e *LockStoreUnavailable) Error() string {
 // what was in the way.
 func (e *LockStoreUnavailable) Unwrap() error { return e.Err }
 
-// withSentinel is what an Unwrap returns. The slice is new: LockLost adds to it.
+// withSentinel is what an Unwrap returns. The slice is new: LockLost adds to it. The Unwrap of LockLost, LockNoTime, LockBadRequest and
+// LockCorrupt calls it.
 func withSentinel(sentinel, err error) []error {
 	if err == nil {
 		return []error{sentinel}

@@ -219,7 +219,8 @@ func (g *Guard) WithMaxHolders(n int) *Guard {
 	return with.checked()
 }
 
-// checked notes the mistake of a cooldown of work that is not alone.
+// checked notes the mistake of a cooldown of work that is not alone. It sets mistake of g: WithMaxHolders and WithCooldown call it for the
+// copy that they have made.
 func (g *Guard) checked() *Guard {
 	if g.cooldown > 0 && g.mistake == nil {
 		g.mistake = g.alone("a cooldown")
@@ -236,7 +237,7 @@ func (g *Guard) MaxHolders() int {
 	return g.maxHolders
 }
 
-// alone returns an error if the run of one event may cover another event, or if several runs may hold the key.
+// alone returns an error if the run of one event may cover another event, or if several runs may hold the key. plain and checked call it, and Complete.
 func (g *Guard) alone(what string) error {
 	switch {
 	case g.Coalesces():
@@ -247,7 +248,7 @@ func (g *Guard) alone(what string) error {
 	return nil
 }
 
-// plain returns an error if the guard has a cooldown, Coalesce or more than one holder. Acquire takes such a guard.
+// plain returns an error if the guard has a cooldown, Coalesce or more than one holder. Only DoAll and DoOnce call it: Acquire takes such a guard.
 func (g *Guard) plain(what string) error {
 	if g.cooldown > 0 {
 		return fmt.Errorf("guard: %s wants a guard without a cooldown", what)
@@ -302,5 +303,5 @@ func (g *Guard) HolderInfo(ctx context.Context) lockstore.HolderInfo {
 	}
 }
 
-// newPauses makes pauses whose bound is not raised yet.
+// newPauses makes pauses whose bound is not raised yet. acquire, newRetrier and wakeOwner call it.
 func (g *Guard) newPauses() pauses { return pauses{random: g.random, most: maxPause} }

@@ -53,9 +53,10 @@ func (g *Guard) DoOnce(ctx context.Context, key string, k doonce.Options, work f
 
 var errInDoubt = errors.New("the work started and did not say that it had no effect: unless it has stored its result itself, nobody gets the key before somebody resolves it")
 
-// markStarted sends MarkStarted: the work begins. The work may run only if the store has confirmed this, and if there is still time for the
-// work. Otherwise DoOnce releases the lease; this also removes the mark if its answer was lost. It sets started, and may note a loss in the
-// window. checkBegin makes OutcomeUnavailable of a loss, because no work has run.
+// markStarted sends MarkStarted: the work begins. The work may run only if the store has
+// confirmed this, and if there is still time for the work. Otherwise DoOnce releases
+// the lease; this also removes the mark if its answer was lost. It sets started, and may note a loss in the window. checkBegin makes OutcomeUnavailable of a
+// loss, because no work has run. do calls it beside renew.
 func (r *run) markStarted() (Outcome, error) {
 	said := r.request(func(ctx context.Context) error {
 		return r.guard.store.MarkStarted(ctx, r.lease()) // a renewal may change its note
@@ -68,11 +69,12 @@ func (r *run) markStarted() (Outcome, error) {
 	return r.checkBegin(outcome, err)
 }
 
-// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats.
+// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats. DoOnce and complete call it.
 func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
 
-// complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must run out: the result is not
-// stored, and a release would let a second run begin at once. It sets CompleteErr, and what the window says of a loss.
+// complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must
+// run out: the result is not stored, and a release would let a second run begin at once. It sets CompleteErr, and what the window says of a
+// loss. endHold calls it, as the job's endLease.
 func (r *run) complete(c doonce.Completion) {
 	lease := r.lease()
 	err := r.sendRelease(r.guard.completeTime(), func(ctx context.Context) error {

@@ -33,7 +33,8 @@ const (
 	outcomeReleased Outcome = "released"
 )
 
-// outcomeOf says what a store's answer means. Acquire, renew and release all go by this one function.
+// outcomeOf says what a store's answer means. Acquire, renew and release all go by
+// this one function. Whatever judges an answer of the store calls it, and so does wakeOwner for an answer of Options.Wake.
 func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -53,6 +54,7 @@ func outcomeOf(err error) Outcome {
 }
 
 // failure is the outcome and the error of a call that the store answered with err. It is also for an error before the first request.
+// acquire, mayStart and request call it, and so do refuse and the runs of one request.
 func (r *run) failure(err error) (Outcome, error) {
 	switch outcome := outcomeOf(err); outcome {
 	case OutcomeOK:
@@ -70,5 +72,5 @@ func (r *run) failure(err error) (Outcome, error) {
 	}
 }
 
-// shortKey cuts a key. One that is invalid may be as large as an event; an error and a log line must not be.
+// shortKey cuts a key. One that is invalid may be as large as an event; an error and a log line must not be. failure and report call it.
 func shortKey(key string) string { return key[:min(len(key), lockstore.MaxKeyBytes)] }

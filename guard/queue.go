@@ -20,8 +20,8 @@ func (r *run) noteHolder(busy *LockBusy) {
 	notes.heldLong = notes.HeldFor > r.guard.opt.MaxHold
 }
 
-// wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is over.
-// What it sends is in awaitTurn and pollKey.
+// wait waits until an Acquire may succeed, or until the key was handed over (a.handed), and returns false when the time to wait is
+// over. acquire calls it after each refusal. What it sends is in awaitTurn and pollKey.
 func (a *attempt) wait() bool {
 	r, busy := a.run, a.busy
 	switch {
@@ -40,9 +40,10 @@ func (a *attempt) wait() bool {
 // at once, again and again, must not keep a processor busy.
 const mostNotYet = 1000
 
-// awaitTurn sends AwaitTurn until the store says that it is the owner's turn, until the key is handed over to the owner, or until the
-// holder's lease must have ended. It sets sent, note, lease, handed, queued and early. A store that says so within 50 ms may be wrong. So
-// the run pauses first if it is the second wait in a row that ended within 50 ms, or if the wait failed within 50 ms.
+// awaitTurn sends AwaitTurn until the store says that it is the owner's turn, until the key is handed over to
+// the owner, or until the holder's lease must have ended. It sets sent, note, lease, handed, queued and early. A store that says so within 50 ms
+// may be wrong. So the run pauses first if it is the second wait in a row that ended within 50 ms, or if the
+// wait failed within 50 ms. wait calls it.
 func (a *attempt) awaitTurn() bool {
 	r := a.run
 	refused, began := a.sent, r.now()
@@ -77,8 +78,8 @@ func (a *attempt) awaitTurn() bool {
 }
 
 // pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
-// busy says of the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the
-// time of a poll that is under way then), or when a poll finds the key free, it returns true: the queue may have room now.
+// busy says of the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
+// the queue may have room now. wait calls it.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
 	slow := slowed(a.acquires.took)
@@ -101,12 +102,12 @@ func (a *attempt) pollKey() bool {
 	return false
 }
 
-// slowed is how long a run without a place pauses before it asks again, when its last call took d: a store that answers slowly has too many
-// who ask.
+// slowed is how long a run without a place pauses before it asks again, when its last call took d: a store
+// that answers slowly has too many who ask. pollKey calls it, for the pause before a poll and for that before the next Acquire.
 func slowed(d time.Duration) time.Duration { return min(4*d, 2*maxPause) }
 
-// inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it returns what that
-// run has read (Guard.polls). It is nil if there is no news.
+// inspectKey is one poll: it sends Inspect. If another run of the guard has begun to read it less than firstPause ago, it
+// returns what that run has read (Guard.polls). It is nil if there is no news. pollKey calls it.
 func (a *attempt) inspectKey(limit time.Duration) *lockstore.Status {
 	r, polls := a.run, a.run.guard.polls
 	shared, begun := polls.LoadOrStore(r.key, new(atomic.Pointer[lockstore.Status]))

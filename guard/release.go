@@ -27,9 +27,11 @@ func (r *run) beginRelease(most time.Duration) (ctx context.Context, endRelease 
 	return ctx, endRelease, now + min(most, rest), now + min(contendedTime, rest)
 }
 
-// sendRelease repeats a call that ends something in the store, within the time that beginRelease gives, and then waits for the wake-ups
-// that the call has made necessary. While the store answers as contended, there is more time. If an answer was lost, only nil as the answer
-// to a repeat shows that the request was applied.
+// sendRelease repeats a call that ends something in the store, within the time that beginRelease
+// gives, and then waits for the wake-ups that the call has made necessary. While the store answers as contended, there is more time. The call sends a Leave,
+// Release, Abandon or Complete: leaveQueue, releaseLease,
+// abandon and complete call sendRelease. If an answer was lost, only nil as
+// the answer to a repeat shows that the request was applied. It changes release, wakes and calls, as all below do.
 func (r *run) sendRelease(most time.Duration, call func(context.Context) error) error {
 	ctx, endRelease, end, latest := r.beginRelease(most)
 	defer endRelease()
@@ -48,7 +50,7 @@ func (r *run) sendRelease(most time.Duration, call func(context.Context) error) 
 	return err
 }
 
-// releaseLease sends Release, or with a cooldown Complete.
+// releaseLease sends Release, or with a cooldown Complete. giveBack, releaseAfterWork, Guard.Release and Guard.Complete call it.
 func (r *run) releaseLease(lease lockstore.Lease, cooldown, most time.Duration) error {
 	return r.sendRelease(most, func(ctx context.Context) error {
 		if cooldown > 0 {
@@ -58,7 +60,7 @@ func (r *run) releaseLease(lease lockstore.Lease, cooldown, most time.Duration) 
 	})
 }
 
-// abandon sends Abandon, which ends all that an owner has, and all that its requests may get later.
+// abandon sends Abandon, which ends all that an owner has, and all that its requests may get later. giveBack and Guard.Abandon call it.
 func (r *run) abandon(owner lockstore.Owner) error {
 	return r.sendRelease(releaseTime, func(ctx context.Context) error { return r.guard.store.Abandon(ctx, r.key, owner) })
 }
@@ -66,7 +68,8 @@ func (r *run) abandon(owner lockstore.Owner) error {
 var errStoreNotReturned = errors.New("the store did not return: it panicked or called runtime.Goexit")
 
 // releaseAfterWork releases the run's lease, also if it is known to be lost: if it was revoked, the key opens now. There is no cooldown if
-// the work returned an error, or if the lease is lost.
+// the work returned an error, or if the lease is lost. It sets ReleaseErr, and may note a loss in the window. The endLease of a job calls
+// it, after the end of renew.
 func (r *run) releaseAfterWork(err error) {
 	cooldown, most := r.guard.cooldown, releaseTime
 	if r.started { // without the release the key would be in doubt

@@ -64,8 +64,8 @@ func (r *run) renew() {
 	}
 }
 
-// sleepUntil waits for a moment, or returns false when the run's context ends. It reads the clocks once a second: a freeze may stop the
-// clock of a timer, and a longer sleep would then end after the lease, or after the time to wait.
+// sleepUntil waits for a moment, or returns false when the run's context ends. It reads the clocks once a second: a freeze may stop the clock of a timer,
+// and a longer sleep would then end after the lease, or after the time to wait. renew and attempt.wait call it.
 func (r *run) sleepUntil(t time.Duration) bool {
 	for r.now() < t && r.sleep(min(t-r.now(), time.Second)) {
 	}

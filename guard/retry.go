@@ -13,7 +13,8 @@ import (
 // storeCalls counts the calls of the store that a run makes. A renewal and MarkStarted may run at the same time.
 type storeCalls struct{ all, failed atomic.Int64 }
 
-// count counts one call. A call that was cut off because the run ended does not count as failed.
+// count counts one call. A call that was cut off because the run ended does not count as failed. send calls it after each
+// call, and so do awaitTurn and inspectKey.
 func (c *storeCalls) count(err error) {
 	c.all.Add(1)
 	if o := outcomeOf(err); (o == OutcomeUnavailable || o == OutcomeUnknown) && !errors.Is(err, context.Canceled) {
@@ -36,7 +37,7 @@ type retrier struct {
 	unknown error         // the first answer that was lost: the store may apply that request, now or later
 }
 
-// newRetrier makes a retrier whose calls count as those of the run.
+// newRetrier makes a retrier whose calls count as those of the run. acquire, sendRelease, renew and request call it.
 func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 	return &retrier{run: r, ctx: ctx, end: end, pauses: r.guard.newPauses()}
 }
@@ -44,8 +45,8 @@ func (r *run) newRetrier(ctx context.Context, end time.Duration) *retrier {
 // send calls the store until its answer is clear, and counts each call. It returns an unclear one when the time is over. It sets repeats,
 // took and unknown.
 //
-// If a reply is lost, nobody knows whether the store applied that request, and an unclear answer to a repeat does not tell. The error is
-// then that of the lost answer.
+// If a reply is lost, nobody knows whether the store applied that request, and an unclear answer
+// to a repeat does not tell. The error is then that of the lost answer. requestLease, sendRelease, renew and request call it.
 func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	for {
 		ctx, cancel := context.WithTimeout(t.ctx, t.limit())
@@ -74,19 +75,21 @@ func (t *retrier) send(call func(context.Context) error) (Outcome, error) {
 	}
 }
 
-// askedAgain is the error of an answer that does not say what became of a request whose answer was lost.
+// askedAgain is the error of an answer that does not say what became of a request whose answer was
+// lost. send calls it for an unclear answer to a repeat, sendRelease for a clear error, too.
 func (t *retrier) askedAgain(err error) error {
 	return fmt.Errorf("%w; asked again: %v", t.unknown, err)
 }
 
-// backOff waits before a repeat. It returns false if there is no time for one.
+// backOff waits before a repeat. It returns false if there is no time for one. send calls it, and acquire before it asks again after a
+// lease that came too late, or as a new owner.
 func (t *retrier) backOff() bool {
 	return sleep(t.ctx, min(t.pauses.next(), t.end-t.run.now())) && t.run.now() < t.end
 }
 
 // limit is how long the next call may take: half of the time that is left, so that one repeat fits in, but at most 2 s and at least 200 ms.
 // A release ends in time: its first request has no more than is left, but at least 100 ms, also after a freeze, and a repeat may take all
-// that is left, but at most 2 s.
+// that is left, but at most 2 s. send calls it.
 func (t *retrier) limit() time.Duration {
 	left := t.end - t.run.now()
 	switch {
@@ -99,7 +102,7 @@ func (t *retrier) limit() time.Duration {
 }
 
 // request sends a request that takes no lock and ends nothing (Renew, MarkStarted or Inspect), until its answer is clear, or until the time
-// to ask is over.
+// to ask is over. Guard.Renew, markStarted and Guard.Inspect call it.
 func (r *run) request(call func(context.Context) error) error {
 	t := r.newRetrier(&r.window, r.askUntil())
 	outcome, err := t.send(call)
@@ -109,11 +112,11 @@ func (r *run) request(call func(context.Context) error) error {
 	return err
 }
 
-// askUntil is when the guard stops asking a store that fails. Releases and renew have ends of their own.
+// askUntil is when the guard stops asking a store that fails. acquire and request (Renew, MarkStarted, Inspect) call it; releases and renew have ends of their own.
 func (r *run) askUntil() time.Duration {
 	now := r.now()
 	return now + min(storeRetryBudget, (r.call.deadline-now)/2)
 }
 
-// isContended says that the store was too busy with the requests of others.
+// isContended says that the store was too busy with the requests of others. sendRelease and renew call it.
 func isContended(err error) bool { return errors.Is(err, lockstore.ErrContended) }

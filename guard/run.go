@@ -38,8 +38,9 @@ func (g *Guard) newCall(ctx context.Context, wait time.Duration) *call {
 	}
 }
 
-// askHolder calls Options.HolderInfo once, and sets holder. Then the time to wait begins, and it sets waitEnd: a slow hook takes nothing
-// from this time. A request that says who asks needs it before. The others must not come late for a report, so they ask at the end.
+// askHolder calls Options.HolderInfo once, and sets holder. Then the time to wait begins, and it sets waitEnd: a slow hook takes nothing from this time. do
+// and acquireLease call it before their first request, which says who asks; finish calls it after the request of the others, which must not come late for
+// a report.
 func (c *call) askHolder() lockstore.HolderInfo {
 	if !c.asked {
 		c.holder, c.asked = c.guard.HolderInfo(c.caller), true
@@ -49,7 +50,7 @@ func (c *call) askHolder() lockstore.HolderInfo {
 	return c.holder
 }
 
-// wall is a moment on the wall clock.
+// wall is a moment on the wall clock. noteHolder, report, setSince and window.Deadline call it.
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
@@ -83,7 +84,8 @@ type held struct {
 	short bool          // it is the lease of a hand-over, and has to be extended
 }
 
-// lease is the run's lease; the zero Lease without one. renew may change it meanwhile.
+// lease is the run's lease; the zero Lease without one. It reads held, which renew may change meanwhile. Whatever needs the lease after the
+// grant calls it, and so does report.
 func (r *run) lease() lockstore.Lease {
 	if h := r.held.Load(); h != nil {
 		return h.lease
@@ -94,7 +96,8 @@ func (r *run) lease() lockstore.Lease {
 type runKey struct{}
 
 // newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
-// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun.
+// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing. do calls it for each key; refuse,
+// acquireLease, endAcquiredLease, Renew and Inspect call it once.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {
@@ -111,16 +114,18 @@ func (c *call) newRun(key string, inside *run) *run {
 	return r
 }
 
-// now is the time on the guard's clock.
+// now is the time on the guard's clock. It is used all over the package.
 func (r *run) now() time.Duration { return r.guard.clock.moment() }
 
-// left is the time until the caller's deadline.
+// left is the time until the caller's deadline. hasTime, tellGranted and observe call it.
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
 // sleep waits for d, or returns false when the run's context ends. It asks the window, and so it may note a loss (window.check).
+// awaitTurn, pollKey and sleepUntil call it.
 func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
-// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run.
+// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. ask and take call it, before
+// renew begins.
 func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	if r.call.holder.Since.IsZero() {
 		r.holder.Since = time.UnixMilli(r.call.wall(sent).UnixMilli())
@@ -128,7 +133,8 @@ func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	return r.holder
 }
 
-// ttl is the lease to ask for at the time now: a little longer than the run can last, and at most Options.TTL. A LeaseRequest has its own.
+// ttl is the lease to ask for at the time now: a little longer than the run can last, and
+// at most Options.TTL. A LeaseRequest has its own. It changes nothing; askAfresh calls it for a new request, and renewOnce.
 func (r *run) ttl(now time.Duration) time.Duration {
 	if r.wanted.ttl != 0 {
 		return r.wanted.ttl
@@ -148,8 +154,8 @@ type job struct {
 
 var errNotReturned = errors.New("the work did not return: it panicked or called runtime.Goexit")
 
-// do is the whole life cycle: it takes the lock of each key, each run inside the time of the one before, runs the work, and ends the leases
-// side by side. Then it reports.
+// do is the whole life cycle: it takes the lock of each key, each run inside the time of the one before, runs the work,
+// and ends the leases side by side. Then it reports. Guard.Do, DoAll and DoOnce call it.
 func (c *call) do(keys []string, j job) (err error) {
 	// No recover: a panic or Goexit passes through with its own stack.
 	outcome, err, worked := OutcomePanic, errNotReturned, false
@@ -207,9 +213,9 @@ func (c *call) do(keys []string, j job) (err error) {
 	return fail(OutcomeOK, nil)
 }
 
-// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust lasts long enough
-// (outlasts); it calls Options.Granted, waits for it for hookTime at most, and checks the window a last time (checkBegin), which may note
-// that the lease is lost, and end this context and those of the runs around.
+// beginHold begins the time under the lease, after acquire: it starts renew, and sets renewing, unless the trust lasts long enough (outlasts); it calls
+// Options.Granted, waits for it for hookTime at most, and checks the window a last time (checkBegin), which may note that the lease is lost, and end this
+// context and those of the runs around. Only do calls it.
 func (r *run) beginHold() (Outcome, error) {
 	if !r.outlasts(r.window.look()) {
 		r.renewing = make(chan struct{})
@@ -219,14 +225,14 @@ func (r *run) beginHold() (Outcome, error) {
 	return r.checkBegin(OutcomeOK, nil)
 }
 
-// outlasts says that the trust lasts until the deadline, or until shortly after the end of MaxHold: work that its context stops can then
-// still return under the lease.
+// outlasts says that the trust lasts until the deadline, or until shortly after the end of MaxHold: work that its context stops can then still return
+// under the lease. It changes nothing. beginHold and renew call it.
 func (r *run) outlasts(ends bounds) bool {
 	return ends.trust > max(min(r.call.deadline, r.holdEnd), later(ends.stop, returnTime))
 }
 
-// checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and err say how that
-// ended. It changes only the window and those of the runs around (check).
+// checkBegin looks a last time whether the work may begin: what came after the grant may have taken long. outcome and
+// err say how that ended. It changes only the window and those of the runs around (check). beginHold and markStarted call it.
 func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	left, gone := r.window.check(), r.whyEnded()
 	lost := r.window.look().lost
@@ -246,9 +252,9 @@ func (r *run) checkBegin(outcome Outcome, err error) (Outcome, error) {
 	return OutcomeUnavailable, &LockStoreUnavailable{r.key, errLate}
 }
 
-// endHolds ends the time under the lease of a run and of those around it in a DoAll, after work that has returned err, or after the error
-// that kept it from beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this
-// goroutine. A panic of the store goes on here, where the caller can recover.
+// endHolds ends the time under the lease of a run and of those around it in a DoAll, after work that has returned err, or after the error that kept it from
+// beginning. They end side by side, so that each has the time that one has. The outermost, or the only one, ends on this goroutine. A panic of the
+// store goes on here, where the caller can recover. do defers it.
 func endHolds(leased *run, j job, err error) {
 	var others sync.WaitGroup
 	var panicked atomic.Pointer[any]
@@ -273,10 +279,9 @@ func endHolds(leased *run, j job, err error) {
 	}
 }
 
-// endHold ends the time under the lease. It sets HoldTime, which does not include the release. Then it checks and closes the window, waits
-// for renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a
-// Complete, and sets ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take
-// one back: judgeLoss comes after it.
+// endHold ends the time under the lease; only endHolds calls it. It sets HoldTime, which does not include the release. Then it checks and closes the window, waits for
+// renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a Complete, and sets
+// ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back: judgeLoss comes after it.
 func (r *run) endHold(j job, err error) {
 	r.notes.HoldTime = r.now() - r.call.start - r.notes.WaitTime
 	r.window.check()
@@ -288,8 +293,8 @@ func (r *run) endHold(j job, err error) {
 	r.finishWakeUps()
 }
 
-// judgeLoss returns how the call ends, after endHold: a lease that was lost makes it lost after work, unless the work panicked, and
-// unavailable before it. worked says that the work has begun, outcome and err how it or the way to it ended.
+// judgeLoss returns how the call ends, after endHold: a lease that was lost makes it lost after work, unless the work panicked, and unavailable before it.
+// worked says that the work has begun, outcome and err how it or the way to it ended. do calls it for each lease, and it changes nothing.
 func (r *run) judgeLoss(outcome Outcome, err error, worked bool) (Outcome, error) {
 	switch lost := r.window.look().lost; {
 	case lost == nil || outcome == OutcomePanic:
@@ -301,7 +306,7 @@ func (r *run) judgeLoss(outcome Outcome, err error, worked bool) (Outcome, error
 	return outcome, err
 }
 
-// endRun removes the run from the guard's registry and closes its window.
+// endRun removes the run from the guard's registry and closes its window. Who calls newRun calls it in a defer.
 func (r *run) endRun() {
 	r.guard.runs.remove(r)
 	r.window.close()

@@ -7,7 +7,7 @@ import (
 	"github.com/lambdalock/lambdalock/internal/lib/tell"
 )
 
-// tellGranted tells Options.Granted that the run has its lock, and sets values.
+// tellGranted tells Options.Granted that the run has its lock, and sets values. beginHold calls it, beside renew if that runs.
 func (r *run) tellGranted() {
 	granted := r.guard.opt.Granted
 	if granted == nil {
@@ -21,7 +21,7 @@ func (r *run) tellGranted() {
 	})
 }
 
-// observe tells Options.Observe how the run ended.
+// observe tells Options.Observe how the run ended. do and finish call it, at the end.
 func (r *run) observe(outcome Outcome, err error) {
 	f := r.guard.opt.Observe
 	if f == nil {
@@ -44,7 +44,8 @@ func (r *run) tell(name string, hook func()) {
 	}
 }
 
-// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer.
+// hookTime is how long a run waits for a hook when so much time is left: the deadline leaves time for work and answer. Guard.HolderInfo and
+// run.tell call it, and wait for less after Shutdown.
 func hookTime(left time.Duration) time.Duration { return max(tell.Least, min(tell.Most, left/2)) }
 
 // valued is the context for Options.Observe: the caller's, with the values of Options.Granted.

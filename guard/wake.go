@@ -27,7 +27,7 @@ var (
 	errBlocks    = errors.New("guard.Options.Wake did not return when its context had ended")
 )
 
-// wakeParked tells the run that has sent a request whom the answer says to wake. It runs on the goroutine of the request.
+// wakeParked tells the run that has sent a request whom the answer says to wake. The store calls it, on the goroutine of the request.
 func wakeParked(ctx context.Context, _ string, owners []lockstore.Owner) {
 	if r, ok := ctx.Value(runKey{}).(*run); ok {
 		r.wake(owners)
@@ -49,7 +49,7 @@ type wakeUp struct {
 }
 
 // wake begins to wake the owners, on goroutines of their own. It does not wait: the run may have work to do. The end of the run's own
-// context does not stop the wake-ups: nobody else wakes these owners.
+// context does not stop the wake-ups: nobody else wakes these owners. wakeParked calls it, and notes nothing else.
 func (r *run) wake(owners []lockstore.Owner) {
 	slots := make(chan struct{}, mostWakes)
 	r.wakes.mu.Lock()
@@ -81,7 +81,7 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. What fails is repeated after a pause until ctx ends, if the
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. wake calls it, on a goroutine for each owner. What fails is repeated after a pause until ctx ends, if the
 // error says that the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
@@ -120,7 +120,7 @@ func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	}
 }
 
-// hide returns the text of an error without the address.
+// hide returns the text of an error without the address. wakeOwner calls it.
 func hide(a lockstore.WakeAddress, err error) error {
 	if a == "" {
 		return err
@@ -129,7 +129,7 @@ func hide(a lockstore.WakeAddress, err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), secret, "(not shown)"))
 }
 
-// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too.
+// finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
 func (r *run) finishWakeUps() {
 	ctx, endRelease, end, _ := r.beginRelease(releaseTime)
 	defer endRelease()
@@ -137,7 +137,7 @@ func (r *run) finishWakeUps() {
 }
 
 // awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing. It waits until end, or until Shutdown ends ctx. Then
-// it ends their context, and waits for shortly longer.
+// it ends their context, and waits for shortly longer. sendRelease and finishWakeUps call it.
 func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
 	r.wakes.mu.Lock()
 	begun := r.wakes.begun

@@ -45,7 +45,8 @@ type why struct {
 	renewal error         // why the last renewal failed
 }
 
-// Deadline is the end of the time for the work, not of the trust. It reads no clock.
+// Deadline is the end of the time for the work, not of the trust. It reads no clock. Deadline, Done, Err and Value make the window a
+// context; the work calls them, on any goroutine.
 func (w *window) Deadline() (time.Time, bool) {
 	if stop := w.look().stop; stop != never {
 		return w.run.call.wall(stop), true
@@ -83,8 +84,9 @@ func (w *window) Value(key any) any {
 // goroutines write.
 func (w *window) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "guard.run") }
 
-// open begins the time for work under a lease. From now on a timer checks the clocks at least once a second, for two reasons: the timer
-// itself runs on the monotonic clock alone, and contexts derived from this one do not ask it.
+// open begins the time for work under a lease. From now on a timer checks the clocks at
+// least once a second, for two reasons: the timer itself runs on the monotonic clock
+// alone, and contexts derived from this one do not ask it. take calls it, once.
 func (w *window) open(stop, trust time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,8 +95,8 @@ func (w *window) open(stop, trust time.Duration) {
 	w.setTimer()
 }
 
-// extend makes the trust last longer, and returns the ends by which renew plans the next renewal. A renewal never shortens the trust,
-// though a store that rounds to whole seconds may return less. It sets no timer: the old one fires, and tick sets the next. A loss stays,
+// extend makes the trust last longer, and returns the ends by which renew plans the next renewal; renew calls it after a renewal. A renewal never shortens the
+// trust, though a store that rounds to whole seconds may return less. It sets no timer: the old one fires, and tick sets the next. A loss stays,
 // and what kept the run from renewing before (why) is forgotten.
 func (w *window) extend(trust time.Duration) bounds {
 	w.mu.Lock()
@@ -103,14 +105,14 @@ func (w *window) extend(trust time.Duration) bounds {
 	return w.bounds
 }
 
-// trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). It sets no timer. The
-// lock is held.
+// trustUntil sets the end of the trust, and forgets what has kept the run from renewing before (why, but for due). It sets no timer. open and extend call it
+// with the lock held.
 func (w *window) trustUntil(trust time.Duration) {
 	w.bounds.trust = trust
 	w.why = why{due: w.why.due, missed: w.run.guard.clock.missed()}
 }
 
-// close ends the work's context, and what the window knows of its lease stays as it is.
+// close ends the work's context, and what the window knows of its lease stays as it is. endHold and endRun call it.
 func (w *window) close() {
 	w.mu.Lock()
 	w.bounds.closed = true
@@ -121,20 +123,20 @@ func (w *window) close() {
 	w.cancel(nil)
 }
 
-// look returns the window's ends as they are known now. It reads no clock.
+// look returns the window's ends as they are known now. It reads no clock, and is used all over the package.
 func (w *window) look() bounds {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.bounds
 }
 
-// trusted is how long the lease can be trusted from now on.
+// trusted is how long the lease can be trusted from now on. acquireLease, renew and loseByRelease call it.
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.run.now()) }
 
-// check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the
-// trust: 0 or less if one of them is over or the window is closed. It notes how late the timer was, and does not set it. The window around
-// this one is checked, too. If the lease of that window is lost after this run began, this context ends, too, also if it was made with
-// context.WithoutCancel; what is left may be more than 0 then.
+// check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the trust: 0 or less
+// if one of them is over or the window is closed. It notes how late the timer was, and does not set it. tick, the work's questions, take, checkBegin, renew and
+// endHold call it. The window around this one is checked, too. If the lease of that window is lost after this run began, this context ends, too, also if it
+// was made with context.WithoutCancel; what is left may be more than 0 then.
 func (w *window) check() time.Duration {
 	if around := w.run.around; around != nil {
 		around.window.check()
@@ -160,7 +162,8 @@ func (w *window) check() time.Duration {
 	return min(w.bounds.stop, w.bounds.trust) - now
 }
 
-// lose notes that the lease is lost, and ends the work's context, unless a loss was known before. The lock is held. The timer goes on.
+// lose notes that the lease is lost, and ends the work's context, unless a loss was known before. check and loseBy call it with the lock held. The timer
+// goes on.
 func (w *window) lose(cause error) {
 	if w.bounds.lost == nil {
 		w.bounds.lost = cause
@@ -175,8 +178,9 @@ func (w *window) loseBy(cause error) {
 	w.lose(cause)
 }
 
-// loseByRelease notes what a release or a completion after the work answered. If the store answered ErrLost while the guard still trusted
-// the lease, the lease was lost under the work. Otherwise it may have been lost only after the work.
+// loseByRelease notes what a release or a completion after the work answered. If the store answered ErrLost while the
+// guard still trusted the lease, the lease was lost under the work. Otherwise it may have been lost
+// only after the work. complete and releaseAfterWork call it.
 func (w *window) loseByRelease(err error) {
 	if outcomeOf(err) == OutcomeLost && w.trusted() > 0 {
 		w.loseBy(err)
@@ -184,21 +188,21 @@ func (w *window) loseByRelease(err error) {
 }
 
 // forgive forgets that the lease is lost, and the context stays cancelled: the store has accepted a Complete although the lease's time had
-// ended, so the key was nobody else's.
+// ended, so the key was nobody else's. complete calls it.
 func (w *window) forgive() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.bounds.lost = nil
 }
 
-// renewalFailed notes why a renewal failed. It sets why.renewal.
+// renewalFailed notes why a renewal failed. It sets why.renewal; renew calls it.
 func (w *window) renewalFailed(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.why.renewal = err
 }
 
-// setTimer sets the timer of the next check: why.due and stopTimer. The lock is held.
+// setTimer sets the timer of the next check: why.due and stopTimer. open and tick call it with the lock held.
 func (w *window) setTimer() {
 	now := w.run.now()
 	d := min(min(w.bounds.stop, w.bounds.trust)-now, time.Second)
@@ -206,7 +210,7 @@ func (w *window) setTimer() {
 	w.stopTimer = time.AfterFunc(d, w.tick).Stop
 }
 
-// tick checks, and sets the next timer unless the window is over. Only open and tick set one, so there is one at most.
+// tick checks, and sets the next timer unless the window is over. The timer calls it. Only open and tick set one, so there is one at most.
 func (w *window) tick() {
 	left := w.check()
 	w.mu.Lock()
@@ -216,7 +220,7 @@ func (w *window) tick() {
 	}
 }
 
-// expiry says why the trust in the lease has ended. The lock is held.
+// expiry says why the trust in the lease has ended. check calls it with the lock held.
 func (w *window) expiry() error {
 	var reasons []string
 	if d := max(w.why.late, w.run.guard.clock.missed()-w.why.missed); d >= time.Second {
