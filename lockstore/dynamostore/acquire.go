@@ -78,8 +78,9 @@ func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driv
 }
 
 // arrivalWrite is the first write of an Acquire that knows nothing of the row: it grants a key that is free or new. Its fence is of the
-// clock. If the request joins, the same write takes a place instead if the key is taken: it sets the attributes of a lease only if
-// there is none. A row of another program has no number as its fence, and is refused. It sends nothing, but notes the fence (noteSent).
+// clock. If the request joins, the same write takes a place instead if the key is taken: it sets the
+// attributes of a lease only if there is none. A row of another program has no number as its
+// fence, and is refused. It sends nothing, but notes the fence (noteSent). acquire calls it.
 func (t *table) arrivalWrite(q driver.Request) write {
 	now := t.clock.read()
 	fence, expires := driver.Fence(now.UnixMicro()), t.expiresAt(now, q.TTL)

@@ -60,7 +60,7 @@ type attempts struct {
 	last      error // of the last attempt
 }
 
-// ambiguous reports whether a request of a call that failed may have been applied.
+// ambiguous reports whether a request of a call that failed may have been applied. update and explain call it.
 func (a attempts) ambiguous() bool { return !a.watched || a.sent > a.refused }
 
 // watcher sees each attempt of one call after its signature, just before it is sent. The
@@ -84,7 +84,7 @@ func (w *watcher) option(o *dynamodb.Options) {
 	})
 }
 
-// attempt sends one attempt, and counts it. The client may call it also when call has returned.
+// attempt sends one attempt, and counts it. It changes seen, with mu. The client calls it for each attempt, maybe also when call has returned.
 func (w *watcher) attempt(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	w.mu.Lock()
 	done := w.done
@@ -129,7 +129,7 @@ func (r onceThrottled) IsErrorRetryable(err error) bool {
 }
 
 // growStack makes room at once on the stack of a new goroutine for all that the SDK calls. Otherwise the stack grows in
-// steps, and each step copies it: that was half of the processor time that a call took besides the SDK's own.
+// steps, and each step copies it: that was half of the processor time that a call took besides the SDK's own. call calls it.
 //
 //go:noinline
 func growStack(i int) byte {

@@ -48,7 +48,8 @@ func (t *table) clockOf(r reply) rules.Clock {
 	return c
 }
 
-// decide asks the rule book. It sends and changes nothing.
+// decide asks the rule book. It sends and changes nothing. change, answerWrite and withoutPlace call it for a request, and so do
+// remembered and List.
 func (t *table) decide(seen row, r reply, q driver.Request) (next rules.State, changed bool, a driver.Answer) {
 	q.Hint, q.Join = "", q.Join && !seen.damaged
 	clock := t.clockOf(r)
@@ -66,7 +67,7 @@ func (t *table) decide(seen row, r reply, q driver.Request) (next rules.State, c
 	return next, changed, a
 }
 
-// untilDate is the longest time until a Date ends what has d left.
+// untilDate is the longest time until a Date ends what has d left. decide calls it.
 func (t *table) untilDate(d time.Duration, r reply) time.Duration {
 	switch {
 	case d <= 0:
@@ -87,8 +88,9 @@ type request struct {
 	marking
 }
 
-// readAndChange sends one read, unless the row is remembered, and then what change sends. acquire calls it if the request extends a hand-over, parks, has a
-// place, or has MaxHolders above 1; release calls it if somebody is known to wait, or if the key is shared. An Inspect sends the read alone.
+// readAndChange sends one read, unless the row is remembered, and then what change sends. Do calls it for each request that does not begin with a
+// blind write. acquire calls it if the request extends a hand-over, parks, has a place, or has MaxHolders above 1; release calls it if somebody is known to
+// wait, or if the key is shared. An Inspect sends the read alone.
 func (t *table) readAndChange(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	seen, r, ok := t.remembered(key, q)
 	if !ok {
@@ -135,7 +137,7 @@ func (t *table) change(ctx context.Context, key string, asked driver.Request, se
 }
 
 // returns is which row the reply to an applied write has to bring: who is parked when the key closes is in the row before it; a place, and
-// what is remembered, is in the row after it.
+// what is remembered, is in the row after it. change calls it.
 func (q *request) returns(next rules.State) types.ReturnValue {
 	after := row{State: next}
 	switch {
@@ -163,14 +165,14 @@ func (q *request) giveUp(seen row, a driver.Answer, err error) (driver.Answer, e
 	return a, nil
 }
 
-// contended is the error of a request that has met n conflicts.
+// contended is the error of a request that has met n conflicts. change and seeAgain call it.
 func (q *request) contended(ctx context.Context, n int) error {
 	return &failure{fmt.Sprintf("dynamostore: key %q: the request %q was not applied, the row changed meanwhile: conflicts: %d", q.key, q.Kind, n), errors.Join(lockstore.ErrUnavailable, lockstore.ErrContended), ctx.Err()}
 }
 
-// seeAgain returns the row after the conflict number n of change, counted from 0. The first time the refusal has brought it, unless several share the key.
-// Otherwise many write at the same time, so it pauses, longer each time, and sends a read. If too little time is left for the pause and a write, it sends
-// nothing and returns contended.
+// seeAgain returns the row after the conflict number n of change, counted from 0. The first time the refusal has brought it, unless several share the
+// key. Otherwise many write at the same time, so it pauses, longer each time, and sends a read. If too little time is left for the pause and a write, it sends
+// nothing and returns contended. change calls it.
 func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (row, reply, error) {
 	seen, err := t.names.decode(q.key, refusal.item)
 	if err != nil || n == 0 && seen.item[attrHolders] == nil {
@@ -183,8 +185,8 @@ func (t *table) seeAgain(ctx context.Context, q request, n int, refusal reply) (
 	return t.read(ctx, q.key, true)
 }
 
-// afterConflict is the pause before the next write after n+1 conflicts. A refused write costs as much as another one, so as many as
-// ask at the same time spread their writes. Requests of holders go first: they begin with a short pause.
+// afterConflict is the pause before the next write after n+1 conflicts. A refused write costs as much as another one, so as
+// many as ask at the same time spread their writes. Requests of holders go first: they begin with a short pause. seeAgain calls it.
 func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 	slots := min(1<<min(n/2, 5), max(1, len(seen.Holders)))
 	if seen.holder(q.Owner) < 0 {
@@ -195,7 +197,7 @@ func (t *table) afterConflict(n int, q driver.Request, seen row) time.Duration {
 
 // answerWrite answers a request after change's write was applied to the row seen. It remembers the row if the owner has a lease in it, and otherwise forgets
 // the key if the owner had it alone. After a write that closes the key it only forgets. The place and the state of a refusal are those after the write. It
-// sends one more write in two cases: a mark came after the end of its lease (unmark), or a hand-over was slow (correctTurn).
+// sends one more write in two cases: a mark came after the end of its lease (unmark), or a hand-over was slow (correctTurn). change calls it.
 func (t *table) answerWrite(ctx context.Context, q request, seen row, next rules.State, a driver.Answer, u reply) (driver.Answer, error) {
 	stored, err := t.names.decode(q.key, u.item) // the row before or after the write, see returns
 	if err != nil {
@@ -247,13 +249,14 @@ func (t *table) correctTurn(ctx context.Context, key string, seen row, next rule
 	}
 }
 
-// parkedIn are the parked owners of the row before a write that has closed the key.
+// parkedIn are the parked owners of the row before a write that has closed the key. answerWrite calls it.
 func parkedIn(before row) []driver.Owner {
 	return slices.DeleteFunc(rules.Parked(before.Queue), func(o driver.Owner) bool { return before.holder(o) >= 0 })
 }
 
-// answerUnchanged answers when the rules change nothing in change's row, also after a write whose reply was lost. It sends a write
-// only if that one was a mark that came after the end of its lease (unmark). It remembers the row of a lease that is granted.
+// answerUnchanged answers when the rules change nothing in change's row, also after a write whose reply was lost. It sends
+// a write only if that one was a mark that came after the end of its lease (unmark). It remembers the row of a lease that is granted.
+// change calls it.
 func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r reply, a driver.Answer) (driver.Answer, error) {
 	if q.ambiguous && (a.Outcome == driver.Done || a.Outcome == driver.Lost) { // Lost: of a revoked lease
 		a.Wake = q.wakes(seen)
@@ -288,7 +291,7 @@ func (t *table) answerUnchanged(ctx context.Context, q request, seen row, r repl
 }
 
 // wakes are the parked owners of an attempt whose reply was lost. If it was applied, they have been handed the key, or it has closed the
-// key.
+// key. answerUnchanged calls it.
 func (q *request) wakes(seen row) []driver.Owner {
 	if q.Kind == driver.Complete || q.Kind == driver.Resolve && q.Effect {
 		return q.answer.Wake
@@ -297,7 +300,7 @@ func (q *request) wakes(seen row) []driver.Owner {
 }
 
 // revokedBefore is the answer to a Revoke whose earlier attempt may have been applied. first is the
-// answer if it was: it says what was revoked, and a is of the row as it is now.
+// answer if it was: it says what was revoked, and a is of the row as it is now. answerUnchanged calls it.
 func revokedBefore(key string, q driver.Request, seen row, a, first driver.Answer) (driver.Answer, error) {
 	i := slices.IndexFunc(seen.Holders, func(h rules.Holder) bool { return h.Fence == q.Fence })
 	m := slices.IndexFunc(seen.Ended, func(e rules.Ended) bool { return e.Fence == q.Fence })

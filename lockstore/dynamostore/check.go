@@ -21,7 +21,8 @@ type describer interface {
 }
 
 // Check implements driver.Checker. It sends DescribeTable and DescribeTimeToLive, and needs two more permissions than locking:
-// dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's rights.
+// dynamodb:DescribeTable and dynamodb:DescribeTimeToLive. So call it with the deployer's
+// rights.
 func (t *table) Check(ctx context.Context) ([]driver.Finding, error) {
 	table, err := t.describe(ctx, "Check")
 	if err != nil {
@@ -54,7 +55,7 @@ func (t *table) describe(ctx context.Context, what string) (*types.TableDescript
 	return out.Table, nil
 }
 
-// checkTable finds what is wrong with a table, but for its time to live.
+// checkTable finds what is wrong with a table, but for its time to live. Check calls it.
 func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 	var findings []driver.Finding
 	add := func(fix, problem string, args ...any) {
@@ -102,6 +103,7 @@ func (n names) checkTable(table *types.TableDescription) []driver.Finding {
 }
 
 // keysOf are the keys of an index that are attributes of a lock's row, and those that no lock's row has. The table's own key is neither.
+// checkTable calls it.
 func (n names) keysOf(schema []types.KeySchemaElement) (ours, others []string) {
 	for _, k := range schema {
 		switch name := aws.ToString(k.AttributeName); {
@@ -131,7 +133,7 @@ func keySchema(table *types.TableDescription) string {
 	return strings.Join(parts, " and ")
 }
 
-// checkTTL finds what is wrong with the time to live of a table.
+// checkTTL finds what is wrong with the time to live of a table. Check calls it.
 func (n names) checkTTL(d *types.TimeToLiveDescription) []driver.Finding {
 	fix := fmt.Sprintf("set TimeToLiveSpecification to AttributeName %q, Enabled true", n.ttl)
 	on := d != nil && (d.TimeToLiveStatus == types.TimeToLiveStatusEnabled || d.TimeToLiveStatus == types.TimeToLiveStatusEnabling)

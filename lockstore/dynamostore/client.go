@@ -146,5 +146,5 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient leaves time for a second attempt: a call has about 2 s.
+// httpClient leaves time for a second attempt: a call has about 2 s. OpenWith and credentials call it.
 func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

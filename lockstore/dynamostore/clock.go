@@ -19,12 +19,13 @@ type clock struct {
 }
 
 // local reads the local clock without the correction. Replies and notes are stamped with it: learn and correct expect it so. What goes into
-// a row uses read.
+// a row uses read. read, learn and aheadOfMonotonic call it, too.
 func (c *clock) local() time.Time { return c.now().Round(0) }
 
 // read returns the corrected time. It is used all over the package, mostly for what goes into a row.
 func (c *clock) read() time.Time { return c.correct(c.local()) }
 
+// correct adds the offset to a local time. clock.read and trust call it.
 func (c *clock) correct(t time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,8 +37,9 @@ func (c *clock) correct(t time.Time) time.Time {
 //	its own time was in    [date, date + 1 s)
 //	the local time was in  [sent, now]
 //
-// So a clock that is right is not changed, and a slow reply changes little. Nor does a slow reply show whether the local clock was set
-// ahead meanwhile: only a quick one sets ahead and known, too.
+// So a clock that is right is not changed, and a slow reply changes little. Nor does a slow reply show whether the local clock
+// was set ahead meanwhile: only a quick one sets ahead and known, too. update, read and List call it after each reply, also after an error
+// that has a date.
 func (c *clock) learn(sent, date time.Time) {
 	if date.IsZero() {
 		return
@@ -55,14 +57,14 @@ func (c *clock) learn(sent, date time.Time) {
 	}
 }
 
-// right reports whether a reply has corrected the time, and nobody has set the local clock since.
+// right reports whether a reply has corrected the time, and nobody has set the local clock since. acquire and remembered call it.
 func (c *clock) right() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.known && (c.aheadOfMonotonic()-c.ahead).Abs() < margin
 }
 
-// aheadOfMonotonic is how much more time has passed on the local clock than on the monotonic one since started.
+// aheadOfMonotonic is how much more time has passed on the local clock than on the monotonic one since started. learn and right call it.
 func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }

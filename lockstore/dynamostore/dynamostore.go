@@ -82,7 +82,7 @@ func New(client API, name string, opt Options) (*Store, error) {
 	return &Store{lockstore.New("dynamostore", t), t}, nil
 }
 
-// invalid makes an error that matches lockstore.ErrInvalid.
+// invalid makes an error that matches lockstore.ErrInvalid. The functions that check a setting call it, and so does Fenced.
 func invalid(format string, args ...any) error {
 	return lockstore.Invalidf("dynamostore: "+format, args...)
 }

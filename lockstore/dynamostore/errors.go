@@ -15,9 +15,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// classify returns ErrUnavailable or ErrCorrupt, and advice, for an error that proves that this attempt was not applied; an
-// error that is no answer proves it only if the attempt had no connection. For all other errors class is nil, also for a
-// refused condition.
+// classify returns ErrUnavailable or ErrCorrupt, and advice, for an error that proves
+// that this attempt was not applied; an error that is no answer proves it only if the attempt had no connection. For all other
+// errors class is nil, also for a refused condition. watcher.attempt and explain call it.
 func classify(err error) (advice string, class error) {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		return classifyCode(api)
@@ -39,9 +39,9 @@ func classify(err error) (advice string, class error) {
 // wrongKeys is advice to which explain adds which keys the table needs.
 const wrongKeys = "the table cannot hold locks: it needs "
 
-// classifyCode knows the codes with which DynamoDB refuses a request before it reads the item.
-// Conflicts with transactions or with other Regions are not among them: their outcome is unknown, so
-// the caller sends the request again, and that helps at once.
+// classifyCode knows the codes with which DynamoDB refuses a request before it reads the
+// item. Conflicts with transactions or with other Regions are not among them: their
+// outcome is unknown, so the caller sends the request again, and that helps at once. classify calls it.
 func classifyCode(api smithy.APIError) (advice string, class error) {
 	code, message := api.ErrorCode(), strings.ToLower(api.ErrorMessage())
 	invalid := func(texts ...string) bool { // it has no other code for its reasons
@@ -76,7 +76,7 @@ var notAllowed = []string{
 // throttling are the codes of a request that is refused because there are too many.
 var throttling = []string{"ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "RequestLimitExceeded"}
 
-// throttled says whether DynamoDB has refused a request because there are too many.
+// throttled says whether DynamoDB has refused a request because there are too many. watcher.attempt and onceThrottled call it.
 func throttled(err error) bool {
 	api, ok := errors.AsType[smithy.APIError](err)
 	return ok && slices.Contains(throttling, api.ErrorCode())
@@ -103,7 +103,7 @@ func (f *failure) Unwrap() []error {
 	return []error{f.class, f.cause}
 }
 
-// unknown is the error of a write that may have been applied.
+// unknown is the error of a write that may have been applied. update calls it.
 func (t *table) unknown(what string, err error, seen attempts) error {
 	if !seen.watched {
 		err = fmt.Errorf("the client does not show what it has sent: %w", err)
@@ -136,11 +136,12 @@ func (t *table) explain(what string, err error, seen attempts) error {
 	return &failure{fmt.Sprintf("dynamostore: %s: %s (%s)", t.where(), advice, what), class, err}
 }
 
-// replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease.
+// replyLost is an unknown outcome: the attempt whose reply was lost may have ended the lease. answerUnchanged and revokedBefore call it.
 func replyLost(key string) error {
 	return fmt.Errorf("dynamostore: key %q: the outcome is unknown: a reply was lost, and the row does not show this lease", key)
 }
 
+// ofKey names a call in an error by its key. update and table.read call it.
 func ofKey(key string) string { return fmt.Sprintf("key %q", key) }
 
 // outcome is the error of a call that sends several requests, when the last request has
@@ -155,7 +156,7 @@ func outcome(err error, ambiguous bool) error {
 }
 
 // withoutClass is err if it matches neither ErrUnavailable nor ErrCorrupt. Otherwise it is an error with the prefix and the text of err that matches neither: a
-// client's error may match them, too, as that of credentials does.
+// client's error may match them, too, as that of credentials does. outcome and unknown call it.
 func withoutClass(prefix string, err error) error {
 	if !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
 		return err

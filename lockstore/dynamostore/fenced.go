@@ -50,7 +50,7 @@ func Fenced(in *dynamodb.UpdateItemInput, fence lockstore.Fence) error {
 	return nil
 }
 
-// withCondition adds ifNotStale to a condition, once.
+// withCondition adds ifNotStale to a condition, once. Fenced calls it.
 func withCondition(own string) string {
 	own = strings.TrimSpace(own)
 	before, there := strings.CutSuffix(own, " AND "+ifNotStale)
@@ -83,8 +83,8 @@ func enclosed(condition string) bool {
 	return false
 }
 
-// withAssignment adds the fence's assignment to an update expression, once. An expression has SET at most once, and no name in it can be
-// SET, which is a reserved word. It needs no space before a # and after a ].
+// withAssignment adds the fence's assignment to an update expression, once. An expression
+// has SET at most once, and no name in it can be SET, which is a reserved word. It needs no space before a # and after a ]. Fenced calls it.
 func withAssignment(own string) string {
 	const space, assignment = " \t\r\n", fenceAttribute + " = :" + fenceAttribute
 	for i := 0; i+3 < len(own); i++ {
@@ -121,7 +121,7 @@ func wasRefused(err error, is func(values) bool) bool {
 	})
 }
 
-// newer reports whether a caller's item was written with a larger fence.
+// newer reports whether a caller's item was written with a larger fence. The two IsStale call it.
 func newer(item values, fence lockstore.Fence) bool {
 	seen, err := number(item, fenceAttribute, math.MaxInt64)
 	return err == nil && lockstore.Fence(seen) > fence
@@ -202,7 +202,7 @@ func (s *Store) IsStale(err error, fence lockstore.Fence) bool {
 	})
 }
 
-// ended reports whether an item is a lock row in which fence does not hold the lock.
+// ended reports whether an item is a lock row in which fence does not hold the lock. Store.IsStale calls it.
 func (n names) ended(item values, fence lockstore.Fence) bool {
 	seen, err := n.decode("", item)
 	held := slices.ContainsFunc(seen.Holders, func(h rules.Holder) bool { return h.Fence == fence && !h.Revoked })

@@ -101,7 +101,7 @@ func (t *table) Extent(ctx context.Context) (driver.Extent, error) {
 	return driver.Extent{Entries: aws.ToInt64(table.ItemCount), Bytes: aws.ToInt64(table.TableSizeBytes)}, nil
 }
 
-// unsupported is the error of a client that has not all methods of *dynamodb.Client.
+// unsupported is the error of a client that has not all methods of *dynamodb.Client. describe and List call it.
 func unsupported(what string) error {
 	return fmt.Errorf("dynamostore: the client cannot %s: %w", what, errors.ErrUnsupported)
 }

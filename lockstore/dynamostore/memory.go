@@ -18,7 +18,8 @@ type memory struct {
 }
 
 // remember keeps a row in which the owner has a lease; one that is damaged it drops. Without a lease in it, it forgets the key if this owner had it alone,
-// and changes nothing for a shared key. For a new key it drops any other one if there are too many.
+// and changes nothing for a shared key. For a new key it drops any other one if there are too many. answerWrite calls it after a write that does not close
+// the key, answerUnchanged and Await only for a lease that is granted.
 func (m *memory) remember(key string, r row, owner driver.Owner) {
 	if r.holder(owner) < 0 {
 		m.forget(key, owner)
@@ -42,7 +43,8 @@ func (m *memory) remember(key string, r row, owner driver.Owner) {
 	m.rows[key] = r
 }
 
-// forget forgets the row of a key if the owner has the key alone.
+// forget forgets the row of a key if the owner has the key alone. release and answerWrite call it after a write that has ended the lease, and
+// remember for a row without a lease of this owner.
 func (m *memory) forget(key string, owner driver.Owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -51,7 +53,7 @@ func (m *memory) forget(key string, owner driver.Owner) {
 	}
 }
 
-// of is the row that is remembered for a key, if there is one.
+// of is the row that is remembered for a key, if there is one. remembered and release call it.
 func (m *memory) of(key string) (row, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

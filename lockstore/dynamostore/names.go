@@ -32,7 +32,7 @@ const (
 	maxPrefix       = maxPartitionKey - lockstore.MaxKeyBytes
 )
 
-// names checks the names of the table, and puts the defaults in.
+// names checks the names of the table, and puts the defaults in. New calls it.
 func (opt Options) names() (names, error) {
 	n := names{key: cmp.Or(opt.Key, attrKey), sort: opt.Sort, prefix: opt.Prefix, ttl: cmp.Or(opt.TTL, attrTTL)}
 	used := slices.Clone(lockAttributes)
@@ -53,7 +53,7 @@ func (opt Options) names() (names, error) {
 	return n, nil
 }
 
-// row is the primary key of a lock's row.
+// row is the primary key of a lock's row. table.read and encodeWrite call it.
 func (n names) row(key string) values {
 	k := values{n.key: text(n.prefix + key)}
 	if n.sort != "" {
@@ -62,7 +62,7 @@ func (n names) row(key string) values {
 	return k
 }
 
-// is reports whether an item may be the row of a lock: it has what each such row has.
+// is reports whether an item may be the row of a lock: it has what each such row has. names.ended calls it.
 func (n names) is(item values) bool {
 	key := textOf(item[n.key])
 	_, hasTTL := item[n.ttl].(*types.AttributeValueMemberN)
@@ -70,7 +70,7 @@ func (n names) is(item values) bool {
 }
 
 // wrongTTL says what a row has instead of its time to live. It gives names only: a value
-// may be another program's.
+// may be another program's. decode and notOurs call it.
 func (n names) wrongTTL(key string, item values) error {
 	var like []string
 	for _, name := range slices.Sorted(maps.Keys(item)) {
@@ -89,7 +89,7 @@ func (n names) wrongTTL(key string, item values) error {
 }
 
 // aliases are the attributes in the text of expressions: some of the names are reserved words, so there is a '#' before each. DynamoDB
-// refuses a name that no expression has.
+// refuses a name that no expression has. List and encodeWrite call it.
 func (n names) aliases(expressions string) map[string]string {
 	decided := map[string]string{"#key": n.key, "#sort": n.sort, "#ttl": n.ttl}
 	all := map[string]string{}

@@ -25,8 +25,9 @@ const ifAddress = "attribute_exists(#size)"
 // addressEnd is how long the end of an address's row is: a newline, which no key of a lock has, and a hash.
 const addressEnd = 1 + 2*sha256.Size
 
-// addressRow is the name of the row of an owner's address. It begins with the key, so who may write rows of some keys only
-// (dynamodb:LeadingKeys) may write those of their addresses, too. The owner is a secret, so the name has a hash of it.
+// addressRow is the name of the row of an owner's address. It begins with the key, so who may write rows of some keys
+// only (dynamodb:LeadingKeys) may write those of their addresses, too. The owner is a secret, so the name has a hash of it. PutAddress and
+// TakeAddress call it.
 func (n names) addressRow(key string, owner driver.Owner) string {
 	sum := sha256.Sum256([]byte(n.prefix + key + "\n" + string(owner)))
 	key = key[:min(len(key), maxPartitionKey-len(n.prefix)-addressEnd)]
@@ -94,13 +95,13 @@ func (t *table) TakeAddress(ctx context.Context, key string, owner driver.Owner)
 	return nil, t.notOurs(key, r.item)
 }
 
-// isOurs says whether the row for an address is as this store writes it, but for the address.
+// isOurs says whether the row for an address is as this store writes it, but for the address. PutAddress and isTaken call it.
 func (t *table) isOurs(item values) bool { return item[attrSize] != nil && item[t.names.ttl] != nil }
 
-// isTaken says whether the row is one whose address was taken.
+// isTaken says whether the row is one whose address was taken. PutAddress and TakeAddress call it.
 func (t *table) isTaken(item values) bool { return t.isOurs(item) && item[attrResult] == nil }
 
-// notOurs is the error of a row for an address that this store has not written.
+// notOurs is the error of a row for an address that this store has not written. PutAddress and TakeAddress call it.
 func (t *table) notOurs(key string, item values) error {
 	if item[t.names.ttl] == nil {
 		return t.names.wrongTTL(key, item)

@@ -40,7 +40,7 @@ type note struct {
 	Steady bool          // they take about as long as they did before
 }
 
-// hint is the note of a place.
+// hint is the note of a place. placeNote and Await call it.
 func (n note) hint() driver.Hint {
 	text, _ := json.Marshal(n) // texts, numbers and the time of a clock have no error
 	return driver.Hint(text)
@@ -79,10 +79,10 @@ func (n note) next(place int, fence driver.Fence, now time.Time) note {
 	return n
 }
 
-// look is the pause before a read of a waiter. now is the local time, and clock is what it is by the clock that writes fences. If the
-// last hand-overs had one pace, the owner reads a little before its turn should come. Then it reads at short intervals, and less and
-// less often. If they had none, it reads less often the longer it has waited. Who is behind others waits for several leases, and reads
-// less often still.
+// look is the pause before a read of a waiter. now is the local time, and clock is what it is by the
+// clock that writes fences. If the last hand-overs had one pace, the owner reads a little
+// before its turn should come. Then it reads at short intervals, and less and less often. If they had none, it
+// reads less often the longer it has waited. Who is behind others waits for several leases, and reads less often still. Await calls it.
 func (n note) look(now, clock time.Time) time.Duration {
 	behind := time.Duration(max(0, n.Place-1))
 	waited := max(0, min(now.Sub(n.Since), time.Hour)) // the clock may have been set

@@ -94,13 +94,13 @@ type sharedLease struct {
 	Text       string       `json:"text,omitempty"`
 }
 
-// sharedBy is a part of attrHolders that it has only if the owner is a holder. A quote inside a text is escaped there.
+// sharedBy is a part of attrHolders that it has only if the owner is a holder. A quote inside a text is escaped there. becoming calls it.
 func sharedBy(o driver.Owner) string {
 	owner, _ := json.Marshal(string(o)) // a text has no error
 	return `"owner":` + string(owner)
 }
 
-// alone is the holder of a key that nobody shares, or nil.
+// alone is the holder of a key that nobody shares, or nil. It is used all over the package.
 func (r row) alone() *rules.Holder {
 	if len(r.Holders) == 1 && r.Holders[0].MaxHolders == 1 && r.Holders[0].Fence == r.LastFence {
 		return &r.Holders[0]
@@ -108,12 +108,13 @@ func (r row) alone() *rules.Holder {
 	return nil
 }
 
-// holder is the index of the owner's lease, live or not; -1 without one.
+// holder is the index of the owner's lease, live or not; -1 without one. It is used all over the package.
 func (r row) holder(o driver.Owner) int {
 	return slices.IndexFunc(r.Holders, func(h rules.Holder) bool { return h.Owner == o })
 }
 
 // leaseEnd is when the owner's lease ends by the row, zero without one. It has the tolerance of clocks, but for a hand-over that nobody has extended.
+// answerWrite, answerUnchanged, nextMark and unmark call it.
 func (r row) leaseEnd(o driver.Owner) time.Time {
 	if i := r.holder(o); i >= 0 {
 		return r.Holders[i].End()
@@ -121,13 +122,14 @@ func (r row) leaseEnd(o driver.Owner) time.Time {
 	return time.Time{}
 }
 
-// place is the owner's index in the queue, -1 without a place.
+// place is the owner's index in the queue, -1 without a place. It is used all over the package.
 func (r row) place(o driver.Owner) int {
 	return slices.IndexFunc(r.Queue, func(w rules.Waiter) bool { return w.Owner == o })
 }
 
 // decode reads a row from an item: of a reply, or of a refused transaction of the program (see ended). The error matches lockstore.ErrCorrupt if the row is
-// damaged, or if this store did not write it. A damaged queue is no error, see row.damaged.
+// damaged, or if this store did not write it. A damaged queue is no error, see row.damaged. Whatever needs the row of a reply calls it, and
+// so does names.ended.
 func (n names) decode(key string, item values) (row, error) {
 	r := row{item: item}
 	if len(item) == 0 {
@@ -157,7 +159,7 @@ func (n names) decode(key string, item values) (row, error) {
 	return r, nil
 }
 
-// decodeOwner reads the leases, or for how long the key is closed.
+// decodeOwner reads the leases, or for how long the key is closed. decode calls it only for an item with an owner: the row of a free key has none.
 func (r *row) decodeOwner() error {
 	owner := textOf(r.item[attrOwner])
 	fence, err := number(r.item, attrFence, maxMilli*1000)
@@ -204,7 +206,7 @@ func (r *row) decodeOwner() error {
 	return nil
 }
 
-// endingAt is a holder whose lease ends then. turn is for how many milliseconds it was handed over, if its place was parked.
+// endingAt is a holder whose lease ends then. turn is for how many milliseconds it was handed over, if its place was parked. decodeOwner calls it.
 func endingAt(end time.Time, turn int64, h rules.Holder) rules.Holder {
 	if h.HandedOver {
 		turn = min(turn, driver.MaxParkedTurn.Milliseconds())
@@ -214,7 +216,7 @@ func endingAt(end time.Time, turn int64, h rules.Holder) rules.Holder {
 	return h
 }
 
-// decodeMarks sets Ended.
+// decodeMarks sets Ended, by the two marks of the row. decode calls it.
 func (r *row) decodeMarks() {
 	if o := textOf(r.item[attrAbandoned]); o != "" {
 		r.Ended = append(r.Ended, rules.Ended{Owner: driver.Owner(o)})
@@ -226,7 +228,7 @@ func (r *row) decodeMarks() {
 	}
 }
 
-// decodeQueue sets queue, Queue and damaged. It needs the leases: the first place may be that of the holder.
+// decodeQueue sets queue, Queue and damaged. decode calls it last, because the first place may be that of the holder.
 func (r *row) decodeQueue() {
 	if r.item[attrQueue] == nil {
 		return
@@ -253,7 +255,7 @@ func (r *row) decodeQueue() {
 	}
 }
 
-// waiter is a place as the rules need it.
+// waiter is a place as the rules need it. decodeQueue calls it.
 func waiter(owner driver.Owner, more values) rules.Waiter {
 	most, _ := number(more, placeMaxHolders, lockstore.MaxHolders)
 	parked, _ := number(more, placeParked, driver.MaxParkedTurn.Milliseconds())
@@ -264,7 +266,7 @@ func waiter(owner driver.Owner, more values) rules.Waiter {
 	}
 }
 
-// placeOf is a place as it is stored.
+// placeOf is a place as it is stored. arrivalWrite and encodeQueue call it.
 func placeOf(w rules.Waiter) place {
 	more := values{placeSince: millis(w.Since)}
 	if w.MaxHolders > 1 {
@@ -279,7 +281,7 @@ func placeOf(w rules.Waiter) place {
 	return place{w.Owner, &types.AttributeValueMemberM{Value: more}}
 }
 
-// list is a queue as it is stored.
+// list is a queue as it is stored. arrivalWrite, releaseWrite, changeQueue and join call it.
 func list(places ...place) value {
 	l := &types.AttributeValueMemberL{Value: []types.AttributeValue{}}
 	for _, p := range places {
@@ -345,7 +347,7 @@ func (t *table) encode(seen row, next rules.State) values {
 	return item
 }
 
-// encodeQueue returns the queue of a state as it is stored. A place of the row stays as it is.
+// encodeQueue returns the queue of a state as it is stored. A place of the row stays as it is. becoming calls it.
 func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 	if h := (row{State: next}).alone(); h != nil {
 		p := placeOf(rules.Waiter{Owner: h.Owner, Since: h.Since.Add(-t.skew)})
@@ -370,7 +372,7 @@ func (t *table) encodeQueue(seen row, next rules.State) (queue []place) {
 	return queue
 }
 
-// parkedTurn is the turn of a hand-over to a parked place, and otherwise 0.
+// parkedTurn is the turn of a hand-over to a parked place, and otherwise 0. encode calls it.
 func parkedTurn(h rules.Holder) time.Duration {
 	if h.HandedOver && h.TTL > driver.TurnTime {
 		return h.TTL
@@ -378,8 +380,8 @@ func parkedTurn(h rules.Holder) time.Duration {
 	return 0
 }
 
-// end is the end of a lease as the row keeps it. What is handed over now has no skew: nobody waits longer for a dead waiter
-// than for a turn, and a live one trusts what its own read says.
+// end is the end of a lease as the row keeps it. What is handed over now has no skew: nobody
+// waits longer for a dead waiter than for a turn, and a live one trusts what its own read says. encode and correctTurn call it.
 func (t *table) end(seen row, h rules.Holder) time.Time {
 	old := slices.ContainsFunc(seen.Holders, func(o rules.Holder) bool { return o.Fence == h.Fence })
 	if h.HandedOver && !old {
@@ -388,6 +390,7 @@ func (t *table) end(seen row, h rules.Holder) time.Time {
 	return h.End()
 }
 
+// later is the later one of two times. encode, sweepTime and sweeps call it.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -395,7 +398,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// number is an attribute that has to be a whole number from 0 to most.
+// number is an attribute that has to be a whole number from 0 to most. The functions that decode a row call it, and so do markOf and newer.
 func number(item values, name string, most int64) (int64, error) {
 	n, ok := item[name].(*types.AttributeValueMemberN)
 	if !ok {
@@ -408,7 +411,7 @@ func number(item values, name string, most int64) (int64, error) {
 	return v, nil
 }
 
-// textOf is "" for a value that is no text.
+// textOf is "" for a value that is no text. The functions that decode a row call it, and so does List.
 func textOf(v value) string {
 	if s, ok := v.(*types.AttributeValueMemberS); ok {
 		return s.Value
@@ -423,10 +426,12 @@ func integer[N ~int | ~int64](n N) value {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(int64(n), 10)}
 }
 
+// millis is a time in milliseconds. The functions that write the end of a lease or of a closed time call it, and so does placeOf.
 func millis(t time.Time) value { return integer(t.UnixMilli()) }
 
-// sweepTime is the ttl attribute of a row that is used until t. A fence from a clock far ahead has to grow, so the row stays until that
-// time, too. A mark of started work and the row of an address have a ttl of their own.
+// sweepTime is the ttl attribute of a row that is used until t. A fence from a clock far ahead has to grow, so the
+// row stays until that time, too. A mark of started work and the row of an address have a ttl of their own. The functions that make a write
+// of a lock's row call it; becoming does so by sweeps.
 func sweepTime(t time.Time, f driver.Fence) value {
 	return integer(later(t, time.UnixMicro(int64(f))).Add(idleRow).Unix() + 1)
 }

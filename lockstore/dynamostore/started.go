@@ -12,10 +12,10 @@ import (
 // leastMark, lockstore.StartMarkTime after the end of the lease. Each MarkStarted writes a mark of its own, so no call
 // removes a mark on which the work of another call rests.
 
-// markAt is the mark of work that starts at a time.
+// markAt is the mark of work that starts at a time. leastMark, nextMark and encode call it.
 func markAt(at time.Time) int64 { return at.Add(lockstore.StartMarkTime+idleRow).Unix() + 1 }
 
-// leastMark is the smallest mark that a row may have under a lease with this end.
+// leastMark is the smallest mark that a row may have under a lease with this end. nextMark and encode call it.
 func leastMark(end time.Time) int64 { return markAt(end.Add(-idleRow)) }
 
 // markOf is the mark of a row as a number, 0 if there is none or if it is damaged. nextMark, note and answerUnchanged compare it; encode asks whether a
@@ -25,6 +25,7 @@ func markOf(item values) int64 {
 	return n
 }
 
+// nextMark is the mark of a MarkStarted. becoming calls it.
 func (t *table) nextMark(seen row, owner driver.Owner) value {
 	return integer(max(markAt(t.clock.read()), markOf(seen.item)+1, leastMark(seen.leaseEnd(owner))))
 }
@@ -57,7 +58,7 @@ func (t *table) unmark(ctx context.Context, key string, q driver.Request, m mark
 	return a, outcome(err, true)
 }
 
-// revokedSince says that the mark in the row came before a revocation of the lease: nobody marks a revoked lease.
+// revokedSince says that the mark in the row came before a revocation of the lease: nobody marks a revoked lease. answerUnchanged calls it.
 func (t *table) revokedSince(seen row, r reply, q driver.Request) bool {
 	h := seen.alone()
 	return h != nil && h.Owner == q.Owner && h.Fence == q.Fence && h.Revoked && t.clockOf(r).Early.Before(h.End())

@@ -129,7 +129,7 @@ func (t *table) read(ctx context.Context, key string, consistent bool) (row, rep
 	return entry, r, err
 }
 
-// serverTime is the Date header of a response; zero without one.
+// serverTime is the Date header of a response; zero without one. update, table.read and List call it.
 func serverTime(m middleware.Metadata) time.Time {
 	date, _ := awsmiddleware.GetServerTime(m)
 	return date
@@ -146,7 +146,7 @@ func failureDate(err error) time.Time {
 }
 
 // where names the table in errors. It adds the region and the endpoint if the client
-// shows them.
+// shows them. describe, unknown and explain call it.
 func (t *table) where() string {
 	name := "table " + t.name
 	c, ok := t.api.(interface{ Options() dynamodb.Options })
