@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/doonce"
 	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
@@ -111,6 +112,11 @@ func TestContendedRelease(t *testing.T) {
 			}
 		})
 	}
+	on("F28 a result has its own time, also after the store has answered so", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.complete, _ = b.contended(time.Second, false, b.until(20*time.Second, fails(errDown)))
+		require.NoError(t, b.DoOnce(t.Context(), "k", doonce.Options{}, func(context.Context, Lock) (doonce.Completion, error) { return hour, nil }))
+		require.NoError(t, b.report(t).CompleteErr)
+	})
 	on("F28 a renewal that meets others asks again at short intervals", t, newBench, Options{TTL: 3 * time.Second}, func(t *testing.T, b *bench) {
 		b.store.renew, _ = b.contended(always, false, silent)
 		require.IsType(t, &LockLost{}, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error { <-ctx.Done(); return nil }))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/lambdalock/lambdalock/internal/lib/driver"
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
@@ -44,6 +45,12 @@ func TestCooldown(t *testing.T) {
 			require.LessOrEqual(t, time.Since(began), 2*time.Second)
 		})
 	}
+	on("F35 there is none after a lock that was lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.renew = says(driver.Lost)
+		b.Guard = b.WithCooldown(time.Hour)
+		lostAt(t, b)
+		b.free(t, "k")
+	})
 	on("there is none after work that fails", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		require.Error(t, b.WithCooldown(time.Hour).Do(ctx, "k", func(context.Context, Lock) error { return errors.New("own") }))
 		b.free(t, "k")

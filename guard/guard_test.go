@@ -243,6 +243,7 @@ func TestLogReports(t *testing.T) {
 		{Report{Outcome: OutcomeBusy, KeyState: lockstore.Held, HeldFor: 1500 * time.Millisecond}, "level=INFO state=held held_ms=1500", "fence=7"},
 		{Report{Outcome: OutcomeBusy, KeyState: lockstore.Held, HeldFor: time.Second, heldLong: true}, "level=WARN held_ms=1000", "seat"},
 		{Report{Outcome: OutcomeOK, HolderInfo: lockstore.HolderInfo{Caller: "jo"}, maxHolders: 3, seat: 2, Fence: 7}, "level=INFO fence=7 max_holders=3 seat=2 caller=jo", "lapsed"},
+		{Report{Outcome: OutcomeOK, KeyState: lockstore.Held, HeldFor: time.Hour, heldLong: true, Fence: 7}, "level=INFO fence=7", "held_ms"}, // it had to wait
 		{lost(nil), "level=WARN work_ok=true", "caller"},
 		{lost(cause), "level=WARN", "work_ok"},
 	}

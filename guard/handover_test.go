@@ -132,6 +132,11 @@ func TestHandOver(t *testing.T) {
 		require.NoError(t, b.Do(ctx, "k", func(context.Context, Lock) error { return nil }))
 		b.free(t, "k")
 	})
+	on("F38 a store that is down when the lease is to be extended is not busy", t, newBench, wait, func(t *testing.T, b *bench) {
+		b.freeAfter(time.Second, b.occupy(t, "k", time.Hour))
+		b.store.acquire = b.from(2, fails(errDown))
+		require.IsType(t, &LockStoreUnavailable{}, b.WithCooldown(time.Minute).Do(within(t, 6*time.Second), "k", neverRuns(t)))
+	})
 	on("the store's notes travel", t, newBenchHandsOver, wait, func(t *testing.T, b *bench) {
 		var notes []driver.Hint
 		note := func(answers ...driver.Hint) hook {

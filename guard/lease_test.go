@@ -111,6 +111,15 @@ func TestRepeatableAcquire(t *testing.T) {
 			require.Zero(t, time.Since(began))
 		})
 	}
+	on("F25 the lease of a lost reply has ended when it asks again", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.acquire = b.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			require.NoError(t, errors.Join(err, b.store.Store.Release(ctx, lockstore.Lease{Key: "k", Owner: r.Owner, Fence: a.Fence})))
+			return driver.Answer{}, errLostReply
+		})
+		_, err := b.Acquire(ctx, req)
+		require.IsType(t, &LockLost{}, err)
+	})
 	bubble("F26 another's lock after a lost reply is not busy: the lost request may still take it", t, func(t *testing.T) {
 		for _, wait := range []time.Duration{0, 3 * time.Second} {
 			b := newBench(t, Options{})

@@ -325,4 +325,21 @@ func TestQueueThatMisbehaves(t *testing.T) {
 		b.oneOwner(t)
 		b.free(t, "k")
 	})
+	on("F28 F57 a poll that is silent does not go on after Wait", t, newBenchFull, Options{Wait: 3 * time.Second}, func(t *testing.T, b *bench) {
+		b.occupy(t, "k", time.Hour)
+		b.store.inspect = silent
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Equal(t, 3*time.Second, b.report(t).WaitTime)
+	})
+	on("the first of the queue changes meanwhile: the report has the longest wait", t, newBenchFull, Options{Wait: 3 * time.Second}, func(t *testing.T, b *bench) {
+		b.occupy(t, "k", time.Hour)
+		b.store.acquire = b.first(1, func(ctx context.Context, _ int, r request) (driver.Answer, error) {
+			a, err := b.store.pass(ctx, r)
+			a.Status.OldestWait = time.Minute
+			return a, err
+		})
+		require.IsType(t, &LockBusy{}, b.Do(ctx, "k", neverRuns(t)))
+		require.Greater(t, len(b.store.requests), 1, "the last one says less")
+		require.Equal(t, time.Minute, b.report(t).OldestWait)
+	})
 }

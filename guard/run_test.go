@@ -278,6 +278,15 @@ func TestRelease(t *testing.T) {
 			require.ErrorIs(t, b.Do(context.Background(), "k", nothing), want, "it says something about the work while the lease is trusted")
 		})
 	}
+	on("F31 a renewal that lets trust for less shortens nothing", t, newBench, Options{TTL: 10 * time.Second}, func(t *testing.T, b *bench) {
+		b.store.renew = func(ctx context.Context, n int, r request) (driver.Answer, error) {
+			if n > 1 {
+				return driver.Answer{}, errDown
+			}
+			return b.trusts(4*time.Second)(ctx, n, r)
+		}
+		require.Equal(t, 10*time.Second-margin, lostAt(t, b), "as the grant said")
+	})
 	on("F31 F35 lost after a refusal is lost: the refused request was not applied", t, newBench, Options{}, func(t *testing.T, b *bench) {
 		b.store.release = func(ctx context.Context, n int, _ request) (driver.Answer, error) {
 			if n == 1 {
@@ -304,6 +313,21 @@ func TestAKeyInsideItself(t *testing.T) {
 			})
 		}))
 		require.NoError(t, b.Do(leaked, "k", nothing), "the run around it has ended")
+	})
+	on("F35 a run goes on after the one around it has ended, whose release says lost", t, newBench, Options{}, func(t *testing.T, b *bench) {
+		b.store.release = b.only("k", says(driver.Lost))
+		inside := make(chan error)
+		require.IsType(t, &LockLost{}, b.Do(context.Background(), "k", func(ctx context.Context, _ Lock) error {
+			go func() {
+				inside <- b.Do(context.WithoutCancel(ctx), "inside", func(ctx context.Context, _ Lock) error {
+					pass(10 * time.Second)
+					return ctx.Err()
+				})
+			}()
+			pass(time.Second)
+			return nil
+		}))
+		require.NoError(t, <-inside)
 	})
 }
 

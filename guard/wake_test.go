@@ -345,6 +345,16 @@ func TestManyWakeUps(t *testing.T) {
 		require.Equal(t, 63, s.report(t).OwnersWoken)
 		require.ErrorContains(t, s.report(t).WakeErr, "1 of 64 parked owners")
 	})
+	on("F11 wake-ups leave time for the answer", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
+		s.wake = hang
+		began := time.Now()
+		require.NoError(t, s.Do(within(t, 10*time.Second), "k", func(ctx context.Context, _ Lock) error {
+			s.park(t, "k", 1)
+			<-ctx.Done()
+			return nil
+		}))
+		require.LessOrEqual(t, time.Since(began), 10*time.Second-answerTime+noticeTime)
+	})
 	on("a DoAll wakes within the time of one release", t, newSleepers, Options{}, func(t *testing.T, s *sleepers) {
 		s.wake = hang
 		var began time.Time
