@@ -61,7 +61,7 @@ func TestPageNamesTheStates(t *testing.T) {
 			want = append(want, name)
 		}
 	}
-	step := regexp.MustCompile("1\\. Copy (.*), and from the state `Read` the parameter `wait`").FindSubmatch(readFile(t, "../../docs/http.md"))
+	step := regexp.MustCompile("1\\. Copy (.*), and the parameter `wait` of the state `Read`").FindSubmatch(readFile(t, "../../docs/http.md"))
 	require.NotNil(t, step)
 	var named []string
 	for _, name := range regexp.MustCompile("`(\\w+)`").FindAllSubmatch(step[1], -1) {
