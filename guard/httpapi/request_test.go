@@ -148,6 +148,11 @@ func invoke(t *testing.T, handle guard.Wrapped[Request, Response], event string)
 func TestSources(t *testing.T) {
 	for _, c := range sources {
 		t.Run(c.name, func(t *testing.T) {
+			var read Request
+			text := []byte(c.event)
+			require.NoError(t, read.UnmarshalJSON(text))
+			clear(text) // it belongs to the caller, as json.Unmarshaler says
+			require.Equal(t, c.event, string(read.Event))
 			var seen Request
 			body := []byte("<ok>")
 			handle := func(_ context.Context, _ guard.Lock, in Request) (Response, error) {

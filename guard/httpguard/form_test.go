@@ -86,6 +86,14 @@ func TestNoFilesOfFormsStay(t *testing.T) {
 		"Once, Fingerprint": func() http.Handler {
 			return onced(t, idempotency.AtMostOnce, OnceOptions{Fingerprint: fingerprint}, handle)
 		},
+		"a middleware outside": func() http.Handler {
+			s := wrapped(t, Options{}, handle)
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				parse(t, r)
+				s.ServeHTTP(w, r)
+				assert.Equal(t, "text", text(t, r), "its own form")
+			})
+		},
 		"Wrap, key": func() http.Handler {
 			s := wrapped(t, Options{}, handle)
 			wrap, err := Wrap(s.guard, key, Options{})

@@ -273,10 +273,10 @@ func TestPanics(t *testing.T) {
 // A server sends the 503 while the handler works, and not only when it returns.
 func TestTimeoutOfAServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		end, ended := make(chan struct{}), make(chan struct{})
-		s := wrapped(t, Options{Timeout: 50 * time.Millisecond}, func(http.ResponseWriter, *http.Request) {
-			defer close(ended)
+		end, ended := make(chan struct{}), make(chan string, 2) // the address of the connection
+		s := wrapped(t, Options{Timeout: 50 * time.Millisecond}, func(_ http.ResponseWriter, r *http.Request) {
 			<-end
+			ended <- r.RemoteAddr
 		})
 		server := httptest.NewUnstartedServer(s)
 		server.EnableHTTP2 = http2
@@ -292,7 +292,11 @@ func TestTimeoutOfAServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, lockstore.Held, status.State)
 		close(end)
-		<-ended
+		first := <-ended
+		answer, err = server.Client().Get(server.URL + "/y")
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.Equal(t, http2, first == <-ended, "a connection of HTTP/2 has other requests")
 	}
 }
 

@@ -46,7 +46,7 @@ func TestOnce(t *testing.T) {
 		fails = own
 		_, err = handle.Handle(request("r-3"), []byte(`"wednesday"`))
 		require.Equal(t, own, err)
-		fails = &guard.LockBusy{Key: "another"}
+		fails = &guard.LockBusy{Key: "another", State: lockstore.Held, Holder: lockstore.HolderInfo{ID: "r-9"}}
 		_, err = handle.Handle(request("r-3"), []byte(`"wednesday"`))
 		require.Equal(t, fails, err, "the work's own error")
 		_, err = handle.Handle(request("r-3"), []byte(`""`))

@@ -12,6 +12,7 @@ import (
 	"github.com/lambdalock/lambdalock/guard"
 	"github.com/lambdalock/lambdalock/guard/idempotency"
 	"github.com/lambdalock/lambdalock/lockstore"
+	"github.com/lambdalock/lambdalock/lockstore/storetest"
 )
 
 func TestCoalescing(t *testing.T) {
@@ -76,6 +77,15 @@ func TestCoalescing(t *testing.T) {
 		require.Empty(t, b.Ran)
 		require.Len(t, b.Asked, 1+3)
 		require.Zero(t, b.Log.Len())
+		release(t, b)
+	})
+	on("a store that has covered a message is not down: a key that fails does not stop the rest", t, opt, func(t *testing.T, b *bench) {
+		b.slots = 1
+		b.Occupy(t, "held")
+		waiting(b, "another")
+		errs := map[string]error{"down": lockstore.ErrUnavailable}
+		b.Fault = func(c storetest.Call) storetest.Fault { return storetest.Fault{Drop: errs[c.Key]} }
+		require.Equal(t, []string{"m2"}, b.run(t, ctx, messages("held", "down", "a")...))
 		release(t, b)
 	})
 	on("a message is not covered by its own earlier try", t, opt, func(t *testing.T, b *bench) {
