@@ -2,6 +2,7 @@ package boot
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -115,6 +116,8 @@ func TestFiltersOfAlarms(t *testing.T) {
 		filters = append(filters, name)
 		var f metricFilter
 		require.NoError(t, r.Decode(&f))
+		want := cmp.Or(map[string]string{"LockCalls": "$.failed_calls", "LockHeld": "$.held_ms", "LockWaited": "$.oldest_wait_ms"}[name], "1")
+		require.Equal(t, want, f.MetricTransformations[0].MetricValue, name)
 		for of, all := range lines {
 			for _, l := range all {
 				is, err := f.matches(l)
