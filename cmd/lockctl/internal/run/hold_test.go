@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -72,16 +73,30 @@ func TestGuardProcessIsLate(t *testing.T) {
 	assert.NoFileExists(t, file)
 }
 
+// The command does not outlive the trust, also if somebody has stopped the guard process.
+func TestGuardProcessIsStopped(t *testing.T) {
+	command := exec.Command("sleep", "30")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, command.Start())
+	g, _ := deaf(t)
+	h := &hold{command: g, group: command.Process.Pid, until: now()}
+	go h.supervise(nil)
+	assert.EqualError(t, command.Wait(), "signal: killed")
+	g.reports <- report{Word: wordEnded}
+}
+
 // A command that was told to end because the lease could not be renewed has not done its work,
 // also if it ends with 0 and in time. One that an operator ended has the status that it wants. Its child is told, too.
 func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		order   order
 		trusted bool
+		stopped bool // by somebody, before that
 	}{
-		"the end of trust is near": {order{Until: now().add(time.Minute - time.Second)}, false},
-		"SIGTERM of an operator":   {order{Signal: syscall.SIGTERM}, true},
-		"the end":                  {order{End: true}, true},
+		"the end of trust is near": {order{Until: now().add(time.Minute - time.Second)}, false, false},
+		"SIGTERM of an operator":   {order{Signal: syscall.SIGTERM}, true, false},
+		"the end":                  {order{End: true}, true, false},
+		"the end, while it stands": {order{End: true}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,9 +106,13 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 				sh -c 'trap "echo TERM > $2; exit" TERM; echo begun > "$1"; while :; do sleep 0.01; done' sh "$1" "$2" &
 				while [ ! -s "$2" ]; do sleep 0.01; done; exit 0`, "sh", begun, told)
 			awaitText(begun)
+			started := <-g.reports
+			assert.Equal(t, wordStarted, started.Word)
+			if c.stopped {
+				require.NoError(t, syscall.Kill(-started.Number, syscall.SIGSTOP))
+			}
 			g.send(c.order)
 			assert.Equal(t, "TERM\n", awaitText(told))
-			assert.Equal(t, wordStarted, (<-g.reports).Word)
 			assert.Equal(t, report{Word: wordEnded, Trusted: c.trusted, Gone: true}, <-g.reports)
 		})
 	}
