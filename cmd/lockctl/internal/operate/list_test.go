@@ -88,6 +88,16 @@ func TestList(t *testing.T) {
 	}
 }
 
+// A listing of a large table is slow: those who lock need its throughput.
+func TestListLeavesTheStoreToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lister{json: true, operator: operator{store: lockstore.New("pages", pages{all: make([]driver.Page, 10)}), out: exit.Writer{To: new(bytes.Buffer)}}}
+		began := time.Now()
+		require.NoError(t, l.list(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), 9*pagePause)
+	})
+}
+
 // A store that cannot list is not told as one that does not answer.
 func TestStoreThatCannotList(t *testing.T) {
 	l := lister{operator: operator{store: lockstore.New("plain", struct{ driver.Driver }{})}}

@@ -231,17 +231,31 @@ func TestRevokeWaitsForAnother(t *testing.T) {
 	}
 }
 
-// hands is the driver of a store that hands a key over to two parked owners, and has the addresses of neither.
-type hands struct{ driver.Driver }
+// hands is the driver of a store that hands a key over to two parked owners, and has the addresses of neither. Meanwhile
+// the operator interrupts.
+type hands struct {
+	driver.Driver
+	interrupt func()
+}
 
-func (hands) Do(context.Context, string, driver.Request) (driver.Answer, error) {
+func (h hands) PutAddress(context.Context, string, driver.Owner, driver.HiddenBytes, time.Duration) error {
+	return nil
+}
+
+func (h hands) TakeAddress(ctx context.Context, _ string, _ driver.Owner) (driver.HiddenBytes, error) {
+	return nil, ctx.Err()
+}
+
+func (h hands) Do(context.Context, string, driver.Request) (driver.Answer, error) {
+	h.interrupt()
 	return driver.Answer{Outcome: driver.Done, Wake: []driver.Owner{"p", "q"}}, nil
 }
 
-// Two owners are not woken at the same time: each has its line.
+// Two owners are not woken at the same time: each has its line. An interrupt stops no wake-up, because the key is theirs now.
 func TestTwoOwnersAreNotWoken(t *testing.T) {
 	var said bytes.Buffer
 	o := operator{err: &said}
-	require.NoError(t, o.waking(lockstore.New("hands", hands{})).Release(t.Context(), lockstore.Lease{Key: "k", Owner: "o", Fence: 7}))
-	assert.Equal(t, 2, strings.Count(said.String(), "lockctl: warning: a parked run has to ask for the key again, and was not woken: "), said.String())
+	ctx, interrupt := context.WithCancel(t.Context())
+	require.NoError(t, o.waking(lockstore.New("hands", hands{interrupt: interrupt})).Release(ctx, lockstore.Lease{Key: "k", Owner: "o", Fence: 7}))
+	assert.Equal(t, 2, strings.Count(said.String(), "lockctl: warning: a parked run has to ask for the key again, and was not woken: the store has no address\n"), said.String())
 }

@@ -68,8 +68,10 @@ func TestReadingsOfThePage(t *testing.T) {
 		} {
 			d.prefixes, v.names = nil, c.names
 			require.NoError(t, v.validate())
+			began := time.Now()
 			r, err := v.readListing(t.Context())
 			require.NoError(t, err)
+			assert.GreaterOrEqual(t, time.Since(began), 6*pagePause, "those who lock need the throughput")
 			assert.Equal(t, c.prefixes, d.prefixes)
 			assert.ElementsMatch(t, c.keys, keys(r.Keys))
 			assert.Equal(t, []any{14, 10.5}, []any{r.Requests, r.ReadUnits})
