@@ -1,6 +1,7 @@
 package dynamostore_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -132,7 +133,7 @@ func TestCredentialsEndpoint(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 		default:
 			require.Equal(t, "from-a-file", r.Header.Get("Authorization"))
-			_, _ = w.Write([]byte(`{"AccessKeyId":"FROMENDPOINT","SecretAccessKey":"s","Token":"t"}`))
+			_, _ = fmt.Fprintf(w, `{"AccessKeyId":"FROMENDPOINT","SecretAccessKey":"s","Token":"t","Expiration":%q}`, time.Now().Add(4*time.Minute).UTC().Format(time.RFC3339))
 		}
 	}))
 	defer server.Close()
@@ -147,6 +148,7 @@ func TestCredentialsEndpoint(t *testing.T) {
 	err := acquire()
 	require.ErrorIs(t, err, lockstore.ErrUnavailable)
 	require.ErrorContains(t, err, "throttled", "the credentials were accepted")
+	require.Equal(t, 3+3, requests, "credentials end within five minutes, and an attempt used old ones")
 
 	fails, requests = true, 0
 	err = acquire()

@@ -192,6 +192,18 @@ func TestStartThatComesTooLate(t *testing.T) {
 	}
 }
 
+// The mark of a second call comes too late. It stays, because the work of the first call may have begun.
+func TestStartAfterAnotherCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service, s := newFake(t)
+		lease := acquired(t, s, request(2*time.Second))
+		require.NoError(t, s.MarkStarted(t.Context(), lease))
+		beforeWrite(service, 1, func() fakedynamo.Fault { return fakedynamo.Fault{In: 22 * time.Second} })
+		require.ErrorIs(t, s.MarkStarted(t.Context(), lease), lockstore.ErrLost)
+		require.Equal(t, lockstore.InDoubt, inspected(t, s).State)
+	})
+}
+
 // A repeat of a MarkStarted says that the work may begin. A late copy of the first one, which nobody waits for any more, must
 // not remove the mark.
 func TestStartAndItsRepeat(t *testing.T) {

@@ -385,6 +385,21 @@ func TestCoveredEvents(t *testing.T) {
 		req.Hint = r.Hint
 		require.True(t, refusal(t, s, req).Covered)
 	})
+	bubble(t, "who found the queue full is not covered by a place that an old read has", func(t *testing.T) {
+		_, s := newFake(t)
+		lease := held(t, s)
+		require.Equal(t, 1, refusal(t, s, coalescing("1")).QueuePosition)
+		var full *lockstore.Refused
+		for range 64 {
+			full = refusal(t, s, queued(1))
+		}
+		require.Zero(t, full.QueuePosition)
+		pass(time.Second)
+		require.NoError(t, s.Release(t.Context(), lease)) // the run of the first event may begin
+		req := coalescing("2")
+		req.Hint = full.Hint
+		require.False(t, refusal(t, s, req).Covered)
+	})
 	bubble(t, "F31 what a throttled acquire reads may be old, and covers nobody", func(t *testing.T) {
 		service, s := newFake(t)
 		held(t, s)
