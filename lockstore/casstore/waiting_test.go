@@ -270,6 +270,36 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// A waiter whose read fails pauses before it asks.
+func TestReadOfAWaiterFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRemote(time.Millisecond)
+		_, waiter, _, req := waits(t, d)
+		d.there = func(context.Context, int) error { return lockstore.ErrUnavailable }
+		began := time.Now()
+		news, err := waiter.AwaitTurn(t.Context(), req, 0)
+		require.NoError(t, err)
+		require.True(t, news.Ask)
+		require.Equal(t, 300*time.Millisecond, time.Since(began))
+	})
+}
+
+// After the renewal of a holder that had a conflict, others of its process take places again, also if another call has been under way all the time.
+func TestPlaceAfterAConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRemote(time.Millisecond)
+		s, _, lease, _ := waits(t, d) // the waiter's write is the conflict
+		answers := d.there
+		d.there = func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }
+		go func() { _, _ = s.Inspect(t.Context(), "k") }()
+		synctest.Wait()
+		d.there = answers
+		_, err := s.Renew(t.Context(), lease, time.Minute)
+		require.NoError(t, err)
+		join(t, s, time.Minute)
+	})
+}
+
 // keeping is a KV that keeps wake-ups until their owners listen, so that a Listen misses none. It passes notes on as change makes them.
 type keeping struct {
 	*castest.Memory
