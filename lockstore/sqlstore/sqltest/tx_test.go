@@ -93,9 +93,13 @@ func TestTransaction(t *testing.T) {
 		effects(1)
 		require.Greater(t, second.Fence, first.Fence)
 
-		// The holder that has lost the key writes nothing.
+		// The holder that has lost the key writes nothing, nor does one whose lease is revoked and not over.
+		revoked := acquire(t, s, request("revoked"))
+		_, err := s.Revoke(ctx, lockstore.RevokeRequest{Key: revoked.Key, Fence: revoked.Fence})
+		require.NoError(t, err)
 		for _, call := range []func(tx *sql.Tx) error{
 			func(tx *sql.Tx) error { return table.StillHeld(ctx, tx, first) },
+			func(tx *sql.Tx) error { return table.StillHeld(ctx, tx, revoked) },
 			func(tx *sql.Tx) error { return table.Complete(ctx, tx, first, []byte("old"), time.Minute) },
 			func(tx *sql.Tx) error { return table.StillHeld(ctx, tx, lockstore.Lease{Key: "no row", Fence: 1}) },
 		} {
