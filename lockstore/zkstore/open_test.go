@@ -26,7 +26,7 @@ func TestURL(t *testing.T) {
 		"zookeeper://[::1]:1/a/b/":                    {servers: []string{"[::1]:1"}, prefix: "/a/b"},
 		"zookeeper://[::1]":                           {servers: []string{"[::1]:2181"}},
 		"zookeeper://a:1,b:2,c:3/locks":               {servers: []string{"a:1", "b:2", "c:3"}, prefix: "/locks", tls: true},
-		"zookeeper://localhost,other":                 {servers: []string{"localhost:2181", "other:2181"}, tls: true},
+		"zookeeper://localhost,other,127.0.0.1":       {servers: []string{"localhost:2181", "other:2181", "127.0.0.1:2181"}, tls: true},
 		"zookeeper://a?tls=false":                     {servers: []string{"a:2181"}},
 		"zookeeper://localhost?tls=true&skew=2s":      {servers: []string{"localhost:2181"}, skew: 2 * time.Second, tls: true},
 		"zookeeper://host.docker.internal:9/p?skew=1": {},

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/require"
 
 	"github.com/lambdalock/lambdalock/internal/testservers"
@@ -60,6 +61,19 @@ func testWakeUp(t *testing.T, addr string) {
 		now, _, err := holder.kv.Read(t.Context(), lease.Key, true)
 		require.NoError(t, err)
 		require.Equal(t, e.Version, now.Version)
+	})
+	t.Run("F60 the node of an owner may not be deleted", func(t *testing.T) {
+		s := openStore(t, "zookeeper://"+addr+"/limited")
+		_, lease := acquire(t, s, "k")
+		_, err := nodes.SetACL("/limited/waiters", zk.WorldACL(zk.PermAll&^zk.PermDelete), anyVersion)
+		require.NoError(t, err)
+		_, _, stop, err := s.kv.Listen(t.Context(), lease.Key, "listens", time.Now())
+		require.NoError(t, err)
+		defer stop()
+		e, _, err := s.kv.Read(t.Context(), lease.Key, true)
+		require.NoError(t, err)
+		_, err = s.kv.WriteAndWake(t.Context(), lease.Key, append(e.Value, ' '), e.Version, map[string]string{"listens": ""})
+		require.NoError(t, err)
 	})
 	t.Run("F60 a wake-up is lost", func(t *testing.T) {
 		_, lease := acquire(t, holder, "lost")
