@@ -78,7 +78,7 @@ func Problem(err error) (Response, bool) {
 	if p == nil {
 		return Response{}, false
 	}
-	return response(p.Answer()), true
+	return response(*p), true
 }
 
 func response(a httpanswer.Answer) Response {
@@ -90,5 +90,5 @@ func response(a httpanswer.Answer) Response {
 // people. extra are further members, for programs; it may be nil. A value of extra that
 // has no JSON form panics.
 func NewProblem(status int, detail string, extra map[string]any) Response {
-	return response(httpanswer.OfProblem(status, detail, extra))
+	return response(*httpanswer.Problem(status, detail, extra))
 }

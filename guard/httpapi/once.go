@@ -69,7 +69,7 @@ func Once(o *idempotency.Once, opt OnceOptions, next guard.Handler[Request, Resp
 		Caller: opt.Caller, Optional: opt.Optional, Lock: opt.Lock, LockKey: opt.Key,
 		RequestHeader: func(in Request) http.Header { return in.Header },
 		Scope:         func(in Request) (api, route string) { return cmp.Or(in.API, "none"), cmp.Or(in.Route, "none") },
-		Fingerprint: func(in Request) (any, *httpanswer.Problem) {
+		Fingerprint: func(in Request) (any, *httpanswer.Answer) {
 			return []any{in.Method, in.URL.Path, in.URL.RawPath, opt.Fingerprint(in)}, nil
 		},
 	}

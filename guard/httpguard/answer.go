@@ -20,7 +20,7 @@ import (
 // handled is the answer of a request, in place of a guard's error, too.
 func handled(a httpanswer.Answer, err error) httpanswer.Answer {
 	if p := httpanswer.OfLock(err); p != nil {
-		return p.Answer()
+		return *p
 	}
 	if err != nil {
 		panic(err) // a mistake in the program, and the guards and the options were checked before
@@ -59,7 +59,7 @@ func record(ctx context.Context, lock guard.Lock, maxAnswer int, next http.Handl
 	w.record(next, in)
 	if w.err != nil {
 		tell.Log(ctx, nil, slog.LevelError, "answer not sent", slog.String("key", lock.Key), slog.String("error", w.err.Error()))
-		return httpanswer.OfProblem(http.StatusInternalServerError, "The answer cannot be sent. The request may have been carried out, fully or in part.", nil), nil
+		return *httpanswer.Problem(http.StatusInternalServerError, "The answer cannot be sent. The request may have been carried out, fully or in part.", nil), nil
 	}
 	return w.answer, nil
 }

@@ -145,7 +145,7 @@ func Wrap(g *guard.Guard, key func(*http.Request) (string, error), opt Options) 
 func WriteProblem(w http.ResponseWriter, err error) bool {
 	p := httpanswer.OfLock(err)
 	if p != nil {
-		send(w, p.Answer())
+		send(w, *p)
 	}
 	return p != nil
 }

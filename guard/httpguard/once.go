@@ -129,7 +129,7 @@ func (in *request) with(ctx context.Context) (r *http.Request, end func()) {
 	return r, end
 }
 
-func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
+func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Answer) {
 	body := []byte{}
 	var err error
 	if in.r.Body != nil {
@@ -137,10 +137,10 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 		body, err = io.ReadAll(http.MaxBytesReader(nil, in.r.Body, int64(opt.MaxBodyBytes)))
 	}
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &httpanswer.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit)}
+		return nil, httpanswer.Problem(http.StatusRequestEntityTooLarge, fmt.Sprintf("The body has more than %d bytes.", tooLarge.Limit), nil)
 	}
 	if err != nil {
-		return nil, &httpanswer.Problem{Status: http.StatusBadRequest, Detail: "The body cannot be read."}
+		return nil, httpanswer.Problem(http.StatusBadRequest, "The body cannot be read.", nil)
 	}
 	in.body = body
 	what := opt.Fingerprint
@@ -150,7 +150,7 @@ func (opt *OnceOptions) fingerprint(in *request) (any, *httpanswer.Problem) {
 		if len(body) == 0 && in.r.ContentLength != 0 || !decoded && int64(len(body)) < in.r.ContentLength {
 			tell.Log(in.r.Context(), nil, slog.LevelError, "httpguard: a middleware around Once has read the body; let it put back what it has read, or set OnceOptions.Fingerprint",
 				slog.String("route", in.r.Pattern), slog.Int("left", len(body)), slog.Int64("contentLength", in.r.ContentLength))
-			return nil, &httpanswer.Problem{Status: http.StatusInternalServerError, Detail: "The body cannot be compared with that of an earlier request, and the request was not begun."}
+			return nil, httpanswer.Problem(http.StatusInternalServerError, "The body cannot be compared with that of an earlier request, and the request was not begun.", nil)
 		}
 		// As bytes, because JSON would make one text of several that are not UTF-8.
 		what = func(r *http.Request, body []byte) any { return [][]byte{[]byte(r.URL.RawQuery), body} }

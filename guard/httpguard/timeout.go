@@ -70,13 +70,12 @@ func serve(ctx context.Context, w http.ResponseWriter, protoMajor int, timeout t
 	}
 	p := httpanswer.OfLock(&guard.LockNoTime{})
 	if c.leave() == begun {
-		p = &httpanswer.Problem{Status: http.StatusServiceUnavailable, Detail: "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part."}
+		p = httpanswer.Problem(http.StatusServiceUnavailable, "The request was begun, and takes longer than this server waits for it. It may be carried out, fully or in part.", nil)
 	}
-	a := p.Answer()
 	if protoMajor == 1 { // HTTP/2 would end the whole connection
-		a.Header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
+		p.Header.Set("Connection", "close") // otherwise net/http waits for the body first, which the handler may be reading
 	}
-	send(w, a)
+	send(w, *p)
 }
 
 // client is the context of one who waits for an answer.

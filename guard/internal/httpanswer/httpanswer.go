@@ -17,34 +17,27 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// Problem is an answer in place of the handler's.
-type Problem struct {
-	Status     int
-	Detail     string // a sentence for people
-	Code       string // for programs; "" is none
-	RetryAfter int    // in seconds; 0 is no header
-}
-
-// OfProblem is the answer with a problem of RFC 9457, with further members. A value that has no JSON form panics.
-func OfProblem(status int, detail string, extra map[string]any) Answer {
+// Problem is an answer in place of the handler's: a problem of RFC 9457, with further members. detail is a sentence for people. A value that
+// has no JSON form panics.
+func Problem(status int, detail string, extra map[string]any) *Answer {
 	members := map[string]any{"type": "about:blank", "title": http.StatusText(status), "status": status, "detail": detail}
 	maps.Copy(members, extra)
 	body, err := json.Marshal(members)
 	if err != nil {
 		panic(err)
 	}
-	return Answer{Status: status, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: body}
+	return &Answer{Status: status, Header: http.Header{"Content-Type": {"application/problem+json"}}, Body: body}
 }
 
-// Answer is the problem as an answer.
-func (p *Problem) Answer() Answer {
+// problemWith is a Problem with a code for programs, unless that is "", and with the seconds after which to ask again, unless they are 0.
+func problemWith(status int, detail, code string, retryAfter int) *Answer {
 	var extra map[string]any
-	if p.Code != "" {
-		extra = map[string]any{"code": p.Code}
+	if code != "" {
+		extra = map[string]any{"code": code}
 	}
-	a := OfProblem(p.Status, p.Detail, extra)
-	if p.RetryAfter > 0 {
-		a.Header.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	a := Problem(status, detail, extra)
+	if retryAfter > 0 {
+		a.Header.Set("Retry-After", strconv.Itoa(retryAfter))
 	}
 	return a
 }
@@ -58,7 +51,7 @@ func EventID(g *guard.Guard, header http.Header) (id string, err error) {
 }
 
 // OfLock is what a caller gets in place of a guard's error; nil if err is none.
-func OfLock(err error) *Problem {
+func OfLock(err error) *Answer {
 	switch e := err.(type) {
 	case *guard.LockBusy:
 		detail, code := "Another request is working on the same resource. Try again.", ""
@@ -70,40 +63,40 @@ func OfLock(err error) *Problem {
 		case lockstore.Reserved:
 			detail = "Other requests have waited longer for the same resource. Try again."
 		}
-		return &Problem{http.StatusConflict, detail, code, retryAfter(e)}
+		return problemWith(http.StatusConflict, detail, code, retryAfter(e))
 	case *guard.LockCovered:
 		detail := "Another request of the same work waits, and has not begun. It does what this request asks for, unless it fails; so this is no 202. Send the request again, unless others do."
-		return &Problem{Status: http.StatusConflict, Detail: detail, Code: "covered"}
+		return problemWith(http.StatusConflict, detail, "covered", 0)
 	case *guard.LockBadRequest:
 		detail := "The key cannot be locked."
 		if e.Err != nil {
 			detail = e.Err.Error()
 		}
-		return &Problem{Status: http.StatusBadRequest, Detail: detail}
+		return Problem(http.StatusBadRequest, detail, nil)
 	case *guard.LockNoTime:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "There was no time left to begin. Try again.", RetryAfter: 1}
+		return problemWith(http.StatusServiceUnavailable, "There was no time left to begin. Try again.", "", 1)
 	case *guard.LockStoreUnavailable:
-		return &Problem{Status: http.StatusServiceUnavailable, Detail: "The lock service is unavailable, and the request was not begun. Try again.", RetryAfter: 1}
+		return problemWith(http.StatusServiceUnavailable, "The lock service is unavailable, and the request was not begun. Try again.", "", 1)
 	case *guard.LockLost:
-		return &Problem{Status: http.StatusInternalServerError, Detail: "The lock was lost while working. The request may have been carried out, fully or in part."}
+		return Problem(http.StatusInternalServerError, "The lock was lost while working. The request may have been carried out, fully or in part.", nil)
 	case *guard.LockCorrupt:
-		return &Problem{Status: http.StatusInternalServerError, Detail: "The lock cannot be used, and the request was not begun."}
+		return Problem(http.StatusInternalServerError, "The lock cannot be used, and the request was not begun.", nil)
 	}
 	return nil
 }
 
 // ofRepeat is OfLock for an error of idempotency.Do.
-func ofRepeat(err error) *Problem {
+func ofRepeat(err error) *Answer {
 	const of = "request with this " + Header
 	switch e := err.(type) {
 	case *guard.LockBusy:
-		return &Problem{Status: http.StatusConflict, Detail: "A " + of + " is still being worked on. Try again.", RetryAfter: retryAfter(e)}
+		return problemWith(http.StatusConflict, "A "+of+" is still being worked on. Try again.", "", retryAfter(e))
 	case *idempotency.RepeatMismatch:
-		return &Problem{Status: http.StatusUnprocessableEntity, Detail: "Another " + of + " was sent before."}
+		return Problem(http.StatusUnprocessableEntity, "Another "+of+" was sent before.", nil)
 	case *idempotency.RepeatInDoubt:
-		return &Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was started, and nobody knows whether it was carried out.", Code: "in-doubt"}
+		return problemWith(http.StatusInternalServerError, "The first "+of+" was started, and nobody knows whether it was carried out.", "in-doubt", 0)
 	case *idempotency.RepeatNoAnswer:
-		return &Problem{Status: http.StatusInternalServerError, Detail: "The first " + of + " was carried out, and its answer is not there to be sent again."}
+		return Problem(http.StatusInternalServerError, "The first "+of+" was carried out, and its answer is not there to be sent again.", nil)
 	}
 	return OfLock(err)
 }

@@ -26,7 +26,7 @@ type Once[In any] struct {
 
 	RequestHeader func(In) http.Header
 	Scope         func(In) (api, route string) // "none" where there is none
-	Fingerprint   func(In) (any, *Problem)     // with method and path
+	Fingerprint   func(In) (any, *Answer)      // with method and path
 }
 
 // Check finds mistakes in the program.
@@ -75,7 +75,7 @@ func (o *Once[In]) Handle(ctx context.Context, in In) (Answer, error) {
 	call := idempotency.NewCall("http", api, route, caller, key)
 	fingerprint, problem := o.Fingerprint(in)
 	if problem != nil {
-		return problem.Answer(), nil
+		return *problem, nil
 	}
 	call.Fingerprint = fingerprint
 	result, replay, err := idempotency.Do(ctx, o.Once, call, func(ctx context.Context, lock guard.Lock) (Answer, error) {
@@ -88,7 +88,7 @@ func (o *Once[In]) Handle(ctx context.Context, in In) (Answer, error) {
 	if replay != nil {
 		result = result.repeatable() // what Prepare or an operator has stored may have cookies
 		if p := Replay(o.RequestHeader(in), result.Header); p != nil {
-			return p.Answer(), nil
+			return *p, nil
 		}
 		return result, nil
 	}
@@ -96,7 +96,7 @@ func (o *Once[In]) Handle(ctx context.Context, in In) (Answer, error) {
 }
 
 func badRequest(err error) Answer {
-	return OfProblem(http.StatusBadRequest, err.Error(), nil)
+	return *Problem(http.StatusBadRequest, err.Error(), nil)
 }
 
 // request is one request whose work runs.
@@ -140,7 +140,7 @@ func (r *request[In]) work(ctx context.Context, lock guard.Lock) (answer Answer,
 func (r *request[In]) answered(err error) (answer Answer, own error) {
 	if r.inner != nil && err == r.inner {
 		if p := OfLock(err); p != nil {
-			return p.Answer(), nil
+			return *p, nil
 		}
 		return answer, err
 	}
@@ -151,7 +151,7 @@ func (r *request[In]) answered(err error) (answer Answer, own error) {
 		return r.answer, nil
 	}
 	if p := ofRepeat(err); p != nil {
-		return p.Answer(), nil
+		return *p, nil
 	}
 	return r.answer, err
 }

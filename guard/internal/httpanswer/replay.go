@@ -31,14 +31,14 @@ func Repeatable(header http.Header) http.Header {
 
 // Replay makes the headers of a stored answer those of the answer to a repeat, and marks them. If the repeat cannot read
 // the answer, it returns what the repeat gets instead.
-func Replay(request, answer http.Header) *Problem {
+func Replay(request, answer http.Header) *Answer {
 	if origin := answer.Get("Access-Control-Allow-Origin"); origin != "" && origin != "*" && origin != request.Get("Origin") {
 		maps.DeleteFunc(answer, func(name string, _ []string) bool { return strings.HasPrefix(name, "Access-Control-") })
 	}
 	accepted := request.Values("Accept-Encoding")
 	for _, encoding := range tokens(answer.Values("Content-Encoding")) {
 		if len(accepted) > 0 && !accepts(accepted, encoding) { // without the header each one is acceptable (RFC 9110, 12.5.3)
-			return &Problem{Status: http.StatusNotAcceptable, Detail: "The first request with this " + Header + " was carried out. Its answer has an encoding that this request does not accept."}
+			return Problem(http.StatusNotAcceptable, "The first request with this "+Header+" was carried out. Its answer has an encoding that this request does not accept.", nil)
 		}
 	}
 	answer.Set("Idempotent-Replayed", "true")
