@@ -21,16 +21,13 @@ const MaxOwnerBytes = 64
 func NewOwner() Owner { return Owner(rand.Text()) }
 
 func validateOwner(o Owner) error {
-	if len(o) < 1 || len(o) > MaxOwnerBytes {
-		return Invalidf("lockstore: Owner has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
-	}
-	if i := unprintable(string(o)); i >= 0 {
-		return Invalidf("lockstore: Owner has a byte at %d that is not printable ASCII", i)
+	if !isWord(string(o), MaxOwnerBytes) {
+		return Invalidf("lockstore: Owner has %d bytes; want 1 to %d of printable ASCII without spaces", len(o), MaxOwnerBytes)
 	}
 	return nil
 }
 
-// unprintable is where the first byte of a text is that is a space or no printable ASCII; -1 if there is none.
-func unprintable(text string) int {
-	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+// isWord says that a text has 1 to most bytes, all of printable ASCII without spaces.
+func isWord(text string, most int) bool {
+	return text != "" && len(text) <= most && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -41,11 +41,8 @@ func (a WakeAddress) validate() error {
 	switch {
 	case !known:
 		return Invalidf("lockstore: Address has %d bytes (not shown, it is a secret) and is of no kind that this version knows; want TaskToken", len(a))
-	case token == "" || len(token) > MaxTaskTokenBytes:
-		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d", len(token), MaxTaskTokenBytes)
-	}
-	if i := unprintable(token); i >= 0 {
-		return Invalidf("lockstore: Address has a task token with a byte at %d that is not printable ASCII (not shown, it is a secret)", i)
+	case !isWord(token, MaxTaskTokenBytes):
+		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d of printable ASCII without spaces", len(token), MaxTaskTokenBytes)
 	}
 	return nil
 }
