@@ -103,8 +103,8 @@ func (p *phase) finish() {
 	for i := range p.sections { // as without the lock, what is counted is what the lock would forbid
 		switch s := &p.sections[i]; {
 		case !p.unlocked:
-		case s.maxHolders == lockstore.MaxHolders:
-			s.maxHolders = 1
+		case s.MaxHolders == lockstore.MaxHolders:
+			s.MaxHolders = 1
 		default:
 			ownLimit = true
 		}
@@ -130,11 +130,11 @@ func (p *phase) finish() {
 	keys, seen := map[string]bool{}, map[int]bool{}
 	for i := range p.sections {
 		s := &p.sections[i]
-		keys[s.key] = true
+		keys[s.Key] = true
 		if s.overlaps {
 			p.overlapping++
 		}
-		if s.outcome == "lost" {
+		if s.Outcome == "lost" {
 			p.lost++
 		}
 		if s.late() {
@@ -152,7 +152,7 @@ func (p *phase) finish() {
 
 // undone says that no run of the key began after a covered event was sent, and ended well.
 func (p phase) undone(c covered) bool {
-	return !slices.ContainsFunc(p.sections, func(s section) bool { return s.key == c.key && s.outcome == "ok" && s.start.After(c.sent) })
+	return !slices.ContainsFunc(p.sections, func(s section) bool { return s.Key == c.Key && s.Outcome == "ok" && s.start.After(c.sent) })
 }
 
 func (p phase) failed() int { return len(p.attempts) - p.succeeded }
@@ -191,7 +191,7 @@ func (p phase) remark() string {
 }
 
 func (s section) String() string {
-	return fmt.Sprintf("event %d, request %s (key %q, fence %d)", s.event, s.requestID, s.key, s.fence)
+	return fmt.Sprintf("event %d, request %s (key %q, fence %d)", s.event, s.RequestID, s.Key, s.Fence)
 }
 
 // verdict is nil if the phase is as it should be under a lock.
@@ -216,7 +216,7 @@ func (p phase) verdict() error {
 		says("event %d was answered with success, but the last run for the key %q has the outcome %s in its log line: the answer has to be an error", i+1, key, p.attempts[i].lost[key])
 	}
 	if i := slices.IndexFunc(p.covered, p.undone); i >= 0 {
-		says("an event was covered, and no run for its key %q that began later ended well: request %s", p.covered[i].key, p.covered[i].requestID)
+		says("an event was covered, and no run for its key %q that began later ended well: request %s", p.covered[i].Key, p.covered[i].RequestID)
 	}
 	if p.afterErr != nil {
 		says("%w", p.afterErr)

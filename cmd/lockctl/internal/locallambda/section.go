@@ -13,15 +13,9 @@ import (
 // section is one critical section: the time from the grant of a lock until the
 // work has ended, as the function itself reports it.
 type section struct {
+	report
 	environment int
 	event       int // its number; 0 is none: the function took a lock when it started
-	requestID   string
-	key         string
-	outcome     string
-	fence       int64
-	seat        int
-	maxHolders  int  // how many sections of the key may run at once, as far as this one is concerned
-	workOK      bool // its lease was lost, and its work returned no error
 	start, end  time.Time
 
 	waiting  time.Time // since when the client of its event waited; zero when not known
@@ -31,15 +25,35 @@ type section struct {
 	next     *section  // the first one with its key and seat that began after such a freeze had begun, and before end
 }
 
+// report is a line of the guard, or of an adapter.
+type report struct {
+	Message    string    `json:"message"`
+	Msg        string    `json:"msg"` // slog's own name
+	RequestID  string    `json:"requestId"`
+	Key        string    `json:"key"`
+	Outcome    string    `json:"outcome"`
+	AcquiredAt time.Time `json:"acquired_at"`
+	HoldMS     float64   `json:"hold_ms"`
+	Fence      int64     `json:"fence"`
+	Seat       int       `json:"seat"`
+	MaxHolders int       `json:"max_holders"` // how many sections of the key may run at once, as far as this one is concerned; missing if it is 1
+	WorkOK     bool      `json:"work_ok"`     // its lease was lost, and its work returned no error
+
+	Level          string `json:"level"`
+	Error          string `json:"error"`
+	MessageID      string `json:"messageId"`      // of sqsbatch
+	SequenceNumber string `json:"sequenceNumber"` // of stream
+}
+
 // late says that the work returned no error though the lease was over and the next section had begun. What it wrote
 // last may have come before the freeze or after it.
-func (s section) late() bool { return s.workOK && s.next != nil }
+func (s section) late() bool { return s.WorkOK && s.next != nil }
 
 // covered is an event that no run of its own did: another run of its key waited, and had not begun.
 type covered struct {
-	environment    int
-	requestID, key string
-	sent, at       time.Time // by the client; when its line was written
+	report
+	environment int
+	sent, at    time.Time // by the client; when its line was written
 }
 
 // workRan are the outcomes of a report whose work ran.
@@ -99,24 +113,7 @@ func (r *reports) Write(line []byte) (int, error) {
 }
 
 func (r *reports) read(line []byte) {
-	var report struct {
-		Message    string    `json:"message"`
-		Msg        string    `json:"msg"` // slog's own name
-		RequestID  string    `json:"requestId"`
-		Key        string    `json:"key"`
-		Outcome    string    `json:"outcome"`
-		AcquiredAt time.Time `json:"acquired_at"`
-		HoldMS     float64   `json:"hold_ms"`
-		Fence      int64     `json:"fence"`
-		Seat       int       `json:"seat"`
-		MaxHolders int       `json:"max_holders"` // missing if it is 1
-		WorkOK     bool      `json:"work_ok"`
-
-		Level          string `json:"level"`
-		Error          string `json:"error"`
-		MessageID      string `json:"messageId"`      // of sqsbatch
-		SequenceNumber string `json:"sequenceNumber"` // of stream
-	}
+	var report report
 	if json.Unmarshal(line, &report) != nil {
 		return // the function's own business
 	}
@@ -151,7 +148,7 @@ func (r *reports) read(line []byte) {
 		delete(r.log.lost, report.Key)
 	case "acquired", "released":
 	case "covered":
-		r.covered = append(r.covered, covered{environment: r.environment, requestID: report.RequestID, key: report.Key, sent: r.sent, at: time.Now()})
+		r.covered = append(r.covered, covered{report: report, environment: r.environment, sent: r.sent, at: time.Now()})
 	case "busy":
 		r.log.busy = cmp.Or(r.log.busy, report.Error, "its lock is busy")
 	default:
@@ -163,20 +160,9 @@ func (r *reports) read(line []byte) {
 	if report.AcquiredAt.IsZero() || !slices.Contains(workRan, report.Outcome) {
 		return
 	}
+	report.MaxHolders = max(1, report.MaxHolders)
 	end := report.AcquiredAt.Add(time.Duration(report.HoldMS * float64(time.Millisecond)))
-	r.sections = append(r.sections, section{
-		environment: r.environment,
-		event:       r.event,
-		requestID:   report.RequestID,
-		key:         report.Key,
-		outcome:     report.Outcome,
-		fence:       report.Fence,
-		seat:        report.Seat,
-		maxHolders:  max(1, report.MaxHolders),
-		workOK:      report.WorkOK,
-		start:       report.AcquiredAt,
-		end:         end,
-	})
+	r.sections = append(r.sections, section{report: report, environment: r.environment, event: r.event, start: report.AcquiredAt, end: end})
 }
 
 // holds says that a lock was granted since the last event was sent, and its run has not ended.
@@ -200,13 +186,13 @@ func markOverlaps(sections []section, faults []fault) (most int) {
 		frozen := slices.IndexFunc(faults, func(f fault) bool {
 			return f.kind == freeze && f.environment == s.environment && f.from.Before(s.end) && s.start.Before(f.to)
 		})
-		if frozen < 0 || s.outcome != "lost" {
+		if frozen < 0 || s.Outcome != "lost" {
 			continue
 		}
 		s.until, s.thawed = slices.MaxFunc([]time.Time{s.start, faults[frozen].from}, time.Time.Compare), faults[frozen].to
 		next := slices.IndexFunc(sections, func(other section) bool {
-			same := other.seat == s.seat || min(other.maxHolders, s.maxHolders) == 1
-			return other.key == s.key && same && other.start.After(s.until) && other.start.Before(s.end)
+			same := other.Seat == s.Seat || min(other.MaxHolders, s.MaxHolders) == 1
+			return other.Key == s.Key && same && other.start.After(s.until) && other.start.Before(s.end)
 		})
 		if next >= 0 {
 			s.next = &sections[next]
@@ -215,16 +201,16 @@ func markOverlaps(sections []section, faults []fault) (most int) {
 	running := map[string][]int{} // of each key, the sections that have begun and not ended
 	for i := range sections {
 		s := &sections[i]
-		now := slices.DeleteFunc(running[s.key], func(j int) bool { return !s.start.Before(sections[j].until) })
+		now := slices.DeleteFunc(running[s.Key], func(j int) bool { return !s.start.Before(sections[j].until) })
 		now = append(now, i)
-		limit := s.maxHolders
+		limit := s.MaxHolders
 		for _, j := range now {
-			limit = min(limit, sections[j].maxHolders)
+			limit = min(limit, sections[j].MaxHolders)
 		}
 		for _, j := range now {
 			sections[j].overlaps = sections[j].overlaps || len(now) > limit
 		}
-		running[s.key], most = now, max(most, len(now))
+		running[s.Key], most = now, max(most, len(now))
 	}
 	return most
 }

@@ -18,7 +18,7 @@ var zero = time.Date(2026, 11, 21, 4, 31, 7, 0, time.UTC)
 func at(ms int) time.Time { return zero.Add(time.Duration(ms) * time.Millisecond) }
 
 func made(key string, start, end int) section {
-	return section{key: key, outcome: "ok", maxHolders: 1, start: at(start), end: at(end)}
+	return section{report: report{Key: key, Outcome: "ok", MaxHolders: 1}, start: at(start), end: at(end)}
 }
 
 func TestMarkOverlaps(t *testing.T) {
@@ -46,7 +46,7 @@ func TestMarkOverlaps(t *testing.T) {
 			for i, s := range c.spans {
 				one := made("a", s[0], s[1])
 				if !slices.Contains(c.writers, i) {
-					one.maxHolders = c.holders
+					one.MaxHolders = c.holders
 				}
 				all = append(all, one, made(fmt.Sprint("another key ", i), s[0], s[1]))
 			}
@@ -85,7 +85,7 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			first, next := made("a", 0, 100), made("a", c.next[0], c.next[1])
-			first.outcome, first.workOK, next.environment = c.outcome, c.outcome == "lost", 1
+			first.Outcome, first.WorkOK, next.environment = c.outcome, c.outcome == "lost", 1
 			all := []section{first, next}
 			markOverlaps(all, c.faults)
 			assert.Equal(t, []bool{c.overlaps, c.overlaps}, []bool{all[0].overlaps, all[1].overlaps})
@@ -94,12 +94,12 @@ func TestMarkOverlapsWithFreezes(t *testing.T) {
 	}
 	for seat, late := range map[[2]int]bool{{1, 2}: false, {0, 2}: true, {1, 1}: true} { // of the next one: its seat, and how many it allows
 		first, next := made("a", 0, 100), made("a", 50, 60)
-		first.outcome, first.maxHolders, first.workOK = "lost", 2, true
-		next.seat, next.maxHolders = seat[0], seat[1]
+		first.Outcome, first.MaxHolders, first.WorkOK = "lost", 2, true
+		next.Seat, next.MaxHolders = seat[0], seat[1]
 		all := []section{first, next}
 		markOverlaps(all, []fault{frozen(0, 10, 90)})
 		assert.Equal(t, late, all[0].late(), seat)
-		all[0].workOK = false
+		all[0].WorkOK = false
 		assert.False(t, all[0].late(), "its work returned an error")
 	}
 }
@@ -123,15 +123,22 @@ func TestReports(t *testing.T) {
 	read(`{"level":"INFO","message":"lock","requestId":"r-1","key":"account/7","outcome":"ok","hold_ms":20.25,"fence":7,"max_holders":3,"seat":2,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	read(`{"level":"WARN","msg":"lock","requestId":"r-4","key":"account/8","outcome":"lost","hold_ms":1,"fence":8,"work_ok":true,"acquired_at":"2026-11-21T04:31:07.05Z"}`)
 	assert.Equal(t, []section{
-		{environment: 3, event: 5, requestID: "r-1", key: "account/7", outcome: "ok", fence: 7, seat: 2, maxHolders: 3, start: at(50), end: at(70).Add(250 * time.Microsecond)},
-		{environment: 3, event: 5, requestID: "r-4", key: "account/8", outcome: "lost", fence: 8, workOK: true, maxHolders: 1, start: at(50), end: at(51)},
+		{
+			report:      report{Message: "lock", Level: "INFO", RequestID: "r-1", Key: "account/7", Outcome: "ok", AcquiredAt: at(50), HoldMS: 20.25, Fence: 7, Seat: 2, MaxHolders: 3},
+			environment: 3, event: 5, start: at(50), end: at(70).Add(250 * time.Microsecond),
+		},
+		{
+			report:      report{Msg: "lock", Level: "WARN", RequestID: "r-4", Key: "account/8", Outcome: "lost", AcquiredAt: at(50), HoldMS: 1, Fence: 8, MaxHolders: 1, WorkOK: true},
+			environment: 3, event: 5, start: at(50), end: at(51),
+		},
 	}, r.sections)
 	assert.Equal(t, map[string]string{"account/8": "lost"}, r.said().lost)
 
 	r.begin(6)
 	read(`{"level":"INFO","message":"lock","requestId":"r-6","key":"account/8","outcome":"covered","wait_ms":2,"hold_ms":0,"fence":0,"calls":1,"state":"held","error":"another run waits"}`)
 	require.Len(t, r.covered, 1)
-	assert.Equal(t, covered{environment: 3, requestID: "r-6", key: "account/8", sent: r.sent, at: r.covered[0].at}, r.covered[0])
+	assert.Equal(t, []string{"r-6", "account/8"}, []string{r.covered[0].RequestID, r.covered[0].Key})
+	assert.Equal(t, covered{report: r.covered[0].report, environment: 3, sent: r.sent, at: r.covered[0].at}, r.covered[0])
 	assert.Equal(t, said{runs: 1, lost: map[string]string{}}, r.said(), "nothing is wrong")
 
 	r.log.lost["account/8"] = "lost"
@@ -148,9 +155,9 @@ func madeUp(title string, spans ...[2]int) phase {
 	for i, s := range spans {
 		p.attempts = append(p.attempts, attempt{sent: at(s[0] - 10), answered: at(s[1] + 1000), busy: 1})
 		one := made("account/7", s[0], s[1])
-		one.environment, one.event, one.requestID = i%2, i+1, fmt.Sprint("r-", i)
+		one.environment, one.event, one.RequestID = i%2, i+1, fmt.Sprint("r-", i)
 		if title == "with the lock" {
-			one.fence = int64(i + 1)
+			one.Fence = int64(i + 1)
 		}
 		p.sections = append(p.sections, one)
 	}
@@ -161,7 +168,7 @@ func madeUp(title string, spans ...[2]int) phase {
 // allow sets how many sections of a key may run at once.
 func (p *phase) allow(n int) {
 	for i := range p.sections {
-		p.sections[i].maxHolders = n
+		p.sections[i].MaxHolders = n
 	}
 	p.finish()
 }
@@ -193,10 +200,14 @@ func TestVerdict(t *testing.T) {
 		{[][2]int{{20, 40}, {40, 60}}, func(*phase) {}, ""},
 		{[][2]int{{20, 40}, {39, 60}}, func(*phase) {}, "with the lock, 2 critical sections overlapped others of the same key, more than their lock allows"},
 		{[][2]int{{20, 40}, {25, 60}, {30, 50}}, func(p *phase) { p.allow(3) }, ""},
-		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(39)}} }, ""},
-		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/7", sent: at(41), requestID: "r-9"}} },
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{report: report{Key: "account/7"}, sent: at(39)}} }, ""},
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) {
+			p.covered = []covered{{report: report{Key: "account/7", RequestID: "r-9"}, sent: at(41)}}
+		},
 			`with the lock, an event was covered, and no run for its key "account/7" that began later ended well: request r-9`},
-		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.covered = []covered{{key: "account/8", sent: at(10), requestID: "r-9"}} },
+		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) {
+			p.covered = []covered{{report: report{Key: "account/8", RequestID: "r-9"}, sent: at(10)}}
+		},
 			`with the lock, an event was covered, and no run for its key "account/8" that began later ended well: request r-9`},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.sections = nil }, "with the lock, no run got a lock, so nothing is known of overlaps"},
 		{[][2]int{{20, 40}, {40, 60}}, func(p *phase) { p.planned, p.faults = 3, []fault{{}} }, "with the lock, only 1 of 3 faults found an event under way; send more events (-n)"},

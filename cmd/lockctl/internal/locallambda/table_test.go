@@ -29,11 +29,11 @@ func TestTable(t *testing.T) {
 	p.attempts[1].failed, p.attempts[2].failed, p.attempts[3].failed = "LockLost", "HTTP 500", "HTTP 500"
 	p.attempts[0].sentAgain = 2
 	p.sections[0].event = 0
-	p.sections[4].key = "a key of its own"
-	p.sections[3].key = p.sections[4].key
-	p.sections[2].outcome = "lost"
+	p.sections[4].Key = "a key of its own"
+	p.sections[3].Key = p.sections[4].Key
+	p.sections[2].Outcome = "lost"
 	p.planned = 3
-	p.covered = []covered{{key: "account/7", sent: at(1)}}
+	p.covered = []covered{{report: report{Key: "account/7"}, sent: at(1)}}
 	p.faults = []fault{{kind: kill, from: at(1)}, {kind: freeze, from: at(61), to: at(70)}, {kind: kill, from: at(2)}}
 	p.finish()
 	assert.Equal(t, `
@@ -62,9 +62,9 @@ func TestHiddenCharacters(t *testing.T) {
 	const hostile = "\x1b]0;owned\x07\u202ek\nall is well"
 	p := madeUp("with the lock", [2]int{20, 40}, [2]int{30, 50}, [2]int{60, 70})
 	for i := range p.sections {
-		p.sections[i].requestID = hostile
+		p.sections[i].RequestID = hostile
 	}
-	p.sections[0].key, p.sections[1].key = hostile, hostile
+	p.sections[0].Key, p.sections[1].Key = hostile, hostile
 	p.attempts[0].failed, p.attempts[0].detail, p.attempts[0].wrote = hostile, hostile, []string{hostile[:10]}
 	p.rows = []row{{hostile, hostile}}
 	p.finish()
@@ -102,7 +102,7 @@ func TestTimeline(t *testing.T) {
 	phases := twoPhases()
 	require.NotContains(t, timeline("withdraw", phases), "<circle")
 	for i := range 5 {
-		phases[1].covered = append(phases[1].covered, covered{environment: 1, requestID: fmt.Sprint("c-", i), key: "account/7", sent: at(10), at: at(50 + 10*i)})
+		phases[1].covered = append(phases[1].covered, covered{report: report{RequestID: fmt.Sprint("c-", i), Key: "account/7"}, environment: 1, sent: at(10), at: at(50 + 10*i)})
 	}
 	svg := timeline("withdraw", phases)
 	all := texts(t, svg)

@@ -159,18 +159,18 @@ func (p *picture) panel(top int, of phase) {
 		switch {
 		case s.overlaps:
 			class = "bad"
-		case s.outcome == "lost":
+		case s.Outcome == "lost":
 			class = "lost"
 		}
 		title := fmt.Sprintf("env %d, %s, %s to %s, fence %d, seat %d, %s, request %s",
-			s.environment+1, s.key, milliseconds(s.start.Sub(of.began)), milliseconds(s.end.Sub(of.began)), s.fence, s.seat, s.outcome, s.requestID)
+			s.environment+1, s.Key, milliseconds(s.start.Sub(of.began)), milliseconds(s.end.Sub(of.began)), s.Fence, s.Seat, s.Outcome, s.RequestID)
 		bar(class, s.environment, s.start, s.until, barHeight, title)
 		if !s.thawed.IsZero() {
 			bar(class, s.environment, s.thawed, s.end, barHeight, title) // its end may be before
 		}
 	}
 	for _, c := range of.covered {
-		p.dot(x(c.at), lane(c.environment)+laneHeight/2, fmt.Sprintf("env %d, %s, %s, covered, request %s", c.environment+1, c.key, milliseconds(c.at.Sub(of.began)), c.requestID))
+		p.dot(x(c.at), lane(c.environment)+laneHeight/2, fmt.Sprintf("env %d, %s, %s, covered, request %s", c.environment+1, c.Key, milliseconds(c.at.Sub(of.began)), c.RequestID))
 	}
 	for _, f := range of.faults {
 		title := fmt.Sprintf("%s, %s to %s", f.kind, milliseconds(f.from.Sub(of.began)), milliseconds(f.to.Sub(of.began)))
