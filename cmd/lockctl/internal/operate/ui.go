@@ -2,7 +2,6 @@ package operate
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -70,7 +69,7 @@ func (v *viewer) validate() error {
 }
 
 func (v *viewer) serve(ctx context.Context) error {
-	p := ui.Page{Store: cmp.Or(v.Address(), v.store.Name()), Which: "Keys that are held, reserved, revoked or in doubt", Every: v.every, Read: v.readListing}
+	p := ui.Page{Store: v.Address(), Which: "Keys that are held, reserved, revoked or in doubt", Every: v.every, Read: v.readListing}
 	if v.keys {
 		p.Which, p.Read = "Keys "+strings.Join(v.names, ", "), v.readKeys
 		if _, err := v.readKeys(ctx); err != nil { // a wrong address is told here, and not by the page
