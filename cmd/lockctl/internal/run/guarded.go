@@ -104,8 +104,6 @@ func (g *guarded) extend(until moment) {
 	}
 }
 
-func (g *guarded) signal(s syscall.Signal) { g.send(order{Signal: s}) }
-
 // end ends the command: SIGTERM, then SIGKILL. A command that was not started is not started any more.
 func (g *guarded) end() {
 	if !g.started {

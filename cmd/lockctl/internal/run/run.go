@@ -120,10 +120,10 @@ func (h *hold) run(ctx context.Context) error {
 		return h.release(ctx, exit.Errorf(exit.Bug, "the guard process cannot be started: %w", err))
 	}
 	h.command = command
-	ctxOfRenewals, stop := context.WithCancel(ctx)
+	lasting, stop := context.WithCancel(ctx)
 	renewals := make(chan renewal)
 	var renewing sync.WaitGroup
-	renewing.Go(func() { h.renew(ctxOfRenewals, renewals) })
+	renewing.Go(func() { h.renew(lasting, renewals) })
 	last := h.supervise(renewals)
 	stop()
 	renewing.Wait()
@@ -169,7 +169,7 @@ type renewal struct {
 // says that the lease is lost.
 func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 	until := h.until
-	wait := h.untilRenewal(now().until(until))
+	wait := h.untilRenewal(until)
 	for pause.For(ctx, wait) == nil {
 		sent := now()
 		limited, cancel := context.WithTimeout(ctx, sent.until(until))
@@ -178,7 +178,7 @@ func (h *hold) renew(ctx context.Context, answers chan<- renewal) {
 		wait = min(h.ttl/10, time.Second)
 		if err == nil {
 			until = sent.add(trusted)
-			wait = h.untilRenewal(now().until(until))
+			wait = h.untilRenewal(until)
 		}
 		answer := renewal{until, err, now().until(until) <= 0 || isLost(err)}
 		select {
@@ -200,8 +200,8 @@ func isLost(err error) bool {
 // untilRenewal is how long to wait for the next renewal: a third of the lease. A store may
 // grant less trust than the lease that was asked for. The renewal has to come before the
 // guard process sends SIGTERM, so it comes after half of the time until then.
-func (h *hold) untilRenewal(left time.Duration) time.Duration {
-	return min(h.ttl/3, max(lookEvery, (left-h.killAfter())/2))
+func (h *hold) untilRenewal(until moment) time.Duration {
+	return min(h.ttl/3, max(lookEvery, (now().until(until)-h.killAfter())/2))
 }
 
 // renewed takes notice of the answer to a renewal. The first one that fails is told, with the
@@ -242,7 +242,7 @@ func (h *hold) pass(sig syscall.Signal) {
 		return
 	}
 	h.asked = h.asked || slices.Contains(asksToEnd, sig)
-	h.command.signal(sig)
+	h.command.send(order{Signal: sig})
 }
 
 // ended releases the lease after the command has ended, and says how it went.
