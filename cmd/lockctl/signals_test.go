@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,38 @@ func TestStopReachesTheCommandOnce(t *testing.T) {
 			assert.Equal(t, c.gets, strings.Join(got, " "))
 		})
 	}
+}
+
+// The first signal lets the answers that are under way end, for 5 s; a second one ends lockctl at once.
+func TestASecondSignal(t *testing.T) {
+	t.Parallel()
+	out, in, err := os.Pipe()
+	require.NoError(t, err)
+	defer out.Close()
+	p := lockctl("memory://", "serve", "0")
+	p.Stdout = in
+	p.start(t)
+	require.NoError(t, in.Close())
+	said, err := bufio.NewReader(out).ReadString(',')
+	require.NoError(t, err)
+	address := strings.TrimSuffix(said[strings.LastIndex(said, "/")+1:], ",")
+	conn, err := net.Dial("tcp", address)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprint(conn, "PUT /locks/k HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+	require.NoError(t, err)
+	_, err = bufio.NewReader(conn).ReadString('\n') // it waits for the body
+	require.NoError(t, err)
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	for err == nil { // until it listens no more: the first signal has been handled
+		var other net.Conn
+		if other, err = net.Dial("tcp", address); err == nil {
+			other.Close()
+		}
+	}
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	p.status(t)
+	require.True(t, p.ProcessState.Sys().(syscall.WaitStatus).Signaled(), "by the second one")
 }
 
 // Who ends all processes with the name of lockctl means lockctl, which passes the signal on.
