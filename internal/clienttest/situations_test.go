@@ -149,7 +149,8 @@ var situations = []struct {
 	}},
 	{"waits no longer than it was told to", "", func(h *harness) {
 		h.proxy.plan("PUT", busy("3600"), busy("3600"), busy("3600"))
-		h.exits(h.start("LOCKS_WAIT=3"), 75) // long before the hour is over, or it would be killed
+		h.exits(h.start("LOCKS_WAIT=3", "LOCKS_TTL=6"), 75) // long before the hour is over, or it would be killed
+		require.Regexp(h, `"wait": ?2[,}]`, h.proxy.seen("PUT", 0)[0].body, "a lease counts from the request, so two thirds of it are left")
 	}},
 	{"asks once for a key in doubt", "", func(h *harness) {
 		h.proxy.plan("PUT", body(409, `{"code": "in-doubt", "holder": {"name": "me"}}`))
