@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -252,6 +253,16 @@ func testCredentials(t *testing.T, addr string) {
 		_, lease := acquire(t, s, "private")
 		require.NoError(t, s.Release(t.Context(), lease))
 	})
+	t.Run("a server refuses them, and goes on", func(t *testing.T) {
+		s, once := openAs(t, "zookeeper://"+addr+"/private/locks", user+":"+password), new(sync.Once)
+		dial := s.kv.dial
+		s.kv.dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return refusing{conn, once}, err
+		}
+		require.ErrorContains(t, failure(s.Inspect(t.Context(), "private")), "the credentials: ")
+		require.NoError(t, failure(s.Inspect(t.Context(), "private")), "the next request makes a session")
+	})
 	t.Run("F50 everybody may change the locks", func(t *testing.T) {
 		open := openStore(t, "zookeeper://"+addr+"/open")
 		findings, err := open.Check(t.Context())
@@ -265,6 +276,20 @@ func testCredentials(t *testing.T, addr string) {
 	})
 	require.Len(t, findingsIn(zk.DigestACL(zk.PermAll, "u", "p"), &zk.Stat{NumChildren: manyKeys + 1}, "/p"), 1)
 	require.Empty(t, findingsIn(zk.WorldACL(zk.PermRead), &zk.Stat{NumChildren: manyKeys}, "/p"))
+}
+
+// refusing are connections. The first answer without more than its header refuses what was asked.
+type refusing struct {
+	net.Conn
+	once *sync.Once
+}
+
+func (c refusing) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n == 16 { // a header ends with the error
+		c.once.Do(func() { copy(b[12:], "\xff\xff\xff\x8d") }) // AUTHFAILED
+	}
+	return n, err
 }
 
 // The store of the first user makes the node that two prefixes share, for this user alone. The error of the second one says where.
