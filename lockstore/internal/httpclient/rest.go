@@ -20,17 +20,13 @@ import (
 // MaxReply bounds a reply, in bytes. The services' largest entries have 2 MB.
 const MaxReply = 4 << 20
 
-const (
-	// dialTimeout bounds the making of one connection.
-	dialTimeout = 800 * time.Millisecond
-	// ReplyTimeout is for a service that is asked once in a call.
-	ReplyTimeout = 1500 * time.Millisecond
-)
+// ReplyTimeout is for a service that is asked once in a call.
+const ReplyTimeout = 1500 * time.Millisecond
 
 // Client has short timeouts: a connection may die while Lambda freezes the process. reply is
 // how long a reply may take to begin.
 func Client(reply time.Duration) *http.Client {
-	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
+	dialer := net.Dialer{Timeout: 800 * time.Millisecond, KeepAlive: 15 * time.Second}
 	return &http.Client{
 		Timeout: 1900 * time.Millisecond,
 		Transport: &http.Transport{
