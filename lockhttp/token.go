@@ -35,8 +35,7 @@ func (s secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "secret")
 
 // token writes the token of a lease for its bearer.
 func (s secret) token(lease lockstore.Lease) string {
-	b := append(make([]byte, 0, tokenBody+len(lease.Owner)), tokenVersion)
-	b = binary.BigEndian.AppendUint64(b, uint64(lease.Fence))
+	b := binary.BigEndian.AppendUint64([]byte{tokenVersion}, uint64(lease.Fence))
 	b = append(b, s.tag(lease)...)
 	return base64.RawURLEncoding.EncodeToString(append(b, lease.Owner...))
 }
