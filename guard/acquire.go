@@ -157,8 +157,8 @@ func (r *run) hasTime() (Outcome, error) {
 	return OutcomeOK, nil
 }
 
-// whyEnded says why the run's context has ended, nil while it has not: the caller's cancellation, Shutdown, and, noted by window.check, that the time for the
-// work is over (ErrDeadline) or that a run around has lost its lease.
+// whyEnded says why the run's context has ended, nil while it has not: the caller's cancellation, Shutdown, and, noted by window.check, that the time
+// for the work is over (ErrDeadline) or that a run around has lost its lease. acquire, notGranted and checkBegin call it.
 func (r *run) whyEnded() error { return context.Cause(r.window.ctx) }
 
 // take makes the lease the run's, if there is time to work under it: it sets held, holdEnd, notes and holder, and opens the window. short says that it is
@@ -202,8 +202,8 @@ func (a *attempt) askAfresh() {
 	a.ttl = a.run.ttl(a.sent)
 }
 
-// requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is
-// over. It sets joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown.
+// requestLease sends an Acquire, or an Extend if the owner was handed the key, until the answer is clear, or until the time to ask is over. It sets
+// joins, the holder's Since, lease if it is granted (take makes it the run's), and after a lost answer acquires.unknown. acquire calls it.
 func (a *attempt) requestLease() (Outcome, error) {
 	r := a.run
 	return a.acquires.send(func(ctx context.Context) (err error) {
@@ -290,7 +290,8 @@ func (a *attempt) giveUp(outcome Outcome, err error) (Outcome, error) {
 	return a.ended(outcome, err, cause, remains)
 }
 
-// mayBlock is why the key may stay blocked if the attempt cannot be given back. acquire and giveUp pass it to ended as the cause, so the error of the call wraps it.
+// mayBlock is why the key may stay blocked if the attempt cannot be given back. acquire and giveUp pass it to ended as the cause, so the error of the
+// call wraps it.
 func (a *attempt) mayBlock() error {
 	return fmt.Errorf("%w; the attempt could not be abandoned and may block the key for up to %v", cmp.Or(a.acquires.unknown, errLate), a.ttl)
 }

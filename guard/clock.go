@@ -36,7 +36,7 @@ type clock struct {
 	extra time.Duration // grows by what the monotonic clock misses
 }
 
-// systemClock makes a clock that reads the clocks of this process.
+// systemClock makes a clock that reads the clocks of this process. New calls it.
 func systemClock() *clock {
 	born := time.Now()
 	return &clock{now: func() (mono, wall time.Duration) {
@@ -62,7 +62,8 @@ const never time.Duration = math.MaxInt64
 // later is the moment d after t, at most never. newCall, askHolder and outlasts call it.
 func later(t, d time.Duration) time.Duration { return t + min(d, never-t) }
 
-// read returns the time on this clock and on the wall clock. All moments in this package are on this clock.
+// read returns the time on this clock and on the wall clock. All moments in this package are on this clock. It sets ahead and extra. newCall and moment
+// call it.
 func (c *clock) read() (t, wall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +78,7 @@ func (c *clock) read() (t, wall time.Duration) {
 	return mono + c.extra, wall
 }
 
-// moment is the time on this clock.
+// moment is the time on this clock. run.now calls it, and so do Guard.Renew, Shutdown, askHolder and withEnd.
 func (c *clock) moment() time.Duration {
 	t, _ := c.read()
 	return t

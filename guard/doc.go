@@ -30,10 +30,10 @@
 // the work; as covered if another run of the same work waits, see Options.Coalesce; as corrupt if the entry is no lock; as unknown if the
 // store may still have something of the run.
 //
-// With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a
-// lease that lasts for a turn. After 50 ms the guard asks for a full lease. Some ask before their work: runs that can trust the turn for less than half a second, runs of package
-// idempotency or with a cooldown, Acquire, and DoAll for all keys but the last. No run waits for a key in doubt. For a
-// key that is completed or in a cooldown a run waits only if the key opens in time.
+// With Options.Wait a run waits in the queue of the key. A run that is handed the key starts its work at once, under a lease that lasts for a turn.
+// After 50 ms the guard asks for a full lease. Some ask before their work: runs that can trust the turn for less than half a second, runs of package
+// idempotency or with a cooldown, Acquire, and DoAll for all keys but the last. No run waits for a key in doubt. For a key that is completed or in a
+// cooldown a run waits only if the key opens in time.
 //
 // # The trust window
 //

@@ -274,8 +274,8 @@ func (g *Guard) Validate() error {
 	return g.mistake
 }
 
-// usable returns an error for a nil context, and otherwise what Validate says. Each method that sends something calls it before newCall:
-// Acquire and Park do so in acquireLease, and Release, Abandon and Complete in endAcquiredLease.
+// usable returns an error for a nil context, and otherwise what Validate says. Each method that sends something calls it before newCall: Acquire and
+// Park do so in acquireLease, and Renew, Release, Abandon and Complete in requestFor.
 func (g *Guard) usable(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext

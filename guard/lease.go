@@ -114,8 +114,8 @@ func (g *Guard) acquireLease(ctx context.Context, req LeaseRequest, w wanted, mi
 	return lease, err
 }
 
-// finish ends a run of one request: it waits for the wake-ups that this request has begun, sets holder if nobody has asked for it, reports, and returns err. refuse, acquireLease,
-// Renew and endAcquiredLease call it.
+// finish ends a run of one request: it waits for the wake-ups that this request has begun, sets holder if nobody has asked for it, reports, and returns
+// err. refuse, acquireLease and requestFor call it.
 func (r *run) finish(outcome Outcome, err error) error {
 	r.finishWakeUps()
 	r.holder = cmp.Or(r.holder, r.call.askHolder())

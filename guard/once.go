@@ -69,12 +69,13 @@ func (r *run) markStarted() (Outcome, error) {
 	return r.checkBegin(outcome, err)
 }
 
-// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats. DoOnce and complete call it.
+// completeTime bounds a request without which the key would be in doubt, or its work would run again, with all repeats. complete and releaseAfterWork
+// call it.
 func (g *Guard) completeTime() time.Duration { return min(completeTime, g.opt.MaxHold) }
 
-// complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must
-// run out: the result is not stored, and a release would let a second run begin at once. It sets CompleteErr, and what the window says of a
-// loss. endHold calls it, as the job's endLease.
+// complete sends Complete: it ends the lease and stores the result in its place. If that fails, the lease must run out: the result is not stored, and a
+// release would let a second run begin at once. It sets CompleteErr, and what the window says of a loss. The endLease of DoOnce's job calls it, after
+// the end of renew.
 func (r *run) complete(c doonce.Completion) {
 	lease := r.lease()
 	err := r.sendRelease(r.guard.completeTime(), func(ctx context.Context) error {

@@ -53,8 +53,8 @@ func outcomeOf(err error) Outcome {
 	return OutcomeUnknown
 }
 
-// failure is the outcome and the error of a call that the store answered with err. It is also for an error before the first request.
-// acquire, mayStart and request call it, and so do refuse and the runs of one request.
+// failure is the outcome and the error of a call that the store answered with err. It is also for an error before the first request. acquire, mayStart,
+// markStarted and refuse call it, and so do the runs of one request: acquireLease, requestFor and Inspect.
 func (r *run) failure(err error) (Outcome, error) {
 	switch outcome := outcomeOf(err); outcome {
 	case OutcomeOK:

@@ -77,9 +77,9 @@ func (a *attempt) awaitTurn() bool {
 	return r.window.Err() == nil && r.now() < r.call.waitEnd
 }
 
-// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what
-// busy says of the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the time of a poll that is under way then), or when a poll finds the key free, it returns true:
-// the queue may have room now. wait calls it.
+// pollKey sends Inspect for a key in whose queue the run has no place, mostly because it is full: a refused write costs more. It sets what busy says of
+// the key, heard and pauses; its sleep may find the lease of the run around it lost (window.check). After 1 to 2 s (and the time of a poll that is under
+// way then), or when a poll finds the key free, it returns true: the queue may have room now. wait calls it.
 func (a *attempt) pollKey() bool {
 	r, busy := a.run, a.busy
 	slow := slowed(a.acquires.took)

@@ -8,9 +8,9 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// beginRelease begins the time of a release, a completion, an abandon or a leave, or of a wait for wake-ups alone. It says when this
-// time ends, which most bounds, and when it ends at the latest if the store answers as contended. Both leave time for the handler's
-// answer before the caller's deadline. The context is for what the release does: it ends with endRelease, and shortly after Shutdown.
+// beginRelease begins the time of a release, a completion, an abandon or a leave, or of a wait for wake-ups alone. It says when this time ends, which
+// most bounds, and when it ends at the latest if the store answers as contended. Both leave time for the handler's answer before the caller's deadline.
+// The context is for what the release does: it ends with endRelease, and shortly after Shutdown. sendRelease and finishWakeUps call it.
 func (r *run) beginRelease(most time.Duration) (ctx context.Context, endRelease func(), end, latest time.Duration) {
 	ctx, cut := context.WithCancel(context.WithoutCancel(&r.window)) // the run's context may have ended
 	runs, now := r.guard.runs, r.now()
@@ -27,11 +27,10 @@ func (r *run) beginRelease(most time.Duration) (ctx context.Context, endRelease 
 	return ctx, endRelease, now + min(most, rest), now + min(contendedTime, rest)
 }
 
-// sendRelease repeats a call that ends something in the store, within the time that beginRelease
-// gives, and then waits for the wake-ups that the call has made necessary. While the store answers as contended, there is more time. The call sends a Leave,
-// Release, Abandon or Complete: leaveQueue, releaseLease,
-// abandon and complete call sendRelease. If an answer was lost, only nil as
-// the answer to a repeat shows that the request was applied. It changes release, wakes and calls, as all below do.
+// sendRelease repeats a call that ends something in the store, within the time that beginRelease gives, and then waits for the wake-ups that the call
+// has made necessary. While the store answers as contended, there is more time. The call sends a Leave, Release, Abandon or Complete: leaveQueue,
+// releaseLease, abandon and complete call sendRelease. If an answer was lost, only nil as the answer to a repeat shows that the request was applied. It
+// changes wakes, notes.OwnersWoken and calls, as all below do.
 func (r *run) sendRelease(most time.Duration, call func(context.Context) error) error {
 	ctx, endRelease, end, latest := r.beginRelease(most)
 	defer endRelease()

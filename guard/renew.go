@@ -13,9 +13,9 @@ import (
 // hand-over: until then the work has only what is left of the turn.
 const firstExtension = 50 * time.Millisecond
 
-// renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast it (outlasts). It does so after each third of the time that the store lets the guard
-// trust, which may be much less than the TTL. It changes held (atomic), the window (with its mutex) and calls. beginHold
-// starts it on a goroutine of its own, and endHold waits for its end.
+// renew sends Renew (or a first Extend) until the work ends, or until the lease is sure to outlast it (outlasts). It does so after each third of the
+// time that the store lets the guard trust, which may be much less than the TTL. It changes held (atomic), the window (with its mutex) and calls.
+// beginHold starts it on a goroutine of its own, and endHold waits for its end.
 func (r *run) renew() {
 	defer close(r.renewing)
 	h := r.held.Load()

@@ -59,7 +59,7 @@ type Report struct {
 	WakeErr error
 }
 
-// report says what the parts of the run know of it, at its end, and for Options.Granted before the work.
+// report says what the parts of the run know of it, at its end, and for Options.Granted before the work. observe and tellGranted call it.
 func (r *run) report(outcome Outcome, err error) Report {
 	report, lease := r.notes, r.lease()
 	report.Key, report.HolderInfo, report.Outcome, report.Err = shortKey(r.key), r.holder, outcome, err
@@ -71,10 +71,9 @@ func (r *run) report(outcome Outcome, err error) Report {
 	return report
 }
 
-// LogReports returns an observer that writes one line for each report. The level is Warn
-// for a failed release, completion or wake-up, for a key that is held for longer than the guard's MaxHold, and for the outcomes lost, corrupt, unavailable, unknown,
-// panic, doubt and noresult. Otherwise it is Info. A nil logger is slog.Default() at the time
-// of each line.
+// LogReports returns an observer that writes one line for each report. The level is Warn for a failed release, completion or wake-up, for a key that is
+// held for longer than the guard's MaxHold, and for the outcomes lost, corrupt, unavailable, unknown, panic, doubt and noresult. Otherwise it is Info. A
+// nil logger is slog.Default() at the time of each line.
 func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	return func(ctx context.Context, r Report) {
 		logger := cmp.Or(logger, slog.Default())
@@ -121,4 +120,5 @@ func LogReports(logger *slog.Logger) func(context.Context, Report) {
 	}
 }
 
+// milliseconds is a duration as LogReports writes it.
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -112,7 +112,8 @@ func (r *run) request(call func(context.Context) error) error {
 	return err
 }
 
-// askUntil is when the guard stops asking a store that fails. acquire and request (Renew, MarkStarted, Inspect) call it; releases and renew have ends of their own.
+// askUntil is when the guard stops asking a store that fails. acquire and request (Renew, MarkStarted, Inspect) call it; releases and renew have ends of
+// their own.
 func (r *run) askUntil() time.Duration {
 	now := r.now()
 	return now + min(storeRetryBudget, (r.call.deadline-now)/2)

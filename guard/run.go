@@ -50,7 +50,7 @@ func (c *call) askHolder() lockstore.HolderInfo {
 	return c.holder
 }
 
-// wall is a moment on the wall clock. noteHolder, report, setSince and window.Deadline call it.
+// wall is a moment on the wall clock. noteHolder, take, setSince and window.Deadline call it.
 func (c *call) wall(t time.Duration) time.Time { return c.began.Add(t - c.start) }
 
 // run is one call for one key, from asking for the lock to the report. The parts that several goroutines
@@ -95,9 +95,9 @@ func (r *run) lease() lockstore.Lease {
 
 type runKey struct{}
 
-// newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's
-// registry, also after Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing. do calls it for each key; refuse,
-// acquireLease, endAcquiredLease, Renew and Inspect call it once.
+// newRun makes the call's next run, for a key, inside the time of another run of the call, or nil. It enters the run in the guard's registry, also after
+// Shutdown (mayStart refuses it then); its caller owes an endRun. It sends nothing. do calls it for each key; refuse, acquireLease, requestFor and
+// Inspect call it once.
 func (c *call) newRun(key string, inside *run) *run {
 	parent := c.caller
 	if inside != nil {
@@ -117,14 +117,14 @@ func (c *call) newRun(key string, inside *run) *run {
 // now is the time on the guard's clock. It is used all over the package.
 func (r *run) now() time.Duration { return r.guard.clock.moment() }
 
-// left is the time until the caller's deadline. hasTime, tellGranted and observe call it.
+// left is the time until the caller's deadline. hasTime and tell call it.
 func (r *run) left() time.Duration { return r.call.deadline - r.now() }
 
 // sleep waits for d, or returns false when the run's context ends. It asks the window, and so it may note a loss (window.check).
 // awaitTurn, pollKey and sleepUntil call it.
 func (r *run) sleep(d time.Duration) bool { return sleep(&r.window, d) }
 
-// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. ask and take call it, before
+// setSince sets holder.Since: the run asked for its lease at this time. It returns what others see of the run. requestLease and take call it, before
 // renew begins.
 func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	if r.call.holder.Since.IsZero() {
@@ -133,8 +133,8 @@ func (r *run) setSince(sent time.Duration) lockstore.HolderInfo {
 	return r.holder
 }
 
-// ttl is the lease to ask for at the time now: a little longer than the run can last, and
-// at most Options.TTL. A LeaseRequest has its own. It changes nothing; askAfresh calls it for a new request, and renewOnce.
+// ttl is the lease to ask for at the time now: a little longer than the run can last, and at most Options.TTL. A LeaseRequest has its own. It changes
+// nothing; askAfresh calls it for a new request, and renew.
 func (r *run) ttl(now time.Duration) time.Duration {
 	if r.wanted.ttl != 0 {
 		return r.wanted.ttl
@@ -279,9 +279,10 @@ func endHolds(leased *run, j job, err error) {
 	}
 }
 
-// endHold ends the time under the lease; only endHolds calls it. It sets HoldTime, which does not include the release. Then it checks and closes the window, waits for
-// renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a Complete, and sets
-// ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back: judgeLoss comes after it.
+// endHold ends the time under the lease; only endHolds calls it. It sets HoldTime, which does not include the release. Then it checks and closes the
+// window, waits for renew, lets the job end the lease in the store (endLease), and waits for the wake-ups that are left. endLease sends a Release or a
+// Complete, and sets ReleaseErr or CompleteErr; it sends nothing if the key stays in doubt. It may also note a loss in the window, or take one back:
+// judgeLoss comes after it.
 func (r *run) endHold(j job, err error) {
 	r.notes.HoldTime = r.now() - r.call.start - r.notes.WaitTime
 	r.window.check()

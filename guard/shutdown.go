@@ -46,18 +46,20 @@ type registry struct {
 	end      context.CancelFunc // ends over
 }
 
+// newRegistry makes the registry of a new guard. New calls it.
 func newRegistry() *registry {
 	over, end := context.WithCancel(context.Background())
 	return &registry{runs: make(map[*run]struct{}), over: over, end: end}
 }
 
-// add enters a run, also after Shutdown: mayStart refuses those that want a lock.
+// add enters a run, also after Shutdown: mayStart refuses those that want a lock. newRun calls it.
 func (g *registry) add(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.runs[r] = struct{}{}
 }
 
+// remove takes out a run that has ended. endRun calls it.
 func (g *registry) remove(r *run) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

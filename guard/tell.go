@@ -34,7 +34,8 @@ func (r *run) observe(outcome Outcome, err error) {
 	r.tell("Observe", func() { f(ctx, report) })
 }
 
-// tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one.
+// tell calls a hook, and waits for it if it has not hung before in the same call: for those of a DoAll together no more time is lost than for one. It
+// sets hung, of the call. tellGranted and observe call it.
 func (r *run) tell(name string, hook func()) {
 	call, d, hung := tell.Start("guard.Options."+name, hook), hookTime(r.left()), r.call.hung
 	if hung[name] {

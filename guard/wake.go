@@ -48,8 +48,8 @@ type wakeUp struct {
 	ended  chan error // has room for errBlocks and for how it ends later
 }
 
-// wake begins to wake the owners, on goroutines of their own. It does not wait: the run may have work to do. The end of the run's own
-// context does not stop the wake-ups: nobody else wakes these owners. wakeParked calls it, and notes nothing else.
+// wake begins to wake the owners, on goroutines of their own. It does not wait: the run may have work to do. The end of the run's own context does not
+// stop the wake-ups: nobody else wakes these owners. It sets wakes.begun. wakeParked calls it.
 func (r *run) wake(owners []lockstore.Owner) {
 	slots := make(chan struct{}, mostWakes)
 	r.wakes.mu.Lock()
@@ -81,8 +81,8 @@ func (r *run) wake(owners []lockstore.Owner) {
 	}
 }
 
-// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. wake calls it, on a goroutine for each owner. What fails is repeated after a pause until ctx ends, if the
-// error says that the store or Wake may succeed later.
+// wakeOwner wakes one owner: it sends TakeAddress, and calls Options.Wake. wake calls it, on a goroutine for each owner. What fails is repeated after a
+// pause until ctx ends, if the error says that the store or Wake may succeed later.
 func (r *run) wakeOwner(ctx context.Context, owner lockstore.Owner) error {
 	if r.guard.opt.Wake == nil {
 		return errNoWake
@@ -136,8 +136,8 @@ func (r *run) finishWakeUps() {
 	r.awaitWakeUps(ctx, end)
 }
 
-// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing. It waits until end, or until Shutdown ends ctx. Then
-// it ends their context, and waits for shortly longer. sendRelease and finishWakeUps call it.
+// awaitWakeUps waits for the wake-ups of a release, or of a run that releases nothing. It waits until end, or until Shutdown ends ctx. Then it ends
+// their context, and waits for shortly longer. It sets wakes and notes.OwnersWoken. sendRelease and finishWakeUps call it.
 func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
 	r.wakes.mu.Lock()
 	begun := r.wakes.begun

@@ -133,10 +133,10 @@ func (w *window) look() bounds {
 // trusted is how long the lease can be trusted from now on. acquireLease, renew and loseByRelease call it.
 func (w *window) trusted() time.Duration { return max(0, w.look().trust-w.run.now()) }
 
-// check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the trust: 0 or less
-// if one of them is over or the window is closed. It notes how late the timer was, and does not set it. tick, the work's questions, take, checkBegin, renew and
-// endHold call it. The window around this one is checked, too. If the lease of that window is lost after this run began, this context ends, too, also if it
-// was made with context.WithoutCancel; what is left may be more than 0 then.
+// check ends the work's context if its time is over or the lease cannot be trusted any more. It returns what is left of the time and of the trust: 0 or
+// less if one of them is over or the window is closed. It notes how late the timer was, and does not set it. tick, the work's questions, take,
+// checkBegin, renew and endHold call it. The window around this one is checked, too. If the lease of that window is lost after this run began, this
+// context ends, too, also if it was made with context.WithoutCancel; what is left may be more than 0 then.
 func (w *window) check() time.Duration {
 	if around := w.run.around; around != nil {
 		around.window.check()

@@ -39,9 +39,9 @@ const (
 )
 
 // acquire answers an Acquire; only Do calls it. It sends the arrival, one write that grants a free key or takes the last place of the queue, and change
-// answers for the row after it. If the time is not known, it sends a read first. If an arrival that joins is throttled, it sends a read, and refuses the owner
-// without a place if the row says so. Who extends a hand-over, shares the key, parks or has a place sends no arrival: readAndChange answers. The hint of the last
-// answer says who has a place, and who found the queue full: for that one see lookForRoom.
+// answers for the row after it. If the time is not known, it sends a read first. If an arrival that joins is throttled, it sends a read, and refuses the
+// owner without a place if the row says so. Who extends a hand-over, shares the key, parks or has a place sends no arrival: readAndChange answers. The
+// hint of the last answer says who has a place, and who found the queue full: for that one see lookForRoom.
 func (t *table) acquire(ctx context.Context, key string, q driver.Request) (driver.Answer, error) {
 	n := parseNote(q.Hint)
 	if q.Fence == 0 && n.Full {
@@ -124,9 +124,10 @@ func (t *table) withoutPlace(seen row, r reply, q driver.Request) (a driver.Answ
 	return a, a.Outcome == driver.Refused && a.Position == 0 && !a.Covered
 }
 
-// lookForRoom sends a read for an owner whose hint says that it was refused without a place, mostly because the queue was full, and refuses it with this hint
-// while the queue is full; acquire calls it. It writes nothing. All who wait for a place see a free one at the same time, and a write costs more than a
-// read, also if it is refused. So the fewer places are free, and the more share the key, the fewer go on, each after a pause and a second read, which is consistent.
+// lookForRoom sends a read for an owner whose hint says that it was refused without a place, mostly because the queue was full, and refuses it with this
+// hint while the queue is full; acquire calls it. It writes nothing. All who wait for a place see a free one at the same time, and a write costs more
+// than a read, also if it is refused. So the fewer places are free, and the more share the key, the fewer go on, each after a pause and a second read,
+// which is consistent.
 func (t *table) lookForRoom(ctx context.Context, key string, q driver.Request) (_ driver.Answer, refused bool, _ error) {
 	for _, again := range []bool{false, true} {
 		seen, r, err := t.read(ctx, key, again)

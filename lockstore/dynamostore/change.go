@@ -35,10 +35,9 @@ const (
 	anyTime = 100 * 365 * 24 * time.Hour
 )
 
-// clockOf is the time of a reply as the rules need it. The end of a lease in the row has the skew
-// of its writer. It is over when Date is dateStep later. Fences are of the local clock, as those of the first writes
-// are: who waits takes them for the times of the hand-overs. It changes nothing. decide calls it, also with the reply that remembered makes up, and so do Await,
-// raiseFence, changeQueue and revokedSince.
+// clockOf is the time of a reply as the rules need it. The end of a lease in the row has the skew of its writer. It is over when Date is dateStep later.
+// Fences are of the local clock, as those of the first writes are: who waits takes them for the times of the hand-overs. It changes nothing. decide
+// calls it, also with the reply that remembered makes up, and so do Await, raiseFence, changeQueue and revokedSince.
 func (t *table) clockOf(r reply) rules.Clock {
 	now := t.clock.read()
 	c := rules.Clock{Early: r.date.Add(-dateStep), Late: now.Add(t.skew), Fences: now}

@@ -109,7 +109,7 @@ const (
 	localKey    = "local"
 )
 
-// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict.
+// newClient makes the client, and sends nothing: for the store, and for Client, whose users send transactions, see conflict. OpenWith calls it.
 func newClient(region, endpoint string, creds aws.CredentialsProvider, h *http.Client) *dynamodb.Client {
 	opt := dynamodb.Options{
 		Region:      region,
@@ -146,5 +146,5 @@ func backoff(attempt int, _ error) (time.Duration, error) {
 	return time.Duration(rand.Int64N(int64(25*time.Millisecond) << min(attempt, 3))), nil
 }
 
-// httpClient leaves time for a second attempt: a call has about 2 s. OpenWith and credentials call it.
+// httpClient leaves time for a second attempt: a call has about 2 s. OpenWith calls it, for DynamoDB and for the credentials.
 func httpClient() *http.Client { return httpclient.Client(900 * time.Millisecond) }

@@ -69,9 +69,9 @@ func (c *clock) aheadOfMonotonic() time.Duration {
 	return c.local().Sub(c.started.Round(0)) - time.Since(c.started)
 }
 
-// expiresAt is the end of the lease, or of the closed time, that arrivalWrite and CompleteItem write: these two do not ask the rules. The rules make every other end,
-// of clockOf's Late; end and correctTurn correct that of a hand-over. The end includes this writer's skew, so that other owners wait for as long as this writer
-// may trust the lease.
+// expiresAt is the end of the lease, or of the closed time, that arrivalWrite and CompleteItem write: these two do not ask the rules. The rules make
+// every other end, of clockOf's Late; end and correctTurn correct that of a hand-over. The end includes this writer's skew, so that other owners wait
+// for as long as this writer may trust the lease.
 func (t *table) expiresAt(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl + t.skew).Truncate(time.Millisecond)
 }

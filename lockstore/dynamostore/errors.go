@@ -155,8 +155,8 @@ func outcome(err error, ambiguous bool) error {
 	return withoutClass("the outcome is unknown, an earlier request of the call may have been applied: ", err)
 }
 
-// withoutClass is err if it matches neither ErrUnavailable nor ErrCorrupt. Otherwise it is an error with the prefix and the text of err that matches neither: a
-// client's error may match them, too, as that of credentials does. outcome and unknown call it.
+// withoutClass is err if it matches neither ErrUnavailable nor ErrCorrupt. Otherwise it is an error with the prefix and the text of err that matches
+// neither: a client's error may match them, too, as that of credentials does. outcome and unknown call it.
 func withoutClass(prefix string, err error) error {
 	if !errors.Is(err, lockstore.ErrUnavailable) && !errors.Is(err, lockstore.ErrCorrupt) {
 		return err

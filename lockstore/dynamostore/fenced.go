@@ -65,8 +65,8 @@ func withCondition(own string) string {
 	return "(" + own + ") AND " + ifNotStale
 }
 
-// enclosed reports whether one pair of parentheses is around the whole condition. withCondition asks it of the condition, and of what stands before an AND with
-// ifNotStale: without the pair, as in "a OR (b) AND c", Fenced has not written this condition.
+// enclosed reports whether one pair of parentheses is around the whole condition. withCondition asks it of the condition, and of what stands before an
+// AND with ifNotStale: without the pair, as in "a OR (b) AND c", Fenced has not written this condition.
 func enclosed(condition string) bool {
 	depth := 0
 	for i, c := range condition {

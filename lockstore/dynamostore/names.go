@@ -101,7 +101,7 @@ func (n names) aliases(expressions string) map[string]string {
 	return all
 }
 
-// want is the primary key that the table must have, as keySchema says it.
+// want is the primary key that the table must have, as keySchema says it. checkTable and explain call it.
 func (n names) want() string {
 	if n.sort == "" {
 		return fmt.Sprintf("the partition key %q of type S and no sort key", n.key)

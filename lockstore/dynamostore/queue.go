@@ -58,7 +58,7 @@ func placeNote(place int, now time.Time, seen row) driver.Hint {
 	return n.hint()
 }
 
-// parseNote decodes a hint.
+// parseNote decodes a hint. acquire and Await call it.
 func parseNote(hint driver.Hint) (n note) {
 	_ = json.Unmarshal([]byte(hint), &n) // what is missing is not known
 	n.Place, n.Pace = max(0, min(n.Place, maxPlaces)), max(0, min(n.Pace, time.Minute))

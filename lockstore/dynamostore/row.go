@@ -411,7 +411,7 @@ func number(item values, name string, most int64) (int64, error) {
 	return v, nil
 }
 
-// textOf is "" for a value that is no text. The functions that decode a row call it, and so does List.
+// textOf is "" for a value that is no text. The functions that decode a row call it, and so do names.is and List.
 func textOf(v value) string {
 	if s, ok := v.(*types.AttributeValueMemberS); ok {
 		return s.Value
@@ -419,7 +419,7 @@ func textOf(v value) string {
 	return ""
 }
 
-// text and integer are the values of attributes and of conditions. An owner is not hidden there.
+// text and integer are the values of attributes and of conditions. An owner is not hidden there. They are used all over the package.
 func text[S ~string](s S) value { return &types.AttributeValueMemberS{Value: string(s)} }
 
 func integer[N ~int | ~int64](n N) value {

@@ -43,9 +43,10 @@ func (m *marking) note(seen row, w write, ambiguous bool) {
 	m.mark = markOf(w.becomes)
 }
 
-// unmark answers a MarkStarted that has written its mark after the end of the lease. It sends a write that removes the mark, because no work begins: the key is
-// not in doubt. It moves the end, which is over, by a millisecond: a late copy of the mark finds another row than the one that it expects. It sends nothing if
-// another call had marked before, and a row whose mark has changed stays. answerWrite calls it, and answerUnchanged if the reply to the mark was lost.
+// unmark answers a MarkStarted that has written its mark after the end of the lease. It sends a write that removes the mark, because no work begins: the
+// key is not in doubt. It moves the end, which is over, by a millisecond: a late copy of the mark finds another row than the one that it expects. It
+// sends nothing if another call had marked before, and a row whose mark has changed stays. answerWrite calls it, and answerUnchanged if the reply to the
+// mark was lost.
 func (t *table) unmark(ctx context.Context, key string, q driver.Request, m marking, seen row, a driver.Answer) (driver.Answer, error) {
 	if m.other {
 		return a, nil

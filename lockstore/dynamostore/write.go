@@ -47,8 +47,9 @@ func (w *write) was(seen row, names ...string) {
 	}
 }
 
-// encodeWrite is a write as update sends it alone, and StillHeld and CompleteItem in a transaction of the program. It adds what is the same in each. The row must have a time to live of this name:
-// otherwise another program writes it under another name, and would not move this one, so DynamoDB could delete the row under a live lease. DynamoDB refuses a name or a value that no expression has.
+// encodeWrite is a write as update sends it alone, and StillHeld and CompleteItem in a transaction of the program. It adds what is the same in each. The
+// row must have a time to live of this name: otherwise another program writes it under another name, and would not move this one, so DynamoDB could
+// delete the row under a live lease. DynamoDB refuses a name or a value that no expression has.
 func (t *table) encodeWrite(key string, w write) types.Update {
 	set, remove, conditions, given := w.set, w.remove, w.conditions, values{}
 	maps.Copy(given, w.values)
@@ -83,8 +84,9 @@ func (t *table) encodeWrite(key string, w write) types.Update {
 	}
 }
 
-// becoming makes the write for the next state of a row as a reply has brought it, and sends nothing; change calls it. It adds what the rules do not know: a
-// mark of started work (MarkStarted's, or one that a renewal moves), a larger fence for an Abandon (raiseFence), and the row's end. The write depends on as little of the row as the decision does.
+// becoming makes the write for the next state of a row as a reply has brought it, and sends nothing; change calls it. It adds what the rules do not
+// know: a mark of started work (MarkStarted's, or one that a renewal moves), a larger fence for an Abandon (raiseFence), and the row's end. The write
+// depends on as little of the row as the decision does.
 func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) write {
 	w := write{becomes: values{}, expects: values{}, values: values{}}
 	if q.Kind == driver.Abandon {
@@ -135,9 +137,9 @@ func (t *table) becoming(q driver.Request, seen row, r reply, next rules.State) 
 	return w
 }
 
-// raiseFence makes the last fence of a key that is free after an Abandon, also if it was free before, larger than that of each arrival of this process, so that a
-// late copy of one is refused; becoming calls it for each Abandon. It changes next alone, and nothing if somebody has the key or it is closed. A process that sent one while its clock was set does
-// not raise the fences of others for long: each of them would take a second request.
+// raiseFence makes the last fence of a key that is free after an Abandon, also if it was free before, larger than that of each arrival of this process,
+// so that a late copy of one is refused; becoming calls it for each Abandon. It changes next alone, and nothing if somebody has the key or it is closed.
+// A process that sent one while its clock was set does not raise the fences of others for long: each of them would take a second request.
 func (t *table) raiseFence(r reply, next *rules.State) {
 	if len(next.Holders) == 0 && next.Closed.For == 0 {
 		c := t.clockOf(r)
