@@ -1,6 +1,7 @@
 package wrongrules
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -496,6 +497,14 @@ var fences = []Mistake{
 	{"takeover keeps the fence", nil, func(c *call) {
 		when(c.granted() && len(c.was.Holders) > 0, func() { c.number(c.was.LastFence) })
 	}},
+	falls(driver.Abandon), falls(driver.Leave), falls(driver.Resolve),
+}
+
+// falls is a mistake in the fence of who is handed the key. It is no number that another grant has.
+func falls(kind driver.Kind) Mistake {
+	return after(fmt.Sprintf("the fence falls at a hand-over by %s", kind), kind, func(c *call) {
+		when(c.LastFence > c.was.LastFence+1, func() { c.number(c.was.LastFence - 1<<20) })
+	})
 }
 
 var inspecting = []Mistake{

@@ -139,6 +139,18 @@ func (f *fences) number(of driver.Fence) driver.Fence {
 	return driver.Fence(i)
 }
 
+// like reports whether the fences grow and fall where others do.
+func (f fences) like(others fences) bool {
+	for i := range min(len(f), len(others)) {
+		for j := range i {
+			if (f[j] < f[i]) != (others[j] < others[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // mostBeliefs ends a sequence: with more of them nearly every answer would do.
 const mostBeliefs = 8
 
@@ -246,7 +258,7 @@ func (m *comparison) take(s step) (difference string, goes bool) {
 		if looks {
 			want.inspected = m.inspect(&b)
 		}
-		d := m.differs(want, got)
+		d := m.differs(b, want, got)
 		if d == "" {
 			m.beliefs = append(m.beliefs, b)
 		} else if difference == "" {
@@ -371,7 +383,7 @@ func (m *comparison) takeBoth(s, inside step) (difference string, goes bool) {
 						want.answer.Wake = nil // the repeat does not know whom the first one was to wake
 					}
 					want.inspected = m.inspect(&d.belief)
-					if text := cmp.Or(m.differs(wantOther, other), m.differs(want, got)); text != "" {
+					if text := cmp.Or(m.differs(d.belief, wantOther, other), m.differs(d.belief, want, got)); text != "" {
 						difference = cmp.Or(difference, text)
 					} else if !slices.ContainsFunc(m.beliefs, func(known belief) bool { return reflect.DeepEqual(known, d.belief) }) {
 						m.beliefs = append(m.beliefs, d.belief)
@@ -761,8 +773,8 @@ func deadlines(s rules.State, yield func(time.Time) bool) {
 }
 
 // differs says how the store's answer differs from that of the rule book, which was asked
-// earlier by at most slow.
-func (m *comparison) differs(want, got seen) string {
+// earlier by at most slow, and believes b since.
+func (m *comparison) differs(b belief, want, got seen) string {
 	const inspected = "inspected"
 	late := rounding + m.TakeoverDelay + m.TurnDelay
 	near := func(want, got, less, more time.Duration) bool {
@@ -794,6 +806,8 @@ func (m *comparison) differs(want, got seen) string {
 		return fmt.Sprintf("the store says %q; want %q", outcome(g), outcome(w))
 	case w.Fence != g.Fence:
 		return fmt.Sprintf("the lease has fence %d; want %d", g.Fence, w.Fence)
+	case !m.fences.like(b.fences):
+		return fmt.Sprintf("the fences are %d; want some that grow as %d", m.fences, b.fences)
 	case w.Seat != g.Seat:
 		return fmt.Sprintf("the lease has seat %d; want %d", g.Seat, w.Seat)
 	case !near(w.TTL, g.TTL, m.Margin+late, late):

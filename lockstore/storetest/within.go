@@ -356,7 +356,7 @@ func (w *placing) fails(s step, at int) {
 			want.answer = driver.Answer{}
 		}
 		want.inspected = m.inspect(&b)
-		d := m.differs(want, got)
+		d := m.differs(b, want, got)
 		if d == "" {
 			return
 		}
