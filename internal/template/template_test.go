@@ -159,6 +159,8 @@ func (c *checks) functions() {
 			c.want(found[1] == ".Alias" || found[2] != "", id, "is for", found[0], "and not for its alias")
 		}
 	}
+	c.want(c.props("Api").in("Auth", "DefaultAuthorizer") == "AWS_IAM", "everybody may call the API")
+	c.want(fmt.Sprint(c.props("PayoutStateMachine").in("Logging", "IncludeExecutionData")) == "false", "the log has task tokens")
 	for _, id := range ids {
 		p := c.props(id)
 		var names []any
@@ -234,12 +236,20 @@ func (c *checks) policies() {
 				c.want(kind != "ScheduleV2" || props(events).in(name, "Properties", "OmitName") == true, id, "a schedule whose name SAM makes has one name in all stacks, of which an account could deploy one")
 			}
 		} else if !strings.HasPrefix(r.Type, "AWS::IAM::") {
+			// The principal is a whole service of AWS, or everybody: the condition says who may pass.
+			needs := map[string][]string{"AWS::SQS::QueuePolicy": {"aws:SourceArn"}, "AWS::EC2::VPCEndpoint": {"aws:PrincipalAccount", "aws:ResourceAccount"}}
+			eachMap(r.Properties, func(s props) {
+				for _, name := range needs[r.Type] {
+					c.want(s["Effect"] != "Allow" || strings.Contains(text(s["Condition"]), name), id, "lets in whoever comes, without", name)
+				}
+			})
 			continue
 		}
 		eachMap(r.Properties, func(s props) {
 			if all, has := s["Statement"]; has {
 				c.want(len(list(all)) > 0 && all != nil, id, "has a policy without a statement, which IAM refuses")
 			}
+			c.want(s["Effect"] != "Deny" || strings.Contains(text(s["Condition"]), "lambda:SourceFunctionArn"), id, "denies something to Lambda, too")
 			if s["Effect"] == "Allow" {
 				everything := slices.Contains(list(s["Resource"]), any("*"))
 				c.want(s["Action"] != nil && s["Resource"] != nil, id, "allows all but something", s)
@@ -268,6 +278,7 @@ func (c *checks) times() {
 		if events := text(p["Events"]); r.Type == FunctionType && strings.Contains(events, `"HttpApi"`) {
 			c.want(p.number("Timeout") < 30, id, "has more time than an HTTP API waits, 30 s") // API Gateway, quotas for HTTP APIs
 		}
+		c.want(r.Type != FunctionType || p["EventInvokeConfig"] == nil || p.number("EventInvokeConfig", "MaximumRetryAttempts") == 2, id, "has no try after the lease of one that crashed")
 		if r.Type != "AWS::Lambda::EventSourceMapping" {
 			continue
 		}
@@ -303,8 +314,12 @@ func (c *checks) alarms() {
 		p := c.props(id)
 		c.want(p["TreatMissingData"] == "notBreaching", id, "TreatMissingData")
 		c.want(slices.Equal(list(p["AlarmActions"]), []any{topic}), id, "tells nobody")
+		c.want(p["ComparisonOperator"] == "GreaterThanThreshold", id, "goes off when all is well")
 		own := map[string]bool{}
 		eachMap(map[string]any(p), func(m props) {
+			for _, how := range []any{m["Statistic"], m["Stat"]} {
+				c.want(how == nil || slices.Contains([]any{"Sum", "Maximum", "p99"}, how), id, "takes", how)
+			}
 			if m["MetricName"] == nil {
 				return
 			}
@@ -331,6 +346,7 @@ func (c *checks) alarms() {
 			for term := range strings.SplitSeq(strings.Join(found[min(1, len(found)):], ""), ", ") {
 				name, divisor, _ := strings.Cut(term, "/")
 				listed = append(listed, name)
+				c.want(name != "held" || divisor == "60000", id, "compares milliseconds with minutes")
 				if divisor != "" && divisor != "60000" { // milliseconds to minutes
 					function := strings.ToUpper(name[:1]) + name[1:] + "Function"
 					c.want(divisor == fmt.Sprint(10*c.props(function).number("Timeout")), id, name, "is not ten times its Timeout")
@@ -401,6 +417,10 @@ func check(t *testing.T, file, text string, record map[string]Resource) (problem
 			c.functions()
 		case "deploy/part.yaml":
 			c.prefix()
+		case "deploy/cache.yaml":
+			for name, url := range c.Exports {
+				c.want(strings.HasSuffix(name, "-OperateUrl") == strings.HasPrefix(url, "elasticache://lambdalock-operator@"), name, "is", url)
+			}
 		}
 		problems = append(problems, c.problems...)
 	}
@@ -459,6 +479,16 @@ func TestTemplates(t *testing.T) {
 		{"template.yaml", "MetricName: ExecutionsTimedOut", "MetricName: ExecutionTimedOut"},
 		{"template.yaml", "- MetricNamespace: !Ref AWS::StackName\n", "- MetricNamespace: locks\n"},
 		{"template.yaml", "      LogGroup: !Ref Logs\n", ""},
+		{"template.yaml", "        DefaultAuthorizer: AWS_IAM\n", ""},
+		{"template.yaml", "IncludeExecutionData: false", "IncludeExecutionData: true"},
+		{"template.yaml", "crashed.\n        MaximumRetryAttempts: 2", "crashed.\n        MaximumRetryAttempts: 0"},
+		{"template.yaml", "            Condition:\n              ArnEquals:\n                aws:SourceArn: !GetAtt SfnlockFunctionEnded.Arn # the rule that SAM makes\n", ""},
+		{"template.yaml", "            Condition: # a call of a function's code, not of Lambda for it\n              ArnLike:\n                lambda:SourceFunctionArn: !Sub arn:${AWS::Partition}:lambda:${AWS::Region}:${AWS::AccountId}:function:*\n", ""},
+		{"template.yaml", "ComparisonOperator: GreaterThanThreshold\n      Threshold: 3600", "ComparisonOperator: LessThanThreshold\n      Threshold: 3600"},
+		{"template.yaml", "MAX([held/60000])", "MAX([held])"},
+		{"template.yaml", "Statistic: Maximum", "Statistic: SampleCount"},
+		{"deploy/cache.yaml", "                aws:PrincipalAccount: !Ref AWS::AccountId\n", ""},
+		{"deploy/cache.yaml", "Value: !Sub elasticache://${Name}-operator@", "Value: !Sub elasticache://${Name}@"},
 		{"deploy/part.yaml", "[a-z0-9][a-z0-9._-]*/", "[a-z0-9*][a-z0-9._-]*/"},
 		{"deploy/cache.yaml", "ServerlessCacheName: !Sub ${Name}-locks", "ServerlessCacheName: !Ref Name"},
 		{"deploy/cache.yaml", "      UserGroupId: !Ref UserGroup\n", "      UserGroupId: !Ref UserGroup\n      CacheUsageLimits: {DataStorage: {Maximum: 1, Unit: GB}}\n"},
