@@ -234,8 +234,10 @@ func (a *attempt) requestLease() (Outcome, error) {
 // The owner has missed its turn if others got the key since the last refusal and its place is gone or has not come nearer to the front. This counts as a
 // lapse. A place that a refusal does not show may be there all the same: some stores refuse by an old read.
 func (a *attempt) noteRefusal(err error) (covered bool) {
-	refusal := new(lockstore.Refused)
-	_ = errors.As(err, &refusal) // a store need not say why
+	refusal, ok := errors.AsType[*lockstore.Refused](err)
+	if !ok { // a store need not say why
+		refusal = new(lockstore.Refused)
+	}
 	notes, place := &a.run.notes, refusal.QueuePosition
 	ended := refusal.State.Done() || refusal.Covered      // the queue has ended, or the owner is surely not in it
 	hidden := ended || refusal.State == lockstore.InDoubt // the refusal shows no place
