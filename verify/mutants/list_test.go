@@ -169,6 +169,8 @@ var bugs = []bug{
 		"lockstore/casstore/internal/entry/entry.go", "h.Starts && written.Before(since.Add(h.TTL))", "h.Starts"},
 	{"M160", "after a conflict, which may be the echo of one's own write, a read that may be old", test{pkg: cas, run: "^TestOldReadAfterARepeatedWrite$"}, "its first write has taken it",
 		"lockstore/casstore/call.go", "\t}\n\treturn c.read(true)\n}", "\t}\n\treturn c.read(false)\n}"},
+	{"M188", "a refused write wakes who listens", test{pkg: cas, run: "^TestKV$/^kv$/^a_wake-up"}, `the wake-up has the note "7 8 c"`,
+		"lockstore/casstore/waiting_test.go", "\tif err == nil {\n\t\tw.wake(key, notes)\n\t}\n", "\tw.wake(key, notes)\n"},
 
 	// One waits for all.
 	{"M181", "an old read covers an event, so a throttled acquire is no refusal", test{pkg: dynamo, run: "^TestCoveredEvents$/^F31"}, "the table is throttled",

@@ -205,10 +205,6 @@ var cases = []testCase{
 			if err != nil {
 				c.Fatalf("WriteAndWake of an owner that does not listen: %v; want nil", err)
 			}
-			if _, err := write("c", "nobody"); !errors.Is(err, casstore.ErrConflict) {
-				c.Errorf("WriteAndWake at an old version: %v; want ErrConflict", err)
-			}
-			version = e.Version
 			listen := func(owner string) (<-chan string, func()) {
 				woken, _, stop, err := w.Listen(c.Context(), c.key, owner, time.Now())
 				if err != nil {
@@ -218,6 +214,12 @@ var cases = []testCase{
 			}
 			mine, stop := listen("me")
 			others, stopOther := listen("other")
+			for _, owner := range []string{"nobody", "me"} {
+				if _, err := write("c", owner); !errors.Is(err, casstore.ErrConflict) {
+					c.Errorf("WriteAndWake at an old version: %v; want ErrConflict", err)
+				}
+			}
+			version = e.Version
 			if e, err = write("d", "me"); err != nil {
 				c.Fatalf("WriteAndWake: %v", err)
 			}
