@@ -18,7 +18,7 @@ var kinds = []struct{ kind, what string }{
 		"A [proof](../internal/lib/rules/testdata/proof/proof.dfy) without bounds covers a model. From random states this model makes the same steps as the rules."},
 	{verifyrecord.Simulation, "Random schedules in virtual time of the shipped guard and the shipped stores, over fakes: clocks are off, processes freeze and die, the network loses, delays and repeats."},
 	{verifyrecord.Comparison, "Random requests to a store and to the rule book: each answer and each state are the same. Some replies are lost, and two processes take turns where a store has several."},
-	{verifyrecord.Histories, "Shipped guards on real servers during faults. A checker looks at seats, fences, results, what a resource accepted, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
+	{verifyrecord.Histories, "Shipped guards on real servers during faults. A checker looks at seats, fences, results, refusals of a free key, and who could trust a lease at the same time. In the end each key becomes free."},
 	{verifyrecord.Processes, "Function processes that add elements to lists under the lock, as in Jepsen's set test, and are killed, stopped, told to end, or run into their timeout. No acknowledged element is missing. " +
 		"Others get many events for one key, and a run does the work of those before it: the last number is that of all events."},
 	{verifyrecord.Mutants, "Bugs that are planted, one at a time. The test for a bug fails, with the words that name it."},

@@ -1,7 +1,7 @@
 // Package checker judges a history: what clients asked of a store, what they were told, and when.
 //
 // Sweep looks at what no store may do, whatever the order of the requests was: who may trust a key at the same time, seats, fences,
-// what a resource accepted, ends of a lease that come too late or too early, grants of a key that is shut, doubt, results, and
+// ends of a lease that come too late or too early, grants of a key that is shut, doubt, results, and
 // refusals that nothing explains. Whether each answer is the
 // one of the rule book is not its question: the comparison of each store with the rule book asks that.
 //
@@ -147,7 +147,6 @@ func Sweep(ops []Op, l Limits) (violations []string) {
 		k.overlaps()
 		k.fences()
 		k.refusals()
-		k.writes()
 		k.overtaken()
 		k.shut()
 		k.doubt()
@@ -174,6 +173,16 @@ type lease struct {
 	told       Op            // the answer that end is from
 	asked      time.Duration // it was not granted before: the owner's first request
 	begin, end time.Duration
+}
+
+// before reports whether a lease that was trusted began when the other was over.
+func (l *lease) before(next *lease, early time.Duration) bool {
+	return l.begin < next.begin && l.end <= next.begin+early && next.begin < next.end
+}
+
+// excludes reports whether the two may not be at the same time.
+func (l *lease) excludes(other *lease) bool {
+	return min(l.grant.most(), other.grant.most()) == 1 || l.grant.Seat == other.grant.Seat
 }
 
 // loss is a time in which a store may have lost what it had told since a moment.
@@ -278,14 +287,15 @@ func (k *key) overlaps() {
 	}
 }
 
-// fences have to differ, and a grant that began after another had ended has the larger one.
+// fences have to differ, and a grant that began after another had ended has the larger one. Who waited has asked before that.
 func (k *key) fences() {
 	for _, b := range k.granted {
 		for _, a := range k.granted {
 			switch {
 			case a != b && a.grant.Fence == b.grant.Fence && a.begin <= b.begin:
 				k.violation("two have the same fence", a.grant, b.grant)
-			case a.grant.Return < b.asked && a.grant.Fence > b.grant.Fence:
+			case a.grant.Return < b.asked && a.grant.Fence > b.grant.Fence,
+				a.before(b, k.limits.Early) && a.excludes(b) && a.grant.Fence > b.grant.Fence && !k.lost(a.told, b.grant) && !k.lost(b.told, a.grant):
 				k.violation("the fence did not grow", a.grant, b.grant)
 			}
 		}
@@ -343,23 +353,6 @@ func (k *key) refusals() {
 	}
 }
 
-// writes that were accepted of a lease after one of a lease of the same seat that was granted later.
-func (k *key) writes() {
-	latest := map[int]*lease{} // that has written, by its seat
-	for _, op := range k.ops {
-		own := k.leases[op.Fence]
-		if op.Kind != Write || op.Outcome != OK || own == nil {
-			continue
-		}
-		switch last := latest[op.Seat]; {
-		case last == nil || own.asked >= last.asked:
-			latest[op.Seat] = own
-		case own.grant.Return < last.asked:
-			k.violation("a stale write was accepted", own.grant, last.grant, op)
-		}
-	}
-}
-
 // overtaken are ends that were confirmed to an owner that had lost its lease: another had been granted its seat, or the whole
 // key, before the owner asked for the end. A repeat may be confirmed as the first request was, and so may the release of a lease that
 // an operator has resolved.
@@ -379,8 +372,7 @@ func (k *key) overtaken() {
 			continue
 		}
 		for _, l := range k.granted {
-			same := min(l.grant.most(), own.grant.most()) == 1 || l.grant.Seat == own.grant.Seat
-			if same && l.grant.Fence > op.Fence && l.grant.Return < op.Call && !k.lost(own.told, l.grant) && !k.lost(l.grant, op) {
+			if l.excludes(own) && l.grant.Fence > op.Fence && l.grant.Return < op.Call && !k.lost(own.told, l.grant) && !k.lost(l.grant, op) {
 				k.violation("an end was confirmed after another had been granted the key", own.grant, l.grant, op)
 				break
 			}
@@ -407,7 +399,7 @@ func (k *key) doubt() {
 }
 
 // shut looks at grants while a result is stored, or under work that has started and did not end. Each request that may
-// have ended such a time has ended it.
+// have ended such a time has ended it. The grant of an owner that waits may have been asked for before that time.
 func (k *key) shut() {
 	for _, began := range k.ops {
 		if began.Outcome != OK || !began.stores() && began.Kind != MarkStarted {
@@ -424,7 +416,7 @@ func (k *key) shut() {
 			}
 		}
 		for _, op := range k.ops {
-			if op.Kind == Acquire && op.Outcome == OK && op.Fence != began.Fence && op.Call > began.Return && op.Return < opens-k.limits.Early && !k.lost(began, op) {
+			if op.Kind == Acquire && op.Outcome == OK && op.Fence != began.Fence && (op.Call > began.Return || op.Fence > began.Fence) && op.Return < opens-k.limits.Early && !k.lost(began, op) && !k.lost(op, began) {
 				k.violation("the key was not shut", began, op)
 			}
 		}

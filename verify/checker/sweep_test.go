@@ -106,11 +106,6 @@ release a 5 ok 20 30 0
 acquire b 0 busy 40 50 100`, "refused, and only 0 of 1"},
 		{"corrupt", `
 acquire a 0 invalid 0 10 100`, "an answer that no request may get"},
-		{"a write is accepted that comes too late", `
-acquire a 5 ok 0 10 100
-acquire b 6 ok 105 115 100
-write b 6 ok 120 120 0
-write a 5 ok 130 130 0`, "a stale write was accepted"},
 		{"the store forgets before both are granted", `
 forget - 0 ok 0 2 0
 acquire a 5 ok 5 40 100
@@ -172,11 +167,24 @@ acquire a 5 ok 0 2 100 0/2
 acquire b 6 ok 10 12 100 1/2
 release a 5 ok 20 22 0
 acquire c 0 busy 23 25 100 0/2`, "refused, and only 1 of 2"},
-		{"a stale write of one seat", `
-acquire a 5 ok 0 2 10 0/2
-acquire b 6 ok 20 22 100 0/2
-write b 6 ok 30 30 0
-write a 5 ok 40 40 0`, "a stale write was accepted"},
+		{"stored, and handed over", `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 20 25 100
+complete a 5 ok 30 40 100 x
+acquire b 6 ok 26 60 100`, "the key was not shut"},
+		{"started, and handed over", `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 11 11 100
+mark_started a 5 ok 12 13 0
+acquire b 6 ok 12 115 200`, "the key was not shut"},
+		{"a smaller fence of one that waited", `
+acquire a 5 ok 0 10 100
+acquire b 0 busy 12 13 100
+acquire c 0 busy 14 15 100
+release a 5 ok 20 25 0
+acquire b 9 ok 16 30 100
+release b 9 ok 40 45 0
+acquire c 6 ok 27 60 100`, "the fence did not grow"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			violations := Sweep(script(t, c.history), limits)
