@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ type cell struct {
 	injected int // faults so far
 }
 
-// maxLength is how long a history may go on when too little has happened.
+// maxLength is how long the histories of a cell may go on when too little has happened in all of them.
 const maxLength = 2 * time.Minute
 
 // counts say what happened in a history, by the names of the record.
@@ -45,18 +46,20 @@ type counts map[string]int64
 const (
 	operations = "operations" // that the store answered
 	contended  = "contended"  // acquires that were told busy
-	takeovers  = "takeovers"  // grants after a lease that nobody had ended
+	takeovers  = "takeovers"  // grants after a lease that its owner and the operators had not begun to end
 	unknown    = "unknown"
 	notApplied = "refusals"
-	lost       = "lost leases" // that their own holder was told to have lost
+	lost       = "lost leases" // that their own holder was told to have lost, and that no operator had revoked
 	losses     = "entries lost by the store"
 )
 
 func count(ops []checker.Op) counts {
 	c := counts{}
-	ended, granted, last := map[string]bool{}, map[string]bool{}, map[string]string{} // by key and fence; the last of each seat
+	ends, revoked, grants := map[string]time.Duration{}, map[string]bool{}, map[string]checker.Op{} // by key and fence
+	id := func(op checker.Op) string { return fmt.Sprint(op.Key, " ", op.Fence) }
 	for _, op := range ops {
-		id, seat := fmt.Sprint(op.Key, " ", op.Fence), fmt.Sprint(op.Key, " ", op.Seat)
+		_, granted := grants[id(op)]
+		_, ended := ends[id(op)]
 		switch {
 		case op.Kind == checker.Write:
 		case op.Outcome == checker.Unknown:
@@ -71,17 +74,26 @@ func count(ops []checker.Op) counts {
 			c[losses]++
 		case op.Outcome == checker.Busy:
 			c[contended]++
-		case op.Outcome == checker.Lost && op.Kind != checker.Write && op.Kind != checker.Revoke && op.Kind != checker.Resolve:
+		case op.Kind == checker.Revoke:
+			revoked[id(op)] = true
+		case op.Outcome == checker.Lost && op.Kind != checker.Write && op.Kind != checker.Resolve && !revoked[id(op)]:
 			c[lost]++
-		case op.Kind == checker.Acquire && op.Outcome == checker.OK && !granted[id]:
-			if before, ok := last[seat]; ok && !ended[before] {
+		case op.Kind == checker.Acquire && op.Outcome == checker.OK && !granted:
+			grants[id(op)] = op
+		}
+		if !ended && (op.Kind == checker.Release || op.Kind == checker.Complete || op.Kind == checker.Resolve) {
+			ends[id(op)] = op.Call
+		}
+	}
+	last := map[string]string{} // of each seat
+	for _, op := range slices.SortedFunc(maps.Values(grants), func(a, b checker.Op) int { return cmp.Compare(a.Fence, b.Fence) }) {
+		seat := fmt.Sprint(op.Key, " ", op.Seat)
+		if before, ok := last[seat]; ok {
+			if end, ended := ends[before]; !ended || end > op.Return {
 				c[takeovers]++
 			}
-			granted[id], last[seat] = true, id
 		}
-		if op.Kind == checker.Release || op.Kind == checker.Complete || op.Kind == checker.Resolve {
-			ended[id] = true
-		}
+		last[seat] = id(op)
 	}
 	return c
 }
@@ -130,7 +142,7 @@ func play(t *testing.T, f *fault, s *setup, seeds []uint64) (c *cell, stuck []st
 		playing.Go(func() {
 			defer stop()
 			for pause.For(done, 200*time.Millisecond) == nil {
-				if now := r.Now(); now > maxLength || now > s.length && (s.atLeast == 0 || len(f.missing(s.atLeast, r)) == 0) {
+				if now := r.Now(); now > maxLength || now > s.length && (s.atLeast == 0 || len(f.missing(s.atLeast*len(c.runs), c.runs...)) == 0) {
 					return
 				}
 			}
