@@ -66,7 +66,7 @@ test-most:
 test-slow:
 	$(GO_TEST) -parallel 8 ./lockstore/datastore/... ./lockstore/cosmosstore/...
 test-sql:
-	$(GO_TEST) -parallel 8 ./lockstore/sqlstore/sqltest/...
+	$(GO_TEST) -parallel 8 ./lockstore/sqlstore/... ./lockstore/sqlstore/sqltest/...
 
 install-servers: ## Redis, DynamoDB Local, PostgreSQL and the others that the tests start
 	@.ci/progress 0 sh -c 'for script in internal/testservers/install-*.sh; do sh "$$script" || exit; done'
@@ -82,7 +82,7 @@ test-aws: ## the events of sam-test against a deployed stack, STACK=name
 	@STACK="$(STACK)" go test -tags sam ./functions/internal/samtest -run '^TestAWS$$' -v -count=1 -timeout 35m
 
 lint: ## gofmt, go vet, staticcheck, go mod tidy and verify
-	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }
+	@unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "gofmt would change:"; echo "$$unformatted"; exit 1; }; }
 	go vet -tags sam work
 	go run $(STATICCHECK) -tags sam work
 	.ci/tidy -diff

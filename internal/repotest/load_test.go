@@ -28,6 +28,8 @@ type pkg struct {
 	ImportPath, Name string
 	Standard         bool
 	Imports          []string
+	TestGoFiles      []string
+	XTestGoFiles     []string
 	Module           *struct {
 		Path, Version, Dir string
 		Main, Indirect     bool
@@ -37,7 +39,7 @@ type pkg struct {
 // goList runs go list in a folder of the repository, for the system of a function.
 func goList(t *testing.T, dir string, args ...string) (all []pkg) {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,Module"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Standard,Imports,TestGoFiles,XTestGoFiles,Module"}, args...)...)
 	cmd.Dir = filepath.Join(root, dir)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
 	if dir == alone {
