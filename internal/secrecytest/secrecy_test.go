@@ -125,16 +125,32 @@ func (w *watch) found() (all []string) {
 	defer w.mu.Unlock()
 	for secret := range w.secrets {
 		numbers := strings.Trim(fmt.Sprint([]byte(secret)), "[]")
-		for _, form := range []string{
-			secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), numbers,
-			base64.StdEncoding.EncodeToString([]byte(secret))[:len(secret)], base64.URLEncoding.EncodeToString([]byte(secret))[:len(secret)],
-		} {
+		forms := []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), numbers}
+		for i := range 3 { // base64 is by three bytes, and what follows the secret changes the last four letters
+			for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+				text := encoding.EncodeToString([]byte(secret[i:]))
+				forms = append(forms, text[:len(text)-4])
+			}
+		}
+		for _, form := range forms {
 			if at := bytes.Index(w.shown.Bytes(), []byte(form)); at >= 0 {
 				all = append(all, string(w.shown.Bytes()[max(0, at-300):at+len(form)]))
 			}
 		}
 	}
 	return all
+}
+
+// A secret is found behind any other text.
+func TestASecretIsFound(t *testing.T) {
+	for _, before := range []string{"", "u", "us", "user:"} {
+		text := []byte(before + password + "!")
+		for _, shown := range []string{string(text), fmt.Sprintf("%x", text), fmt.Sprint(text), base64.StdEncoding.EncodeToString(text), base64.RawURLEncoding.EncodeToString(text)} {
+			w := newWatch()
+			fmt.Fprint(w, shown)
+			assert.NotEmpty(t, w.found(), shown)
+		}
+	}
 }
 
 func (w *watch) check(t *testing.T) {
