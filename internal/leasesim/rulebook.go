@@ -16,14 +16,15 @@ import (
 func RuleBook(t *testing.T, record string, few, full int, stores map[string]func(t *testing.T) storetest.Harness) {
 	t.Helper()
 	first, seeds := verifyrecord.Seed(t, few, full)
-	compare(t, record, first, seeds, len(stores), func(t *testing.T, requests *atomic.Int64) {
+	compare(t, record, first, func(t *testing.T, done *progress) {
 		workers := min(runtime.GOMAXPROCS(0), seeds)
 		for name, open := range stores {
 			for w := range workers {
 				from, to := seeds*w/workers, seeds*(w+1)/workers
 				t.Run(fmt.Sprintf("%s from %d", name, first+uint64(from)), func(t *testing.T) {
 					t.Parallel()
-					requests.Add(storetest.Sequences(t, open, first+uint64(from), to-from))
+					done.requests.Add(storetest.Sequences(t, open, first+uint64(from), to-from))
+					done.sequences.Add(int64(to - from))
 				})
 			}
 		}
@@ -54,23 +55,27 @@ func RuleBookOnServers(t *testing.T, record string, full int, stores map[string]
 		t.Skip("the suite compares a few sequences on the wall clock; make verify has many")
 	}
 	first, seeds := verifyrecord.Seed(t, 0, full)
-	compare(t, record, first, seeds, len(stores), func(t *testing.T, requests *atomic.Int64) {
+	compare(t, record, first, func(t *testing.T, done *progress) {
 		for name, open := range stores {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				requests.Add(storetest.SequencesAtOnce(t, open(t), first, seeds))
+				done.requests.Add(storetest.SequencesAtOnce(t, open(t), first, seeds))
+				done.sequences.Add(int64(seeds))
 			})
 		}
 	})
 }
 
-func compare(t *testing.T, record string, first uint64, seeds, stores int, run func(*testing.T, *atomic.Int64)) {
+// progress is what has run.
+type progress struct{ sequences, requests atomic.Int64 }
+
+func compare(t *testing.T, record string, first uint64, run func(*testing.T, *progress)) {
 	began := time.Now()
-	var requests atomic.Int64
-	t.Run("sequences", func(t *testing.T) { run(t, &requests) })
-	t.Logf("%d sequences, %d requests, %v", seeds*stores, requests.Load(), time.Since(began))
+	var done progress
+	t.Run("sequences", func(t *testing.T) { run(t, &done) })
+	t.Logf("%d sequences, %d requests, %v", done.sequences.Load(), done.requests.Load(), time.Since(began))
 	verifyrecord.Write(t, verifyrecord.Result{
 		Kind: verifyrecord.Comparison, Name: record, Seed: first,
-		Counts: map[string]int64{verifyrecord.Sequences: int64(seeds * stores), verifyrecord.Requests: requests.Load()}, Took: time.Since(began),
+		Counts: map[string]int64{verifyrecord.Sequences: done.sequences.Load(), verifyrecord.Requests: done.requests.Load()}, Took: time.Since(began),
 	})
 }
