@@ -503,7 +503,7 @@ var fences = []Mistake{
 // falls is a mistake in the fence of who is handed the key. It is no number that another grant has.
 func falls(kind driver.Kind) Mistake {
 	return after(fmt.Sprintf("the fence falls at a hand-over by %s", kind), kind, func(c *call) {
-		when(c.LastFence > c.was.LastFence+1, func() { c.number(c.was.LastFence - 1<<20) })
+		when(c.LastFence > c.was.LastFence+1, func() { c.number(max(1, c.was.LastFence-1<<20)) })
 	})
 }
 
