@@ -96,7 +96,7 @@ func TestGuardProcessTellsWhatItEnded(t *testing.T) {
 		"the end of trust is near": {order{Until: now().add(time.Minute - time.Second)}, false, false},
 		"SIGTERM of an operator":   {order{Signal: syscall.SIGTERM}, true, false},
 		"the end":                  {order{End: true}, true, false},
-		"the end, while it stands": {order{End: true}, true, true},
+		"the end of a stopped one": {order{End: true}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
