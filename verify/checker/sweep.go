@@ -32,10 +32,6 @@ const (
 	Resolve     Kind = "resolve"
 	Revoke      Kind = "revoke"
 
-	// Write goes to the resource that the lock protects, which compares fences: it is OK, or Lost when the
-	// resource has seen a larger one of this seat.
-	Write Kind = "write"
-
 	Forget  Kind = "forget"  // the key's entry is gone
 	CutOff  Kind = "cutoff"  // from now on the replica gets no changes
 	Promote Kind = "promote" // the replica takes over as it was at the last CutOff
@@ -235,7 +231,7 @@ func (k *key) follow() {
 			k.leases[op.Fence], k.granted = own, append(k.granted, own)
 		case op.Kind == Renew && op.Outcome == OK && own == nil:
 			k.violation("a renewal without a lease", op)
-		case own == nil || op.Kind == Write || op.Kind == Revoke || op.Kind == Resolve:
+		case own == nil || op.Kind == Revoke || op.Kind == Resolve:
 		case slices.Contains([]Outcome{Lost, Busy, Completed, InDoubt}, op.Outcome):
 			at, gone := revoked[op.Fence]
 			if op.Return < own.end-k.limits.Early && !(gone && at <= op.Return) && !k.lost(own.told, op) {

@@ -15,9 +15,8 @@ import (
 //	acquire a 5 ok 0 10 100 1/2  the same with seat 1 and MaxHolders 2
 //	complete a 5 ok 20 30 100 x  with the result x
 //
-// An underscore stands for a space. An owner has its seat also when it writes.
+// An underscore stands for a space.
 func script(t *testing.T, text string) (ops []Op) {
-	seats := map[string]int{}
 	for i, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		op := Op{Client: i, Key: "k"}
 		var call, ret, ttl int
@@ -30,13 +29,10 @@ func script(t *testing.T, text string) (ops []Op) {
 			op.Trust = op.TTL
 		}
 		if fields := strings.Fields(line); len(fields) > 7 {
-			if n, _ := fmt.Sscanf(fields[7], "%d/%d", &op.Seat, &op.Most); n == 2 {
-				seats[op.Owner] = op.Seat
-			} else {
+			if n, _ := fmt.Sscanf(fields[7], "%d/%d", &op.Seat, &op.Most); n < 2 {
 				op.Data = fields[7]
 			}
 		}
-		op.Seat = seats[op.Owner]
 		ops = append(ops, op)
 	}
 	return ops

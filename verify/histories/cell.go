@@ -61,7 +61,6 @@ func count(ops []checker.Op) counts {
 		_, granted := grants[id(op)]
 		_, ended := ends[id(op)]
 		switch {
-		case op.Kind == checker.Write:
 		case op.Outcome == checker.Unknown:
 			c[unknown]++
 		case op.Outcome == checker.NotApplied:
@@ -76,7 +75,7 @@ func count(ops []checker.Op) counts {
 			c[contended]++
 		case op.Kind == checker.Revoke:
 			revoked[id(op)] = true
-		case op.Outcome == checker.Lost && op.Kind != checker.Write && op.Kind != checker.Resolve && !revoked[id(op)]:
+		case op.Outcome == checker.Lost && op.Kind != checker.Resolve && !revoked[id(op)]:
 			c[lost]++
 		case op.Kind == checker.Acquire && op.Outcome == checker.OK && !granted:
 			grants[id(op)] = op

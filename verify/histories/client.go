@@ -45,14 +45,11 @@ type run struct {
 	keys []key
 
 	crashes, freezes, struck atomic.Int64 // struck are faults that are about a single key
-
-	mu      sync.Mutex
-	highest map[string]lockstore.Fence // that the resource of each seat has seen
 }
 
 func newRun(name string, seed uint64, m mix, late time.Duration, several bool) *run {
 	r := &run{
-		History: checker.New(), name: name, seed: seed, mix: m, late: late, highest: map[string]lockstore.Fence{},
+		History: checker.New(), name: name, seed: seed, mix: m, late: late,
 	}
 	one, readWrite := []int{1}, []int{1, lockstore.MaxHolders, lockstore.MaxHolders}
 	r.keys = []key{{most: one}, {most: one, waits: true}, {most: one}, {most: one, waits: true, once: true}, {most: one, once: true}}
@@ -197,14 +194,14 @@ func (c *client) visit(k key, wait time.Duration) error {
 		defer time.AfterFunc(c.upTo(ttl), func() { c.crash(g) }).Stop()
 	}
 	if !k.once {
-		return g.Do(c.done, k.name, func(ctx context.Context, lock guard.Lock) error {
-			c.hold(ctx, g, lock)
+		return g.Do(c.done, k.name, func(ctx context.Context, _ guard.Lock) error {
+			c.hold(ctx, g)
 			return nil
 		})
 	}
 	started := c.chance(0.3)
 	return g.DoOnce(c.done, k.name, doonce.Options{MarkStarted: started}, func(ctx context.Context, lock guard.Lock) (doonce.Completion, error) {
-		c.hold(ctx, g, lock)
+		c.hold(ctx, g)
 		switch p := c.random.Float64(); {
 		case p < 0.3:
 			return doonce.Completion{ResultTime: resultTime, Result: lockstore.HiddenBytes(fmt.Sprintf("of %s under fence %d", lock.Key, lock.Fence))}, nil
@@ -223,10 +220,7 @@ func (c *client) crash(g *guard.Guard) {
 }
 
 // hold does what holders do, and sometimes what they may not do: work that stands still does not look at its context.
-func (c *client) hold(ctx context.Context, g *guard.Guard, lock guard.Lock) {
-	if c.chance(0.5) {
-		c.write(lock)
-	}
+func (c *client) hold(ctx context.Context, g *guard.Guard) {
 	switch p := c.random.Float64(); {
 	case p < c.mix.crash:
 		c.crash(g)
@@ -236,27 +230,12 @@ func (c *client) hold(ctx context.Context, g *guard.Guard, lock guard.Lock) {
 		d := ttl + c.upTo(ttl/2+c.late)
 		c.frozen.Store(int64(c.Now() + d))
 		_ = pause.For(c.done, d)
-		c.write(lock)
 		return
 	case p < c.mix.crash+c.mix.freeze+0.1:
 		_ = pause.For(ctx, c.upTo(3*ttl/2)) // it is renewed
 	default:
 		_ = pause.For(ctx, c.upTo(40*time.Millisecond))
 	}
-	if ctx.Err() == nil {
-		c.write(lock)
-	}
-}
-
-// write is a write to the resource, which compares fences. Each seat has its own part of it.
-func (c *client) write(lock guard.Lock) {
-	op := checker.Op{Client: c.id, Kind: checker.Write, Key: lock.Key, Fence: int64(lock.Fence), Seat: lock.Seat, Call: c.Now(), Outcome: checker.Lost}
-	c.mu.Lock()
-	if part := fmt.Sprint(lock.Key, " ", lock.Seat); lock.Fence >= c.highest[part] {
-		c.highest[part], op.Outcome = lock.Fence, checker.OK
-	}
-	c.mu.Unlock()
-	c.told(op, nil)
 }
 
 // operate is what an operator does about the last lease of a key.
