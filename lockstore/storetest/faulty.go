@@ -29,7 +29,7 @@ type Fault struct {
 	// lockstore.ErrUnavailable, or another error if the request may arrive later.
 	Drop error
 
-	// Late keeps a copy of the request. It arrives with Deliver.
+	// Late keeps a copy of the request, unless the context ends in Before. It arrives with Deliver.
 	Late bool
 
 	// After is the time between the arrival and the answer. If the call's context ends
@@ -64,7 +64,7 @@ func NewFaulty(store *lockstore.Store, plan func(Call) Fault) *Faulty {
 	return f
 }
 
-// Deliver lets the late duplicates arrive, in the order of their calls. It returns the answer to
+// Deliver lets the late duplicates arrive, in the order in which they were sent. It returns the answer to
 // each, and the errors of those that got none.
 func (f *Faulty) Deliver(ctx context.Context) ([]driver.Answer, error) {
 	f.mu.Lock()
@@ -94,9 +94,14 @@ func (d faultyDriver) Await(ctx context.Context, key string, r driver.Request) (
 func (d faultyDriver) Unwrap() driver.Driver { return d.f.inner }
 
 func (f *Faulty) through(ctx context.Context, call Call, apply func(context.Context) (driver.Answer, error)) (driver.Answer, error) {
-	fault := f.next(call, apply)
+	fault := f.next(call)
 	if err := pass(ctx, fault.Before); err != nil {
 		return driver.Answer{}, fmt.Errorf("storetest: the request was not sent: %w: %w", lockstore.ErrUnavailable, err)
+	}
+	if fault.Late {
+		f.mu.Lock()
+		f.late = append(f.late, apply)
+		f.mu.Unlock()
 	}
 	if fault.Drop != nil {
 		return driver.Answer{}, fault.Drop
@@ -111,7 +116,7 @@ func (f *Faulty) through(ctx context.Context, call Call, apply func(context.Cont
 	return answer, err
 }
 
-func (f *Faulty) next(call Call, apply func(context.Context) (driver.Answer, error)) Fault {
+func (f *Faulty) next(call Call) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls++
@@ -119,11 +124,7 @@ func (f *Faulty) next(call Call, apply func(context.Context) (driver.Answer, err
 	if f.plan == nil {
 		return Fault{}
 	}
-	fault := f.plan(call)
-	if fault.Late {
-		f.late = append(f.late, apply)
-	}
-	return fault
+	return f.plan(call)
 }
 
 // pass waits for d, or until the context ends; then it returns the context's error.

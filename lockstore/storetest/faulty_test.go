@@ -97,6 +97,7 @@ func TestFaults(t *testing.T) {
 		"F22 dropped":     {storetest.Fault{Drop: lockstore.ErrUnavailable}, false, 0, []error{lockstore.ErrUnavailable}},
 		"F23 cut":         {storetest.Fault{Cut: io.ErrUnexpectedEOF}, true, 0, []error{io.ErrUnexpectedEOF}},
 		"F28 not arrived": {storetest.Fault{Before: 3 * time.Second}, false, time.Second, []error{context.DeadlineExceeded, lockstore.ErrUnavailable}},
+		"F28 not sent":    {storetest.Fault{Before: 3 * time.Second, Late: true}, false, time.Second, []error{context.DeadlineExceeded, lockstore.ErrUnavailable}},
 		"F28 no answer":   {storetest.Fault{After: 3 * time.Second}, true, time.Second, []error{context.DeadlineExceeded}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,6 +113,8 @@ func TestFaults(t *testing.T) {
 					assert.Equal(t, slices.Contains(c.err, known), errors.Is(err, known), "%v", err)
 				}
 				assert.Equal(t, err == nil, lease.Fence > 0)
+				_, err = store.Deliver(t.Context())
+				require.NoError(t, err)
 				status, err := inner.Inspect(t.Context(), "k")
 				require.NoError(t, err)
 				assert.Equal(t, c.applied, status.State == lockstore.Held)
