@@ -131,6 +131,12 @@ func hide(a lockstore.WakeAddress, err error) error {
 
 // finishWakeUps waits for wake-ups that no release has waited for: a grant may hand over, too. endHold, do and finish call it.
 func (r *run) finishWakeUps() {
+	r.wakes.mu.Lock()
+	none := len(r.wakes.begun) == 0
+	r.wakes.mu.Unlock()
+	if none {
+		return
+	}
 	ctx, endRelease, end, _ := r.beginRelease(releaseTime)
 	defer endRelease()
 	r.awaitWakeUps(ctx, end)
@@ -149,7 +155,11 @@ func (r *run) awaitWakeUps(ctx context.Context, end time.Duration) {
 		defer time.AfterFunc(end-r.now(), up.cancel).Stop()
 	}
 	for _, up := range begun {
-		if err := <-up.ended; err == nil {
+		err := <-up.ended
+		if err == errBlocks && len(up.ended) > 0 {
+			err = <-up.ended // it has ended since
+		}
+		if err == nil {
 			r.notes.OwnersWoken++
 		} else {
 			r.wakes.failed, r.wakes.err = r.wakes.failed+1, cmp.Or(r.wakes.err, err)
