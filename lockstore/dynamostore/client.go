@@ -57,14 +57,15 @@ func OpenWith(cfg lockstore.Config, creds aws.CredentialsProvider) (*Store, erro
 			return nil, invalid("the parameter skew is not a duration above 0 and up to %v, such as 1s", maxSkew)
 		}
 	}
-	region, endpoint := cmp.Or(params["region"], awsenv.Region(getenv)), params["endpoint"]
+	region, endpoint, local := cmp.Or(params["region"], awsenv.Region(getenv)), params["endpoint"], false
 	if endpoint != "" {
-		if _, err := storeurl.Endpoint(endpoint); err != nil {
+		u, err := storeurl.Endpoint(endpoint)
+		if err != nil {
 			return nil, fmt.Errorf("dynamostore: the parameter endpoint: %w", err)
 		}
+		local = storeurl.IsThisMachine(u.Hostname())
 	}
 	none := cmp.Or(getenv("AWS_ACCESS_KEY_ID"), getenv("AWS_SECRET_ACCESS_KEY"), getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")) == ""
-	local := storeurl.IsLocalDynamoDB(cfg.URL)
 	if local {
 		region = cmp.Or(region, localRegion)
 	}

@@ -54,7 +54,7 @@ func classifyCode(api smithy.APIError) (advice string, class error) {
 		return "the credentials are not accepted, or do not allow this action on the table and its KMS key; locking needs dynamodb:UpdateItem and dynamodb:GetItem, Check needs dynamodb:DescribeTable and dynamodb:DescribeTimeToLive, List needs dynamodb:Scan and dynamodb:DescribeTable", lockstore.ErrUnavailable
 	case code == "ResourceNotFoundException":
 		return "it does not exist in this account, or it is being made or deleted; make it, or correct the table's name, the region or the credentials", lockstore.ErrCorrupt
-	case strings.HasPrefix(code, "KMS"), invalid("kms"):
+	case strings.HasPrefix(code, "KMS"), code == "ValidationException" && strings.Contains(api.ErrorMessage(), "KMS"):
 		return "the table's KMS key cannot be used", lockstore.ErrUnavailable
 	case invalid("index key", "indexkey", "indexname", "secondary index", "hashkey", "range key"): // the table's own key is never too long
 		return "the table has an index whose key is an attribute of locks and cannot have this value; Check names the index: delete it, or use another table", lockstore.ErrUnavailable
