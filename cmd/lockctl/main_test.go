@@ -76,7 +76,7 @@ func TestCommand(t *testing.T) {
 		"show --store rediss://" + addr(plain) + " k":                                             {exit.Config, "first record does not look like a TLS handshake"},
 		"show --store dynamodb://x?region=eu-central-1 k":                                         {exit.Config, "dynamostore: the table name"},
 		"show --store dynamodb://locks k":                                                         {exit.Config, "the region is missing"},
-		"show --store dynamodb://locks?region=eu-central-1 k":                                     {exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: "},
+		"show --store dynamodb://locks?region=eu-central-1 k":                                     {exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: dynamostore: table locks in eu-central-1: nothing was sent (key \"k\")"},
 		"show --store dynamodb://locks?endpoint=http://127.0.0.1:1 k":                             {exit.Unavailable, "there is no connection to DynamoDB"},
 		"show --store dynamodb://locks?region=us-east-1&endpoint=https://" + addr(unknown) + " k": {exit.Config, "certificate signed by unknown authority"},
 		"show --store elasticache://me@127.0.0.1:1?cache=c --region eu-central-1 k":               {exit.Config, "there are no AWS credentials to ask with: "},

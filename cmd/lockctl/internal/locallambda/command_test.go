@@ -111,3 +111,10 @@ func TestNameOfTheStore(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "etcd://host/locks", target.name)
 }
+
+func TestNoGoCommand(t *testing.T) {
+	t.Setenv("PATH", "")
+	_, err := find(".")
+	require.ErrorContains(t, err, "BINARY-or-PACKAGE-DIR . is a folder, and the go command is needed to build it")
+	require.Equal(t, exit.Usage, exit.Status(err))
+}

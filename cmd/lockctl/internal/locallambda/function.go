@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -32,6 +33,9 @@ func find(path string) (function, error) {
 	f := function{name: filepath.Base(absolute), path: absolute, build: info.IsDir()}
 	switch {
 	case f.build:
+		if _, err := exec.LookPath("go"); err != nil {
+			return function{}, exit.WrongUsage("%s %s is a folder, and the go command is needed to build it: %w", argument, path, err)
+		}
 	case info.Mode()&0o111 == 0:
 		return function{}, exit.WrongUsage("%s %s is no program; %s", argument, path, want)
 	case f.name == "bootstrap":

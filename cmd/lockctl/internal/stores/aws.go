@@ -16,12 +16,16 @@ import (
 	"github.com/lambdalock/lambdalock/lockstore"
 )
 
-// signer is a source of AWS credentials whose errors have their status: the store was not asked then.
+// noCredentials is an error of a source of AWS credentials, see signer: this attempt did not reach the store.
+type noCredentials struct{ error }
+
+func (e *noCredentials) Unwrap() error { return e.error }
+
 func signer(source aws.CredentialsProvider) aws.CredentialsProvider {
 	return aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		found, err := source.Retrieve(ctx)
 		if err != nil {
-			err = exit.Errorf(exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", err)
+			err = &noCredentials{err}
 		}
 		return found, err
 	})

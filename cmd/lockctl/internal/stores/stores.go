@@ -133,9 +133,6 @@ func Failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	if known, ok := errors.AsType[*exit.Error](err); ok {
-		return known
-	}
 	// What the guard says around it would say the same again.
 	if asked, ok := errors.AsType[*guard.LockStoreUnavailable](err); ok && asked.Err != nil {
 		err = asked.Err
@@ -146,6 +143,9 @@ func Failed(err error) error {
 	status := cmp.Or(serverStatus(err), exit.Status(err))
 	if status == exit.No {
 		status = exit.Unavailable // the outcome is unknown, and the text says so
+	}
+	if _, ok := errors.AsType[*noCredentials](err); ok {
+		return exit.Errorf(exit.Config, "there are no AWS credentials to ask with: sign in, or set --profile or AWS_PROFILE: %w", short{err})
 	}
 	return &exit.Error{Status: status, Err: short{err}}
 }
