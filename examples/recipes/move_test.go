@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -93,7 +94,7 @@ func (r *resource) ServeHTTP(_ http.ResponseWriter, request *http.Request) {
 	r.running--
 }
 
-// The lines of each guard name its own store.
+// The lines of each guard name its own store. LOCK_URL is as before.
 func TestGuards(t *testing.T) {
 	out, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
@@ -118,6 +119,16 @@ func TestGuards(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"memory", "redis"}, stores, "%s", text)
+	require.Equal(t, "memory://", os.Getenv("LOCK_URL"))
+}
+
+// A sentence about the new store's URL names its variable.
+func TestGuardsNameTheWrongURL(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "RESOURCE=any", "LOCK_URL=redis://localhost", "NEW_LOCK_URL=redis://localhost?shards=3")
+	said, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Contains(t, string(said), "lambdalock: NEW_LOCK_URL: ")
 }
 
 // The locks move from a server to another one while eight environments work, four of a version and four of the next one. No
