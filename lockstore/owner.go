@@ -21,13 +21,16 @@ const MaxOwnerBytes = 64
 func NewOwner() Owner { return Owner(rand.Text()) }
 
 func validateOwner(o Owner) error {
-	if !isWord(string(o), MaxOwnerBytes) {
-		return Invalidf("lockstore: Owner has %d bytes; want 1 to %d of printable ASCII without spaces", len(o), MaxOwnerBytes)
+	if o == "" || len(o) > MaxOwnerBytes {
+		return Invalidf("lockstore: Owner has %d bytes; want 1 to %d", len(o), MaxOwnerBytes)
+	}
+	if i := notWord(string(o)); i >= 0 {
+		return Invalidf("lockstore: Owner has a byte at %d that is not printable ASCII", i)
 	}
 	return nil
 }
 
-// isWord says that a text has 1 to most bytes, all of printable ASCII without spaces.
-func isWord(text string, most int) bool {
-	return text != "" && len(text) <= most && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+// notWord is where the first byte of a text is that is a space or no printable ASCII; -1 if there is none.
+func notWord(text string) int {
+	return strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }

@@ -41,8 +41,11 @@ func (a WakeAddress) validate() error {
 	switch {
 	case !known:
 		return Invalidf("lockstore: Address has %d bytes (not shown, it is a secret) and is of no kind that this version knows; want TaskToken", len(a))
-	case !isWord(token, MaxTaskTokenBytes):
-		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d of printable ASCII without spaces", len(token), MaxTaskTokenBytes)
+	case token == "" || len(token) > MaxTaskTokenBytes:
+		return Invalidf("lockstore: Address has a task token of %d bytes (not shown, it is a secret); want 1 to %d", len(token), MaxTaskTokenBytes)
+	}
+	if i := notWord(token); i >= 0 {
+		return Invalidf("lockstore: Address has a task token with a byte at %d that is not printable ASCII (not shown, it is a secret)", i)
 	}
 	return nil
 }

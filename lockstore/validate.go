@@ -60,7 +60,7 @@ func validate(key string, r driver.Request) error {
 // ValidateWork returns an error that matches ErrInvalid unless work has 1 to MaxWorkBytes characters of printable ASCII without
 // spaces.
 func ValidateWork(work string) error {
-	if !isWord(work, MaxWorkBytes) {
+	if work == "" || len(work) > MaxWorkBytes || notWord(work) >= 0 {
 		return Invalidf("lockstore: Work is %.70q; want 1 to %d characters of printable ASCII without spaces", work, MaxWorkBytes)
 	}
 	return nil

@@ -338,7 +338,7 @@ func TestBadInput(t *testing.T) {
 		asks + `, "taskToken": 7}`:  "taskToken: want a string",
 		asks + `, "taskToken": ""}`: "taskToken: has 0 bytes; want 1 to 2048",
 		asks + `, "taskToken": "` + strings.Repeat("t", lockstore.MaxTaskTokenBytes+1) + `"}`: "taskToken: has 2049 bytes; want 1 to 2048",
-		asks + `, "taskToken": "hidden words"}`:                                               "task token of 12 bytes",
+		asks + `, "taskToken": "hidden words"}`:                                               "task token with a byte at",
 		asks + `, "woken": "yes"}`:                                                            "woken: want true or false",
 		releases + `, "fence": 1, "taskToken": "t"}`:                                          "taskToken: does not belong to the action release",
 		`{"action": "abandon", "key": "", ` + arn + `, "redrive": 0}`:                         "Key is empty",
