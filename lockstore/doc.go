@@ -94,4 +94,5 @@
 //   - Closing. A driver that holds a session implements [io.Closer]. Package boot closes nothing,
 //     because Lambda ends a process without a warning. So no promise may depend on a
 //     call of Close: leases end by their TTL.
+//   - Errors about options and URLs. Return [Invalidf]; the guard calls them invalid.
 package lockstore

@@ -46,7 +46,8 @@ func (e *BadInput) Error() string { return e.Err.Error() }
 func (e *BadInput) Unwrap() error { return e.Err }
 
 // NotCharged: the fee is not known to be charged on some of the accounts, and is
-// charged on the others. Running the event again charges what is missing.
+// charged on the others. Running the event again charges what is missing, as long as each
+// account remembers its fee, see package accounts.
 type NotCharged struct {
 	Date string
 	Of   int     // how many accounts there were
