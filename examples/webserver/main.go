@@ -117,7 +117,8 @@ func deposit(accounts redis.Scripter) http.HandlerFunc {
 		balance, err := accounts.Eval(r.Context(), add, []string{"balance:" + lock.Key}, int64(lock.Fence), in.Cents).Int()
 		dial, ok := errors.AsType[*net.OpError](err)
 		switch {
-		case ok && dial.Op == "dial": // nothing was sent, because the client sends once
+		case ok && dial.Op == "dial":
+			// Nothing was sent, because the client sends once. A TLS handshake that fails has another error: the key is in doubt.
 			http.Error(w, "the accounts cannot be reached, and nothing was added", http.StatusConflict)
 		case errors.Is(err, redis.Nil):
 			// Nothing was added. A 409 is not stored: the client may send the same key again.
