@@ -291,7 +291,10 @@ func TestAcquireThatWakes(t *testing.T) {
 
 // A wake-up that outlasts its time under the work, and then succeeds, has woken its owner.
 func TestWakeUpThatEndsLate(t *testing.T) {
-	late := func(context.Context, lockstore.WakeAddress) error { <-time.After(releaseTime + 4*noticeTime); return nil }
+	late := func(context.Context, lockstore.WakeAddress) error {
+		<-time.After(releaseTime + 4*noticeTime)
+		return nil
+	}
 	on("", t, newBench, Options{Wait: 5 * time.Second, Wake: late}, func(t *testing.T, b *bench) {
 		b.occupy(t, "k", 3*time.Second)
 		time.AfterFunc(time.Second, func() { b.park(t, "k", 2) })
