@@ -268,6 +268,10 @@ func TestSlotThatStaysOpen(t *testing.T) {
 		from, to := openClient(t, "redis://"+nodes[0].Addr).(*redis.Client), openClient(t, "redis://"+nodes[1].Addr).(*redis.Client)
 		url := "redis://" + nodes[0].Addr + "?cluster=true"
 		s, other := openStore(t, url), openStore(t, url)
+		for _, anywhere := range []string{"a", "b", "c", "d", "e", "f"} { // connections to all nodes: on a busy machine a new one can take longer than a turn
+			lockUnlock(t, s, anywhere)
+			lockUnlock(t, other, anywhere)
+		}
 		lease := acquire(t, s, key)
 		waiting := []lockstore.Request{queued(t, s, key), queued(t, s, key), queued(t, other, key), queued(t, s, key)}
 		require.NoError(t, s.Release(ctx, lease))
