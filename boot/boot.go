@@ -67,8 +67,18 @@ func MustGuardFromEnv(openers ...lockstore.SchemeOpener) *guard.Guard {
 // MustGuardFromEnvWith is MustGuardFromEnv for a program that sets more than the environment says, such as
 // guard.Options.Wake: set gets the options as boot has made them, and may change them.
 func MustGuardFromEnvWith(set func(*guard.Options), openers ...lockstore.SchemeOpener) *guard.Guard {
+	return mustGuard("LOCK_URL", set, openers)
+}
+
+// MustGuardFromURL is MustGuardFromEnv for the store that the environment variable name names, in place of LOCK_URL. It is for a
+// program with two guards, as while its locks move to another store.
+func MustGuardFromURL(name string, openers ...lockstore.SchemeOpener) *guard.Guard {
+	return mustGuard(name, nil, openers)
+}
+
+func mustGuard(name string, set func(*guard.Options), openers []lockstore.SchemeOpener) *guard.Guard {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // or a log whose reader has gone would end the process, with its leases
-	g := Must(newGuard(os.Stdout, getenv, set, openers...))
+	g := Must(newGuard(os.Stdout, getenv, name, set, openers...))
 	slog.SetDefault(slog.New(jsonHandler(os.Stdout)))
 	return g
 }
@@ -134,7 +144,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options), openers ...lockstore.SchemeOpener) (*guard.Guard, error) {
+func newGuard(out io.Writer, getenv func(string) string, name string, set func(*guard.Options), openers ...lockstore.SchemeOpener) (*guard.Guard, error) {
 	options := guard.Options{HolderInfo: holderInfo, EventID: eventID}
 	var written, names []string // pairs: guard's words, and the user's words for them
 	for _, v := range []struct {
@@ -174,13 +184,13 @@ func newGuard(out io.Writer, getenv func(string) string, set func(*guard.Options
 	if err := checkNamespace(namespace); err != nil {
 		return nil, err
 	}
-	u, err := readURL("LOCK_URL", getenv)
+	u, err := readURL(name, getenv)
 	if err != nil {
 		return nil, err
 	}
-	store, err := lockstore.Open(context.Background(), getenv("LOCK_URL"), getenv, openers...)
+	store, err := lockstore.Open(context.Background(), getenv(name), getenv, openers...)
 	if err != nil {
-		return nil, fmt.Errorf("LOCK_URL: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	first := new(firstInvocation)
 	options.Observe = guard.LogReports(logger(out, u, namespace, first))

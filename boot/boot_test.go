@@ -250,7 +250,7 @@ func TestTheFirstLineNamesTheStore(t *testing.T) {
 	var out bytes.Buffer
 	_, err := newGuard(&out, func(name string) string {
 		return map[string]string{"LOCK_URL": "MEMORY://user:hunter2@locks:1/hunter2?p=hunter2", "LOCK_METRICS": "App"}[name]
-	}, nil, opens(memstore.New(nil)))
+	}, "LOCK_URL", nil, opens(memstore.New(nil)))
 	require.NoError(t, err)
 	var line map[string]any
 	require.NoError(t, json.Unmarshal(out.Bytes(), &line), "one line, and of JSON")
@@ -304,7 +304,7 @@ func TestMissingSettings(t *testing.T) {
 				name, value, _ := strings.Cut(set, "=")
 				env[name] = value
 			}
-			_, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, memstore.Opener)
+			_, err := newGuard(io.Discard, func(name string) string { return env[name] }, "LOCK_URL", nil, memstore.Opener)
 			if c.want == nil {
 				require.NoError(t, err)
 				return
@@ -322,7 +322,7 @@ func TestMissingSettings(t *testing.T) {
 func TestFurtherOptions(t *testing.T) {
 	env := map[string]string{"LOCK_URL": "memory://", "LOCK_WAIT": "3s"}
 	var got guard.Options
-	_, err := newGuard(io.Discard, func(name string) string { return env[name] }, func(o *guard.Options) { got, o.TTL = *o, -1 }, memstore.Opener)
+	_, err := newGuard(io.Discard, func(name string) string { return env[name] }, "LOCK_URL", func(o *guard.Options) { got, o.TTL = *o, -1 }, memstore.Opener)
 	require.Equal(t, 3*time.Second, got.Wait)
 	require.NotNil(t, got.Observe, "what boot has set")
 	require.ErrorContains(t, err, "is -1ns", "what the program has changed")
@@ -364,10 +364,10 @@ func TestCoalescing(t *testing.T) {
 		env := map[string]string{"LOCK_URL": "memory://", "LOCK_COALESCE": "true", "LOCK_WAIT": "1m", "LOCK_METRICS": "App"}
 		fails := func(says string) {
 			t.Helper()
-			_, err := newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+			_, err := newGuard(&out, func(name string) string { return env[name] }, "LOCK_URL", nil, memstore.Opener)
 			require.EqualError(t, err, says)
 		}
-		g, err := newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+		g, err := newGuard(&out, func(name string) string { return env[name] }, "LOCK_URL", nil, memstore.Opener)
 		require.NoError(t, err)
 		event := func(request string) error {
 			ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: request})
@@ -403,7 +403,7 @@ func TestCoalescing(t *testing.T) {
 		env["LOCK_COALESCE"], env["LOCK_WAIT"], lambdacontext.FunctionName = "1", "1m", ""
 		fails(`LOCK_COALESCE is true, and AWS_LAMBDA_FUNCTION_NAME is empty; want the function's name there, as Lambda sets it`)
 		env["LOCK_COALESCE"] = "false"
-		_, err = newGuard(&out, func(name string) string { return env[name] }, nil, memstore.Opener)
+		_, err = newGuard(&out, func(name string) string { return env[name] }, "LOCK_URL", nil, memstore.Opener)
 		require.NoError(t, err)
 	})
 }

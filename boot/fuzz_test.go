@@ -57,7 +57,7 @@ func FuzzStoreURL(f *testing.F) {
 			raw = scheme + "://" + raw
 			env["LOCK_URL"] = raw
 			var out strings.Builder
-			_, err := newGuard(&out, func(name string) string { return env[name] }, nil, openers...)
+			_, err := newGuard(&out, func(name string) string { return env[name] }, "LOCK_URL", nil, openers...)
 			require.NotContains(t, out.String(), secret, raw)
 			if err == nil {
 				u, err := url.Parse(raw)

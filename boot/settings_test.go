@@ -35,7 +35,7 @@ func measure(t *testing.T, env map[string]string) (m measured) {
 			}
 			return storetest.Fault{}
 		})
-		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, nil, opens(store.Store))
+		g, err := newGuard(io.Discard, func(name string) string { return env[name] }, "LOCK_URL", nil, opens(store.Store))
 		require.NoError(t, err)
 		left := func(ctx context.Context) (d time.Duration) {
 			require.NoError(t, g.Do(ctx, "k", func(ctx context.Context, _ guard.Lock) error {
@@ -114,7 +114,7 @@ func TestDefaultsOfThePages(t *testing.T) {
 			asked[name] = defaults[name]
 			return map[string]string{"LOCK_URL": "memory://"}[name]
 		}
-		g, err := newGuard(io.Discard, getenv, nil, memstore.Opener)
+		g, err := newGuard(io.Discard, getenv, "LOCK_URL", nil, memstore.Opener)
 		require.NoError(t, err)
 		options, err := startOptions(g, getenv)
 		require.NoError(t, err)
@@ -144,7 +144,7 @@ func TestParametersOfTheTemplate(t *testing.T) {
 			require.Regexp(t, pattern, value)
 			_, err := newGuard(io.Discard, func(name string) string {
 				return map[string]string{"LOCK_URL": "memory://", c.variable: value}[name]
-			}, nil, memstore.Opener)
+			}, "LOCK_URL", nil, memstore.Opener)
 			require.NoError(t, err, "%s=%s", c.variable, value)
 		}
 		for _, value := range c.out {

@@ -4,8 +4,6 @@ package recipes
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/lambdalock/lambdalock/boot"
@@ -79,15 +77,5 @@ func WrapBoth[In, Out any](from, to *guard.Guard, key guard.KeyFunc[In], handle 
 // Guards returns the guards for such a move: of the store that LOCK_URL names, and of the store that
 // NEW_LOCK_URL names. Both have the settings of the environment, such as LOCK_WAIT.
 func Guards(openers ...lockstore.SchemeOpener) (from, to *guard.Guard) {
-	from = boot.MustGuardFromEnv(openers...)
-	old, next := boot.EnvVar("LOCK_URL"), boot.MustURLFromEnv("NEW_LOCK_URL").String()
-	store, err := lockstore.Open(context.Background(), next, boot.EnvVar, openers...)
-	if err != nil {
-		boot.Must(0, fmt.Errorf("NEW_LOCK_URL: %w", err)) // below it would be an error of LOCK_URL
-	}
-	boot.Must(0, store.Close())
-	// boot reads LOCK_URL again, and the lines of the second guard name the second store.
-	boot.Must(0, os.Setenv("LOCK_URL", next))
-	to = boot.MustGuardFromEnv(openers...)
-	return from, boot.Must(to, os.Setenv("LOCK_URL", old))
+	return boot.MustGuardFromEnv(openers...), boot.MustGuardFromURL("NEW_LOCK_URL", openers...)
 }
